@@ -1,1 +1,1 @@
-"""People's rows in arrays: their users, the kept rows, and the number of people."""
+"""Users' rows in arrays: their blocks, and the number of users."""

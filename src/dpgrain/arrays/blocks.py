@@ -1,4 +1,4 @@
-"""Rows with users and elements, arranged into blocks, one for each unit's data."""
+"""Rows of arrays arranged into blocks, one per privacy unit."""
 
 from __future__ import annotations
 
@@ -21,13 +21,9 @@ from dpgrain.units import Element, Record, Unit, User, unit_level
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows that count, and the block of each.
+    """Valid rows with their blocks, (rows kept,), and the blocks' users, (G,).
 
-    Args:
-        kept: the indices of the rows that count.
-        blocks: (rows kept,) the block of each row, 0 to G−1.
-        owners: (G,) the user whose data each block is, 0 to n−1.
-        users: the number of distinct users in the rows passed.
+    ``kept`` are row indices, and ``users`` is the number of distinct users in all rows.
     """
 
     kept: IndexArray
@@ -36,14 +32,9 @@ class Rows:
     users: int
 
     def by_value(self, X: Any, y: NDArray[Any]) -> Rows:
-        """Return the same rows in the order of their values, where a block has several.
+        """Sort the rows of each block by value, so that sums do not depend on their order.
 
-        What is added up of a block then does not depend on the order in which its rows are listed.
-
-        Args:
-            X: (rows, d) the numbers of all rows, those that do not count among them; a sparse matrix
-                stays in its order.
-            y: (rows,) the targets.
+        ``X`` and ``y`` contain all rows, including invalid ones; sparse matrices are not sorted.
 
         >>> rows = arrange(3, ["ann", "ann", "bob"], None, User())
         >>> rows.by_value(np.array([[2.0], [1.0], [0.0]]), np.zeros(3)).blocks.tolist()
@@ -52,7 +43,7 @@ class Rows:
         if len(self.kept) == len(self.owners) or not isinstance(X, np.ndarray):
             return self
         values = np.column_stack([X[self.kept], y[self.kept]]).astype(np.float64)
-        # What is not finite counts 0, or not at all; and adding 0 makes one zero of two.
+        # Non-finite numbers are treated as 0, and adding 0 converts −0 to 0.
         values = np.where(np.isfinite(values), values, 0.0) + 0.0
         as_bytes = values.view(np.dtype((np.void, values.itemsize * values.shape[1]))).ravel()
         order = np.argsort(as_bytes, kind="stable")
@@ -62,15 +53,8 @@ class Rows:
 def check_same_order(passed: Mapping[str, Any]) -> None:
     """Reject frames and series with the same index labels in different orders.
 
-    Rows are matched by position, so that one order would assign rows to other users. The order of an
-    index is the caller's, and assumed to be public.
-
-    Args:
-        passed: what was passed of each row, by the names of the parameters; only objects of pandas have
-            an index.
-
-    Raises:
-        ParameterError: if two have the same labels in different orders; no label is quoted.
+    Rows are matched by position, so another order would assign rows to other users. The order of an
+    index is chosen by the caller and assumed public. Errors quote no labels.
 
     >>> import pandas as pd
     >>> X, users = pd.DataFrame({"x": [1, 2]}), pd.Series(["ann", "bob"])
@@ -98,7 +82,7 @@ def _is_pandas(value: Any) -> bool:
 
 
 def _is_reordered(one: Any, two: Any) -> bool:
-    """Return whether two indexes have the same labels, as often, in different orders."""
+    """Return True if two indexes have the same labels in different orders."""
     if len(one) != len(two) or one.nlevels != two.nlevels:
         return False
     try:
@@ -107,21 +91,12 @@ def _is_reordered(one: Any, two: Any) -> bool:
         counts, others = (index.value_counts(sort=False).to_dict() for index in (one, two))
         return bool(counts == others)
     except Exception:
-        # Labels may be objects that do not compare; nothing of them is shown.
+        # Labels can be objects that cannot be compared; errors show nothing about them.
         return False
 
 
 def unit_of(unit: Unit | None, users: Any, n_users: int | None = None) -> Unit:
-    """Return the privacy unit of rows: a user where users are passed, and otherwise a record, a row.
-
-    Args:
-        unit: the unit that is stated; None if none is.
-        users: the users of the rows; None if they are not passed.
-        n_users: the number of users that is stated; None if none is.
-
-    Raises:
-        ParameterError: if whole users or their elements are to be protected and users are not passed,
-            or only the number of users is stated.
+    """Return the privacy unit: by default users if they are passed, otherwise records.
 
     >>> unit_of(None, ["ann", "bob"]).level, unit_of(None, None).level
     ('user', 'record')
@@ -144,20 +119,11 @@ def unit_of(unit: Unit | None, users: Any, n_users: int | None = None) -> Unit:
 
 
 def arrange(rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = False) -> Rows:
-    """Put rows into blocks, one for each unit's data.
+    """Group rows into blocks, one per privacy unit.
 
-    Args:
-        rows: the number of rows.
-        users: (rows,) labels, of which :mod:`dpgrain.inputs.labels` says when two are equal; None for
-            one user per row. A row whose user is null is left out.
-        elements: (rows,) labels; a null is a cell like any other. They are needed for ``Element()``
-            and ``User(max_elements=…)``, and refused where nothing uses them.
-        unit: the privacy unit. Of a ``User(max_elements=M)`` the first M elements in a public order
-            (the hash of their names) are kept.
-        places: True if users are places in a stated roster.
-
-    Raises:
-        ParameterError: if lengths differ, elements are missing or not used, or the unit is not one.
+    ``users`` and ``elements`` are (rows,) labels, compared by :mod:`dpgrain.inputs.labels`. Rows
+    with a null user are dropped; a null element is a separate cell. ``User(max_elements=M)``
+    retains the first M elements of each user in a public order, by hash of their names.
 
     >>> arrange(4, ["ann", "bob", "ann", None], ["x", "x", "y", "x"], Element()).owners.tolist()
     [0, 0, 1]
@@ -167,14 +133,9 @@ def arrange(rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = 
 
 @dataclass(frozen=True, eq=False)
 class Unread:
-    """Rows with unread labels of users and elements; made by :meth:`of`.
+    """Rows with unread labels of users and elements, created by :meth:`of`.
 
-    Args:
-        rows: the number of rows.
-        users: (rows,) the labels of users; None for one user per row.
-        elements: (rows,) the labels of elements; None where nothing uses them.
-        unit: the privacy unit.
-        places: True if users are places in a stated roster.
+    If ``places``, users are indices in a stated population.
     """
 
     rows: int
@@ -193,19 +154,7 @@ class Unread:
         places: bool = False,
         others: Mapping[str, Any] | None = None,
     ) -> Unread:
-        """Check rows against all public numbers; of labels, only the order of indexes is compared.
-
-        Args:
-            rows: the number of rows.
-            users: the labels of users, as for :func:`arrange`.
-            elements: the labels of elements.
-            unit: the privacy unit.
-            places: True if users are places in a stated roster.
-            others: what else was passed of each row, by the names of the parameters.
-
-        Raises:
-            ParameterError: as :func:`arrange`.
-        """
+        """Check rows against public numbers; of labels, compare only the order of indexes."""
         if not isinstance(unit, Record | Element | User):
             raise ParameterError(
                 f"unit must be Record(), Element() or User(), not {_validate.said(unit)}."
@@ -235,20 +184,12 @@ class Unread:
 
     @staticmethod
     def of_all(users: Any, unit: Unit) -> Unread:
-        """Return as many rows as there are labels of users, unread.
-
-        Args:
-            users: the labels of users.
-            unit: the privacy unit, a record or a user.
-
-        Raises:
-            ParameterError: if the labels have no length, or more than one dimension.
-        """
+        """Return unread rows, one per user label."""
         listed, shape = _shape_of(users)
         return Unread.of(shape[0] if shape else 0, listed, None, unit)
 
     def arranged(self) -> Rows:
-        """Read the labels, and put rows into blocks."""
+        """Read the labels, and group rows into blocks."""
         users, unit = self.users, self.unit
         owner = (
             np.arange(self.rows)
@@ -261,7 +202,7 @@ class Unread:
             return Rows(kept, np.arange(len(kept)), owner[kept], n_users)
         if self.elements is None:
             return Rows(kept, owner[kept], np.arange(n_users), n_users)
-        # Rows without an element form a cell of their own, like rows with any other name.
+        # Rows without an element form a separate cell.
         cells, names = _codes(self.elements, self.rows, "elements")
         cells, names = np.where(cells < 0, len(names), cells), [*names, ("null", "")]
         if isinstance(unit, User) and unit.max_elements is not None:
@@ -273,7 +214,7 @@ class Unread:
 
 
 def _one_each(labels: Any, rows: int, name: str) -> Any:
-    """Return labels of which there is one for each row, as far as their shape says."""
+    """Return labels after checking by shape that there is one for each row."""
     listed, shape = _shape_of(labels)
     if shape != (rows,):
         raise ParameterError(
@@ -283,7 +224,7 @@ def _one_each(labels: Any, rows: int, name: str) -> Any:
 
 
 def _shape_of(labels: Any) -> tuple[Any, tuple[int, ...]]:
-    """Return labels, listed if they can be passed through but once, and their shape."""
+    """Return labels, listed if they are iterable only once, and their shape."""
     shape = getattr(labels, "shape", None)
     if shape is None and not hasattr(labels, "__len__"):
         if not hasattr(labels, "__iter__"):
@@ -293,7 +234,7 @@ def _shape_of(labels: Any) -> tuple[Any, tuple[int, ...]]:
 
 
 def _codes(values: Any, rows: int, name: str, places: bool = False) -> tuple[IndexArray, list[Key]]:
-    """Return labels as codes from 0, −1 for a null, and their keys."""
+    """Return labels as codes from 0, with −1 for null, and their keys."""
     codes_of_rows, keys = codes(values, places=places)
     if codes_of_rows.shape != (rows,):
         raise ParameterError(
@@ -303,7 +244,7 @@ def _codes(values: Any, rows: int, name: str, places: bool = False) -> tuple[Ind
 
 
 def _first(owner: IndexArray, cells: IndexArray, names: list[Key], most: int) -> NDArray[np.bool_]:
-    """Return for each row if its element is among the first ``most`` of its user, in public order."""
+    """Return True for rows with their user's first ``most`` elements in public order."""
     marks = [
         hashlib.md5(name.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
         for _, name in names
@@ -313,7 +254,7 @@ def _first(owner: IndexArray, cells: IndexArray, names: list[Key], most: int) ->
     pairs = owner.astype(np.int64) * max(len(names), 1) + (rank[cells] if len(names) else 0)
     present, pair = np.unique(pairs, return_inverse=True)
     held_by = present // max(len(names), 1)
-    # Pairs are sorted by user, then by rank, so that this is a pair's place among those of its user.
+    # Pairs are sorted by user, then by rank; this is a pair's index among its user's pairs.
     place = np.arange(len(present)) - np.searchsorted(held_by, held_by)
     chosen: NDArray[np.bool_] = (place < most)[pair]
     return chosen

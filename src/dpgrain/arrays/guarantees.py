@@ -1,4 +1,4 @@
-"""The sampling of blocks, and the guarantee of a fit."""
+"""Sampling rate of blocks, and guarantee of a fit."""
 
 from __future__ import annotations
 
@@ -16,20 +16,12 @@ from dpgrain.publishing.scope import Origin, origin
 
 Sampling: TypeAlias = Literal["pairs", "users", "full"]
 
-# Users up to which a round draws all blocks, and the smallest share of them that it draws.
+# Maximum number of users for rounds with all blocks, and minimum sampling rate above it.
 _FULL_USERS, _LEAST_RATE = 50_000, 0.2
 
 
 def rate_of(sampling: Sampling, sampling_rate: float | None, n_users: int | None) -> float:
-    """Return the public probability of a block, or a user, to be in a round.
-
-    Args:
-        sampling: ``"pairs"`` draws blocks, ``"users"`` draws users, and ``"full"`` takes all of them.
-        sampling_rate: the probability that the caller states; None to choose it.
-        n_users: the public size of the roster; None if it is not stated: then all are drawn.
-
-    Raises:
-        ParameterError: if the rate is out of range, or stated where all are drawn.
+    """Return the public probability that a round includes a block, or a user.
 
     >>> [rate_of("pairs", None, n_users) for n_users in (None, 1000, 100_000)]
     [1.0, 1.0, 0.5]
@@ -43,7 +35,8 @@ def rate_of(sampling: Sampling, sampling_rate: float | None, n_users: int | None
             )
         return 1.0
     if sampling_rate is None and n_users is None:
-        # The rate must not follow from the noisy number of users: the event would depend on it.
+        # The rate must not depend on the noisy number of users, because the event would also depend
+        # on it.
         return 1.0
     if sampling_rate is None and n_users is not None:
         return min(1.0, max(_LEAST_RATE, _FULL_USERS / n_users))
@@ -65,17 +58,10 @@ def guarantee_of(
     elements: Any,
     rows: Origin | None = None,
 ) -> Guarantee:
-    """Make the guarantee of a fit, which composes with others on the same users and elements only.
+    """Build the guarantee of a fit, which composes for the same users and elements.
 
-    Args:
-        promise: what the fit promises.
-        event: what the fit publishes.
-        public: what was taken as public.
-        private: True if nobody can predict the noise.
-        users: the users' labels that the caller passed; None for one user per row.
-        elements: the elements' labels that the caller passed; None where there are none.
-        rows: where the rows come from; by default, what :func:`~dpgrain.publishing.scope.arrays_of`
-            says in this thread.
+    ``private`` is True if the noise is unpredictable. ``rows`` is the origin of the rows, by
+    default from :func:`~dpgrain.publishing.scope.arrays_of` in this thread.
     """
     rows = origin() if rows is None else rows
     partition = whose = ""
@@ -86,7 +72,7 @@ def guarantee_of(
     if users is not None:
         whose = name_of(users) or f"the ids passed (#{token_of(users)})"
     elif promise.level != "record":
-        # A caller who forgets to pass users must read what the guarantee then means.
+        # If the caller forgets to pass users, the guarantee must state its meaning.
         known.append("each row is all that one user has, as no users were passed")
     return Guarantee(
         promise.level,

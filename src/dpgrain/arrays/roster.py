@@ -1,7 +1,7 @@
-"""The number of users: the caller states it, or it is released with noise and paid for.
+"""Number of users: stated by the caller, or released with noise.
 
-The number of ids that were passed is not public: it falls by one when the last record of a user is
-removed. So a release either is given the size of the roster, or publishes it with noise.
+The number of distinct user ids is not public: it decreases by one if the last record of a user is
+removed. A release therefore either uses a stated number, or publishes it with noise.
 """
 
 from __future__ import annotations
@@ -21,26 +21,22 @@ from dpgrain.noise import Source
 from dpgrain.noise.sums import noised
 from dpgrain.publishing.promise import Promise
 
-#: The share of the budget (of μ²) that publishes the number of users where it is not stated.
+#: Share of the budget (of μ²) for the number of users if it is not stated.
 SHARE = 0.03
-#: Contribution to that number: each user adds one, and whichever records of one person change, it
-#: moves by one at most.
+#: Contribution to that number: each user adds one, so changing any records of one user changes it
+#: by at most one.
 ENROLLED = Contribution(block="user", layout="shared", coordinates="one")
-# The number saturates here, so that it stays a whole number in floating point.
+# Maximum number, so that it remains an exact integer in floating point.
 _LARGEST_USERS = 2**53
 
 
 @dataclass(frozen=True)
 class Roster:
-    """The public numbers about the number of users.
+    """Number of users, if it is stated; ``event`` is its release otherwise.
 
-    Args:
-        stated: the public size of the roster; None if it is not known.
-        event: the release of the number of users, where it is not stated.
-
-    Formal guarantee: that of :attr:`event`, a Gaussian mechanism. The number of users who have records
-    moves by at most one when records of one person are removed or exchanged, for every unit and
-    relation, and by g for g users. Source: docs/theory, "The number of users".
+    Formal guarantee: :attr:`event`, a Gaussian mechanism. The number of users with records changes
+    by at most one if records of one user are removed or replaced, for every unit and relation, and
+    by g for g users. Source: docs/theory, "The number of users".
 
     >>> from dpgrain import User
     >>> promise = Promise(User(), 1.0, 1e-6, "zero_out")
@@ -56,15 +52,7 @@ class Roster:
 
     @staticmethod
     def of(n_users: int | None, promise: Promise) -> Roster:
-        """Make a roster of the stated size, or plan the release of its size with a share of a promise.
-
-        Args:
-            n_users: the public size that the caller states; None if it is not known.
-            promise: what the whole release promises.
-
-        Raises:
-            ParameterError: if the size is out of range.
-        """
+        """Use a stated number of users, or plan its release with a share of the budget."""
         if n_users is not None:
             return Roster(_validate.integer(minimum=1, n_users=n_users))
         whole = calibrate(
@@ -78,12 +66,12 @@ class Roster:
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of the number of users; 0 where it is stated."""
+        """Standard deviation of the number of users; 0 if it is stated."""
         return 0.0 if self.event is None else self.event.noise_multiplier
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The public facts of the roster, in words."""
+        """Descriptions of the public facts about the population."""
         if self.stated is not None:
             return (f"a roster of {self.stated:,} users",)
         return (
@@ -92,12 +80,7 @@ class Roster:
         )
 
     def users(self, found: int, source: Source) -> int:
-        """Return the stated number of users, or the noisy number, at least 1.
-
-        Args:
-            found: the number of users who have records.
-            source: random bits for the noise.
-        """
+        """Return the stated number of users, or a noisy number, at least 1."""
         if self.stated is not None:
             return self.stated
         assert self.event is not None  # noqa: S101 - for the type checker
@@ -106,21 +89,13 @@ class Roster:
 
 
 def beside(*events: Event | None) -> Event | None:
-    """Compose the events that are not None into one; None where there is none."""
+    """Compose the events other than None into one; None if there are none."""
     there = [event for event in events if event is not None]
     return sum(there[1:], start=there[0]) if there else None
 
 
 def check_stated(n_users: int | None, what: str) -> int:
-    """Return the stated size of the roster, or refuse a release that needs it and lacks it.
-
-    Args:
-        n_users: the public size that the caller states; None if it is not stated.
-        what: the part of the release that needs it, such as ``"a recipe"``.
-
-    Raises:
-        ParameterError: if the size is not stated.
-    """
+    """Return the stated number of users, or raise an error that ``what`` requires it."""
     if n_users is None:
         raise ParameterError(
             f"n_users must be stated with {what}: how often users are asked, and what is published of "
@@ -131,15 +106,7 @@ def check_stated(n_users: int | None, what: str) -> int:
 
 
 def check_holds_all(n_users: int, users: int) -> None:
-    """Refuse a roster that is smaller than the number of users who are compared with each other.
-
-    Args:
-        n_users: the stated size of the roster.
-        users: the number of ids that were passed.
-
-    Raises:
-        ParameterError: if it is.
-    """
+    """Reject a stated number of users below the number of compared users."""
     if users > n_users:
         raise ParameterError(
             f"n_users = {n_users} must be the size of a roster that holds every id that is "
@@ -148,17 +115,11 @@ def check_holds_all(n_users: int, users: int) -> None:
 
 
 def places_of(users: Any, owners: IndexArray, what: str) -> NDArray[np.int64]:
-    """Return (blocks,) the place in the roster of each block's user; −1 for a label that is none.
+    """Return the population index of each block's user, (blocks,); −1 if invalid.
 
-    Args:
-        users: (rows,) as passed: whole numbers from 0 to n−1, so that nobody's place depends on who
-            else has records. Each label is read by itself.
-        owners: (blocks,) the user of each block, from :func:`dpgrain.arrays.blocks.arrange` with
-            ``places=True``.
-        what: what needs places, such as ``"fresh users"``.
-
-    Raises:
-        ParameterError: if users are left out.
+    ``users`` are (rows,) integers from 0 to n−1, so that an index does not depend on which other
+    users have records. ``owners`` are the users from :func:`dpgrain.arrays.blocks.arrange` with
+    ``places=True``. ``what`` names the feature that requires indices.
     """
     if users is None or column(users) is None:
         raise ParameterError(
@@ -170,7 +131,7 @@ def places_of(users: Any, owners: IndexArray, what: str) -> NDArray[np.int64]:
 
 
 def _place(kind: str, value: str) -> int:
-    """Return the place in a roster that the key of a label is; −1 if it is none."""
+    """Return the population index given by a label's key; −1 if it is invalid."""
     if kind != "number" or not value.endswith("/1"):
         return -1
     number = int(value[:-2], 16)

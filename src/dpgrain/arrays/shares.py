@@ -1,4 +1,4 @@
-"""Rows of whole users as they come to a task on a cluster, and how much of them is held at a time."""
+"""Rows of whole users on a cluster worker, and their memory limits."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-#: Bytes of a cell in which a task keeps rows, about: ten thousand cells, which come in one batch, stay
-#: below the 2 GiB that a column of bytes may have.
+#: Approximate bytes of a cell of stored rows on a worker: a batch of ten thousand cells remains
+#: below the 2 GiB limit of an Arrow column of bytes.
 CELL_BYTES = 1 << 17
-#: Bytes of cells that are put together before they are added up.
+#: Bytes of cells to concatenate before adding them up.
 RUN_BYTES = 1 << 22
-#: Remedy at the end of sentences that refuse rows on a cluster.
+#: Advice at the end of errors about unsupported rows on a cluster.
 BRING_HERE = (
     "or bring the rows here (engine='duckdb' for files, frame.toPandas() for a frame of Spark)."
 )
@@ -21,18 +21,16 @@ Batches: TypeAlias = Iterable[pa.RecordBatch]
 
 
 def tables_of(batches: Batches, *, users: bool) -> Iterator[pa.Table]:
-    """Yield the rows of a share in tables, with all rows of a user in one table.
+    """Yield a worker's rows in tables, with all rows of a user in one table.
 
-    Args:
-        batches: the rows, of which those of one user may come in several batches.
-        users: True if users are distinguished; else each row is a user of its own.
+    The rows of a user can come in several batches; without ``users``, each row is a user.
 
     >>> rows = pa.record_batch({"who": [1, 2]})
     >>> [[len(table) for table in tables_of([rows, rows], users=users)] for users in (True, False)]
     [[4], [2, 2]]
     """
     if not users:
-        # A row needs no others beside it, so that no more than a batch is held.
+        # Rows are independent, so only one batch is in memory.
         for batch in batches:
             yield pa.Table.from_batches([batch])
         return

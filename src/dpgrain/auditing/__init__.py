@@ -1,4 +1,4 @@
-"""Audits: lower bounds on the ε that a query spends, from runs on worst-case neighbours."""
+"""Audits: lower bounds on the ε of a query, from runs on worst-case neighbours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dg.audit``: an empirical lower bound on the ε of a query, from its own noise on neighbours."""
+"""``dg.audit``: empirical lower bound on the ε of a query, from its own noise."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from dpgrain.publishing.query import Query
 from dpgrain.tables.engines.whole import whole
 from dpgrain.units import RELATIONS, Relation
 
-# Factors by which noise may be too small, of which the smallest that shows is named.
+# Tested factors between assumed and actual noise; the smallest detectable one is reported.
 _FACTORS = (1.05, 1.1, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0, 3.0, 4.0, 8.0, 16.0)
-# Numbers that are drawn at a time.
+# Numbers drawn at a time.
 _BATCH_NUMBERS = 1 << 19
-# Share of the time that whole runs take at most.
+# Maximum share of the time for whole runs.
 _SHARE_OF_RUNS = 0.2
-# Draws of a line in 60 seconds, at most: more move the bound by less than its third digit.
+# Maximum draws of a line in 60 seconds: more change the bound by less than its third digit.
 _MOST_DRAWS = 4_000_000
-# Tests of a factor of the noise, for each line: of _FACTORS, by halving.
+# Tests of noise factors per line: bisection of _FACTORS.
 _HALVINGS = 4
 # δ at which a claimed curve is drawn.
 _DELTAS = tuple(10.0**-power for power in (0.3, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10))
@@ -54,34 +54,37 @@ def audit(
     rows: Literal["made up", "curator"] = "made up",
     random_state: RandomState = None,
 ) -> Audit:
-    """Bound the ε of a query from below, and compare it with what the query claims.
+    """Compute lower bounds on the ε of a query, and compare them with its claim.
 
     Args:
-        query: a query of a table, such as ``dpgrain.count.query(…)``. Nothing is published or charged,
-            and its rows are not read unless ``rows`` says so.
-        units: for how many units of one person; for whole users, for how many users.
-        seconds: how long it may take, roughly; the bounds hold however long it takes. The search for
-            the worst neighbours, which comes first, is never cut short: where it takes most of this,
-            few draws are made, and bounds are weak.
-        draws: how often the noise is drawn on each neighbour of a line, at most.
-        runs: how many whole runs are made, at most.
-        confidence: the probability with which all bounds hold together, over the audit's own draws.
-        rows: ``"made up"`` from the schema and what is public, or ``"curator"`` for neighbours that
-            have the real rows in common. The bounds then depend on them: they are **not private**.
-        random_state: a seed, for tests: an audit of noise that can be predicted.
+        query: a query of a table, such as ``dpgrain.count.query(…)``. Nothing is published or
+            charged, and its rows are read only if ``rows="curator"``.
+        units: the numbers of changed units of one user; for whole users, the numbers of users.
+        seconds: the approximate duration; the bounds are valid for any duration. The initial search
+            for the worst neighbours is never interrupted: if it takes most of this time, there are
+            few draws and the bounds are weak.
+        draws: the maximum number of noise draws on each neighbour of a line.
+        runs: the maximum number of whole runs.
+        confidence: the probability with which all bounds are valid together, over the audit's own
+            draws.
+        rows: ``"made up"`` for synthetic rows from the schema and public facts, or ``"curator"``
+            for neighbours that share the real rows. In this case the bounds depend on them: they
+            are **not private**.
+        random_state: a seed for tests, for an audit of predictable noise.
 
     Returns:
-        The audit; printed, it has a line for each number of units and each relation.
+        the audit; when printed, it has a line for each number of units and each relation.
 
     Raises:
-        ParameterError: if an argument is out of range, or the query must be audited by hand.
+        ParameterError: if an argument is out of range, or the query requires a manual audit.
 
-    The query runs without noise on worst-case neighbours, which shows the sums and the radius that each
-    ticket of its charge gets. The ticket's own noise is then drawn on both, along their difference.
-    A bound above the claim refutes it. One below proves nothing, but says which error it would have
-    shown. Guarantee: with probability ``confidence`` every *free* bound is at most the ε of the draws
-    in the history of answers that was run, whatever the law of the noise; and every *named* one, if
-    noise has the named law at some scale. Source: docs/tutorials/audits.md.
+    The query runs without noise on worst-case neighbours, which yields the sums and the radius of
+    each noisy step (ticket). The ticket's noise is then drawn on both, along their difference. A
+    bound above the claim refutes the claim. A bound below it proves nothing, but the audit reports
+    which error it would have detected. Guarantee: with probability ``confidence``, every *free*
+    bound is at most the ε of the draws in the tested history of answers, for any noise
+    distribution; and so is every *named* bound, if the noise has the named distribution at some
+    scale. Source: docs/tutorials/audits.md.
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, audit, count, read
@@ -110,17 +113,7 @@ def audit(
 
 @dataclass
 class _Work:
-    """One audit.
-
-    Args:
-        query: the query.
-        draws: the most draws of a line.
-        most_runs: the most whole runs.
-        source: where noise comes from.
-        real: the real rows; None where rows are made up.
-        begun: the time at which it began, on the monotonic clock.
-        seconds: how long it may take.
-    """
+    """Execution of one audit; ``real`` are the real rows, or None for synthetic ones."""
 
     query: Query[Any]
     draws: int
@@ -135,18 +128,13 @@ class _Work:
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """The promise of the query."""
+        """Guarantee of the query."""
         return self.query.plan.guarantee
 
     def done(self, units: Sequence[int], confidence: float) -> Audit:
-        """Audit all lines.
-
-        Args:
-            units: the numbers of units.
-            confidence: the probability with which all bounds hold.
-        """
+        """Audit all lines; all bounds are valid with probability ``confidence``."""
         worst = list(self._worst(units))
-        # One bound on the noise of all named bounds, and a free bound for each line.
+        # One bound on the noise for all named bounds, and a free bound per line.
         alpha = (1 - confidence) / (len(worst) + 1)
         ratio = self._ratio(worst[0][2], alpha) if worst else float("inf")
         lines, claimed = [], []
@@ -169,13 +157,13 @@ class _Work:
         )
 
     def _worst(self, units: Sequence[int]) -> Iterator[tuple[int, Relation, Twins]]:
-        """Return for each line the neighbours on which the named noise would cost most."""
+        """Yield the neighbours with the highest cost of the named noise, for each line."""
         others, like = _enough_others(self.guarantee.event), dict[Relation, str]()
         for count, relation in itertools.product(sorted(units), RELATIONS):
             if self._claim(count, relation) == float("inf"):
                 self._note(f"Nothing is claimed for {counted(count, 'unit')}, {relation}.")
                 continue
-            # What is worst of the fewest units is taken to be worst of more.
+            # The worst type of neighbours for the fewest units is also used for more.
             tried = pairs(
                 self.query, count, relation, others, real=self.real, like=like.get(relation, "")
             )
@@ -190,18 +178,18 @@ class _Work:
             yield count, relation, twins_of(self.query, self.guarantee, worst.pair)
 
     def _searched(self, pair: Pair) -> Twins:
-        """Return the runs on a pair, read by the engine that is quickest on few rows."""
+        """Return the runs on a pair, with the fastest engine for few rows."""
         engine = "in_memory" if self.real is None else ""
         return twins_of(self.query, self.guarantee, pair, engine)
 
     def _cost(self, twins: Twins) -> tuple[float, int]:
-        """Return what noise of the named law would cost on neighbours."""
+        """Return the cost of noise with the named distribution on neighbours."""
         draws = draws_of(twins)
         mu, pure = named_loss(draws)
         return named_epsilon(mu, 0.0, 1e-12) + pure, sum(not each.comparable for each in draws)
 
     def _claim(self, count: int, relation: Relation) -> float:
-        """Return the ε that is claimed, which for one unit is at most what was asked for."""
+        """Return the claimed ε; for one unit, at most the requested ε."""
         claim = self.guarantee.epsilon(units=count, relation=relation)
         promise = self.query.promise
         same = count == 1 and relation == promise.relation
@@ -210,7 +198,7 @@ class _Work:
     def _line(
         self, count: int, relation: Relation, twins: Twins, alpha: float, ratio: float, left: float
     ) -> Line:
-        """Bound one line."""
+        """Compute the bounds of one line."""
         claim, delta = self._claim(count, relation), self.guarantee.delta
         mu, pure = named_loss(draws_of(twins))
         named, public = Bound(None), self.real is None
@@ -241,7 +229,7 @@ class _Work:
             self.notes.append(said)
 
     def _seen(self, twins: Twins, claim: float, alpha: float, left: float) -> float:
-        """Return the smallest factor of too little noise that the free bound shows."""
+        """Return the smallest noise error that the free bound detects, as a factor."""
         low, high = 0, len(_FACTORS)
         while low < high:
             middle = (low + high) // 2
@@ -271,7 +259,7 @@ class _Work:
         return found
 
     def _ratio(self, twins: Twins, alpha: float) -> float:
-        """Bound the scale of the noise of whole runs from above, in scales that it is named with."""
+        """Return an upper bound on the noise scale of whole runs ÷ the named scale."""
         gaussian, laplace = list[float](), list[float]()
         until = time.monotonic() + self.seconds * _SHARE_OF_RUNS
         if twins.unseen or any(one.way != "noisy" for one, _ in twins.draws):
@@ -285,7 +273,7 @@ class _Work:
         return largest_noise(gaussian, laplace, alpha)
 
     def _curve(self, count: int, relation: Relation) -> tuple[tuple[float, float], ...]:
-        """Return (δ, ε) of the claim."""
+        """Return the claim as pairs (δ, ε)."""
         claim = self.guarantee
         return tuple(
             (delta, claim.epsilon(delta, units=count, relation=relation)) for delta in _DELTAS
@@ -293,18 +281,18 @@ class _Work:
 
 
 def _noise_of(ticket: Ticket) -> list[float]:
-    """Return the noise of a draw, in the scales that it is named with."""
+    """Return the noise of a draw, in units of its named scale."""
     radius = np.broadcast_to(np.ravel(ticket.rest[0]), ticket.sums.size)
     noise = (ticket.answer - ticket.sums).ravel().astype(np.float64)
     return list((noise / (ticket.part.noise_multiplier * radius)).tolist())
 
 
 def _enough_others(event: Event) -> int:
-    """Return how many people must hold an item for it to be named without noise."""
+    """Return the number of users with an item that selects it even without noise."""
     least = 0.0
     for part in tickets(event):
         if isinstance(part, Selection):
-            # A person's weight may lie on all items that take part.
+            # A user's weight can be on all participating items.
             least = max(least, part.threshold * np.sqrt(4.0))
         elif isinstance(part, TruncatedGeometric):
             least = max(least, part.cutoff)

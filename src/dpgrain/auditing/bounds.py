@@ -1,4 +1,4 @@
-"""Lower bounds on ε from counts of outcomes: exact, and corrected for all that was looked at."""
+"""Lower bounds on ε from counts of outcomes: exact, and corrected for selection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpgrain.accounting import gaussian_epsilon
 
 stats = later("scipy.stats")
 
-# Bins of scores, whose edges are the thresholds.
+# Bins of scores, with edges as thresholds.
 _BINS = 4096
 
 #: Points (false alarms, misses) of a test between two neighbours.
@@ -23,12 +23,7 @@ Points: TypeAlias = tuple[tuple[float, float], ...]
 
 
 def at_least(count: int, draws: int, alpha: float) -> float:
-    """Return a lower bound on a probability, by Clopper and Pearson.
-
-    Args:
-        count: how often it happened.
-        draws: of how many times.
-        alpha: the probability with which the bound may be wrong.
+    """Return a Clopper-Pearson lower bound on a probability, with error ``alpha``.
 
     >>> round(at_least(90, 100, 0.025), 4)
     0.8238
@@ -37,12 +32,7 @@ def at_least(count: int, draws: int, alpha: float) -> float:
 
 
 def at_most(count: int, draws: int, alpha: float) -> float:
-    """Return an upper bound on a probability, by Clopper and Pearson.
-
-    Args:
-        count: how often it happened.
-        draws: of how many times.
-        alpha: the probability with which the bound may be wrong.
+    """Return a Clopper-Pearson upper bound on a probability, with error ``alpha``.
 
     >>> round(at_most(90, 100, 0.025), 4)
     0.951
@@ -51,12 +41,7 @@ def at_most(count: int, draws: int, alpha: float) -> float:
 
 
 def epsilon_of(likely: float, unlikely: float, delta: float) -> float:
-    """Return the smallest ε ≥ 0 with which two probabilities of one event are (ε, δ)-close.
-
-    Args:
-        likely: the probability on one neighbour.
-        unlikely: the probability on the other.
-        delta: the δ.
+    """Return the smallest ε ≥ 0 for which an event's two probabilities are (ε, δ)-close.
 
     >>> round(epsilon_of(0.5, 0.1, 0.0), 3), epsilon_of(0.1, 0.5, 0.0)
     (1.609, 0.0)
@@ -68,30 +53,21 @@ def epsilon_of(likely: float, unlikely: float, delta: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """How often scores fell into each bin, on both neighbours and in both halves of the draws.
+    """Counts of scores by bin, (2, 2, bins): by neighbour, likelier first, and by half.
 
-    Args:
-        counts: (2, 2, bins) of the neighbours, the likelier one first, and of the halves.
-
-    A threshold is the one with the largest bound in the first half, where nothing has to be corrected:
-    the bound is then made of the second half alone.
+    The threshold with the largest bound is chosen from the first half of the draws. The bound is
+    then computed from the second half, so it needs no correction for this choice.
     """
 
     counts: IntArray
 
     @staticmethod
     def none() -> Counted:
-        """Return what is known before anything is drawn."""
+        """Return empty counts."""
         return Counted(np.zeros((2, 2, _BINS), dtype=np.int64))
 
     def with_scores(self, one: FloatArray, other: FloatArray, reach: float) -> Counted:
-        """Return the same with more draws, of which every other one is in each half.
-
-        Args:
-            one: scores on the neighbour that they speak for.
-            other: scores on the other one.
-            reach: the range of scores on both sides of 0; what lies beyond is in the last bins.
-        """
+        """Add scores on both neighbours, alternately to both halves, within ±``reach``."""
         counts = self.counts.copy()
         for place, scores in enumerate((one, other)):
             bins = np.clip((scores / reach + 1) * (_BINS / 2), 0, _BINS - 1).astype(np.int64)
@@ -101,17 +77,13 @@ class Counted:
 
     @property
     def draws(self) -> int:
-        """How many draws were made on each neighbour."""
+        """Number of draws on each neighbour."""
         return int(self.counts[0].sum())
 
     def bound(self, delta: float, alpha: float) -> float:
-        """Return a lower bound on ε.
+        """Return a lower bound on ε, wrong with probability ``alpha``.
 
-        Args:
-            delta: the δ of the promise.
-            alpha: the probability with which the bound may be wrong.
-
-        Both directions are tested, at one threshold each: four probabilities are bounded.
+        Both directions are tested at one threshold each, so four probabilities are bounded.
         """
         above = self.counts[:, :, ::-1].cumsum(axis=2)[:, :, ::-1]
         below = self.counts.cumsum(axis=2)
@@ -121,7 +93,7 @@ class Counted:
         )
 
     def curve(self) -> Points:
-        """Return the trade-off of tests of one neighbour against the other, of all draws."""
+        """Return the trade-off of tests between the neighbours, from all draws."""
         one, other = self.counts.sum(axis=1)
         alarms = other[::-1].cumsum() / max(int(other.sum()), 1)
         misses = 1 - one[::-1].cumsum() / max(int(one.sum()), 1)
@@ -130,7 +102,7 @@ class Counted:
 
 
 def _tested(likely: IntArray, unlikely: IntArray, delta: float, alpha: float) -> float:
-    """Return the bound of the second halves at the threshold that is best in the first halves."""
+    """Return the bound of the second halves at the first halves' best threshold."""
     draws = int(likely[0].max()), int(unlikely[0].max())
     if not all(draws):
         return 0.0
@@ -145,12 +117,10 @@ def _tested(likely: IntArray, unlikely: IntArray, delta: float, alpha: float) ->
 
 
 def largest_noise(gaussian: Sequence[float], laplace: Sequence[float], alpha: float) -> float:
-    """Return an upper bound on the scale of noise of a named law, in scales that it is named with.
+    """Return an upper bound on the scale of noise with a named distribution.
 
-    Args:
-        gaussian: noise of normal law, in named standard deviations.
-        laplace: noise of Laplace's law, in named scales.
-        alpha: the probability with which the bound may be wrong.
+    Noise and bound are in units of the named scales: standard deviations of ``gaussian`` noise, and
+    scales of ``laplace`` noise.
 
     >>> round(largest_noise([1.0, -1.0] * 5000, [], 0.01), 3)
     1.019
@@ -166,12 +136,10 @@ def largest_noise(gaussian: Sequence[float], laplace: Sequence[float], alpha: fl
 
 
 def named_epsilon(mu: float, pure: float, delta: float) -> float:
-    """Return the ε of noise of a named law; 0 where both laws meet, which no formula here covers.
+    """Return the ε of noise with a named distribution; 0 for a mixture of both.
 
-    Args:
-        mu: the distance of normal noise, in standard deviations.
-        pure: the distance of Laplace noise, in scales.
-        delta: the δ.
+    ``mu`` is the distance in standard deviations of Gaussian noise, and ``pure`` in scales of
+    Laplace noise.
 
     >>> named_epsilon(0.0, 2.0, 0.0), round(named_epsilon(1 / 3.7306, 0.0, 1e-5), 3)
     (2.0, 1.0)
@@ -179,24 +147,19 @@ def named_epsilon(mu: float, pure: float, delta: float) -> float:
     if mu and pure:
         return 0.0
     if pure:
-        # Of one Laplace number: δ(ε') = 1 − e^((ε' − ε)/2).
+        # For one Laplace draw: δ(ε') = 1 − e^((ε' − ε)/2).
         return max(0.0, pure + 2 * math.log1p(-delta))
     return gaussian_epsilon(delta, mu)
 
 
 def one_run_epsilon(correct: int, guesses: int, canaries: int, delta: float, alpha: float) -> float:
-    """Return a lower bound on ε from guesses which canaries were in one run.
+    """Return a lower bound on ε from guesses about the canaries in one run.
 
-    Args:
-        correct: how many guesses were right.
-        guesses: how many canaries were guessed to be there, or not to be; of the others none was made.
-        canaries: how many there were, each of which was there with probability ½, on its own.
-        delta: the δ.
-        alpha: the probability with which the bound may be wrong.
+    Each canary was included independently with probability ½, and some were guessed.
 
-    Guarantee: under (ε, δ)-DP for each canary, more correct guesses than this have probability at most
-    P(Bin(guesses, e^ε/(1+e^ε)) ≥ correct) + 2·canaries·δ·max_i P(correct > Bin ≥ correct − i)/i,
-    whatever decides which guesses are made. Source: Steinke, Nasr & Jagielski 2023, Theorem 5.2.
+    Guarantee: under (ε, δ)-DP for each canary, more correct guesses than this have probability at
+    most P(Bin(guesses, e^ε/(1+e^ε)) ≥ correct) + 2·canaries·δ·max_i P(correct > Bin ≥ correct −
+    i)/i, for any choice of the guesses. Source: Steinke, Nasr & Jagielski 2023, Theorem 5.2.
 
     >>> one_run_epsilon(50, 100, 1000, 1e-6, 0.01)
     0.0
@@ -210,7 +173,7 @@ def one_run_epsilon(correct: int, guesses: int, canaries: int, delta: float, alp
         given = float((below / np.arange(1, below.size + 1)).max()) if below.size else 0.0
         return float(stats.binom.sf(correct - 1, guesses, right)) + 2 * canaries * delta * given
 
-    # Every ε at which this is improbable is refuted, with all that are smaller.
+    # If this is improbable for an ε, that ε and all smaller ones are refuted.
     low, high = 0.0, 50.0
     if guesses == 0 or chance(0.0) > alpha:
         return 0.0
@@ -221,14 +184,10 @@ def one_run_epsilon(correct: int, guesses: int, canaries: int, delta: float, alp
 
 
 def moved_by_at_least(there: FloatArray, absent: FloatArray, alpha: float) -> float:
-    """Return a lower bound on the distance of two normal laws with one standard deviation, in these.
+    """Return a lower bound on the distance of two normal distributions, in their sd.
 
-    Args:
-        there: (n,) numbers of the law that lies to the right.
-        absent: (m,) numbers of the other.
-        alpha: the probability with which the bound may be wrong.
-
-    It inverts Student's t, whose law is the non-central one of that distance.
+    ``there`` are samples of the right one. The bound inverts Student's t, which has a non-central t
+    distribution for that distance.
 
     >>> low = moved_by_at_least(np.arange(100.0) + 50, np.arange(100.0), 0.01)
     >>> 1.0 < low < 50 / 29
@@ -243,7 +202,7 @@ def moved_by_at_least(there: FloatArray, absent: FloatArray, alpha: float) -> fl
         return 0.0
     t = (float(there.mean()) - float(absent.mean())) / spread
     low, high = 0.0, max(t, 0.0)
-    # The largest distance at which a t as large as this has probability at most alpha.
+    # The largest distance with probability at most alpha of such a large t.
     for _ in range(60):
         middle = (low + high) / 2
         improbable = float(stats.nct.sf(t, n + m - 2, middle)) <= alpha

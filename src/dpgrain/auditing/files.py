@@ -1,4 +1,4 @@
-"""``dg.audit_releases``: an audit of each release that a file asks for."""
+"""``dg.audit_releases``: audit of each release in a release file."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from dpgrain.tables.table import UserTable
 
 @dataclass(frozen=True, repr=False)
 class FileAudit(Mapping[str, Audit]):
-    """The audits of the releases of a file, by their names; made by :func:`audit_releases`.
+    """Audits of the releases in a file, by name; returned by :func:`audit_releases`.
 
     Args:
         audits: the audit of each release that was audited.
-        by_hand: the releases that must be audited by hand, each with the reason.
-        confidence: the probability with which all bounds of all audits hold together.
+        by_hand: the releases that require a manual audit, each with the reason.
+        confidence: the probability with which all bounds of all audits are valid together.
 
     >>> FileAudit({}, {"fit": "its rows lie in arrays"}, 0.99).verdict
     'weak'
@@ -45,7 +45,7 @@ class FileAudit(Mapping[str, Audit]):
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict of all releases; what was not audited is not known to hold."""
+        """Worst verdict of all releases; unaudited releases count as "weak"."""
         found = {each.verdict for each in self.audits.values()}
         if "violated" in found:
             return "violated"
@@ -60,7 +60,7 @@ class FileAudit(Mapping[str, Audit]):
     __repr__ = __str__
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the audits as JSON's values."""
+        """Return the audits as JSON values."""
         return {
             "verdict": self.verdict,
             "confidence": self.confidence,
@@ -79,26 +79,27 @@ def audit_releases(
     confidence: float = 0.99,
     random_state: RandomState = None,
 ) -> FileAudit:
-    """Audit each release that a file of releases asks for; nothing is read, charged or written.
+    """Audit each release in a release file; nothing is read, charged or written.
 
     Args:
-        path: the file, in TOML; docs/releases.md describes it.
-        table: the table, in place of the one that the file names; its schema is used alone.
-        where: the public region that all releases read.
-        units: for how many units of one person.
-        seconds: how long all of it may take, roughly, but for the searches for the worst neighbours,
-            which are never cut short.
-        confidence: the probability with which all bounds of all releases hold together.
-        random_state: a seed, for tests: an audit of noise that can be predicted.
+        path: the file in TOML format, described in docs/releases.md.
+        table: the table, instead of the one in the file; only its schema is used.
+        where: the public region of all releases.
+        units: the numbers of changed units of one user.
+        seconds: the approximate total duration, except for the searches for the worst neighbours,
+            which are never interrupted.
+        confidence: the probability with which all bounds of all releases are valid together.
+        random_state: a seed for tests, for an audit of predictable noise.
 
     Returns:
-        The audits by the names of releases.
+        the audits by names of releases.
 
     Raises:
-        ParameterError: with all mistakes in the file, one a line, or if an argument is out of range.
-        DataError: if the file, or one that it names, cannot be read.
+        ParameterError: with all errors in the file, one per line, or if an argument is out of
+            range.
+        DataError: if the file, or a file that it refers to, cannot be read.
 
-    Guarantee: that of :func:`dpgrain.audit`, for all releases together. Source:
+    Guarantee: the guarantee of :func:`dpgrain.audit`, for all releases together. Source:
     docs/tutorials/audits.md.
 
     >>> import pyarrow as pa
@@ -141,7 +142,7 @@ def audit_releases(
 
 
 def _queries(plan: PlannedReleases) -> Iterator[tuple[str, Any]]:
-    """Return the query of each release of a plan, by its name."""
+    """Return the queries of a plan, by names of releases."""
     for each in plan.releases:
         with composed():
             query = each.entry.kind.query(plan.file.asked(each.entry), each.epsilon, each.delta)

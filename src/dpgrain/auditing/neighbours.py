@@ -1,4 +1,4 @@
-"""Worst-case neighbouring tables, made from a table's schema and from what is public of a query."""
+"""Worst-case neighbouring tables, from a table's schema and a query's public facts."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from dpgrain.units import Record, Relation, User
 
 Row: TypeAlias = dict[str, Any]
 
-# Values of a column that a unit may hold, at most, and those that nothing public states.
+# Maximum values of a column for units, and the number of values if none are public.
 _MOST_VALUES, _FEW_VALUES = 64, 16
-# Groups, and cells, that other people hold, at most.
+# Maximum groups and cells of other users.
 _GROUPS = 4
-# Number that names the first of the other people; those of units come before.
+# Number of the first other user; the changed users have smaller numbers.
 _FIRST_OTHER = 50
-# Records of a unit that holds many.
+# Records of a unit with many records.
 _MANY_RECORDS = 20
-# Numbers where no bounds are public: what is added without a bound would show.
+# Numbers without public bounds; an unbounded contribution would be detected.
 _NUMBERS = (1.0, 1e4, -1e4)
-# The first day of made-up rows; the next ones lie in other weeks and months.
+# First day of synthetic rows; the next days are in other weeks and months.
 _FIRST_DAY, _DAYS_APART = date(2024, 1, 1), 40
 _DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)")
 _ARROW: dict[str, pa.DataType] = {
@@ -60,13 +60,7 @@ _ARROW: dict[str, pa.DataType] = {
 
 @dataclass(frozen=True)
 class Pair:
-    """Two neighbouring tables, given in place of the rows that a query would read.
-
-    Args:
-        one: the rows with the units.
-        other: the rows without them, or with others in their place.
-        said: what the units hold, in words.
-    """
+    """Two neighbouring tables, used instead of the rows of a query."""
 
     one: pa.Table
     other: pa.Table
@@ -75,15 +69,9 @@ class Pair:
 
 @dataclass(frozen=True)
 class Content:
-    """What each unit holds.
+    """Content of each changed unit: a number and records in one or several groups.
 
-    Args:
-        number: the number in columns of numbers.
-        records: how many records it has; 0 in place of others.
-        spread: whether its records lie in different groups.
-        first: the place of the first group.
-        over: the number of groups in which the records lie in turn, where they are spread; 0 for as
-            many as there are.
+    If ``spread``, the records cycle through ``over`` groups; 0 for as many groups as there are.
     """
 
     number: float
@@ -93,11 +81,7 @@ class Content:
     over: int = 0
 
     def place(self, record: int) -> int:
-        """Return the place of the group of a record.
-
-        Args:
-            record: the number of the record, from 0.
-        """
+        """Return the index of a record's group."""
         return self.first + (record % (self.over or self.records) if self.spread else 0)
 
     def __str__(self) -> str:
@@ -119,22 +103,11 @@ def pairs(
     real: pa.Table | None = None,
     like: str = "",
 ) -> Iterator[Pair]:
-    """Make neighbouring tables that differ by units of a query's promise.
+    """Yield neighbouring tables that differ in units of a query; none if impossible.
 
-    Args:
-        query: the query.
-        units: how many units of one person differ; for whole users, how many users.
-        relation: whether they are removed, or exchanged for others.
-        others: how many other people hold each of the first groups.
-        real: the rows of the other people; made up without them.
-        like: what units hold, in the words of a pair of other numbers of units; all that may be worst
-            without it.
-
-    Yields:
-        Pairs of tables; none where no person can hold as many units.
-
-    Only the schema and what the query states are used: types of columns, the domain, bounds, the
-    partition and the region.
+    ``others`` is the number of other users in each of the first groups, ``real`` their rows if they
+    are not synthetic, and ``like`` the description of the only content to use. Only public facts
+    are used: the schema, domain, bounds, partition and region.
     """
     public = Public.of(query)
     if real is not None:
@@ -156,12 +129,12 @@ def pairs(
 
 
 def _below(real: pa.Table, made: pa.Table) -> pa.Table:
-    """Return real rows, and below them made ones, in the types of the former."""
+    """Append synthetic rows to real ones, with the types of the real ones."""
     return pa.concat_tables([real, made.select(real.column_names).cast(real.schema)])
 
 
 def _contents(public: Public, relation: Relation) -> Iterator[tuple[Content, Content | None]]:
-    """Return what units hold, and what is in their place; None where they are removed."""
+    """Yield contents of units and their replacements; None if units are removed."""
     records = (1,) if public.single else (1, _MANY_RECORDS)
     one = [
         Content(number, many, spread)
@@ -169,7 +142,7 @@ def _contents(public: Public, relation: Relation) -> Iterator[tuple[Content, Con
         for spread in ((False, True) if many > 1 else (False,))
     ]
     if public.kept > 1:
-        # As many elements as are kept of a user, each with many records.
+        # The number of retained elements of a user, each with many records.
         many = public.kept * _MANY_RECORDS
         one += [Content(number, many, spread=True, over=public.kept) for number in public.numbers]
     if relation == "zero_out":
@@ -182,7 +155,7 @@ def _contents(public: Public, relation: Relation) -> Iterator[tuple[Content, Con
             changed = replace(elsewhere, number=number)
             others = [changed, replace(changed, first=content.first)]
             if not public.single:
-                # Of elements and users any number of records is exchanged for any other.
+                # For elements and users, any number of records is replaced by any other number.
                 others += [replace(changed, records=1), replace(content, records=0)]
             for other in dict.fromkeys(others):
                 if other != content:
@@ -191,20 +164,11 @@ def _contents(public: Public, relation: Relation) -> Iterator[tuple[Content, Con
 
 @dataclass(frozen=True)
 class Public:
-    """What is public of a query's rows; made by :meth:`of`.
+    """Public facts about a query's rows, created by :meth:`of`.
 
-    Args:
-        schema: column → type, of the rows that are replaced.
-        user: the column that names the user; None if there is none.
-        values: column → its possible values.
-        numbers: the numbers of columns that are added up.
-        keys: the columns whose values may differ between records of a unit.
-        cells: the values of the columns that give the cell, for each element of a person; None where
-            elements are not protected.
-        single: whether a unit is one record.
-        users: whether a unit is a whole user.
-        kept: the elements of a user that are kept, as far as they are tried; 0 where none are counted.
-        names: the names of people, by their numbers; the numbers without any.
+    ``keys`` are columns whose values can differ within a unit. ``cells`` are column values for each
+    element of a user, or None if elements are not protected. ``kept`` is the number of retained
+    elements to test, 0 if unlimited. ``names`` are user ids by number.
     """
 
     schema: Mapping[str, str]
@@ -220,14 +184,7 @@ class Public:
 
     @staticmethod
     def of(query: Query[Any]) -> Public:
-        """Read the public facts of a query; nothing is opened.
-
-        Args:
-            query: the query.
-
-        Raises:
-            ParameterError: if the query is not of a table.
-        """
+        """Collect the public facts of a query; nothing is opened."""
         table, asked = table_of(query), getattr(query, "request", query)
         schema, unit = replaced(table.source).columns(), query.promise.unit
         stated = {**_keys_of(asked), **_sides_of(table)}
@@ -252,14 +209,7 @@ class Public:
         )
 
     def apart_from(self, real: pa.Table) -> Public:
-        """Return the same with people whom real rows do not have.
-
-        Args:
-            real: the rows.
-
-        Raises:
-            ParameterError: if the type of the user column has no other names.
-        """
+        """Return the same with user ids that do not occur in real rows."""
         if self.user is None:
             return self
         known, kind = set(real[self.user].to_pylist()), self.schema[self.user]
@@ -271,16 +221,11 @@ class Public:
 
     @property
     def most(self) -> float:
-        """The most units of one person that can differ."""
+        """Maximum number of units of one user that can differ."""
         return float("inf") if self.cells is None else len(self.cells)
 
     def units(self, content: Content, count: int) -> list[Row]:
-        """Return the rows of units.
-
-        Args:
-            content: what each holds.
-            count: how many there are.
-        """
+        """Return the rows of ``count`` units."""
         rows = []
         for unit, record in itertools.product(range(count), range(content.records)):
             place = content.place(record)
@@ -289,11 +234,7 @@ class Public:
         return rows
 
     def others(self, each: int) -> list[Row]:
-        """Return rows of other people, who hold the first groups.
-
-        Args:
-            each: how many people hold each of them.
-        """
+        """Return rows of other users, ``each`` in each of the first groups."""
         groups = range(min(_GROUPS, max((len(self.values[name]) for name in self.keys), default=1)))
         cells = (self.cells or [{}])[:_GROUPS]
         number, people = min(self.numbers, key=abs), itertools.count(_FIRST_OTHER)
@@ -314,7 +255,7 @@ class Public:
         return row
 
     def table(self, rows: Sequence[Row]) -> pa.Table:
-        """Return rows as a table of the schema."""
+        """Return rows as a table with the schema."""
         columns = {
             name: _column([row[name] for row in rows], kind) for name, kind in self.schema.items()
         }
@@ -322,14 +263,7 @@ class Public:
 
 
 def table_of(query: Query[Any]) -> UserTable:
-    """Return the table of a query.
-
-    Args:
-        query: the query.
-
-    Raises:
-        ParameterError: if its rows come from somewhere else.
-    """
+    """Return the table of a query."""
     table = getattr(query, "table", None) or getattr(getattr(query, "request", None), "table", None)
     if not isinstance(table, UserTable):
         raise ParameterError(
@@ -342,14 +276,7 @@ def table_of(query: Query[Any]) -> UserTable:
 
 
 def replaced(source: Any) -> Source:
-    """Return the part of a source in whose place other rows are put: the rows as they were read.
-
-    Args:
-        source: the source.
-
-    Raises:
-        ParameterError: if it is made of several tables of people.
-    """
+    """Return the part of a source to replace by other rows: the rows as they were read."""
     if isinstance(source, OverSource) and not isinstance(source, TypedSource):
         return replaced(source.source)
     if hasattr(source, "others"):
@@ -365,12 +292,7 @@ def replaced(source: Any) -> Source:
 
 
 def with_rows(source: Any, rows: pa.Table) -> Source:
-    """Return a source with other rows in place of those that it would read.
-
-    Args:
-        source: the source.
-        rows: the rows, of the schema of :func:`replaced`.
-    """
+    """Replace the rows of a source; they have the schema of :func:`replaced`."""
     whole: Any = source
     if isinstance(source, OverSource) and not isinstance(source, TypedSource):
         over: Source = replace(whole, source=with_rows(source.source, rows))
@@ -385,7 +307,7 @@ def with_rows(source: Any, rows: pa.Table) -> Source:
 
 
 def _keys_of(asked: Any) -> dict[str, list[Any]]:
-    """Return the public values of the columns that give groups."""
+    """Return the public values of the grouping columns."""
     domain = getattr(asked, "domain", None)
     if domain is None:
         return {}
@@ -407,7 +329,7 @@ def _sides_of(table: Rows) -> dict[str, list[Any]]:
 
 
 def _within(span: Span) -> list[Any]:
-    """Return a few values inside an interval."""
+    """Return some values inside an interval."""
     low = span.low if span.low is not None else None if span.high is None else span.high - 1
     if low is None:
         return []
@@ -421,9 +343,9 @@ def _within(span: Span) -> list[Any]:
 
 
 def _partition(query: Query[Any]) -> tuple[str | None, str | None, Elements | None]:
-    """Return the column that gives the cell, the zone of its days, and the partition of these.
+    """Return the column of cells, the time zone of its days, and their partition.
 
-    The zone is None where its values themselves are partitioned.
+    The zone is None if the column's own values are partitioned.
     """
     blocks = getattr(getattr(query, "request", query), "blocks", None)
     column: str | None = getattr(blocks, "of", None)
@@ -438,15 +360,15 @@ def _partition(query: Query[Any]) -> tuple[str | None, str | None, Elements | No
 
 
 def _day(time: datetime, zone: str) -> date:
-    """Return the day of a time as the clocks of a zone show it; as it is written without one."""
+    """Return the date of a timestamp in a time zone; without a zone, as written."""
     return (time.astimezone(ZoneInfo(zone)) if zone else time).date()
 
 
 def _cells(query: Query[Any], table: Rows, values: Mapping[str, Sequence[Any]]) -> list[Row]:
-    """Return for each cell the values of all columns that may give it."""
+    """Return the values of all columns that determine the cell, for each cell."""
     column, zone, elements = _partition(query)
     if column is None or column not in values:
-        # The cell is made of other columns: all are the same in one unit.
+        # Other columns determine the cell: they are equal within one unit.
         most = min((len(values[name]) for name in values if name != table.user), default=0)
         rows = ({name: values[name][place] for name in values} for place in range(most))
         return [{name: v for name, v in row.items() if name != table.user} for row in rows]
@@ -455,7 +377,7 @@ def _cells(query: Query[Any], table: Rows, values: Mapping[str, Sequence[Any]]) 
     for held in (*values[column], *(known[:_MOST_VALUES] if zone is None else ())):
         value = held if zone is None or not isinstance(held, datetime) else _day(held, zone)
         if elements is not None and elements.function is not None and isinstance(value, date):
-            # Functions get a day as text, as releases hand it to them.
+            # Functions receive a day as text, like in releases.
             value = str(value)
         cell = value if elements is None else elements.cell(value)
         if cell is not None:
@@ -464,7 +386,7 @@ def _cells(query: Query[Any], table: Rows, values: Mapping[str, Sequence[Any]]) 
 
 
 def _numbers(asked: Any) -> tuple[float, ...]:
-    """Return the numbers that units hold: the ends of public bounds, and what lies beyond."""
+    """Return the numbers of units: the ends of public bounds, and values beyond them."""
     bounds = getattr(asked, "bounds", None)
     if isinstance(bounds, tuple) and len(bounds) == 2:
         low, high = map(float, bounds)
@@ -477,7 +399,7 @@ def _is_number(kind: str) -> bool:
 
 
 def _values(kind: str, stated: Sequence[Any] | None) -> list[Any]:
-    """Return the possible values of a column: the public ones, or some of its type."""
+    """Return the possible values of a column: public ones, or examples of its type."""
     if stated:
         return list(stated[:_MOST_VALUES])
     if kind == TRUTH:
@@ -493,7 +415,7 @@ def _values(kind: str, stated: Sequence[Any] | None) -> list[Any]:
 
 
 def _column(values: Sequence[Any], kind: str) -> pa.Array:
-    """Return values as a column of a type, a null where the type has no such value."""
+    """Return values as a column of a type, with null for values of other types."""
     arrow = _arrow(kind)
     if arrow is None:
         return pa.nulls(len(values))
@@ -501,7 +423,7 @@ def _column(values: Sequence[Any], kind: str) -> pa.Array:
 
 
 def _arrow(kind: str) -> pa.DataType | None:
-    """Return Arrow's type of a column; None where no release can use the column."""
+    """Return the Arrow type of a column; None if no release supports it."""
     decimal = _DECIMAL.fullmatch(kind)
     if decimal is not None:
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
@@ -509,7 +431,7 @@ def _arrow(kind: str) -> pa.DataType | None:
 
 
 def _cell(value: Any, arrow: pa.DataType) -> Any:
-    """Return a value as Arrow's scalar of a type; None where the type has no such value."""
+    """Return a value as an Arrow scalar of a type; None if the type lacks it."""
     try:
         if pa.types.is_string(arrow):
             return str(value)

@@ -1,4 +1,4 @@
-"""Runs of a query on rows that are given in place of its own: without noise, and with it."""
+"""Runs of a query on other rows than its own, with and without noise."""
 
 from __future__ import annotations
 
@@ -30,21 +30,13 @@ from dpgrain.publishing.charge import Charge, Opened, Result, Rows
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.query import Query
 
-# Seed of what a run without noise draws all the same, such as a secret.
+# Seed of draws in a run without noise, such as a secret.
 _SEED = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Ticket:
-    """One draw of a run.
-
-    Args:
-        way: the method of :class:`~dpgrain.publishing.charge.Charge` that draws it.
-        part: the part of the event.
-        sums: what noise is added to, or chosen among.
-        rest: the further arguments of the method, such as the radius.
-        answer: what came of it.
-    """
+    """One draw of a run: a method of a charge, with its arguments and its answer."""
 
     way: str
     part: Any
@@ -54,14 +46,7 @@ class Ticket:
 
 
 class GivenRows(Charge):
-    """A charge of an audit: rows are the ones that are given, and no other row is opened.
-
-    Args:
-        guarantee: the promise of the query; nothing is charged for it.
-        source: where noise comes from.
-        rows: the rows, in place of those that were read.
-        engine: the engine that reads them; that of the table, if empty.
-    """
+    """Charge of an audit, which opens only the given rows and charges nothing."""
 
     def __init__(
         self, guarantee: Guarantee, source: Source, rows: pa.Table, engine: str = ""
@@ -73,7 +58,7 @@ class GivenRows(Charge):
         self.lent = False
 
     def open(self, rows: Rows[Opened]) -> AbstractContextManager[Opened]:
-        """Open the given rows in place of those of a table."""
+        """Open the given rows instead of a table's."""
         self._check_open()
         table: Any = rows
         if not hasattr(table, "source"):
@@ -84,16 +69,16 @@ class GivenRows(Charge):
         return opened
 
     def read(self, read: Callable[[], Result]) -> Result:  # noqa: ARG002 - it is not read
-        """Refuse to read a caller's rows."""
+        """Reject reading a caller's rows."""
         self._refuse("reads rows of arrays")
 
     def lend(self, part: Event) -> Source:
-        """Return the source for a mechanism with its own draws, which are not seen."""
+        """Return the source for a mechanism with its own draws, which are not recorded."""
         self.lent = True
         return super().lend(part)
 
     def one_of(self, part: Event, event: Event) -> Charge:  # noqa: ARG002 - it is not made
-        """Refuse a charge within this one."""
+        """Reject a nested charge."""
         self._refuse("runs one of several mechanisms")
 
     def best_of(
@@ -102,16 +87,16 @@ class GivenRows(Charge):
         count: int,  # noqa: ARG002
         run: Callable[[int, Charge], tuple[float, Result]],  # noqa: ARG002
     ) -> Result:
-        """Refuse runs within this one."""
+        """Reject nested runs."""
         self._refuse("keeps the best of several runs")
 
     def _refuse(self, why: str) -> NoReturn:
         raise ParameterError(f"query must be audited manually, because it {why}.", name="query")
 
-    # -- draws, each of which is kept --
+    # -- recorded draws --
 
     def noisy(self, part: Additive, sums: NDArray[Any], radius: ArrayLike = 1.0) -> NDArray[Any]:
-        """Add noise to sums, and keep both."""
+        """Add noise to sums, and record both."""
         answer: NDArray[Any] = self._kept("noisy", part, sums, (radius,))
         return answer
 
@@ -122,24 +107,24 @@ class GivenRows(Charge):
         radius: float,
         step: float,
     ) -> tuple[IntArray, BoolArray]:
-        """Name items, and keep what was added to."""
+        """Select items, and record the sums."""
         answer: tuple[IntArray, BoolArray] = self._kept("named", part, sums, (radius, step))
         return answer
 
     def truncated(self, part: TruncatedGeometric, counts: IntArray) -> tuple[IntArray, BoolArray]:
-        """Name items, and keep what was added to."""
+        """Select items, and record the counts."""
         answer: tuple[IntArray, BoolArray] = self._kept("truncated", part, counts, ())
         return answer
 
     def order(
         self, part: ExponentialMechanism | BoundedRange, scores: IntArray, radius: float = 1.0
     ) -> IndexArray:
-        """Choose, and keep what was chosen among."""
+        """Choose an order, and record the scores."""
         answer: IndexArray = self._kept("order", part, scores, (radius,))
         return answer
 
     def flip(self, part: ApproximateDP, scores: IntArray, radius: float = 1.0) -> int:
-        """Choose, and keep what was chosen among."""
+        """Choose one candidate, and record the scores."""
         answer: int = self._kept("flip", part, scores, (radius,))
         return answer
 
@@ -149,19 +134,12 @@ class GivenRows(Charge):
         return answer
 
     def _answer(self, way: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
-        """Draw as a release does."""
+        """Draw like a release."""
         return getattr(Charge, way)(self, part, sums, *rest)
 
 
 class WithoutNoise(GivenRows):
-    """A charge that answers without noise, or as another run was answered.
-
-    Args:
-        guarantee: the promise of the query.
-        rows: the rows.
-        engine: the engine that reads them.
-        like: the tickets of the other run.
-    """
+    """Charge that answers without noise, or with the answers of another run."""
 
     def __init__(
         self,
@@ -184,7 +162,7 @@ class WithoutNoise(GivenRows):
 
 
 def _exact(way: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
-    """Return what a draw answers without noise."""
+    """Return the answer of a draw without noise."""
     match way:
         case "noisy":
             return sums
@@ -199,12 +177,9 @@ def _exact(way: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> An
 
 @dataclass(frozen=True, eq=False)
 class Twins:
-    """The draws of two runs on neighbouring rows, in one history of answers.
+    """Draws of two runs on neighbouring rows with the same history of answers.
 
-    Args:
-        pair: the rows.
-        draws: the tickets of both runs, draw by draw.
-        unseen: True where a mechanism draws its own noise, which is not among these.
+    ``unseen`` is True if a mechanism draws its own noise, which is not recorded.
     """
 
     pair: Pair
@@ -213,14 +188,7 @@ class Twins:
 
 
 def twins_of(query: Query[Any], guarantee: Guarantee, pair: Pair, engine: str = "") -> Twins:
-    """Run a query without noise on both of two neighbours, the second with the first one's answers.
-
-    Args:
-        query: the query.
-        guarantee: its promise.
-        pair: the neighbours.
-        engine: the engine that reads them; that of the table, if empty.
-    """
+    """Run a query without noise on two neighbours, with the answers of the first."""
     with WithoutNoise(guarantee, pair.one, engine) as one:
         query.run(one)
     with WithoutNoise(guarantee, pair.other, engine, one.drawn) as other:
@@ -237,14 +205,7 @@ def twins_of(query: Query[Any], guarantee: Guarantee, pair: Pair, engine: str = 
 def noisy_run(
     query: Query[Any], guarantee: Guarantee, rows: pa.Table, source: Source | None = None
 ) -> list[Ticket]:
-    """Run a query with its noise on given rows, and return its draws.
-
-    Args:
-        query: the query.
-        guarantee: its promise.
-        rows: the rows.
-        source: where noise comes from.
-    """
+    """Run a query with its noise on given rows, and return its draws."""
     with GivenRows(guarantee, SystemSource() if source is None else source, rows) as charge:
         query.run(charge)
     return charge.drawn

@@ -1,8 +1,8 @@
-"""Draws of a ticket's own noise on two neighbours' sums, and the score that tells them apart.
+"""Draws of a ticket's noise on two neighbours' sums, and their scores.
 
-A score is the logarithm of how much likelier an outcome is on one neighbour, if the noise has the law
-that it is named by. Whatever the law is, a bound that is made of how often scores pass a threshold
-holds: the law decides how large the bound is, not whether it is true.
+A score is the log-likelihood ratio of an outcome on the two neighbours, if the noise has its named
+distribution. A bound from the frequencies of scores above a threshold is valid for any
+distribution: the named distribution affects only how large the bound is.
 """
 
 from __future__ import annotations
@@ -23,18 +23,15 @@ from dpgrain.noise.gumbel import gumbel_orders
 from dpgrain.publishing.charge import Charge, flip_scale, order_scale
 from dpgrain.publishing.guarantee import Guarantee
 
-# Standard deviations of a score around its means that its range holds.
+# Range of a score around its means, in standard deviations.
 _FAR = 9.0
 
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """A draw on two neighbours, of which only what differs is drawn.
+    """Draw on two neighbours, restricted to the sums that differ.
 
-    Args:
-        one: the ticket on one of them.
-        other: the ticket on the other.
-        stretch: how many times as far apart the sums are as they were found to be.
+    ``stretch`` multiplies the distance of the sums.
     """
 
     one: Ticket
@@ -43,7 +40,7 @@ class Draw:
 
     @property
     def comparable(self) -> bool:
-        """Whether both neighbours have the same sums, place by place."""
+        """True if both neighbours have the same number of sums in the same order."""
         return self.one.sums.shape == self.other.sums.shape
 
     @property
@@ -52,21 +49,21 @@ class Draw:
 
     @cached_property
     def moved(self) -> NDArray[np.intp]:
-        """The places whose sums differ, or all of a choice."""
+        """Indices of sums that differ, or of all candidates of a choice."""
         if not self.comparable or self._choice:
             return np.arange(self.one.sums.size)
         return np.flatnonzero(self.one.sums.ravel() != self.other.sums.ravel())
 
     @property
     def apart(self) -> bool:
-        """Whether anything differs."""
+        """True if any sum differs."""
         if not self.comparable:
             return True
         return bool((self.one.sums != self.other.sums).any())
 
     @cached_property
     def scale(self) -> FloatArray:
-        """The scale of the noise of each place that differs, as the part names it."""
+        """Named noise scale of each sum that differs."""
         part, rest = self.one.part, self.one.rest
         if self.one.way == "truncated":
             return np.full(self.moved.size, 1 / part.rate)
@@ -79,7 +76,7 @@ class Draw:
 
     @cached_property
     def sums(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The sums of both neighbours that are drawn on."""
+        """Sums of both neighbours for the draw."""
         other = self.other.sums.ravel()
         if not self.comparable:
             return self.one.sums.ravel(), other
@@ -91,7 +88,7 @@ class Draw:
 
     @cached_property
     def difference(self) -> FloatArray:
-        """By how much the sums differ, in scales; none where they do not compare."""
+        """Difference of the sums in noise scales; empty if they are not comparable."""
         if not self.comparable:
             return np.zeros(0)
         one, other = self.sums
@@ -99,7 +96,7 @@ class Draw:
 
     @property
     def reach(self) -> float:
-        """The range of the score, on both sides of 0."""
+        """Range of the score, on both sides of 0."""
         size = np.abs(self.difference)
         if not self.comparable:
             return float(self.one.sums.size + self.other.sums.size)
@@ -117,18 +114,11 @@ class Draw:
 
     @property
     def width(self) -> int:
-        """How many numbers one draw takes."""
+        """Random numbers per draw."""
         return max(self.sums[0].size, self.sums[1].size)
 
     def scores(self, on_one: bool, count: int, guarantee: Guarantee, source: Source) -> FloatArray:
-        """Draw on one of the neighbours, and return the scores.
-
-        Args:
-            on_one: whether to draw on the first neighbour.
-            count: how many draws.
-            guarantee: the promise, of which one part is drawn.
-            source: where noise comes from.
-        """
+        """Draw on one of the neighbours, and return the scores."""
         sums = self.sums[0 if on_one else 1]
         if self._choice:
             return self._of_choices(sums, count, source)
@@ -142,14 +132,14 @@ class Draw:
         return self.one.part
 
     def _rest(self, count: int) -> tuple[Any, ...]:
-        """Return the further arguments of the draw, of which a radius is one for each sum."""
+        """Return the other arguments of the draw, with one radius per sum."""
         if self.one.way != "noisy":
             return self.one.rest
         radius = np.broadcast_to(np.ravel(self.one.rest[0]), self.one.sums.size)[self.moved]
         return (np.tile(radius, count),)
 
     def _of_choices(self, sums: NDArray[Any], count: int, source: Source) -> FloatArray:
-        """Return the score of each choice, all drawn at once by the sampler of the release."""
+        """Return the scores of choices, drawn together by the sampler of the release."""
         part, rest = self.one.part, self.one.rest
         if self.one.way == "order":
             chosen = gumbel_orders(sums, order_scale(part, *rest), part.count, count, source=source)
@@ -177,7 +167,7 @@ class Draw:
 
     @property
     def _floor(self) -> int:
-        """What stands for the count of an item that is not named."""
+        """Value that represents the count of an unselected item."""
         part = self.one.part
         if self.one.way == "truncated":
             return int(part.cutoff)
@@ -187,21 +177,14 @@ class Draw:
 def draws_of(twins: Twins, stretch: float = 1.0) -> list[Draw]:
     """Return the draws of two runs in which neighbours differ.
 
-    Args:
-        twins: the runs.
-        stretch: how many times as far apart sums are as they were found to be, which is what noise
-            would do that is smaller by as much.
+    ``stretch`` multiplies the distance of sums, which is equivalent to dividing the noise.
     """
     made = [Draw(one, other, stretch) for one, other in twins.draws]
     return [draw for draw in made if draw.apart]
 
 
 def named_loss(draws: Sequence[Draw]) -> tuple[float, float]:
-    """Return what draws cost if their noise has the named law and scale: μ and a pure ε.
-
-    Args:
-        draws: the draws.
-    """
+    """Return the cost of draws for the named noise: μ and a pure ε."""
     mu, pure = 0.0, 0.0
     for draw in draws:
         if not draw.comparable:

@@ -1,4 +1,4 @@
-"""``dg.audit_training``: a lower bound on the ε of a training run, from canaries in that one run."""
+"""``dg.audit_training``: lower bound on the ε of a training run, from its canaries."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from dpgrain.noise.sources import source_of
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Level
 
-# Shares of the canaries of which something is guessed; each takes its part of the error.
+# Shares of guessed canaries; each uses a part of the error probability.
 _SHARES = (1.0, 0.3, 0.1, 0.03)
-# Factors by which noise may be too small, of which the smallest that shows is named; made-up runs of
-# each, of which more than half must show it.
+# Tested factors between assumed and actual noise; the smallest detectable one is reported.
+# Synthetic runs per factor, most of which must detect it.
 _FACTORS = (1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
 _TRIES = 5
-# Canaries, at most, as each has an axis of its own.
+# Maximum number of canaries, because each has a separate axis.
 _MOST_CANARIES = 1_000_000
-# Length of a canary's gradient, which a clipping bound is below.
+# Norm of a canary's gradient, above any reasonable clipping bound.
 _LENGTH = 1e3
 
 
 @dataclass(frozen=True, eq=False)
 class Canaries:
-    """The rows of the canaries that are there.
+    """Rows of the included canaries.
 
     Args:
-        gradients: (rows, d) the gradient of each row, long enough to be clipped by any bound.
-        users: (rows,) whose each row is, from 0 to ``n_users`` − 1.
+        gradients: (rows, d) the gradient of each row, with a norm above any clipping bound.
+        users: (rows,) the user of each row, from 0 to ``n_users`` − 1.
         elements: (rows,) the element of each row, from 0.
-        n_users: the number of users, of whom some have no row.
+        n_users: the number of users, including users without rows.
     """
 
     gradients: FloatArray
@@ -58,32 +58,33 @@ def audit_training(
     confidence: float = 0.99,
     random_state: RandomState = None,
 ) -> TrainingAudit:
-    """Bound the ε of one training run from below, by canaries in it.
+    """Compute lower bounds on the ε of one training run from its canaries.
 
     Args:
-        train: a function that trains on the rows of :class:`Canaries` as it would on others, and
-            returns (d,) published numbers, which grow with what the gradients of each coordinate
-            added (where it began less where it ended, for a descent), and the run's guarantee.
-        canaries: how many there are: users, or elements of users. Each is there with probability ½, and
-            its gradients point along an axis of its own, d = ``canaries``.
+        train: a function that trains on the rows of :class:`Canaries` like on other rows. It
+            returns (d,) published numbers, each increasing with the contributions of its
+            coordinate's gradients (for a descent, the start minus the end), and the guarantee of
+            the run.
+        canaries: the number of canaries, which are users or elements of users. Each is included
+            with probability ½, and its gradients point along a separate axis, d = ``canaries``.
         records: the records of each canary.
-        elements: the elements of each user, each a canary; 1 where whole users are canaries.
-        delta: the δ at which ε is bounded; by default that of the guarantee.
-        confidence: the probability with which both bounds hold together.
-        random_state: a seed of which canaries are there, for tests.
+        elements: the elements of each user, each a canary; 1 if whole users are canaries.
+        delta: the δ at which ε is bounded; by default, the δ of the guarantee.
+        confidence: the probability with which both bounds are valid together.
+        random_state: a seed for the choice of included canaries, for tests.
 
     Returns:
-        The audit; printed, it has one line.
+        the audit; when printed, it has one line.
 
     Raises:
-        ParameterError: if an argument is out of range, ``train`` returns something else, or the
-            guarantee is not of the unit that canaries are.
+        ParameterError: if an argument is out of range, ``train`` returns an invalid result, or the
+            guarantee is for another unit than the canaries.
 
-    Nothing else is assumed of the run: batches may be drawn, and steps may depend on earlier ones. A
-    canary that is guessed to be there has a large number, one that is not has a small one, and of those
-    between nothing is said. Guarantee: with probability ``confidence`` the *free* bound is at most the
-    ε of the run at δ; and so is the *named* one, if numbers have one normal law. Source: Steinke, Nasr
-    & Jagielski 2023; docs/tutorials/audits.md.
+    Nothing else is assumed about the run: batches may be sampled, and steps may depend on earlier
+    ones. Canaries with large numbers are guessed as included, canaries with small numbers as
+    excluded, and there is no guess for the others. Guarantee: with probability ``confidence``, the
+    *free* bound is at most the ε of the run at δ; and so is the *named* bound, if the numbers have
+    a common normal distribution. Source: Steinke, Nasr & Jagielski 2023; docs/tutorials/audits.md.
 
     >>> from dpgrain.accounting import Contribution, Gaussian
     >>> from dpgrain import Guarantee
@@ -134,16 +135,9 @@ def one_run(
     confidence: float,
     source: Source,
 ) -> tuple[Level, float, Line]:
-    """Return the level, the δ and both bounds of one run, without what they would have seen.
+    """Return the level, δ and both bounds of one run, without its detectable errors.
 
-    Args:
-        train: the function that trains, as for :func:`audit_training`, and so the others.
-        canaries: how many there are.
-        records: the records of each canary.
-        elements: the elements of each user.
-        delta: the δ at which ε is bounded; None for that of the guarantee.
-        confidence: the probability with which both bounds hold together.
-        source: where it comes from which canaries are there.
+    The parameters are those of :func:`audit_training`.
     """
     there = np.asarray(source.words(canaries) >> np.uint64(63) == 1)
     answer = train(_rows(there, records, elements))
@@ -157,7 +151,7 @@ def one_run(
 
 
 def _rows(there: BoolArray, records: int, elements: int) -> Canaries:
-    """Return the rows of the canaries that are there, canary by canary."""
+    """Return the rows of the included canaries, canary by canary."""
     present = np.repeat(np.flatnonzero(there), records)
     gradients = np.zeros((present.size, there.size))
     gradients[np.arange(present.size), present] = _LENGTH
@@ -199,11 +193,11 @@ def _check_unit(guarantee: Guarantee, records: int, elements: int) -> None:
 def _bounds(
     published: FloatArray, there: BoolArray, delta: float, alpha: float
 ) -> tuple[float, float]:
-    """Return the free bound and the named one."""
+    """Return the free and the named bound."""
     order = np.argsort(published, kind="stable")
     free = 0.0
     for share in _SHARES:
-        # As many are guessed to be there as not to be, whatever the truth is.
+        # The numbers of guesses for inclusion and exclusion are equal, independent of the truth.
         each = max(int(share * order.size / 2), 1)
         correct = int(there[order[-each:]].sum() + (~there[order[:each]]).sum())
         bound = one_run_epsilon(correct, 2 * each, order.size, delta, alpha / len(_SHARES))
@@ -215,9 +209,9 @@ def _bounds(
 def _seen(
     claim: float, canaries: int, delta: float, alpha: float, rng: np.random.Generator
 ) -> tuple[float, float]:
-    """Return for both bounds the smallest factor of too little noise that shows, in made-up runs.
+    """Return the smallest detectable noise error of both bounds, from synthetic runs.
 
-    Scores are normal, and as far apart as the claim allows, times the factor.
+    Scores are normal, with the distance that the claim allows, times the factor.
     """
     seen = [float("inf"), float("inf")]
     if not 0 < claim < float("inf") or delta <= 0:

@@ -1,4 +1,4 @@
-"""What an audit found: claims, lower bounds and what it would have seen, with a verdict."""
+"""Results of an audit: claims, lower bounds, detectable errors and a verdict."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from dpgrain._wording import aligned, counted, described, powers, rounded_down, 
 from dpgrain.auditing.bounds import Points
 from dpgrain.units import Level, Relation
 
-#: ``"violated"``: a lower bound is above its claim. ``"kept"``: none is, and half the noise would have
-#: been seen. ``"weak"``: none is, but half the noise might not have been seen. ``"unmoved"``: no
-#: neighbours were found on which any draw differs.
+#: ``"violated"``: a lower bound is above its claim. ``"kept"``: no bound is, and half the noise
+#: would have been detected. ``"weak"``: no bound is, but half the noise might not have been
+#: detected. ``"unmoved"``: no neighbours with any different draw were found.
 Verdict: TypeAlias = Literal["violated", "kept", "weak", "unmoved"]
 
-#: The heading of an audit of real rows.
+#: Heading of an audit of real rows.
 FOR_THE_CURATOR = (
     "For the curator, NOT PRIVATE: these bounds were computed from real rows. Do not publish them."
 )
 _POINTER = "What the columns mean: .explain()"
-# What an audit must see to be worth its name: noise that is smaller by this factor.
+# Noise error that a useful audit must detect: noise smaller by this factor.
 _HALF = 2.0
 _HEADINGS = ("units", "relation", "claim", "free", "seen from", "named", "seen from", "verdict")
 _MEANINGS = {
@@ -36,28 +36,22 @@ _MEANINGS = {
 
 @dataclass(frozen=True)
 class Bound:
-    """A lower bound on ε.
+    """Lower bound on ε; None if this type of bound is impossible.
 
-    Args:
-        epsilon: the bound; None where this kind of bound cannot be made.
-        seen: the factor by which noise must be too small for the bound to pass the claim; infinite
-            where no factor that was tried is large enough, None where it is not shown.
+    ``seen`` is the smallest detectable noise error, as a factor; infinite if no tested factor is
+    detectable, None if it is not reported.
     """
 
     epsilon: float | None
     seen: float | None = None
 
     def exceeds(self, claim: float) -> bool:
-        """Return whether the bound refutes a claim.
-
-        Args:
-            claim: the ε that is claimed.
-        """
+        """Return True if the bound refutes a claim."""
         return self.epsilon is not None and self.epsilon > claim
 
     @property
     def powerful(self) -> bool:
-        """Whether half the noise would have been seen."""
+        """True if half the noise would have been detected."""
         return self.seen is not None and self.seen <= _HALF
 
     def __str__(self) -> str:
@@ -65,7 +59,7 @@ class Bound:
 
     @property
     def seen_from(self) -> str:
-        """The smallest error that would have been seen, in words."""
+        """Description of the smallest detectable error."""
         if self.epsilon is None or self.seen is None:
             return "–"
         return "none tried" if self.seen == float("inf") else f"{self.seen:.3g}×"
@@ -73,15 +67,15 @@ class Bound:
 
 @dataclass(frozen=True)
 class Line:
-    """What was found for a number of units and a relation.
+    """Result for a number of units and a relation.
 
     Args:
-        units: how many units of one person differ.
-        relation: whether they are removed, or exchanged.
-        claim: the ε that is claimed.
-        free: the bound that assumes nothing about the law of the noise.
-        named: the bound that assumes the law which the noise is named by.
-        pair: the neighbours, in words; empty for real rows.
+        units: the number of changed units of one user.
+        relation: whether they are removed or replaced.
+        claim: the claimed ε.
+        free: the bound without assumptions about the noise distribution.
+        named: the bound for the named noise distribution.
+        pair: a description of the neighbours; empty for real rows.
         curve: the trade-off of tests of the neighbours; empty for real rows.
     """
 
@@ -95,7 +89,7 @@ class Line:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the claim is refuted, or would have been with half the noise."""
+        """Verdict on the claim, including whether half the noise would have refuted it."""
         if self.free.exceeds(self.claim) or self.named.exceeds(self.claim):
             return "violated"
         if self.free.epsilon is None and self.named.epsilon is None:
@@ -105,18 +99,18 @@ class Line:
 
 @dataclass(frozen=True, repr=False)
 class Audit(ShownAudit):
-    """An audit of a query: lower bounds on its ε beside what it claims; made by :func:`dpgrain.audit`.
+    """Audit of a query: lower bounds on its ε, compared with its claims.
 
     Args:
-        level: the unit that is protected.
-        delta: the δ of the promise.
-        confidence: the probability with which all bounds hold together.
-        lines: what was found, for each number of units and each relation.
-        claimed: (δ, ε) of the whole curve that is claimed for each line.
-        draws: how often the noise of the lines was drawn, on each neighbour.
-        runs: how many whole runs were made.
-        curator: whether real rows were taken, so that nothing of this may be published.
-        notes: what was left out, and why, in sentences.
+        level: the protected unit.
+        delta: the δ of the guarantee.
+        confidence: the probability with which all bounds are valid together.
+        lines: the results, for each number of units and each relation.
+        claimed: (δ, ε) pairs of the whole curve claimed for each line.
+        draws: the number of noise draws of the lines on each neighbour.
+        runs: the number of whole runs.
+        curator: True if real rows were used, so that nothing may be published.
+        notes: what was omitted, with reasons, in sentences.
 
     >>> line = Line(1, "zero_out", 1.0, Bound(0.7, 1.5), Bound(0.85, 1.2))
     >>> print("\\n".join(str(Audit("user", 1e-6, 0.99, (line,))).splitlines()[:3]))
@@ -137,7 +131,7 @@ class Audit(ShownAudit):
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict of all lines: a refuted claim, or else one that is not known to hold."""
+        """Worst verdict of all lines."""
         found = [line.verdict for line in self.lines]
         if "violated" in found:
             return "violated"
@@ -184,7 +178,7 @@ class Audit(ShownAudit):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the audit as JSON's values; a bound that is infinite is the text "inf"."""
+        """Return the audit as JSON values; an infinite bound is the text "inf"."""
         return {
             "for_the_curator": self.curator,
             "verdict": self.verdict,
@@ -200,10 +194,10 @@ class Audit(ShownAudit):
 
 @dataclass(frozen=True, repr=False)
 class TrainingAudit(Audit):
-    """An audit of one whole training run; made by :func:`dpgrain.audit_training`.
+    """Audit of one whole training run, returned by :func:`dpgrain.audit_training`.
 
-    Its ``draws`` are the canaries, each of which was there with probability ½; its one line is about
-    one unit that is removed.
+    Its ``draws`` are the canaries, each included with probability ½; its only line is about one
+    removed unit.
 
     >>> line = Line(1, "zero_out", 1.0, Bound(0.2, 4.0), Bound(0.75, 1.3))
     >>> print(str(TrainingAudit("user", 1e-6, 0.99, (line,), draws=4000)).splitlines()[-1])

@@ -1,1 +1,1 @@
-"""One of finitely many candidates, chosen under differential privacy."""
+"""Differentially private choice among finitely many candidates."""

@@ -1,4 +1,4 @@
-"""A private candidate, run a random number of times: the best result is kept."""
+"""Best result of a random number of runs of a private candidate."""
 
 from __future__ import annotations
 
@@ -20,19 +20,13 @@ from dpgrain.publishing.repeated import best_run
 
 Result = TypeVar("Result")
 
-# A promise that is not pure is printed at this δ.
+# δ of the printed guarantee, if it is not pure.
 _PRINTED_DELTA = 1e-6
 
 
 @dataclass(frozen=True)
 class Best(Generic[Result]):
-    """The best result of several runs.
-
-    Args:
-        result: the result of the best run; the default where nothing was run.
-        score: the score of the best run; None where nothing was run.
-        event: the event of all runs, for the accountant.
-        private: False where a seeded source was used, whose noise can be predicted.
+    """Best result of several runs; ``score`` is None if there was no run.
 
     >>> from dpgrain.accounting import PureDP
     >>> print(str(Best("a model", 0.5, SelectBest(PureDP(0.1, level="user"), 5.0)))[:66])
@@ -65,32 +59,35 @@ def best_of(
     default: Result | None = None,
     source: Source | None = None,
 ) -> Best[Result]:
-    """Run a private candidate a random number of times, and keep the result of the largest score.
+    """Run a private candidate a random number of times, and return the best result.
 
     Args:
-        run: a function that makes one run with a source of randomness, and returns its score and its
-            result, both private. It draws settings from a public law, and must not depend on other
-            runs. Of equal scores the first counts. A score that is not a number is the smallest, and so
-            is that of a run that raises, whose result is the default.
-        event: the event, or events, of one run, for what computes the result *and* the score.
+        run: a function that performs one run with a source of randomness, and returns its score and
+            its result, both private. It draws settings from a public distribution, and must not
+            depend on other runs. Among equal scores the first one wins. NaN is the lowest score,
+            and so is the score of a run that raises, with the default as its result.
+        event: the event, or events, of one run, for the computation of the result *and* the score.
         mean: the mean number of runs.
-        stopping: the law of the number of runs, ``"negative_binomial"`` or ``"poisson"``.
-        eta: η of the negative binomial law; 1 stops after each run with probability 1/mean.
-        default: the result where the Poisson law says that nothing is run, and of a run that raises; it
+        stopping: the distribution of the number of runs, ``"negative_binomial"`` or ``"poisson"``.
+        eta: η of the negative binomial distribution; 1 stops after each run with probability
+            1/mean.
+        default: the result if the Poisson distribution yields no run, and of a run that raises; it
             must not depend on data.
-        source: the source of randomness for the number of runs and for the runs; by default that of
-            the operating system.
+        source: the source of randomness for the number of runs and for the runs; by default, the
+            operating system.
 
     Raises:
-        ParameterError: if a parameter is out of range, or a budget is open, before anything is run.
+        ParameterError: if a parameter is out of range, or a budget is open; nothing is run in these
+            cases.
 
-    Only what is returned may be published. The number of runs, the time they took, whatever they
-    printed, and the other results may not: a timing is a release.
+    Only the returned value may be published. The number of runs, their duration, their output and
+    the other results must stay secret: a timing is a release.
 
-    Formal guarantee: that of :class:`dpgrain.accounting.SelectBest`; the number of runs is drawn
-    exactly from its law. It must run outside of a budget, which would be charged for each run, and
-    so count the runs, but for too little in all. The caller vouches for the event. Source: Papernot
-    & Steinke 2022, Algorithm 1; Levy et al. 2021, Algorithm 5, is η = 1.
+    Formal guarantee: the guarantee of :class:`dpgrain.accounting.SelectBest`; the number of runs is
+    drawn exactly from its distribution. It must run outside a budget. A budget would charge each
+    run, and thus reveal their number, but charge too little in total. The caller is responsible for
+    the event. Source: Papernot & Steinke 2022, Algorithm 1; Levy et al. 2021, Algorithm 5, is η =
+    1.
 
     >>> from dpgrain.accounting import Laplace
     >>> from dpgrain.noise import discrete_laplace
@@ -120,8 +117,7 @@ def best_of(
                 score, result = run(source)
                 return float(score), result
         except BaseException as error:
-            # The errors and warnings of a run are swallowed, because they may reveal one person's
-            # data.
+            # Errors and warnings of a run are suppressed, because they could reveal a user's data.
             only_interrupts(error)
             return -math.inf, default  # type: ignore[return-value]
 
@@ -134,14 +130,7 @@ def keep_best(
     source: Source,
     default: Result | None = None,
 ) -> Best[Result]:
-    """Run like :func:`best_of` for an event made and charged already.
-
-    Args:
-        run: a function that makes one run, which charges nothing, and returns its score and its result.
-        about: the event of all runs.
-        source: the source of randomness for the number of runs and for the runs.
-        default: the result where nothing is run.
-    """
+    """Run like :func:`best_of`, for an event that is already charged."""
     best = best_run(run, about, source)
     if best is None:
         return Best(default, None, about, source.private)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Losses of blocks as whole numbers, to be added up in a choice between candidates."""
+"""Losses of blocks as integers, for sums in a choice between candidates."""
 
 from __future__ import annotations
 
@@ -13,22 +13,17 @@ from dpgrain.inputs.numbers import numbers, vector
 
 # Steps of the largest loss of a block.
 STEPS = 2**24
-# Largest total, at which sums saturate; saturating never makes one unit move a total farther.
+# Saturation limit of totals; saturation never increases the sensitivity.
 _LARGEST_TOTAL = 2**52
 
 
 @dataclass(frozen=True)
 class BlockLosses:
-    """A rule from records' losses to one whole number for each block, from 0 to 2^24.
+    """Rule from records' losses to one integer per block, from 0 to 2^24.
 
-    Args:
-        rows: the rows, which say in which block each record is.
-        lower: the loss that counts 0.
-        bound: the distance above ``lower`` from which a loss counts most.
-
-    A record's loss is clipped to [lower, lower + bound] and truncated to a step; one that is not a
-    number counts as lower + bound. The loss of a block is the mean over its records, truncated. All
-    sums are of whole numbers, so that they are exact, and the same in any order.
+    A record's loss is clamped to [lower, lower + bound] and truncated to a step; NaN is treated as
+    lower + bound. The loss of a block is the truncated mean over its records. All sums are integer
+    sums, so they are exact in any order.
 
     >>> from dpgrain.arrays.blocks import arrange
     >>> from dpgrain.units import User
@@ -42,11 +37,7 @@ class BlockLosses:
     bound: float
 
     def of(self, losses: Any) -> IntArray:
-        """Return the losses of the G blocks in steps, (G,).
-
-        Args:
-            losses: (m,) losses of all records, also of those that do not count.
-        """
+        """Return the losses of the blocks in steps, (G,), from all records' losses, (m,)."""
         counted = numbers(vector(losses))[self.rows.kept]
         with np.errstate(all="ignore"):
             share = np.nan_to_num(
@@ -54,7 +45,7 @@ class BlockLosses:
             )
         steps = np.floor(np.clip(share, 0.0, 1.0) * STEPS)
         blocks = len(self.rows.owners)
-        # The sums are whole numbers below 2^53, which are exact in floating point.
+        # The sums are integers below 2^53, which are exact in floating point.
         sums = np.bincount(self.rows.blocks, steps, minlength=blocks).astype(np.int64)
         means: IntArray = sums // np.bincount(self.rows.blocks, minlength=blocks)
         return np.minimum(means, STEPS)

@@ -1,4 +1,4 @@
-"""``dg.select``: the best of finitely many candidates, chosen under differential privacy."""
+"""``dg.select``: private choice of the best among finitely many candidates."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ METHODS: tuple[Method, ...] = ("auto", "permute_and_flip", "exponential", "repea
 Evaluation: TypeAlias = Callable[[FloatArray, float, Source], float]
 
 
-# Share of ε that pays for the winner's mean loss.
+# Share of ε for publishing the winner's mean loss.
 _SCORE_SHARE = 0.2
-# Mean number of runs of each candidate where candidates are drawn at random.
+# Mean number of runs per candidate if candidates are drawn at random.
 _RUNS_EACH = 10.0
-# Least ε: with a smaller one Laplace noise on the grid of losses would not fit into its integers.
+# Minimum ε: below it, Laplace noise on the grid of losses would overflow its integers.
 _LEAST_EPSILON = 1e-3
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A privately chosen candidate.
+    """Privately chosen candidate.
 
     Args:
-        index: the number of the candidate, from 0.
+        index: the index of the candidate, from 0.
         value: the candidate.
         guarantee: the guarantee of the choice.
-        loss: the mean loss of the candidate over the roster, with noise; None where none was published.
-            A user without records counts with the lower end. Without a stated roster it is the mean
-            over the units that have records.
+        loss: the noisy mean loss of the candidate over the population; None if it was not
+            published. Users without records have the lower end as loss. If the number of users is
+            not stated, it is the mean over units with records.
         std_error: the standard error of the noise in ``loss``, for one evaluation; the smallest of
             several (``method="repeat"``) is also biased downwards.
 
@@ -110,51 +110,54 @@ def select(
     evaluation: Evaluation | None = None,
     random_state: RandomState = None,
 ) -> Query[Choice]:
-    """Choose the candidate with about the smallest mean loss over users.
+    """Choose the candidate with approximately the smallest mean loss over users.
 
     Args:
-        candidates: the candidates, which are fixed without the data, such as thresholds or a
+        candidates: the candidates, fixed without the data, such as thresholds or a
             :func:`ball_cover`.
-        loss: a function ``loss(candidate, records)``, or ``loss(candidate, X, y)`` where ``data`` is a
-            tuple. It returns (m,) one number for each record, which depends on that record and the
-            candidate alone. It is tried on records of zeros first; a record on which it raises later
-            counts most.
+        loss: a function ``loss(candidate, records)``, or ``loss(candidate, X, y)`` if ``data`` is a
+            tuple. It returns one number per record, (m,), which depends only on that record and the
+            candidate. It is first tested on records of zeros; later, a record for which it raises
+            has the largest loss.
         data: m records: an array, a table or a list, or a tuple of these.
-        users: (m,) the user of each record; None protects records alone. A record without a user is
-            left out.
-        delta: the promised δ; the choice itself is pure, and 0 is the default.
-        lower: the loss that counts as none; smaller losses count as this one.
-        bound: the distance above ``lower`` from which a loss counts most; NaN counts most, too.
+        users: (m,) the user of each record; None protects only records. Records without a user are
+            dropped.
+        delta: the δ of the guarantee; the choice itself is pure, and 0 is the default.
+        lower: the lower end of losses; smaller losses are clamped to it.
+        bound: the distance of the upper end from ``lower``, to which larger losses and NaN are
+            clamped.
         method: ``"permute_and_flip"``, the least error for an ε; ``"exponential"``, the exponential
-            mechanism, whose price in a budget is half as high; ``"auto"``, the second of these two
-            inside a budget, and else the first; ``"repeat"``, noisy evaluations of candidates drawn at
-            random, of which the best is kept.
-        unit: the protected unit: ``User()``, ``Element()`` or ``Record()``; by default (None) a user
-            where users are passed, and a record otherwise. A unit's loss is the mean over its records,
-            and candidates are compared by the sum over units.
-        elements: (m,) the cell of each record, by a public partition, for ``Element()``.
-        n_users: the public size of the roster, if it is known. The choice does not depend on it; a mean
-            loss is divided by it, or else by a number of units that is part of the release.
-        score: whether to publish the winner's mean loss also, with a fifth of ε. With ``"repeat"``
-            it is published anyhow, at no further cost, where ``n_users`` is stated or
-            ``evaluation`` given. Under ``replace`` and without ``n_users`` its noise is doubled.
+            mechanism, with half the cost in a budget; ``"auto"``, the latter inside a budget,
+            otherwise the former; ``"repeat"``, the best of noisy evaluations of randomly drawn
+            candidates.
+        unit: the protected unit: ``User()``, ``Element()`` or ``Record()``; by default (None) a
+            user if users are passed, otherwise a record. The loss of a unit is the mean over its
+            records, and candidates are compared by the sum over units.
+        elements: (m,) the cell of each record in a public partition, for ``Element()``.
+        n_users: the public number of users in the known population, if any. The choice does not
+            depend on it; a mean loss is divided by it, or otherwise by a number of units that is
+            part of the release.
+        score: True also publishes the winner's mean loss, for a fifth of ε. With ``"repeat"`` it is
+            always published, at no further cost, if ``n_users`` is stated or ``evaluation`` is set.
+            Under ``replace`` and without ``n_users``, its noise is doubled.
         runs: the mean number of evaluations of ``"repeat"``; by default 10 per candidate.
         evaluation: a function ``evaluation(losses, epsilon, source)`` for ``"repeat"``, which
             returns an ε-DP estimate of the mean of losses in [0, 1], (loss − lower)/bound, one for
-            each unit that has records. By default it is the mean over the roster with Laplace
-            noise. Where it raises, the candidate counts as the worst.
+            each unit with records. By default, the mean over the population with Laplace noise. If
+            it raises, the candidate is treated as the worst.
 
     Raises:
         ParameterError: if a parameter is out of range or lengths differ.
 
-    Each candidate is evaluated once. Nothing but the index and the candidate is published, and the
-    noisy loss where it is asked for.
+    Each candidate is evaluated once. The release contains only the index, the candidate and, on
+    request, the noisy loss.
 
-    Formal guarantee: ε-DP for the unit and relation, whatever the data: a unit moves the sum of losses
-    of every candidate by at most ``bound``, and under ``zero_out`` all one way. Totals are whole
-    numbers, and choices and noise have their exact laws. Source: Levy et al. 2021, section 6, with one
-    choice instead of their Algorithm 5 (which is ``"repeat"``: 3ε₁ for ε₁-DP evaluations; 48 for 8 in
-    their Theorem 7). Proof: docs/theory, "Choosing among hypotheses".
+    Formal guarantee: ε-DP for the unit and relation, for any data: a unit changes the sum of losses
+    of every candidate by at most ``bound``, and under ``zero_out`` all in the same direction.
+    Totals are integers, and choices and noise have their exact distributions. Source: Levy et al.
+    2021, section 6, with one choice instead of their Algorithm 5 (which is ``"repeat"``: 3ε₁ for
+    ε₁-DP evaluations; 48 for 8 in their Theorem 7). Proof: docs/theory, "Choosing among
+    hypotheses".
 
     >>> records = np.array([0.2, 0.3, 0.4] * 400)
     >>> users = np.repeat(np.arange(400), 3)
@@ -209,23 +212,7 @@ def select(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SelectQuery(Query[Choice]):
-    """A query for a choice among candidates; its parameters are those of :func:`select`.
-
-    Args:
-        promise: what is promised.
-        candidates: the candidates.
-        loss: the function that gives each record's loss.
-        records: the records, in one part or several.
-        whose: whose each record is.
-        lower: the loss that counts as none.
-        bound: the distance above it from which a loss counts most.
-        method: how to choose, not ``"auto"``.
-        n_users: the public size of the roster; None where it is not stated.
-        score: whether to publish the winner's mean loss.
-        runs: the mean number of evaluations of ``"repeat"``.
-        evaluation: the caller's evaluation of ``"repeat"``.
-        random_state: a seed, for tests and research.
-    """
+    """Query for a choice among candidates; its parameters are those of :func:`select`."""
 
     promise: Promise
     candidates: Sequence[Any]
@@ -246,7 +233,7 @@ class SelectQuery(Query[Choice]):
 
     @cached_property
     def way(self) -> _Once | _Repeated:
-        """The way to choose, with its noise."""
+        """Method of the choice, with its noise."""
         promise, count = self.promise, len(self.candidates)
         if (self.score or self.method == "repeat") and promise.epsilon < _LEAST_EPSILON:
             raise ParameterError(
@@ -261,7 +248,7 @@ class SelectQuery(Query[Choice]):
 
     @property
     def plan(self) -> Planned:
-        """The noise of the choice, and of the loss where that is published."""
+        """Noise of the choice and, if it is published, of the loss."""
         guarantee = guarantee_of(
             self.promise,
             self.way.event,
@@ -289,7 +276,7 @@ class SelectQuery(Query[Choice]):
                 parts = self.records if whole else (part_of(p, first, last) for p in self.records)
                 return vector(self.loss(self.candidates[index], *parts))
 
-            # A record on which the loss fails counts most, like one whose loss is no number.
+            # If the loss of a record fails or is NaN, the record has the largest loss.
             return blocks.of(by_record(some, m))
 
         chosen = self.way.choose(losses, self.n_users, charge)
@@ -313,7 +300,6 @@ def _range(lower: Any, bound: float) -> tuple[float, float]:
 
 
 def _records(records: tuple[Any, ...]) -> int:
-    """Return the number of records."""
     if not all(
         len(part.shape) > 0 if hasattr(part, "shape") else isinstance(part, Sized)
         for part in records
@@ -325,22 +311,14 @@ def _records(records: tuple[Any, ...]) -> int:
     return int(sizes.pop())
 
 
-# The ways to choose ----------------------------------------------------------------------------
+# The methods of choice ------------------------------------------------------------------------
 
 Losses: TypeAlias = Callable[[int], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
 class _Once:
-    """The plan to evaluate each candidate once and choose one by its noisy total, in public numbers.
-
-    Args:
-        event: the event of all that is published.
-        count: the number of candidates.
-        choice: the event of the choice, by Gumbel noise or permute-and-flip.
-        score: the event of the published loss, or None if no loss is published.
-        facts: further public facts, in words.
-    """
+    """Plan to evaluate each candidate once, and choose by noisy totals."""
 
     event: Event
     count: int
@@ -349,7 +327,7 @@ class _Once:
     facts: tuple[str, ...] = ()
 
     def choose(self, losses: Losses, n: int | None, charge: Charge) -> _Chosen:
-        """Choose a candidate: its index, and its noisy mean in bounds where that is published."""
+        """Choose a candidate; return its index and, if published, its noisy mean in bounds."""
         sums = [_Total.of(losses(i)) for i in range(self.count)]
         totals = np.array([each.lost for each in sums], dtype=np.int64)
         if isinstance(self.choice, ExponentialMechanism):
@@ -364,15 +342,10 @@ class _Once:
 
 @dataclass(frozen=True)
 class _Repeated:
-    """The plan to evaluate candidates drawn at random with noise, and keep the smallest result.
+    """Plan to evaluate randomly drawn candidates with noise, and choose the best.
 
-    Args:
-        event: the event of all that is published.
-        count: the number of candidates.
-        one: the event of one evaluation: Laplace noise, or what the caller states of its own.
-        epsilon: the ε of one evaluation.
-        evaluation: the caller's evaluation; None for the mean with Laplace noise.
-        counted: whether units are counted along with their losses.
+    ``evaluation`` is None for the mean with Laplace noise; ``counted`` is True if units are counted
+    along with their losses.
     """
 
     event: SelectBest
@@ -384,7 +357,7 @@ class _Repeated:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The public facts of the choice, in words."""
+        """Descriptions of the public facts of the choice."""
         drawn = (
             f"{self.event.mean:g} evaluations on average, whose number and time are not published"
         )
@@ -396,39 +369,39 @@ class _Repeated:
         )
 
     def choose(self, losses: Losses, n: int | None, charge: Charge) -> _Chosen:
-        """Choose a candidate: its index, and its noisy mean in bounds."""
+        """Choose a candidate; return its index and its noisy mean in bounds."""
         by_index: dict[int, NDArray[np.int64]] = {}
 
         def run(index: int, one: Charge) -> tuple[float, _Chosen]:
             if index not in by_index:
-                # Losses are kept, because only the noise is new when a candidate is drawn again.
+                # Losses are cached, because a repeated candidate needs only new noise.
                 by_index[index] = losses(index)
             if self.evaluation is not None:
                 mean = self._evaluated(by_index[index] / STEPS, one)
                 return -mean, _Chosen(index, mean)
             assert isinstance(self.one, Laplace)  # noqa: S101 - but for a caller's evaluation
             sums = _Total.of(by_index[index]).noisy(self.one, self.counted, one)
-            # Candidates are compared by their sums: means would compare noisy numbers of units, too.
+            # Candidates are compared by sums: means would also compare noisy numbers of units.
             return -sums.lost, sums.chosen(index, self.one.noise_multiplier, n)
 
         return charge.best_of(self.event, self.count, run)
 
     def _evaluated(self, losses: NDArray[np.float64], one: Charge) -> float:
-        """Return the caller's estimate of a candidate's mean loss, or NaN where it raises."""
+        """Return the caller's estimate of a candidate's mean loss; NaN if it raises."""
         evaluation = self.evaluation
         assert evaluation is not None  # noqa: S101 - asked where there is one
         try:
             with silent():
                 return float(evaluation(losses, self.epsilon, one.lend(self.one)))
         except BaseException as error:
-            # An error would reveal the records, so it counts like a result that is no number.
+            # An error would reveal the records, so it is treated like NaN.
             only_interrupts(error)
             return math.nan
 
 
 @dataclass(frozen=True)
 class _Chosen:
-    """An index, and a noisy mean loss in bounds with its error where one is published."""
+    """Chosen index and, if published, the noisy mean loss in bounds with its error."""
 
     index: int
     mean: float | None = None
@@ -437,30 +410,25 @@ class _Chosen:
 
 @dataclass(frozen=True)
 class _Total:
-    """The sum of units' losses and that of their complements, in steps or, with noise, in bounds.
-
-    Args:
-        lost: the sum of losses.
-        rest: the sum of 1 − loss over the units; None where it is not published.
-    """
+    """Sums of units' losses and of 1 − loss (or None), in steps or noisy in bounds."""
 
     lost: float
     rest: float | None
 
     @staticmethod
     def of(losses: NDArray[np.int64]) -> _Total:
-        """Add up the losses of all units, which are in steps."""
+        """Add up the losses of all units in steps."""
         return _Total(total(losses), total(STEPS - losses))
 
     def noisy(self, part: Laplace, counted: bool, charge: Charge) -> _Total:
-        """Add Laplace noise to the first sum and, where units are counted, to the second."""
+        """Add Laplace noise to the first sum and, if units are counted, to the second."""
         assert self.rest is not None  # noqa: S101 - of sums without noise
         sums = np.array([int(self.lost), int(self.rest)][: 1 + counted])
         lost, *rest = (charge.noisy(part, sums, float(raised(STEPS))) / STEPS).tolist()
         return _Total(lost, rest[0] if counted else None)
 
     def chosen(self, index: int, width: float, n: int | None) -> _Chosen:
-        """Return what is published: the mean over a roster, or over the units that have records."""
+        """Return the published mean over the population, or over units with records."""
         error = math.sqrt(2.0) * width
         if n is not None:
             return _Chosen(index, self.lost / n, error / n)
@@ -484,13 +452,14 @@ def _once(
     epsilon, relation, level = promise.epsilon, promise.relation, parts.block
     width = parts.sensitivity(1, relation) / (_SCORE_SHARE * epsilon)
     published = Laplace(width, parts) if score else None
-    # The margin keeps rounding from carrying the sum above ε.
+    # The margin prevents rounding from raising the sum above ε.
     left = epsilon if published is None else epsilon * (1 - _SCORE_SHARE) * (1 - 1e-12)
-    # Under `zero_out` the totals of all candidates move one way, by at most one bound.
+    # Under `zero_out` the totals of all candidates change in the same direction, by at most one
+    # bound.
     rate = left if relation == "zero_out" else left / 2
     choice: ExponentialMechanism | ApproximateDP = PureDP(rate, level=level)
     if gumbel:
-        # The division is rounded, and so is what the accountant makes of it; we err towards more noise.
+        # This division and the accountant's inverse are rounded; the margin adds noise.
         choice = ExponentialMechanism((1 / rate) * (1 + 2.0**-50), one_way=True, level=level)
     whole: Event = choice if published is None else choice + published
     return _Once(whole, count, choice, published)
@@ -503,7 +472,7 @@ def _repeated(
     runs: float,
     evaluation: Evaluation | None,
 ) -> _Repeated:
-    """Plan the noise of one evaluation, of which the best of several is kept."""
+    """Plan the noise of one evaluation, of which the best of several is chosen."""
     relation = promise.relation
     sensitivity = parts.sensitivity(1, relation)
 
@@ -521,10 +490,10 @@ def _repeated(
 
 
 def _parts_of(level: Level, n_users: int | None, score: bool) -> Contribution:
-    """Return how each unit enters the sums: by its loss in [0, 1], and maybe by 1 − loss.
+    """Return the contribution of each unit: its loss in [0, 1] and, if needed, 1 − loss.
 
-    Two such numbers have the l1 norm 1, so that the number of units costs nothing beside the sum of
-    losses where a unit is removed. A unit that is exchanged moves them by 2 together.
+    Their l1 norm is 1, so the number of units is free if a unit is removed. Replacing a unit
+    changes both by 2 in total.
     """
     counted = score and n_users is None
     return Contribution(level, "shared", "nonnegative" if counted else "one", "l1")
@@ -532,7 +501,8 @@ def _parts_of(level: Level, n_users: int | None, score: bool) -> Contribution:
 
 def _count_of(candidates: Any) -> int:
     """Check the candidates, and return their number."""
-    # Frames and series are read by names, not by places, and an array without axes has none.
+    # Frames and series are indexed by name instead of position, and an array without axes has no
+    # items.
     named = isinstance(candidates, Mapping) or hasattr(candidates, "iloc")
     listed = hasattr(candidates, "__getitem__") and hasattr(candidates, "__len__")
     if named or not listed or not len(getattr(candidates, "shape", (1,))):

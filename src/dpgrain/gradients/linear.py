@@ -1,15 +1,15 @@
-"""Clipped sums of the gradients of linear models, block by block, without a gradient per record.
+"""Clipped sums of block gradients of linear models, without per-record gradients.
 
-The gradient of a record is slope ⊗ features, so that a block's gradient R'X, and its norm, come from
-two thin matrices. Rows are read once, tile by tile. With one output there are three ways, and the
-size of a block alone decides between them, so that nobody's sum depends on who else is there:
+The gradient of a record is slope ⊗ features, so a block's gradient R'X and its norm follow from two
+thin matrices. Rows are read once, tile by tile. With one output there are three methods. Only the
+size of a block determines its method, so a block's contribution does not depend on other blocks:
 
 - *one row*: the norm is |slope|·‖x‖;
-- *gathered*: one sparse product adds up the rows of all small blocks of a tile, row after row;
-- *multiplied*: each block has a product of its own, which pays for blocks of :data:`_SMALL_BYTES`.
+- *gathered*: one sparse product adds the rows of all small blocks of a tile, in order;
+- *multiplied*: a separate product per block, efficient from :data:`_SMALL_BYTES` on.
 
-:mod:`dpgrain.gradients.several` has the ways for several outputs. Norms are those of the very vectors
-that are added, and are certain, however much cancels.
+:mod:`dpgrain.gradients.several` implements several outputs. Norms are computed for the vectors that
+are added, and are certain even if terms cancel.
 """
 
 from __future__ import annotations
@@ -39,34 +39,31 @@ from dpgrain.gradients.tiles import TILE_ROWS, LinearBlocks, Places, Tile
 from dpgrain.means.protocol import Drawn
 from dpgrain.optimize.losses import MarginLoss
 
-# Bytes of features below which a block is gathered: a product takes a call for each block, which
-# was measured to be longer than what it saves.
+# Bytes of features below which a block is gathered: by measurement, one call per block then takes
+# longer than it saves.
 _SMALL_BYTES = 1600
-# Range outside of which the squares of clipping bounds lose digits in single precision, and then
-# vanish or overflow.
+# Range of clipping bounds with accurate squares in single precision; outside it they lose digits,
+# then underflow or overflow.
 _SINGLE_CLIPS = 1e-10, 1e10
-# Tiles that are added up one after the other, whatever the number of threads, so that the sum does
-# not depend on it.
+# Tiles added up sequentially, for any number of threads, so that the sum does not depend on it.
 _RUN_TILES = 8
-# Share of blocks from which on it was measured to be quicker to read all of them, and to count those
-# that are drawn, than to gather their rows.
+# Share of sampled blocks above which, by measurement, reading all blocks is faster than gathering
+# the sampled rows.
 _LEAST_SHARE_READ = 0.3
-# Share of the longest gradient of a record below which no record is shortened, however norms round.
+# Share of the largest gradient norm of a record below which no record is clipped, however norms are
+# rounded.
 _CERTAINLY_SHORT_SHARE = 0.999
 
 
 @dataclass(frozen=True, eq=False)
 class LinearGradients:
-    """The mean gradient of each block at one θ, formed only where it must be.
+    """Mean gradient of each block at one θ, formed only where necessary.
 
-    Args:
-        rows: the blocks.
-        loss: the loss as a function of margins.
-        theta: (C·p,) the weights, flattened row by row from (C, p).
+    ``theta`` is (C·p,), flattened row by row from (C, p).
 
-    Formal guarantee: the vector that :meth:`clipped_sum` adds for a block has norm ``clip`` at most, up
-    to the rounding of the sum: norms are certain to 1e-5 in single precision (1e-12 in double), and
-    blocks are clipped to less by as much. A test searches for longer ones.
+    Formal guarantee: the vector that :meth:`clipped_sum` adds for a block has norm at most
+    ``clip``, up to the rounding of the sum: norms are accurate to 1e-5 in single precision (1e-12
+    in double), and the clipping bound is reduced by this amount. A test searches for larger norms.
 
     >>> from dpgrain.optimize import Squared
     >>> rows = LinearBlocks.arrange(np.eye(2), [1.0, 8.0], [0, 1], intercept=False)
@@ -80,16 +77,16 @@ class LinearGradients:
 
     @property
     def blocks(self) -> int:
-        """The number of blocks."""
+        """Number of blocks."""
         return self.rows.blocks
 
     @property
     def dimension(self) -> int:
-        """The length of a gradient."""
+        """Length of a gradient."""
         return len(self.theta)
 
     def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:
-        """Return (dimension,) the sum of the clipped mean gradients of the (drawn) blocks."""
+        """Return the sum of clipped mean gradients of the (sampled) blocks, (dimension,)."""
         several = self.loss.outputs > 1
         clip /= 1 + UNCERTAINTY[self.rows.X.dtype.itemsize]
         self.rows.prepare(several=several, by_gram=self._by_gram)
@@ -104,13 +101,13 @@ class LinearGradients:
         return total.ravel()
 
     def vectors(self, drawn: Drawn | None = None) -> FloatArray:
-        """Return (blocks, dimension) the mean gradients of the (drawn) blocks, not clipped.
+        """Return the unclipped mean gradients of the (sampled) blocks, (blocks, dimension).
 
-        A vector does not depend on which other blocks there are, to the last bit.
+        A vector does not depend on other blocks, to the last bit.
         """
         which = np.arange(self.blocks) if drawn is None else np.asarray(drawn)
         places, cuts = self.rows.places[which], self.rows.cuts(which, several=False)
-        # Blocks are formed in the order in which their rows lie.
+        # Blocks are formed in the order of their rows.
         if len(cuts) == 1 and places[0] >= 0 and (np.diff(places) > 0).all():
             return self._means(self.rows.tile(cuts[0]))
         order = np.argsort(places, kind="stable")
@@ -123,7 +120,7 @@ class LinearGradients:
         return out
 
     def _by_gram(self, size: int) -> bool:
-        """Return whether the norms of blocks of this size come from products XX'."""
+        """Return True if the norms of blocks of this size are computed from products XX'."""
         outputs, dense = self.loss.outputs, not sparse.issparse(self.rows.X)
         return outputs > 1 and way(size, outputs, self.rows.width, dense=dense) == "gram"
 
@@ -131,10 +128,10 @@ class LinearGradients:
         return np.zeros((self.loss.outputs, self.rows.width))
 
     def _means(self, tile: Tile) -> FloatArray:
-        """Return (blocks, dimension) the mean gradients of a tile's blocks; 0 where not finite."""
+        """Return mean gradients of a tile's blocks, (blocks, dimension); 0 if not finite."""
         with np.errstate(all="ignore"):
-            # A value that overflows is somebody's, and no warning may reveal it. Margins are made row
-            # by row.
+            # Overflow depends on one user's value, which a warning would reveal. Margins are
+            # computed row by row.
             margins = self.loss.margins(self.theta.astype(tile.X.dtype), tile.X)
             slopes = self.loss.slope(margins, tile.y).reshape(len(tile.y), self.loss.outputs)
             means = _formed_each(tile, slopes) if slopes.shape[1] > 1 else _gathered(tile, slopes)
@@ -143,10 +140,10 @@ class LinearGradients:
         return means
 
     def _run(self, clip: float, counted: Array | None, cuts: list[Places]) -> FloatArray:
-        """Return (C, p) the sum of the clipped gradients of some tiles, of those that are counted."""
+        """Return the sum of the clipped gradients of counted blocks in some tiles, (C, p)."""
         total = self._zeros()
         with np.errstate(all="ignore"):
-            # A value that overflows is somebody's, and no warning may reveal it.
+            # Overflow depends on one user's value, which a warning would reveal.
             for cut in cuts:
                 tile = self.rows.tile(cut)
                 single = tile.X.dtype == np.float32
@@ -156,26 +153,26 @@ class LinearGradients:
         return total
 
     def _slopes(self, X: Any, y: Array) -> Array:
-        """Return (m, C) the slopes of rows, in the type of the features."""
+        """Return the slopes of rows, (m, C), in the dtype of the features."""
         weights = self.theta.reshape(self.loss.outputs, -1).astype(X.dtype)
-        # A sparse product adds up each row by itself.
+        # A sparse product computes each row separately.
         margins = X @ weights.T if sparse.issparse(X) else grouped_products(X, weights)
         if self.loss.outputs == 1:
             margins = margins[:, 0]
         return self.loss.slope(margins, y).reshape(len(y), self.loss.outputs)
 
     def _add(self, tile: Tile, clip: float, counted: Array | None, total: FloatArray) -> None:
-        """Add the clipped gradients of a tile's blocks, of those that are counted."""
+        """Add the clipped gradients of a tile's counted blocks."""
         if len(tile.y) > TILE_ROWS and len(tile.sizes) == 1:
             if counted is None or counted[0]:
                 self._add_alone(tile, clip, total)
             return
         slopes = self._slopes(tile.X, tile.y)
         if counted is not None:
-            # A block without slopes adds nothing.
+            # A block with zero slopes contributes nothing.
             slopes = np.where(np.repeat(counted, tile.sizes)[:, None], slopes, 0)
         if not np.isfinite(slopes.sum()):
-            # A block with a slope that is not finite counts as a zero gradient.
+            # A block with a non-finite slope is treated as a zero gradient.
             wrong = np.logical_or.reduceat(~np.isfinite(slopes).all(axis=1), tile.starts)
             slopes = np.where(np.repeat(wrong, tile.sizes)[:, None], 0, slopes)
         steepest = self.loss.lipschitz
@@ -190,7 +187,7 @@ class LinearGradients:
             add_several(self.rows, tile, slopes, clip, total)
 
     def _add_alone(self, tile: Tile, clip: float, total: FloatArray) -> None:
-        """Add one block with more rows than a tile, whose gradient is formed in double precision."""
+        """Add one block with more rows than a tile, with a gradient in double precision."""
         gradient = np.zeros_like(total)
         for first in range(0, len(tile.y), TILE_ROWS):
             own = slice(first, first + TILE_ROWS)
@@ -200,7 +197,7 @@ class LinearGradients:
 
 
 def _gathered(tile: Tile, slopes: Array) -> FloatArray:
-    """Return (blocks, p) the mean gradients of blocks with one output, added up row after row."""
+    """Return mean gradients of blocks with one output, added row by row, (blocks, p)."""
     if tile.sizes[-1] == 1 and not sparse.issparse(tile.X):
         sums = slopes * tile.X
     else:
@@ -211,7 +208,7 @@ def _gathered(tile: Tile, slopes: Array) -> FloatArray:
 
 
 def _formed_each(tile: Tile, slopes: Array) -> FloatArray:
-    """Return (blocks, C·p) the mean gradients of blocks with several outputs, each by itself."""
+    """Return separately computed mean gradients with several outputs, (blocks, C·p)."""
     means = np.empty((len(tile.sizes), slopes.shape[1] * tile.X.shape[1]))
     for place, (start, size) in enumerate(zip(tile.starts, tile.sizes, strict=True)):
         own = slice(int(start), int(start + size))
@@ -220,7 +217,7 @@ def _formed_each(tile: Tile, slopes: Array) -> FloatArray:
 
 
 def _add_single(tile: Tile, slopes: Array, clip: float, total: FloatArray) -> None:
-    """Add the blocks of a tile with one output, each size in its own way."""
+    """Add the blocks of a tile with one output, each size by its own method."""
     row_bytes = tile.X.shape[1] * tile.X.dtype.itemsize
     small = -(-_SMALL_BYTES // row_bytes) if not sparse.issparse(tile.X) else TILE_ROWS + 1
     alone, few = np.searchsorted(tile.sizes, [2, max(small, 2)]).tolist()
@@ -239,14 +236,14 @@ def _add_single(tile: Tile, slopes: Array, clip: float, total: FloatArray) -> No
 
 
 def _clipped_rows(slopes: Array, longest: Array, clip: float) -> Array:
-    """Return the slopes of blocks of one row, such that slope·row is clipped."""
+    """Return the slopes of one-row blocks, scaled so that slope·row is clipped."""
     norms = np.abs(slopes)
     norms *= longest
     return slopes * factors(norms, 1, clip)
 
 
 def _added(sums: Any, sizes: Any, clip: float) -> Array:
-    """Return (p,) the sum of clipped means, from the blocks' own sums."""
+    """Return the sum of clipped means from the blocks' sums, (p,)."""
     norms = squared_lengths(sums)
     if not np.isfinite(norms.sum()):
         sums = without(sums, ~np.isfinite(norms))

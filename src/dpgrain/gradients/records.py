@@ -1,4 +1,4 @@
-"""Contributions of blocks of records for any loss: mean gradients, or steps of a model of the loss."""
+"""Contributions of blocks for any loss: mean gradients, or steps on a loss model."""
 
 from __future__ import annotations
 
@@ -16,29 +16,25 @@ from dpgrain.errors import ParameterError, only_interrupts
 from dpgrain.inputs.calls import by_record, silent
 from dpgrain.means.protocol import Drawn
 
-# Clipping bounds to which a record's gradient is shortened where it is longer, so that rounding stays
-# a small share of the bound.
+# Largest norm of a record's gradient, in clipping bounds, so that rounding remains a small share of
+# the bound.
 LONGEST = 1e6
-# Entries of a batch of gradients, at most: 16 MB.
+# Maximum entries of a batch of gradients: 16 MB.
 _BATCH_ENTRIES = 1 << 21
 
 
 class _Loss(Protocol):
-    """The part of :class:`dpgrain.optimize.Loss` that is needed here."""
+    """Part of :class:`dpgrain.optimize.Loss` used here."""
 
     def gradient(self, theta: Any, X: Any, y: Any) -> NDArray[Any]:
-        """Return (m, p) the gradients of m records."""
+        """Return the gradients of m records, (m, p)."""
 
 
 @dataclass(frozen=True)
 class RecordBlocks:
-    """Records in the order of their blocks; :meth:`arrange` makes it.
+    """Records in the order of their blocks, created by :meth:`arrange`.
 
-    Args:
-        X: (m, d) the features, with the rows of one block together.
-        y: (m,) the targets.
-        starts: (blocks + 1,) the first row of each block, and m: block b has the rows from
-            ``starts[b]`` to before ``starts[b + 1]``.
+    Block b has the rows from ``starts[b]`` to before ``starts[b + 1]``.
     """
 
     X: NDArray[Any]
@@ -53,36 +49,23 @@ class RecordBlocks:
         *,
         blocks: int | None = None,
     ) -> RecordBlocks:
-        """Sort records by block.
-
-        Args:
-            X: (m, d) the features.
-            y: (m,) the targets.
-            codes: (m,) the block of each record, from 0.
-            blocks: the number of blocks; by default the largest code and one.
-
-        Raises:
-            ParameterError: if the lengths differ.
-        """
+        """Sort records by their blocks' codes, (m,), which start at 0."""
         features, targets, of = np.asarray(X), np.asarray(y), np.asarray(codes)
         if not len(features) == len(targets) == len(of):
             raise ParameterError("X, y and codes must have as many rows as each other.")
         count = int(of.max(initial=-1)) + 1 if blocks is None else blocks
         order = np.argsort(of, kind="stable")
         starts = np.searchsorted(of[order], np.arange(count + 1))
-        # What is made of a row is rounded in another way where rows are stored column by column.
+        # Row results are rounded differently if the array is stored column by column.
         return RecordBlocks(np.ascontiguousarray(features[order]), targets[order], starts)
 
     @property
     def blocks(self) -> int:
-        """The number of blocks."""
+        """Number of blocks."""
         return len(self.starts) - 1
 
     def taken(self, which: Drawn) -> RecordBlocks:
-        """Return some of the blocks, in the order of their indices.
-
-        Args:
-            which: the indices of the blocks that stay.
+        """Return the blocks with these indices, in order.
 
         >>> blocks = RecordBlocks.arrange([[1.0], [2.0], [3.0]], [0.0, 0.0, 0.0], [0, 1, 1])
         >>> blocks.taken(np.array([1])).X.ravel().tolist()
@@ -96,13 +79,10 @@ class RecordBlocks:
     def gradients(
         self, loss: _Loss, theta: FloatArray, *, longest: float = math.inf
     ) -> BlockVectors:
-        """Return the mean gradient of each block at theta, as contributions.
+        """Return the mean gradient of each block at theta, (p,), as contributions.
 
-        Args:
-            loss: any loss with ``gradient(theta, X, y)``, which is (m, p) for m records.
-            theta: (p,) the point.
-            longest: the norm to which longer gradients of records are shortened; :data:`LONGEST`
-                clipping bounds keep rounding a small share of the bound, whatever records hold.
+        ``longest`` is the norm to which records' gradients are clipped; :data:`LONGEST` clipping
+        bounds keep rounding a small share of the bound, for any records.
 
         >>> from dpgrain.optimize import Squared
         >>> blocks = RecordBlocks.arrange([[1.0], [1.0], [2.0]], [1.0, 3.0, 0.0], [0, 0, 1])
@@ -111,7 +91,7 @@ class RecordBlocks:
         """
 
         def per_record(X: Any, y: Any) -> FloatArray:
-            # The loss may be the caller's. If it fails on a record, the block of the record is zero.
+            # The loss can be the caller's. If it fails on a record, the record's block is zero.
             gradients = by_record(
                 lambda first, last: loss.gradient(theta, X[first:last], y[first:last]),
                 len(X),
@@ -120,12 +100,12 @@ class RecordBlocks:
             return clipped(gradients, longest) if longest < math.inf else gradients
 
         def mean(X: Any, y: Any, sizes: NDArray[np.int64]) -> FloatArray:
-            """Return the mean gradients of blocks of these sizes, whose rows follow each other."""
+            """Return the mean gradients of consecutive blocks with these sizes."""
             out = np.zeros((len(sizes), len(theta)))
             large = sizes > max(1, _BATCH_ENTRIES // max(len(theta), 1))
             if large.any():
-                # A large block is summed by itself, so that the order in which its rows are added
-                # does not depend on the blocks beside it.
+                # A large block is summed separately, so that the order of its rows' sum does not
+                # depend on neighbouring blocks.
                 ends = np.cumsum(sizes)
                 for i in np.flatnonzero(sizes):
                     own = slice(int(ends[i] - sizes[i]), int(ends[i]))
@@ -142,16 +122,11 @@ class RecordBlocks:
     def steps(
         self, step: Callable[[FloatArray, Any, Any], FloatArray], theta: FloatArray, size: float
     ) -> BlockVectors:
-        """Return the direction (θ − θ⁺)/size of a step on each block's mean loss, as contributions.
+        """Return the direction (θ − θ⁺)/size of a step on each block's mean loss.
 
-        Args:
-            step: takes (theta, X, y) of one block and returns θ⁺: a projected gradient step, or a step
-                of any convex model of the loss (see :mod:`dpgrain.optimize.models`).
-            theta: (p,) the point.
-            size: the length α of the step.
-
-        An empty block is exactly 0, before any step. Source: element-level paper, Algorithm 1 (−Δ) and
-        Appendix D.
+        ``step`` maps (theta, X, y) of one block to θ⁺: a projected gradient step, or a step on any
+        convex model of the loss (see :mod:`dpgrain.optimize.models`). An empty block is exactly 0,
+        before any step. Source: element-level paper, Algorithm 1 (−Δ) and Appendix D.
 
         >>> blocks = RecordBlocks.arrange([[1.0], [1.0]], [1.0, 3.0], [0, 2])
         >>> blocks.steps(lambda theta, X, y: theta - 0.5 * y, np.zeros(1), 0.5).vectors().tolist()
@@ -163,7 +138,7 @@ class RecordBlocks:
             ends = np.cumsum(sizes)
             for i in np.flatnonzero(sizes):
                 own = slice(ends[i] - sizes[i], ends[i])
-                # The step may call a caller's loss, whose exception would reveal the block.
+                # The step can call a caller's loss, and its exception would reveal the block.
                 try:
                     with silent():
                         out[i] = (theta - step(theta, X[own], y[own])) / size
@@ -176,33 +151,22 @@ class RecordBlocks:
 
 @dataclass(frozen=True, eq=False)
 class MeanGradients:
-    """The mean gradients of blocks of any records at a parameter.
-
-    Args:
-        loss: the loss of a record.
-        theta: (p,) the parameter.
-        longest: the norm to which longer gradients of records are shortened.
-    """
+    """Mean gradients of blocks at a parameter, for any records."""
 
     loss: _Loss
     theta: FloatArray
     longest: float = math.inf
 
     def __call__(self, records: RecordBlocks) -> BlockVectors:
-        """Return the gradients of these records' blocks."""
+        """Return the gradients of the records' blocks."""
         return records.gradients(self.loss, self.theta, longest=self.longest)
 
 
 @dataclass(frozen=True, eq=False)
 class ModelSteps:
-    """The directions of steps on a model of the loss of blocks of any records.
+    """Directions of steps on a loss model, for blocks of any records.
 
-    Args:
-        step: takes (loss, theta, X, y, size, domain) of one block and returns θ⁺.
-        loss: the loss of a record.
-        theta: (p,) the parameter.
-        size: the length α of the step.
-        domain: the set in which the step stays.
+    ``step`` maps (loss, theta, X, y, size, domain) of one block to θ⁺.
     """
 
     step: Callable[..., FloatArray]
@@ -212,7 +176,7 @@ class ModelSteps:
     domain: Any
 
     def __call__(self, records: RecordBlocks) -> BlockVectors:
-        """Return the directions of these records' blocks."""
+        """Return the directions of the records' blocks."""
 
         def step(at: FloatArray, X: Any, y: Any) -> FloatArray:
             return self.step(self.loss, at, X, y, self.size, self.domain)
@@ -222,13 +186,9 @@ class ModelSteps:
 
 @dataclass(frozen=True)
 class BlockVectors:
-    """A vector for each block; vectors are formed when they are needed, a bounded number at a time.
+    """Vector of each block, formed on demand in bounded batches.
 
-    Args:
-        records: the blocks.
-        dimension: the length of a vector.
-        form: takes the features and targets of some blocks, and the sizes of these blocks, and returns
-            their vectors.
+    ``form`` maps the features and targets of some blocks, and their sizes, to their vectors.
     """
 
     records: RecordBlocks
@@ -237,16 +197,16 @@ class BlockVectors:
 
     @property
     def blocks(self) -> int:
-        """The number of blocks."""
+        """Number of blocks."""
         return len(self.records.starts) - 1
 
     def vectors(self, drawn: Drawn | None = None) -> FloatArray:
-        """Return the vectors of the (drawn) blocks; a vector that is not finite is zero."""
+        """Return the vectors of the (sampled) blocks; zero if not finite."""
         parts = list(self._parts(drawn))
         return np.concatenate(parts) if parts else np.zeros((0, self.dimension))
 
     def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:
-        """Return the sum of the clipped vectors of the (drawn) blocks."""
+        """Return the sum of the clipped vectors of the (sampled) blocks."""
         total = np.zeros(self.dimension)
         for part in self._parts(drawn):
             total += clipped(part, clip).sum(axis=0)
@@ -258,8 +218,8 @@ class BlockVectors:
         starts = self.records.starts
         sizes = starts[which + 1] - starts[which]
         most = max(1, _BATCH_ENTRIES // max(self.dimension, 1))
-        # A tile has a bounded number of rows and blocks. A block that is larger has a tile of its own,
-        # since large blocks are formed in another way than the others.
+        # A tile has a bounded number of rows and blocks. A larger block is a separate tile, because
+        # large blocks are computed differently.
         tile = (np.cumsum(sizes) + np.arange(len(which))) // most
         large = sizes > most
         cut = (np.diff(tile) > 0) | large[1:] | large[:-1]
@@ -268,7 +228,7 @@ class BlockVectors:
                 continue
             rows = _rows(starts[which[some]], sizes[some])
             with np.errstate(all="ignore"):
-                # A value that overflows is somebody's, and no warning may reveal it.
+                # Overflow depends on one user's value, which a warning would reveal.
                 formed = self.form(self.records.X[rows], self.records.y[rows], sizes[some])
             vectors = np.asarray(formed, dtype=np.float64)
             vectors[~np.isfinite(vectors).all(axis=1)] = 0.0
@@ -281,7 +241,7 @@ def _in_slices(
     y: Any,
     width: int,
 ) -> FloatArray:
-    """Return (1, p) the mean gradient of one block, whose gradients may not fit into one batch."""
+    """Return the mean gradient of one block in slices, (1, p), to limit memory."""
     most = max(1, _BATCH_ENTRIES // max(width, 1))
     total = np.zeros((1, width))
     for first in range(0, len(X), most):
@@ -291,7 +251,7 @@ def _in_slices(
 
 
 def _rows(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the indices of the rows of blocks, one block after the other.
+    """Return the row indices of blocks, one block after the other.
 
     >>> _rows(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]

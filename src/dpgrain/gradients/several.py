@@ -1,16 +1,17 @@
-"""Clipped sums of gradients with several outputs: norms from the cheapest way, and one product.
+"""Clipped sums of gradients with several outputs, by the cheapest method per block.
 
-The size of a block alone decides which of four ways gives the factor that clips its gradient R'X, so
-that nobody's factor depends on who else is there:
+Only the size of a block determines which of four methods computes the factor that clips its
+gradient R'X, so the factor does not depend on other blocks:
 
 - *one row*: the norm is |slope|·‖x‖;
-- *Gram*: ‖R'X‖² = Σ (XX')∘(RR') in double precision, with products XX' that are kept where they fit
-  into memory, and are otherwise made again, to the same bits;
-- *formed in slices*: the small gradients R'X of many blocks are made, clipped and added at once;
-- *formed*: each R'X is made, clipped and added by itself, while it is in the cache.
+- *Gram*: ‖R'X‖² = Σ (XX')∘(RR') in double precision, with products XX' that are cached if they fit
+  into memory, otherwise recomputed to the same bits;
+- *formed in slices*: small gradients R'X of many blocks are formed, clipped and added at once;
+- *formed*: each R'X is formed, clipped and added separately, while it is in the cache.
 
-A Gram norm loses digits where gradients cancel. A block whose norm is not certain to 1e-5 (1e-12 in
-double precision), and that may have to be clipped, is formed again in double precision.
+A Gram norm loses digits if gradients cancel. If the norm of a block is not accurate to 1e-5 (1e-12
+in double precision), and the block may require clipping, its gradient is formed in double
+precision.
 """
 
 from __future__ import annotations
@@ -32,27 +33,20 @@ from dpgrain.gradients.shortening import (
 )
 from dpgrain.gradients.tiles import MOST_KEPT_ROWS, LinearBlocks, Tile
 
-# Bytes of gradients that are formed at once, at most.
+# Maximum bytes of gradients formed at once.
 _FORMED_BYTES = 1 << 21
-# Operations of a Gram matrix, s²(p+C), over the p·C numbers of a formed gradient, up to which it pays;
-# the second where it is so small beside the gradient that keeping it saves most of the work. Measured.
+# Maximum operations of a Gram matrix, s²(p+C), relative to the p·C entries of a formed gradient;
+# the second number applies if the matrix is small enough to cache. Measured.
 _GRAM_OPERATIONS, _KEPT_OPERATIONS = 10, 50
-# Entries of a gradient up to which those of a whole slice of blocks are formed at once.
+# Maximum entries of a gradient for which the gradients of a whole slice of blocks are formed at
+# once.
 _SMALL_ENTRIES = 1 << 13
 
 
 def add_several(
     rows: LinearBlocks, tile: Tile, slopes: Array, clip: float, total: FloatArray
 ) -> None:
-    """Add the clipped mean gradients of a tile's blocks to a sum.
-
-    Args:
-        rows: the arrangement that the tile is of.
-        tile: the blocks.
-        slopes: (rows of the tile, C) the slopes.
-        clip: the clipping bound.
-        total: (C, p) the sum, to which is added.
-    """
+    """Add the clipped mean gradients of a tile's blocks to ``total``, (C, p)."""
     weights = np.zeros(len(tile.sizes), dtype=slopes.dtype)
     outputs, width = total.shape
     for size, own, some in tile.classes:
@@ -73,20 +67,16 @@ def add_several(
 
 
 def way(size: int, outputs: int, width: int, *, dense: bool) -> Literal["gram", "slices", "formed"]:
-    """Return how blocks of several rows are clipped, from public numbers and their own size.
+    """Choose the clipping method of multi-row blocks from public numbers and their size.
 
-    Args:
-        size: the number of rows of a block.
-        outputs: C, the number of outputs.
-        width: p, the number of features.
-        dense: False if features are stored as a sparse matrix.
+    ``size`` is the number of rows, ``outputs`` is C, and ``width`` is p.
 
     >>> [way(size, 10, 100, dense=True) for size in (2, 9, 40)]
     ['gram', 'slices', 'formed']
     """
     operations = size**2 * (width + outputs)
-    # A kept Gram matrix takes s²(C + 8) numbers instead of s·p·C products, which were measured to be
-    # about eight times quicker.
+    # A cached Gram matrix needs s²(C + 8) numbers instead of s·p·C products; measured to be about
+    # eight times faster.
     kept_pays = 8 * size * (outputs + 8) <= outputs * width
     most = _KEPT_OPERATIONS if kept_pays else _GRAM_OPERATIONS
     if not dense or operations > most * width * outputs:
@@ -105,7 +95,7 @@ def _by_gram(
     clip: float,
     total: FloatArray,
 ) -> Array:
-    """Return the weights of equal blocks from their products XX', in double precision."""
+    """Return the weights of equal-sized blocks from products XX' in double precision."""
     gram = rows.grams_of(tile, own, some)
     by_block = r.astype(np.float64).reshape(len(gram), -1, r.shape[1])
     size = by_block.shape[1]
@@ -117,7 +107,7 @@ def _by_gram(
 
 
 def _lengths(gram: Array, r: Array, size: int) -> FloatArray:
-    """Return Σ|slope|·‖x‖ over each of equal blocks."""
+    """Return Σ|slope|·‖x‖ for each of several equal-sized blocks."""
     rows = np.einsum("nii->ni", gram).ravel()
     lengths = np.sqrt(squares(r, np.float64) * rows)
     total: FloatArray = lengths.reshape(-1, size).sum(axis=1)
@@ -133,7 +123,7 @@ def _settled(
     clip: float,
     total: FloatArray,
 ) -> Array:
-    """Return the weights of equal blocks; those in doubt are formed and added here, and weigh 0."""
+    """Return the weights of equal-sized blocks; add doubtful ones here, with weight 0."""
     size = len(r) // len(norms)
     weights = factors(norms, size, clip)
     for place in np.flatnonzero(doubtful):
@@ -145,7 +135,7 @@ def _settled(
 
 
 def _add_slices(X: Array, r: Array, size: int, clip: float, total: FloatArray) -> None:
-    """Form, clip and add the small gradients of equal blocks, a slice of blocks at a time."""
+    """Form, clip and add small gradients of equal-sized blocks, one slice at a time."""
     rows, by_block = X.reshape(-1, size, X.shape[1]), r.reshape(-1, size, r.shape[1])
     most = max(1, _FORMED_BYTES // (total.size * X.dtype.itemsize))
     for first in range(0, len(rows), most):
@@ -159,7 +149,7 @@ def _add_slices(X: Array, r: Array, size: int, clip: float, total: FloatArray) -
 
 
 def _add_formed(tile: Tile, slopes: Array, own: slice, clip: float, total: FloatArray) -> None:
-    """Form, clip and add each gradient while it is in the cache; its norm is then certain."""
+    """Form, clip and add each gradient while it is in the cache, with an accurate norm."""
     part = np.zeros(total.shape, dtype=slopes.dtype)
     for start, size in zip(tile.starts[own].tolist(), tile.sizes[own].tolist(), strict=True):
         rows = slice(start, start + size)
@@ -179,16 +169,13 @@ def _add_formed(tile: Tile, slopes: Array, own: slice, clip: float, total: Float
 
 
 def _doubtful(found: FloatArray, lengths: FloatArray, most: float, kind: Any) -> BoolArray:
-    """Mark blocks whose norm or vector is uncertain, where it matters beside the bound.
+    """Mark blocks with a norm or vector that is too uncertain compared with the bound.
 
-    Args:
-        found: (n,) the squares of the norms, from Gram matrices in double precision.
-        lengths: (n,) Σ|slope|·‖x‖, the sums of the lengths of records' gradients.
-        most: the norm from which on a block is clipped.
-        kind: the type in which the blocks are added up.
+    ``found`` are squared norms from Gram matrices, and ``lengths`` Σ|slope|·‖x‖, both (n,). Blocks
+    with norms from ``most`` on are clipped.
     """
-    # The square errs by about 8u(Σ‖x‖|r|)², as measured, and the vector that is added by about
-    # 4u(Σ‖x‖|r|) in its own type (docs/theory, "Gradient steps").
+    # The error of the square is about 8u(Σ‖x‖|r|)², as measured, and the error of the added vector
+    # about 4u(Σ‖x‖|r|) in its own dtype (docs/theory, "Gradient steps").
     of_square = 4 * float(np.finfo(np.float64).eps) * lengths**2
     of_vector = 2 * float(np.finfo(kind).eps) * lengths
     square = np.maximum(found, 0)

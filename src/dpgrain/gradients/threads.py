@@ -1,7 +1,7 @@
-"""Work on tiles side by side, each in one thread.
+"""Parallel computation on tiles, each in one thread.
 
-A product of one tile is too small to be divided: the threads of a BLAS would wait for each other longer
-than they work, and much longer where the machine has other work to do.
+The product of one tile is too small to divide: the threads of a BLAS would spend more time waiting
+for each other than computing, especially on a busy machine.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ Result = TypeVar("Result")
 
 
 def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Return the work on each item, in the order of the items, in as many threads as BLAS may use.
+    """Apply a function to all items in parallel, and return the results in order.
 
-    Args:
-        work: a function that may run in several threads at once.
-        items: what it is called with, one after the other or side by side.
+    The number of threads is the number that BLAS may use.
 
     >>> side_by_side(abs, [-1, 2])
     [1, 2]
@@ -38,5 +36,5 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> list[
 
 @cache
 def _blas() -> Any:
-    """Return the BLAS libraries of this process; to find them takes some milliseconds."""
+    """Return the BLAS libraries of this process; cached, because the search is slow."""
     return ThreadpoolController().select(user_api="blas")

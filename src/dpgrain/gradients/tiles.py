@@ -1,8 +1,8 @@
-"""Rows of linear models, arranged by block and cut into tiles of the size of the cache.
+"""Rows of linear models, arranged by block and divided into cache-sized tiles.
 
-Small blocks come first, so that equal blocks lie side by side. Features are copied once, a bounded
-number of rows at a time; all else that is kept is a number or two for each block, and the products
-XX' of some (:meth:`LinearBlocks.grams_of`).
+Small blocks come first, so that blocks of equal size are adjacent. Features are copied once, in
+bounded batches; the rest is a few numbers per block, and the products XX' of some blocks
+(:meth:`LinearBlocks.grams_of`).
 """
 
 from __future__ import annotations
@@ -21,35 +21,29 @@ from dpgrain._types import Array, BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.means.protocol import Drawn
 
-# Bytes of features in a tile, at most, with one output and with several, where more work is done on
-# each row: what is computed of a tile stays in the cache, and in smaller ones the calls take longer
-# than the work. All was measured.
+# Maximum bytes of features in a tile, with one output and with several, which need more work per
+# row. Results of a tile stay in the cache; in smaller tiles, call overhead dominates. Measured.
 _TILE_BYTES, _TILE_BYTES_OF_SEVERAL = 1 << 22, 1 << 23
 TILE_ROWS = 1 << 15
-# Bytes of rows that are copied at a time, since several copies of them are in hand.
+# Bytes of rows copied at a time, because several copies exist at once.
 _COPIED_BYTES = 1 << 19
-# Rows of a tile, at least, however wide they are.
+# Minimum rows of a tile, for any width.
 _FEWEST_TILE_ROWS = 64
-# Most rows of a block whose products XX' are used, and bytes of products that are kept.
+# Maximum rows of a block for cached products XX', and maximum bytes of cached products.
 MOST_KEPT_ROWS, _KEPT_BYTES = 128, 1 << 25
-# Range of sizes, public, in which features and targets are kept, by the bytes of their type.
+# Public range of absolute values of features and targets, by bytes of their dtype.
 _NUMBER_RANGE = {4: (1e-30, 1e30), 8: (1e-100, 1e100)}
 
-#: The places of the blocks of a tile: a slice where they follow each other.
+#: Indices of the blocks of a tile: a slice if they are consecutive.
 Places: TypeAlias = "slice | IntArray"
 
 
 @dataclass(frozen=True, eq=False)
 class LinearBlocks:
-    """Rows of features and targets, arranged by block; :meth:`arrange` makes it.
+    """Rows of features, (m, p), and targets by block; created by :meth:`arrange`.
 
-    Args:
-        X: (m, p) the features, dense or CSR, with a last column of ones for an intercept; the rows of
-            one block are together, and small blocks come first.
-        y: (m,) the targets.
-        sizes: (g,) the sizes of the blocks that have rows, ascending.
-        names: (g,) the codes that the caller gave to these blocks.
-        blocks: the number of blocks, with the empty ones.
+    ``sizes`` are the ascending sizes of nonempty blocks, (g,), and ``names`` their codes.
+    ``blocks`` includes empty blocks. The last feature can be the intercept.
     """
 
     X: Any
@@ -71,19 +65,9 @@ class LinearBlocks:
     ) -> LinearBlocks:
         """Sort rows by the size of their block.
 
-        Args:
-            X: (m, d) features, float32 or float64, dense or CSR; a number that is not finite counts
-                as 0.
-            y: (m,) targets; a row whose target is not finite is left out.
-            codes: the block of each row that counts, from 0.
-            intercept: add a feature that is 1.
-            blocks: the number of blocks; by default the largest code and one.
-            kept: the indices of the rows that count; all by default.
-            read: a function of some rows that returns as many in their place; it must read each row by
-                itself.
-
-        Raises:
-            ParameterError: if shapes do not fit.
+        ``X`` is (m, d), dense or CSR; non-finite features are treated as 0, and rows with a
+        non-finite target are dropped. ``codes`` are the blocks of the ``kept`` rows. ``read``
+        transforms some rows, each separately.
 
         >>> rows = LinearBlocks.arrange(np.eye(3), [1.0, 8.0, 2.0], [0, 0, 1], intercept=False)
         >>> rows.sizes.tolist(), rows.names.tolist(), rows.y.tolist()
@@ -104,7 +88,7 @@ class LinearBlocks:
         count = int(block_of.max(initial=-1)) + 1 if blocks is None else blocks
         order, sizes, names = _order(targets, block_of, count, kept)
         kind = _kind(features)
-        # Targets come first, since the rows leave little memory for what they are made of.
+        # Targets come first, because the rows leave little memory for intermediate results.
         with np.errstate(all="ignore"):
             kept_targets = _tame(_tame(targets[order].astype(np.float64)).astype(kind))
         rows = _rows(features, order, read, intercept=intercept)
@@ -112,29 +96,29 @@ class LinearBlocks:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
+        """Number of rows."""
         return len(self.y)
 
     @property
     def width(self) -> int:
-        """The number of features of a row, with that of the intercept."""
+        """Number of features of a row, including the intercept."""
         return int(self.X.shape[1])
 
     @cached_property
     def starts(self) -> IntArray:
-        """(g + 1,) the first row of each block, and the number of rows."""
+        """First row of each block, followed by the number of rows, (g + 1,)."""
         return np.concatenate([[0], np.cumsum(self.sizes)])
 
     @cached_property
     def places(self) -> IntArray:
-        """(blocks,) the place of each block in the arrangement, −1 for an empty one."""
+        """Index of each block in the arrangement, (blocks,); −1 for an empty block."""
         places = np.full(self.blocks, -1)
         places[self.names] = np.arange(len(self.names))
         return places
 
     @cached_property
     def longest(self) -> Array:
-        """(g,) the norm of the longest row of each block, in the type of the features."""
+        """Largest row norm of each block in the features' dtype, (g,)."""
         longest = np.empty(len(self.sizes), dtype=self.X.dtype)
         with np.errstate(all="ignore"):
             for places in self._whole[False]:
@@ -144,12 +128,7 @@ class LinearBlocks:
         return longest
 
     def prepare(self, *, several: bool, by_gram: Callable[[int], bool]) -> None:
-        """Make what tiles share, before threads ask for it.
-
-        Args:
-            several: True if there are several outputs.
-            by_gram: True for a size of blocks whose products XX' are used.
-        """
+        """Compute what tiles share, before threads need it."""
         _ = self.longest
         for places in self._whole[several]:
             if (places.start, places.stop) not in self._tiles:
@@ -162,7 +141,7 @@ class LinearBlocks:
                 self._grams[size] = self._made_grams(size, count)
 
     def _made_grams(self, size: int, count: int) -> Array:
-        """Return (count, size, size) the products XX' of all blocks of a size."""
+        """Return the products XX' of all blocks of a size, (count, size, size)."""
         first = int(self.starts[np.searchsorted(self.sizes, size)])
         most = max(1, _TILE_BYTES_OF_SEVERAL // (8 * size * self.width))
         grams = np.empty((count, size, size))
@@ -172,12 +151,9 @@ class LinearBlocks:
         return grams
 
     def grams_of(self, tile: Tile, blocks: slice, rows: slice) -> Array:
-        """Return (n, s, s) the products XX' of equal blocks, kept or made again, to the same bits.
+        """Return the products XX' of equal-sized blocks, (n, s, s), cached or recomputed.
 
-        Args:
-            tile: where the blocks are.
-            blocks: the blocks of the tile, all of one size s.
-            rows: their rows in the tile.
+        Both give the same bits. ``blocks`` and ``rows`` are slices of the tile.
         """
         size = int(tile.sizes[blocks.start])
         kept = self._grams.get(size)
@@ -191,16 +167,11 @@ class LinearBlocks:
 
     @cached_property
     def _grams(self) -> dict[int, Array]:
-        """The products XX' that are kept, by the size of blocks."""
+        """Cached products XX', by block size."""
         return {}
 
     def cuts(self, drawn: Drawn | None, *, several: bool) -> list[Places]:
-        """Cut the drawn blocks into tiles, with bounded rows unless one block has more.
-
-        Args:
-            drawn: the indices of the blocks that count; all by default.
-            several: True if there are several outputs.
-        """
+        """Divide the sampled blocks into tiles, with bounded rows unless one block has more."""
         if drawn is None:
             return list(self._whole[several])
         places = self.places[drawn]
@@ -209,22 +180,14 @@ class LinearBlocks:
         return [_near(places[first:last]) for first, last in bounds]
 
     def among(self, drawn: Drawn) -> BoolArray:
-        """Return (g,) True for each block with rows that is drawn.
-
-        Args:
-            drawn: the indices of the blocks that count.
-        """
+        """Return True for each nonempty block in the sample, (g,)."""
         result = np.zeros(len(self.sizes), dtype=bool)
         places = self.places[drawn]
         result[places[places >= 0]] = True
         return result
 
     def tile(self, places: Places) -> Tile:
-        """Return the tile of the blocks at these places; tiles of all blocks are kept.
-
-        Args:
-            places: one of :meth:`cuts`.
-        """
+        """Return the tile of blocks given by :meth:`cuts`; tiles of all blocks are cached."""
         if isinstance(places, slice):
             kept = self._tiles.get((places.start, places.stop))
             return self._view(places) if kept is None else kept
@@ -235,7 +198,7 @@ class LinearBlocks:
 
     @cached_property
     def _tiles(self) -> dict[tuple[int, int], Tile]:
-        """The tiles of all blocks, by their places: views, and matrices that add up their rows."""
+        """Tiles of all blocks, by their indices: views, and matrices that sum their rows."""
         return {}
 
     def _view(self, places: slice) -> Tile:
@@ -244,14 +207,14 @@ class LinearBlocks:
 
     @cached_property
     def _whole(self) -> dict[bool, list[slice]]:
-        """The places of the tiles of all blocks, for one output and for several."""
+        """Indices of the tiles of all blocks, for one output and for several."""
         return {
             several: [slice(*bounds) for bounds in self._bounds(self.starts[1:], several=several)]
             for several in (False, True)
         }
 
     def _bounds(self, ends: IntArray, *, several: bool) -> Iterator[tuple[int, int]]:
-        """Yield the first block of each tile and the one after its last, given where blocks end."""
+        """Yield the first block of each tile and the end of its last, from blocks' ends."""
         row_bytes = max(self.width * self.X.dtype.itemsize, 1)
         tile_bytes = _TILE_BYTES_OF_SEVERAL if several else _TILE_BYTES
         most = int(np.clip(tile_bytes // row_bytes, _FEWEST_TILE_ROWS, TILE_ROWS))
@@ -265,15 +228,7 @@ class LinearBlocks:
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """Some whole blocks and their rows.
-
-    Args:
-        places: the places of the blocks in the arrangement, ascending.
-        sizes: the sizes of the blocks, ascending.
-        X: (rows, p) the features.
-        y: (rows,) the targets.
-        longest: the norm of the longest row of each block.
-    """
+    """Whole blocks, in ascending order and size, with their rows."""
 
     places: Places
     sizes: IntArray
@@ -282,19 +237,19 @@ class Tile:
     longest: Array
 
     def doubled(self) -> Tile:
-        """Return the same tile in double precision."""
+        """Return the tile in double precision."""
         X, y, longest = (part.astype(np.float64) for part in (self.X, self.y, self.longest))
         return replace(self, X=X, y=y, longest=longest)
 
     @property
     def starts(self) -> IntArray:
-        """The first row of each block."""
+        """First row of each block."""
         starts: IntArray = np.cumsum(self.sizes) - self.sizes
         return starts
 
     @cached_property
     def classes(self) -> list[tuple[int, slice, slice]]:
-        """The sizes of blocks in the tile, each with its blocks and their rows."""
+        """Block sizes in the tile, each with the slices of its blocks and their rows."""
         sizes, firsts = np.unique(self.sizes, return_index=True)
         lasts = np.append(firsts[1:], len(self.sizes))
         begins = self.starts[firsts]
@@ -304,18 +259,12 @@ class Tile:
 
     @cached_property
     def gathers(self) -> dict[tuple[int, int], Any]:
-        """The matrices that :meth:`gathered` has used, by the blocks that they add up."""
+        """Cached matrices of :meth:`gathered`, by the blocks that they sum."""
         return {}
 
     def gathered(self, blocks: slice, rows: slice, slopes: Array) -> Any:
-        """Return (blocks, p) the sum of slope·row over each of some blocks, row after row.
-
-        Args:
-            blocks: the blocks, one after the other.
-            rows: their rows.
-            slopes: (rows,) the slopes of these rows.
-        """
-        # A dense product would add up rows in an order that depends on the other blocks.
+        """Return the sums of slope·row over blocks, added row by row, (blocks, p)."""
+        # A dense product would add rows in an order that depends on other blocks.
         gather = self.gathers.get((blocks.start, blocks.stop))
         if gather is None:
             sizes = self.sizes[blocks]
@@ -330,23 +279,19 @@ class Tile:
         return gather @ self.X[rows]
 
 
-# The columns of matrices that add up rows one after the other are the same for all tiles.
+# Shared columns of the matrices that sum consecutive rows.
 _COLUMNS = np.arange(TILE_ROWS, dtype=np.int32)
 
 
 def _grams(rows: Array, size: int) -> Array:
-    """Return the products XX' of equal blocks in double precision, each from its own rows alone."""
+    """Return separate products XX' of equal-sized blocks, in double precision."""
     by_block = rows.astype(np.float64).reshape(-1, size, rows.shape[1])
     products: Array = np.matmul(by_block, by_block.swapaxes(1, 2))
     return products
 
 
 def squared_norms(rows: Any) -> FloatArray:
-    """Return the squared norm of each row, in double precision.
-
-    Args:
-        rows: (m, p) numbers, dense or CSR.
-    """
+    """Return the squared norm of each row, (m, p), dense or CSR, in double precision."""
     if sparse.issparse(rows):
         doubled = rows.astype(np.float64)
         return np.asarray(doubled.multiply(doubled).sum(axis=1)).ravel()
@@ -354,7 +299,7 @@ def squared_norms(rows: Any) -> FloatArray:
 
 
 def _near(places: IntArray) -> Places:
-    """Return places that follow each other as a slice, so that their rows are not copied."""
+    """Return consecutive indices as a slice, so that their rows are not copied."""
     first, end = int(places[0]), int(places[-1]) + 1
     return slice(first, end) if end - first == len(places) else places
 
@@ -362,7 +307,7 @@ def _near(places: IntArray) -> Places:
 def _order(
     targets: Array, block_of: IntArray, count: int, kept: IntArray | None
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the rows in the order of their blocks, small blocks first, and blocks' sizes and names."""
+    """Return rows by block, small blocks first, with the blocks' sizes and names."""
     there = np.isfinite(targets if kept is None else targets[kept])
     block_of = block_of if there.all() else block_of[there]
     counts = np.bincount(block_of, minlength=count)
@@ -370,18 +315,18 @@ def _order(
     names = names[counts[names] > 0]
     place = np.zeros(count, dtype=np.int32)
     place[names] = np.arange(len(names))
-    # The rows of a block keep their order.
+    # The rows of a block retain their order.
     order = np.argsort(place[block_of], kind="stable")
     if not there.all():
         order = np.flatnonzero(there)[order]
     order = order if kept is None else kept[order]
-    # Half of the bytes are enough for most tables.
+    # 32-bit indices suffice for most tables.
     few = len(targets) <= np.iinfo(np.int32).max
     return order.astype(np.int32) if few else order, counts[names], names
 
 
 def _rows(X: Any, order: IntArray, read: Callable[[Any], Any] | None, *, intercept: bool) -> Any:
-    """Return rows in an order, 0 for numbers that are not finite, and ones for an intercept."""
+    """Return ordered rows, with 0 for non-finite numbers, and ones for an intercept."""
     kind = _kind(X)
     with np.errstate(all="ignore"):
         if sparse.issparse(X):
@@ -394,7 +339,7 @@ def _rows(X: Any, order: IntArray, read: Callable[[Any], Any] | None, *, interce
         most = max(1, _COPIED_BYTES // max(dense.shape[1] * kind.itemsize, 1))
         for first in range(0, len(order), most):
             own = slice(first, first + most)
-            # A norm of a row is rounded in another way where rows are stored column by column.
+            # Row norms are rounded differently if the array is stored column by column.
             some = np.ascontiguousarray(X[order[own]], dtype=kind)
             dense[own, : X.shape[1]] = _tame(some if read is None else read(some))
             dense[own, X.shape[1] :] = 1
@@ -402,16 +347,16 @@ def _rows(X: Any, order: IntArray, read: Callable[[Any], Any] | None, *, interce
 
 
 def _kind(X: Any) -> np.dtype[Any]:
-    """Return the type in which features are kept: their own, or double precision."""
+    """Return the dtype of stored features: their own, or double precision."""
     return X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
 
 
 def _tame(numbers: Array) -> Array:
-    """Move numbers into the range whose squares are finite and not 0; what is not finite becomes 0."""
+    """Clamp numbers so that squares neither overflow nor underflow; 0 if not finite."""
     least, most = _NUMBER_RANGE[numbers.dtype.itemsize]
     large = np.abs(numbers)
     if large.size == 0 or (large.max() <= most and large[large > 0].min(initial=most) >= least):
-        # No number is NaN here, since NaN would have made a comparison false.
+        # No NaN remains, because a comparison with NaN is false.
         return numbers
     zeroed = np.where(np.isfinite(numbers) & (large >= least), numbers, 0)
     tamed: Array = np.clip(zeroed, -most, most)

@@ -1,4 +1,4 @@
-"""Scikit-learn estimators, fitted under differential privacy at the unit you choose."""
+"""Scikit-learn estimators with differential privacy for any privacy unit."""
 
 from __future__ import annotations
 

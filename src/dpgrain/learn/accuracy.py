@@ -1,4 +1,4 @@
-"""The accuracy of any classifier on people's rows, published beside that of the commonest class."""
+"""Private accuracy of a classifier, next to the accuracy of the most common class."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ from dpgrain.statistics.intervals import ratio_interval
 from dpgrain.statistics.plan import noise_sd
 from dpgrain.units import Relation, Unit
 
-# Share of ε for the base rate, which needs less: the commonest class is seldom a close call.
+# Share of ε for the base rate, which needs less because the most common class is rarely close.
 _BASE_SHARE = 1 / 3
 
 
 @dataclass(frozen=True)
 class Accuracy(Score):
-    """The published accuracy of a classifier, with that of the commonest class beside it.
+    """Published accuracy of a classifier, next to the accuracy of the most common class.
 
     Args:
-        value: the mean over units with rows of the share of a unit's rows that are right.
+        value: the mean over units with rows of the share of a unit's correctly classified rows.
         low: the lower end of its 95% interval.
         high: the upper end.
-        base: the same of a classifier that always names the commonest class.
+        base: the accuracy of always predicting the most common class.
         base_low: the lower end of its 95% interval.
         base_high: the upper end.
-        units: about how many units have rows.
-        guarantee: the guarantee of all of it.
+        units: the approximate number of units with rows.
+        guarantee: the guarantee of the whole release.
 
-    Intervals cover the noise: they are of the units whose rows were passed, and hold in at least 95%
-    of releases, whatever the rows are.
+    Intervals cover the noise: they refer to the units in the passed rows, and contain the true
+    value in at least 95% of releases, for any rows.
 
     >>> y, users = np.repeat([0, 1, 1], 800), np.repeat(np.arange(600), 4)
     >>> found = accuracy(y, np.ones(2400), users=users, classes=[0, 1], epsilon=1.0, random_state=1)
@@ -94,28 +94,28 @@ def accuracy(
     relation: Relation = "zero_out",
     random_state: RandomState = None,
 ) -> Query[Accuracy]:
-    """Publish how often a classifier is right for the average unit.
+    """Publish the accuracy of a classifier for the average unit.
 
     Args:
         y: (m,) the labels.
-        predicted: (m,) the labels that the classifier gives, each from its own row alone; such as
-            those of ``model.predict(X)`` or of a network.
-        classes: the public labels; a row with another one is wrong, and of no class.
-        users: (m,) whose each row is; None protects rows alone.
-        elements: (m,) the cell of each row, by a public partition, for ``Element()``.
-        unit: the privacy unit, ``User()``, ``Element()`` or ``Record()``; by default ``User()`` where
-            users are passed, and ``Record()`` where they are not.
-        delta: the promised δ; the release itself is pure, and 0 is the default.
+        predicted: (m,) the predicted labels, each from its own row only, such as
+            ``model.predict(X)`` or the predictions of a network.
+        classes: the public labels; a row with another label is wrong, and in no class.
+        users: (m,) the user id of each row; None protects only rows.
+        elements: (m,) the cell of each row in a public partition, for ``Element()``.
+        unit: the privacy unit, ``User()``, ``Element()`` or ``Record()``; by default ``User()`` if
+            users are passed, otherwise ``Record()``.
+        delta: the δ of the guarantee; the release itself is pure, and 0 is the default.
 
     Raises:
-        ParameterError: if a value is out of range, or there are not as many labels as predictions.
+        ParameterError: if a value is out of range, or the numbers of labels and predictions differ.
 
-    Nothing of a person's share of right rows is cut off, as it lies between 0 and 1: so intervals are
-    of the accuracy itself. Nobody's rows weigh more than another's, and a person with many rows is one.
+    A unit's share of correct rows is between 0 and 1, so nothing is clipped, and intervals refer to
+    the accuracy itself. All units have equal weight, regardless of their numbers of rows.
 
-    Formal guarantee: ε-DP for the unit and relation, whatever the rows, for a classifier that follows
-    from what is public or was published before. A unit adds to the sums of right and of wrong shares,
-    and to the sums of the classes' shares, a vector each of l1 norm at most 1. Source: docs/theory,
+    Formal guarantee: ε-DP for the unit and relation, for any rows, if the classifier depends only
+    on public or published information. A unit adds one vector of l1 norm at most 1 to the sums of
+    correct and wrong shares, and another to the sums of the classes' shares. Source: docs/theory,
     "Choosing among hypotheses".
 
     >>> query = accuracy.query(
@@ -130,17 +130,13 @@ def accuracy(
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AccuracyQuery(ScoreQuery[Accuracy]):
-    """A query for an accuracy.
-
-    Args:
-        labels: the rule by which labels are known.
-    """
+    """Query for an accuracy."""
 
     labels: Labels
 
     @cached_property
     def parts(self) -> tuple[Laplace, Laplace]:
-        """The noise of right and wrong shares, and that of classes' shares."""
+        """Noise of the correct and wrong shares, and of the classes' shares."""
         return self.laplace(1 - _BASE_SHARE), self.laplace(_BASE_SHARE)
 
     @property
@@ -151,7 +147,7 @@ class AccuracyQuery(ScoreQuery[Accuracy]):
 
     @property
     def public(self) -> tuple[Fact | str, ...]:
-        """The number of labels, and the classifier."""
+        """Number of labels, and the classifier."""
         return (
             counted(len(self.labels.classes), "label"),
             "a classifier, which labels each row by itself",
@@ -168,7 +164,7 @@ class AccuracyQuery(ScoreQuery[Accuracy]):
         return Accuracy(*result, *common, float(noisy.sum()), charge.guarantee)
 
     def _sums(self) -> tuple[IntArray, IntArray]:
-        """The sums of units' shares, in steps: of right and wrong rows; of each class, and of none."""
+        """Sums of units' shares in steps: of correct and wrong rows, and by class."""
         y, predicted = (self.labels(self.read(of)) for of in (self.y, self.predicted))
         rows, classes = self.blocks(), range(len(self.labels.classes))
         right = rows.of((y == predicted).astype(np.float64))
@@ -177,23 +173,15 @@ class AccuracyQuery(ScoreQuery[Accuracy]):
 
 
 def _with_rest(shares: list[IntArray]) -> list[IntArray]:
-    """Return shares of blocks with what they leave of the whole, so that all add up to 1.
-
-    Args:
-        shares: (G,) each share, in steps.
-    """
+    """Append the remainders to shares of blocks in steps, (G,), so that they sum to 1."""
     return [*shares, STEPS - np.sum(shares, axis=0)]
 
 
 def _share(parts: FloatArray, sums: FloatArray, noise: Laplace) -> tuple[float, float, float]:
-    """Return the largest share that a part has of all sums, and the ends of its 95% interval.
+    """Return the largest share of a part in the sums, and its 95% interval.
 
-    Args:
-        parts: (C,) the noisy sums of which the largest is meant.
-        sums: (S,) all of them, each with noise of its own.
-        noise: the law of that noise.
-
-    The intervals of all parts hold at once, so that the ends of the largest bound the largest share.
+    All noisy ``sums``, (S,), include the ``parts``, (C,). The intervals of all parts are valid
+    simultaneously, so their largest ends bound the largest share.
     """
     whole = sums.sum()
     within = noise.law.quantile(1 - MISSES / 2 / parts.size) * noise_sd(noise)

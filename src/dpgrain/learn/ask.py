@@ -1,4 +1,4 @@
-"""Request of a fit: the parameters of an estimator, checked, and what follows from them."""
+"""Validated request for a fit, from the parameters of an estimator."""
 
 from __future__ import annotations
 
@@ -26,27 +26,21 @@ if TYPE_CHECKING:
 else:
     papers = later("dpgrain.papers")
 
-# Norm of a row, with a 1 for the intercept, whose gradients the first round without a curator does
-# not clip. Later rounds follow the norms; a first bound that is too low costs more than one too high.
+# Largest norm of a row, including the 1 for the intercept, for which the first round without a
+# curator does not clip gradients. Later rounds follow the norms; a low first bound costs more than
+# a high one.
 _FIRST_NORM = 2.0
-# Ratio of the distance that a fit reaches to that of a coordinate after the warm-up, about.
+# Approximate ratio of a fit's total distance to a coordinate's distance after the warm-up.
 _AFTER = 2.0
-# Coefficients beyond which few people show axes of gradients through the noise, and bets do better:
-# with 490 coefficients of digits by 539 writers they were right in 80% at ε = 1, full matrices in 76%.
+# Number of coefficients above which a full-matrix solver is not used: with few users, noise
+# obscures the axes of gradients, and coin betting is more accurate. For 490 coefficients of digits
+# by 539 writers at ε = 1, its accuracy was 80%, and 76% with full matrices.
 _MOST_AXES = 100
 
 
 @dataclass(frozen=True)
 class Ask:
-    """The public parameters of a fit; :class:`~dpgrain.learn.LinearModel` says what each is.
-
-    Args:
-        promise: the unit, relation, ε and δ.
-        progress: whether rounds show a bar; None decides.
-
-    Raises:
-        ParameterError: if one is out of range, by its name, or does not go with another.
-    """
+    """Public parameters of a fit, as documented in :class:`~dpgrain.learn.LinearModel`."""
 
     promise: Promise
     clip: float | Literal["auto"] | None
@@ -68,14 +62,7 @@ class Ask:
 
     @staticmethod
     def of(parameters: Mapping[str, Any]) -> Ask:
-        """The request in an estimator's parameters.
-
-        Args:
-            parameters: of the estimator; those of a loss of its own are left to it.
-
-        Raises:
-            ParameterError: if one is out of range.
-        """
+        """Return the request in an estimator's parameters, except those of its loss."""
         given = dict(parameters)
         given["promise"] = Promise(
             given["unit"], given["epsilon"], given["delta"], given["relation"]
@@ -83,11 +70,7 @@ class Ask:
         return Ask(**{field.name: given[field.name] for field in fields(Ask)})
 
     def under(self, promise: Promise) -> Ask:
-        """Return the same under another promise.
-
-        Args:
-            promise: the other promise.
-        """
+        """Return the same request with another promise."""
         return replace(self, promise=promise)
 
     def __post_init__(self) -> None:
@@ -104,7 +87,7 @@ class Ask:
             self._check_recipe()
 
     def _check_numbers(self) -> None:
-        """Refuse numbers that are out of range, by name."""
+        """Reject numbers that are out of range, by name."""
         for name in ("clip", "elements_per_user"):
             value = getattr(self, name)
             if isinstance(value, str) and value != "auto":
@@ -131,7 +114,7 @@ class Ask:
             )
 
     def _check_recipe(self) -> None:
-        """Refuse what a recipe does not know of."""
+        """Reject parameters that a recipe does not support."""
         how = self.how
         if self.promise.unit != User():
             raise ParameterError(
@@ -157,20 +140,16 @@ class Ask:
 
     @property
     def how(self) -> str:
-        """The parameter by which a recipe was chosen, in words."""
+        """Name of the parameter that selected the recipe."""
         return "a recipe" if isinstance(self.algorithm, Recipe) else f"trust={self.trust!r}"
 
     @property
     def recipe(self) -> Recipe | None:
-        """The recipe of the fit; None for clipped means by a curator."""
+        """Recipe of the fit; None for a curator's clipped means."""
         return self.recipe_for(math.inf)
 
     def recipe_for(self, slope: float) -> Recipe | None:
-        """Return the recipe of a fit of a loss; None for clipped means by a curator.
-
-        Args:
-            slope: the largest slope of the loss; infinite if there is none.
-        """
+        """Return the recipe for a loss with the (possibly infinite) largest slope, or None."""
         if isinstance(self.algorithm, Recipe):
             return self.algorithm
         if self.trust == "central":
@@ -184,41 +163,41 @@ class Ask:
 
     @property
     def solver(self) -> Solver[Any]:
-        """The solver of the fit, unless a recipe brings its own."""
+        """Solver of the fit, unless a recipe has its own."""
         if self.algorithm == "auto" or isinstance(self.algorithm, Recipe):
             return CoinBetting()
         return self.algorithm
 
     def after_warming_up(self, moved: FloatArray, noise: float) -> Solver[Any]:
-        """Return the solver for the other rounds of a fit that warms up.
+        """Return the solver for the rounds after the warm-up.
 
-        Args:
-            moved: (p,) how far the first rounds have led.
-            noise: the standard deviation of the noise of a coordinate of the other gradients together.
+        ``moved`` is the distance from the start, (p,), and ``noise`` the standard deviation of a
+        coordinate's noise in all remaining gradients together.
         """
         if len(moved) > _MOST_AXES:
             return self.solver
-        # The median is not led astray by a constant that is far away, or by one coordinate's noise.
+        # The median is robust against a distant constant, or noise in one coordinate.
         reach = _AFTER * float(np.median(np.abs(moved)))
         return FullMatrixAdagrad(reach or 1.0, noise)
 
     @property
     def clipping(self) -> float | Literal["auto"]:
-        """The clipping bound, or ``"auto"`` if it is chosen inside the budget."""
+        """Clipping bound, or ``"auto"`` if it is chosen within the budget."""
         if self.clip is not None:
             return self.clip
-        # The steps of another solver of a curator are made for a scale, which a chosen bound changes.
+        # The steps of a curator's custom solver depend on a scale, which a chosen bound would
+        # change.
         own = self.trust == "central" or isinstance(self.algorithm, Recipe)
         return 1.0 if own and self.algorithm != "auto" else "auto"
 
     @property
     def warms_up(self) -> bool:
-        """True if the first rounds only look for the neighbourhood of the solution."""
+        """True if the first rounds only find the neighbourhood of the solution."""
         return self.trust == "central" and self.clipping == self.algorithm == "auto"
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """Other numbers that were stated."""
+        """Other explicit numbers."""
         facts = []
         if self.feature_bound is not None:
             facts.append(Fact("rows of norm at most {:g}, shortened to it", (self.feature_bound,)))
@@ -243,16 +222,7 @@ class Ask:
 
 
 def check_scale(**parameter: float) -> None:
-    """Reject a number that cannot divide rows or targets.
-
-    Args:
-        parameter: the number, by its name.
-
-    Raises:
-        ParameterError: if it is not between 1e-50 and 1e50.
-
-    >>> check_scale(feature_bound=3.0)
-    """
+    """Require a divisor of rows or targets between 1e-50 and 1e50."""
     ((name, value),) = parameter.items()
     if not 1e-50 <= _validate.positive(**parameter) <= 1e50:
         raise ParameterError(

@@ -1,4 +1,4 @@
-"""AUC and calibration: how well probabilities rank people's rows, and how true they are."""
+"""Private AUC and calibration of predicted probabilities."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ from dpgrain.statistics.intervals import ratio_interval
 from dpgrain.statistics.plan import noise_sd
 from dpgrain.units import Relation, Unit
 
-# Probabilities between which ranks are told apart: hundredths, and finer where events are rare.
+# Bin edges of ranks: hundredths of the probability, and finer for rare events.
 _TAIL = (0.0005, 0.001, 0.002, 0.005)
 _EDGES = np.array([*_TAIL, *np.arange(1, 100) / 100, *(1 - p for p in reversed(_TAIL))])
-# Probabilities between which calibration is told: tenths.
+# Bins of calibration: tenths of the probability.
 _TENTHS = 10
 _BINS = len(_EDGES) + 1
-# The tenth in which each bin lies.
+# Tenth that contains each bin.
 _TENTH_OF = np.digitize([0.0, *_EDGES], np.arange(1, _TENTHS) / _TENTHS)
 
 
 @dataclass(frozen=True)
 class Band:
-    """The rows whose probability lies in a tenth.
+    """Rows with a probability in one tenth.
 
     Args:
-        from_: the least probability.
-        to: the probability below which they are.
-        share: about which share of all rows they are, each user counting once.
-        positive: the share of them that is positive.
+        from_: the minimum probability.
+        to: the upper limit of the probability, excluded.
+        share: the approximate share of these rows, with equal weight for all users.
+        positive: the share of positive rows among them.
         low: the lower end of its 95% interval.
         high: the upper end.
 
@@ -69,7 +69,7 @@ class Band:
 
 
 def _positive(band: Band) -> str:
-    """Return the share of positive rows in words; nothing where any share is possible."""
+    """Describe the share of positive rows; empty if any share is possible."""
     if band.low <= 0 and band.high >= 1:
         return "not known"
     return interval_text(band.positive, band.low, band.high)
@@ -77,22 +77,23 @@ def _positive(band: Band) -> str:
 
 @dataclass(frozen=True)
 class Auc(Score):
-    """The published AUC of probabilities, with their calibration.
+    """Published AUC of probabilities, with their calibration.
 
     Args:
-        value: the chance that a positive row has a higher probability than a negative one, each row
-            drawn with a weight of one over its unit's rows; ties count a half.
+        value: the probability that a positive row has a higher predicted probability than a
+            negative one, for rows with weights of one over their unit's number of rows; ties count
+            one half.
         low: the lower end of its 95% interval.
         high: the upper end.
         positive: the share of positive rows, by the same weights.
         positive_low: the lower end of its 95% interval.
         positive_high: the upper end.
-        calibration: how many are positive, by tenths of the probability.
-        units: about how many units have rows.
-        guarantee: the guarantee of all of it.
+        calibration: the shares of positive rows, by tenths of the predicted probability.
+        units: the approximate number of units with rows.
+        guarantee: the guarantee of the whole release.
 
-    A value of 0.5 is that of guessing. Intervals cover the noise, and of the AUC also that
-    probabilities are told apart by hundredths.
+    Guessing has the value 0.5. Intervals cover the noise and, for the AUC, the rounding of
+    probabilities to hundredths.
 
     >>> rng, users = np.random.default_rng(0), np.repeat(np.arange(3000), 2)
     >>> chance = rng.random(6000)
@@ -144,29 +145,30 @@ def auc(
     relation: Relation = "zero_out",
     random_state: RandomState = None,
 ) -> Query[Auc]:
-    """Publish how well predicted probabilities tell positive rows from others, and how true they are.
+    """Publish the AUC and the calibration of predicted probabilities.
 
     Args:
         y: (m,) the labels.
-        probability: (m,) the probability of the positive label, each from its own row alone; such as
-            ``model.predict_proba(X)[:, 1]``. What lies beyond [0, 1] is at its end, and what is no
-            number is 0.
-        positive: the public label that is positive; a row with any other is negative, and one without
-            a label is left out.
-        users: (m,) whose each row is; None protects rows alone.
-        elements: (m,) the cell of each row, by a public partition, for ``Element()``.
-        unit: the privacy unit, ``User()``, ``Element()`` or ``Record()``; by default ``User()`` where
-            users are passed, and ``Record()`` where they are not.
-        delta: the promised δ; the release itself is pure, and 0 is the default.
+        probability: (m,) the probability of the positive label, each from its own row only, such as
+            ``model.predict_proba(X)[:, 1]``. Values are clamped to [0, 1], and NaN is treated as 0.
+        positive: the public positive label; rows with any other label are negative, and rows
+            without a label are dropped.
+        users: (m,) the user id of each row; None protects only rows.
+        elements: (m,) the cell of each row in a public partition, for ``Element()``.
+        unit: the privacy unit, ``User()``, ``Element()`` or ``Record()``; by default ``User()`` if
+            users are passed, otherwise ``Record()``.
+        delta: the δ of the guarantee; the release itself is pure, and 0 is the default.
 
     Raises:
-        ParameterError: if a value is out of range, or there are not as many labels as probabilities.
+        ParameterError: if a value is out of range, or the numbers of labels and probabilities
+            differ.
 
-    Rows of a unit weigh one together, so that nothing is cut off, and nobody weighs more than another.
+    The rows of a unit have a total weight of one, so nothing is clipped, and all units have equal
+    weight.
 
-    Formal guarantee: ε-DP for the unit and relation, whatever the rows, for probabilities that follow
-    from what is public or was published before. A unit adds to the sums of shares by label and
-    probability a vector of l1 norm at most 1. Source: docs/theory, "Choosing among hypotheses".
+    Formal guarantee: ε-DP for the unit and relation, for any rows, if the probabilities depend only
+    on public or published information. A unit adds a vector of l1 norm at most 1 to the sums of
+    shares by label and probability. Source: docs/theory, "Choosing among hypotheses".
 
     >>> query = auc.query(
     ...     np.array([0, 1]), np.array([0.2, 0.7]), positive=1, users=np.array([1, 2]), epsilon=1.0)
@@ -183,26 +185,22 @@ def auc(
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AucQuery(ScoreQuery[Auc]):
-    """A query for an AUC.
-
-    Args:
-        label: the rule by which the positive label is known.
-    """
+    """Query for an AUC."""
 
     label: Labels
 
     @property
     def event(self) -> Event:
-        """The sums by label and probability."""
+        """Sums by label and probability."""
         return self.laplace()
 
     @property
     def public(self) -> tuple[Fact | str, ...]:
-        """The label, and the model."""
+        """Positive label, and the model."""
         return ("which label is positive", "a model, which gives each row a probability by itself")
 
     def run(self, charge: Charge) -> Auc:
-        """Read labels and probabilities, add up each unit's shares, and publish them with noise."""
+        """Read labels and probabilities, and publish the noisy sums of units' shares."""
         noise = self.laplace()
         noisy = charge.noisy(noise, charge.read(self._sums), float(raised(STEPS))) / STEPS
         negative, positive = noisy.reshape(2, -1)
@@ -223,7 +221,7 @@ class AucQuery(ScoreQuery[Auc]):
         return Auc(*value, *base, bands, float(whole), charge.guarantee)
 
     def _sums(self) -> IntArray:
-        """The sums of units' shares, in steps: of negative rows by probability, then of positive."""
+        """Sums of units' shares in steps by probability, negative rows first."""
         rows = self.blocks()
         probability = np.nan_to_num(self.numbers(self.predicted), nan=0.0)
         labels, _ = codes(self.read(self.y))
@@ -237,22 +235,17 @@ class AucQuery(ScoreQuery[Auc]):
 def area(
     positive: FloatArray, negative: FloatArray, sd: float, within: float
 ) -> tuple[float, float, float]:
-    """Return the area under the curve of noisy counts by probability, and the ends of its interval.
+    """Return the AUC from noisy counts by probability, (B,), and its interval.
 
-    Args:
-        positive: (B,) the noisy counts of positive rows.
-        negative: (B,) those of negative rows.
-        sd: the standard deviation of the noise of each.
-        within: the half-width of an interval of one count.
-
-    Fieller's interval: all areas u at which Σ P_b N_c (w_bc − u) is no larger than its noise, where w
-    is 1 for a negative row below a positive one, and a half for a tie.
+    ``sd`` is the noise of each count, and ``within`` the half-width of one count's interval.
+    Fieller's interval contains all areas u for which Σ P_b N_c (w_bc − u) is within its noise,
+    where w is 1 for a negative row below a positive one, and 1/2 for a tie.
     """
     p, n, bins = positive.sum(), negative.sum(), len(positive)
     below = np.cumsum(negative) - negative / 2
     above = p - np.cumsum(positive) + positive / 2
     pairs = bins * (bins - 1) / 2
-    # The noise of the sum is squared a − b·u + c·u²: of the counts, and of their products.
+    # The squared noise of the sum is a − b·u + c·u²: from the counts, and from their products.
     squares = np.array(
         [
             (below**2).sum() + (above**2).sum() + sd**2 * (pairs + bins / 4),
@@ -268,7 +261,7 @@ def area(
         return 0.5, 0.0, 1.0
     root = np.sqrt(max(middle**2 - first * last, 0.0))
     ties = (np.maximum(positive, 0) * np.maximum(negative, 0)).sum() / (2 * both)
-    # Steps that were cut off: one for each unit and bin.
+    # Truncated steps: one per unit and bin.
     edge = ties + 4 * bins * (p + n) / min(p, n) / STEPS
     ends = (won / both, (middle - root) / first - edge, (middle + root) / first + edge)
     value, low, high = np.clip(ends, 0.0, 1.0).tolist()
@@ -276,7 +269,7 @@ def area(
 
 
 def _share(positive: FloatArray, negative: FloatArray, within: float) -> tuple[float, float, float]:
-    """Return the share of positive rows in some bins, and the ends of its 95% interval."""
+    """Return the share of positive rows in some bins, and its 95% interval."""
     p, n, bins = positive.sum(), negative.sum(), len(positive)
     low, high = ratio_interval(p, n, np.array(within), bins, bins)
     steps = (2 * bins + 1) / STEPS

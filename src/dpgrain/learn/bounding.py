@@ -1,6 +1,6 @@
-"""Rows of features, one by one: what is no number counts 0, long rows are shortened to a bound.
+"""Rows of features: non-finite numbers become 0, and long rows are clipped.
 
-Fits on a cluster do it where rows are, so that little is loaded here.
+Fits on a cluster do this on the workers, so this module imports little.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from scipy import sparse
 
 
 def finite(X: Any) -> Any:
-    """Return features with 0 for what is not finite."""
+    """Replace non-finite features by 0."""
     if not sparse.issparse(X):
         return np.where(np.isfinite(X), X, 0)
     X = X.copy()
@@ -21,9 +21,9 @@ def finite(X: Any) -> Any:
 
 
 def bounded(X: Any, bound: float) -> Any:
-    """Divide rows by the bound, shorten them to norm 1 if longer; what is not finite counts 0."""
+    """Divide rows by the bound and clip them to norm 1; non-finite numbers become 0."""
     kind = X.dtype
-    # Double precision is needed: squares of single-precision numbers overflow, small bounds vanish.
+    # In single precision, squares would overflow, and small bounds would underflow.
     X = finite(X).astype(np.float64)
     with np.errstate(all="ignore"):
         if sparse.issparse(X):
@@ -31,13 +31,14 @@ def bounded(X: Any, bound: float) -> Any:
             norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
             large = ~np.isfinite(norms)
             if large.any():
-                # A large row is divided by its largest entry first, so that squares do not overflow.
+                # A large row is first divided by its largest entry, so that squares do not
+                # overflow.
                 most = np.where(large, abs(X).max(axis=1).toarray().ravel(), 1.0)
                 X = (sparse.diags_array(1 / most) @ X).tocsr()
                 norms[large] = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())[large]
             by = np.where(large, norms, np.maximum(norms, bound))
             return (sparse.diags_array(1 / by) @ X).tocsr().astype(kind)
-        # A norm of a row is rounded in another way where rows are stored column by column.
+        # Row norms are rounded differently if the array is stored column by column.
         X = np.ascontiguousarray(X)
         norms = np.linalg.norm(X, axis=1, keepdims=True)
         large = ~np.isfinite(norms[:, 0])

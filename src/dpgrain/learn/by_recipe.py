@@ -1,4 +1,4 @@
-"""Fits by a recipe: a program of means, solvers and phases, or a fit without a curator."""
+"""Fits by a recipe: a program of means and solvers, with or without a curator."""
 
 from __future__ import annotations
 
@@ -27,15 +27,7 @@ from dpgrain.publishing.facts import Fact
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Plan of a fit by a recipe.
-
-    Args:
-        ask: what is asked for.
-        program: the recipe's, for the task.
-        n_users: the size of the roster.
-        public: what is public of the targets, in words.
-        care: what will probably not come as it is asked for, in sentences.
-    """
+    """Plan of a fit by a recipe; ``care`` are warnings based on public numbers."""
 
     ask: Ask
     program: Program
@@ -45,26 +37,20 @@ class Plan:
 
     @property
     def event(self) -> Event:
-        """All of it, for the accountant."""
+        """Accounting event of the whole fit."""
         return self.program.event
 
     @property
     def facts(self) -> tuple[Fact | str, ...]:
-        """Public facts, in words."""
+        """Descriptions of the public facts."""
         roster = Roster(self.n_users).facts
         return (*roster, *self.public, *self.program.facts, *self.ask.facts)
 
 
 def plan(ask: Ask, form: Form, lot: int | None) -> Plan:
-    """The program of the recipe, from public numbers.
+    """Return the program of the recipe, from public numbers.
 
-    Args:
-        ask: what is asked for.
-        form: what is public of the rows.
-        lot: a public random number, for recipes that return a random iterate.
-
-    Raises:
-        ParameterError: if the recipe does not fit what is asked for, or there are too few users.
+    ``lot`` is a public random number for recipes that return a random iterate.
     """
     n = check_stated(ask.n_users, ask.how)
     if form.targets.labels is not None:
@@ -80,14 +66,14 @@ def plan(ask: Ask, form: Form, lot: int | None) -> Plan:
             f"not {_validate.said(ask.trust)}."
         )
     if recipe is not ask.algorithm:
-        # Nobody has stated what is known, and nothing rests on it.
+        # No public knowledge was stated, and nothing depends on it.
         program = replace(program, known=None)
     check_program(program, form.users, loss)
     return Plan(ask, program, n, form.targets.public, _cautions(ask, loss))
 
 
 def _cautions(ask: Ask, loss: MarginLoss) -> tuple[str, ...]:
-    """Return warnings that follow from public numbers alone."""
+    """Return warnings based on public numbers only."""
     clip, half = ask.clip, loss.lipschitz / 2
     if not isinstance(clip, float | int) or math.isinf(half) or clip > half:
         return ()
@@ -99,13 +85,7 @@ def _cautions(ask: Ask, loss: MarginLoss) -> tuple[str, ...]:
 
 
 def run(plan: Plan, data: Data, charge: Charge) -> Fitted:
-    """Make the whole release, for what was charged.
-
-    Args:
-        plan: what may be published.
-        data: the rows.
-        charge: the charge of all that is published.
-    """
+    """Run the whole release within its charge."""
     source = charge.lend(plan.event)
     after_lot(plan.ask.random_state, source)
     ask, rows, classes = plan.ask, data.rows, data.targets.classes

@@ -1,4 +1,4 @@
-"""Fits by clipped means of a curator: a histogram of norms, the rounds, and what intervals need."""
+"""Fits by a curator's clipped means, with norm histograms and interval data."""
 
 from __future__ import annotations
 
@@ -30,35 +30,27 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 from dpgrain.units import Level, User
 
-# Rounds with all blocks; with samples there are as many passes. Where a bound is stated no round looks
-# for the scale of the solution, and coin betting, which needs not know it, takes more of them.
+# Rounds with all blocks; with sampling, the number of passes. With an explicit bound no rounds find
+# the scale of the solution, and coin betting, which does not need the scale, uses more rounds.
 _ROUNDS, _ROUNDS_OF_BETS = 50, 100
-# Share of the budget (of μ²) that chooses the clipping bound and counts blocks.
+# Share of the budget (of μ²) for choosing the clipping bound and counting blocks.
 _TUNING = 0.1
-# Rounds for each one that looks for the neighbourhood of the solution, where a bound is chosen.
+# One round in this many finds the neighbourhood of the solution, if a bound is chosen.
 _WARM_UP = 5
-# Ratio of the median norm at the start to the clipping bound of those rounds: noise is then small, but
-# gradients do not count by their directions alone, whose root lies far beyond the solution of a
-# classifier.
+# Ratio of the median initial norm to the clipping bound of those rounds: noise is then small, but
+# gradients do not count only by direction, for which a classifier's root would be far beyond the
+# solution.
 _SHORTER = 4.0
-# Share of the length cut off gradients that adds up, about; the rest cancels.
+# Approximate share of the clipped norm that adds up; the rest cancels.
 _ALIGNED = 0.25
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a fit.
+    """Plan of a fit: its mean for clipping bound 1, norm histograms and other releases.
 
-    Args:
-        ask: what is asked for.
-        mean: the noisy gradients, for a clipping bound of 1.
-        norms: the histograms of norms, where something is chosen inside the budget: one near the
-            solution, and before it one at the start if rounds look for the solution first.
-        evidence: the second moments for confidence intervals.
-        roster: the number of users, and its release where it is not stated.
-        names: the selection of labels, where they are not stated.
-        public: what is public of the targets, in words.
-        care: what will probably not come as it is asked for, in sentences.
+    The last histogram is near the solution; if there is a warm-up, the first is at the start.
+    ``care`` are warnings based on public numbers.
     """
 
     ask: Ask
@@ -72,47 +64,33 @@ class Plan:
 
     @property
     def event(self) -> Event:
-        """All of it, for the accountant."""
+        """Accounting event of the whole fit."""
         return self.mean.event.beside(
             beside(self.norms, self.evidence, self.roster.event, self.names)
         )
 
     @property
     def facts_of_rounds(self) -> tuple[Fact, ...]:
-        """Public facts of the rounds, in words."""
+        """Public facts about the rounds."""
         clip = None if self.ask.clipping == "auto" else float(self.ask.clipping)
         return (*facts_of(self.mean, clip), *self.ask.facts)
 
     @property
     def facts(self) -> tuple[Fact | str, ...]:
-        """Public facts, in words."""
+        """Descriptions of the public facts."""
         names = () if self.names is None else (fact(self.names),)
         return (*self.roster.facts, *self.public, *names, *self.facts_of_rounds)
 
 
 def plan(ask: Ask, form: Form, lot: int | None = None) -> Plan:  # noqa: ARG001 - others have one
-    """The noise of every part, from public numbers.
-
-    Args:
-        ask: what is asked for.
-        form: what is public of the rows.
-        lot: a public random number, which nothing depends on.
-
-    Raises:
-        ParameterError: if no noise keeps the promise, or the loss has no intervals.
-    """
+    """Return the noise of every part, from public numbers; ``lot`` is not used."""
     made = replace(planned(ask, names=form.targets.labels is not None), public=form.targets.public)
     _check_loss(made, form)
     return replace(made, care=_cautions(made, form))
 
 
 def planned(ask: Ask, *, names: bool = False) -> Plan:
-    """The noise of every part.
-
-    Args:
-        ask: what is asked for.
-        names: whether labels are selected.
-    """
+    """Return the noise of every part; ``names`` is True if labels are selected."""
     promise = ask.promise
     kept = promise.unit.max_elements if isinstance(promise.unit, User) else None
     level: Level = "element" if kept is not None else promise.level
@@ -128,7 +106,7 @@ def planned(ask: Ask, *, names: bool = False) -> Plan:
         epsilon=promise.epsilon,
         delta=promise.delta,
         relation=promise.relation,
-        # Nothing that is charged follows from it: where it is not stated it comes later.
+        # The charge does not depend on it; without a stated number it is set later.
         n_users=ask.n_users or 1,
         rounds=ask.rounds or math.ceil((_ROUNDS if ask.warms_up else _ROUNDS_OF_BETS) / rate),
         unit=promise.unit,
@@ -141,16 +119,7 @@ def planned(ask: Ask, *, names: bool = False) -> Plan:
 
 
 def run(plan: Plan, data: Readable, charge: Charge) -> Fitted:
-    """Make the whole release, for what was charged.
-
-    Args:
-        plan: what may be published.
-        data: the rows.
-        charge: the charge of all that is published.
-
-    Raises:
-        ParameterError: if fewer than two labels are selected, or too many for the loss.
-    """
+    """Run the whole release within its charge."""
     stated = plan.roster.stated
     n = users_of(plan.roster, data.enrolled, charge) if stated is None else stated
     if plan.names is not None:
@@ -161,14 +130,14 @@ def run(plan: Plan, data: Readable, charge: Charge) -> Fitted:
 
 
 def _told(plan: Plan, data: Data, names: Selection, source: Source) -> Data:
-    """Return the rows with labels that are selected."""
+    """Return the rows with selected labels."""
     classes, values = selected(data.targets, data.rows, names, source)
     _check_loss(plan, data, classes)
     return replace(data, targets=replace(data.targets, values=values, classes=classes))
 
 
 def _check_loss(plan: Plan, data: Form | Data, classes: Any = None) -> None:
-    """Refuse a loss that does not take the labels, and intervals where there are none."""
+    """Reject a loss that does not support the labels or the requested intervals."""
     loss = data.loss(data.targets.classes if classes is None else classes)
     if plan.evidence is not None:
         check_curvature(loss, _parameters(plan, loss, data))
@@ -180,7 +149,7 @@ def _parameters(plan: Plan, loss: MarginLoss, data: Form | Data) -> int:
 
 
 def _cautions(plan: Plan, form: Form) -> tuple[str, ...]:
-    """Return what will probably not come as it is asked for, in sentences."""
+    """Return warnings based on public numbers, as sentences."""
     if plan.evidence is None or plan.ask.n_users is None or plan.names is not None:
         return ()
     width = _parameters(plan, form.loss(form.targets.classes), form)
@@ -189,7 +158,7 @@ def _cautions(plan: Plan, form: Form) -> tuple[str, ...]:
 
 
 def _part(promise: Promise, contribution: Contribution, share: float, count: int = 1) -> Gaussian:
-    """A number of Gaussian releases with one share of the budget, counted in μ²."""
+    """Return Gaussian releases with a common share of the budget in μ²."""
     whole = calibrate(
         lambda noise: Gaussian(noise, contribution),
         promise.epsilon,
@@ -201,15 +170,7 @@ def _part(promise: Promise, contribution: Contribution, share: float, count: int
 
 
 class _Run:
-    """The releases of one fit, with labels that are known.
-
-    Args:
-        plan: what may be published.
-        data: the rows.
-        n: the number of users that sums are divided by.
-        source: where randomness comes from.
-        bar: what shows all rounds, those that look for the solution included.
-    """
+    """Releases of one fit with known labels; ``n`` is the divisor of sums in users."""
 
     def __init__(self, plan: Plan, data: Readable, n: int, source: Source, bar: Progress) -> None:
         self.bar = bar
@@ -221,14 +182,14 @@ class _Run:
         self.looks: list[Norms] = []
 
     def fitted(self) -> Fitted:
-        """Make the whole release."""
+        """Run the whole release."""
         start: FloatArray = np.zeros(len(self.ridge))
         mean, start = self._warmed(replace(self.plan.mean, n_users=self.n), start)
         mean = self._scaled(mean, start)
         records = None if self.plan.evidence is None else self._records()
         solver = self.ask.solver
         if self.ask.warms_up:
-            # All fits begin at 0, from where the first rounds have led to the start of the others.
+            # All fits begin at 0; the remaining rounds continue from the end of the first rounds.
             noise = mean.noise_sd * math.sqrt(mean.rounds)
             solver = self.ask.after_warming_up(start, noise)
         theta, history = self._steps(mean, start, solver)
@@ -260,7 +221,7 @@ class _Run:
         )
 
     def _records(self) -> RecordBlocks:
-        """The rows as records, for second moments."""
+        """Return the rows as records, for second moments."""
         data = cast(Data, self.data)
         rows, bound = data.rows, self.ask.feature_bound
         X, y = data.X[rows.kept], data.targets.values[rows.kept]
@@ -268,10 +229,10 @@ class _Run:
         return by_record(X, y, rows, intercept=self.ask.fit_intercept)
 
     def _warmed(self, mean: ClippedMean, start: FloatArray) -> tuple[ClippedMean, FloatArray]:
-        """The rounds that are left, and a point near the solution, where a bound is to be found."""
+        """Return the remaining rounds, and a point near the solution for choosing a bound."""
         if not self.ask.warms_up:
             return mean, start
-        # Far from the solution norms say how far it is, not how much users differ.
+        # Far from the solution, norms show the distance instead of the differences between users.
         short = self._look(start).middle / _SHORTER
         first = min(max(1, mean.rounds // _WARM_UP), mean.rounds - 1)
         near = start
@@ -280,7 +241,7 @@ class _Run:
         return replace(mean, rounds=mean.rounds - first, clip=short), near
 
     def _scaled(self, mean: ClippedMean, start: FloatArray) -> ClippedMean:
-        """The mean with the clipping bound and the divisor as stated, or as found."""
+        """Return the mean with explicit or chosen clipping bound and divisor."""
         clip, held = self.ask.clipping, self.ask.elements_per_user
         if self.plan.norms is not None:
             norms = self._look(start)
@@ -292,7 +253,7 @@ class _Run:
         return mean.scaled(clip=clip, blocks_per_user=held)
 
     def _look(self, theta: FloatArray) -> Norms:
-        """The histogram of norms at a point, of which there are as many as were charged."""
+        """Publish the histogram of norms at a point; their number is fixed by the charge."""
         event = self.plan.norms
         assert event is not None  # noqa: S101 - for the type checker
         assert len(self.looks) < event.count  # noqa: S101 - what is published was charged
@@ -318,10 +279,10 @@ class _Run:
 
 
 def _worth(mean: ClippedMean, parameters: int) -> float:
-    """The number of blocks for whose sake the bound of a mean should not be higher.
+    """Return the number of blocks beyond the bound that do not justify a higher bound.
 
-    A bound that is higher by 1 adds 1 of this noise to the sum of gradients, all rounds together, and
-    gives back 1 of the length of each block beyond it.
+    Raising the bound by 1 adds 1 of this noise to the sum of gradients over all rounds, and
+    recovers a norm of 1 for each block beyond it.
     """
     noise = mean.noise_multiplier * math.sqrt(parameters / mean.rounds) / mean.sampling_rate
     return noise / _ALIGNED

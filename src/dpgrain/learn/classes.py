@@ -1,6 +1,6 @@
-"""The labels of a classifier: stated, given by the type of the targets, or selected privately.
+"""Labels of a classifier: explicit, by the targets' type, or selected privately.
 
-A label that is found in the targets is not public: one person may be the only one who has it.
+Labels found in the targets are not public, because a label can belong to a single user.
 """
 
 from __future__ import annotations
@@ -34,19 +34,16 @@ else:
     pd = later("pandas")
 
 
-#: Shares of the budget for selecting labels: of μ², and of δ for a label of only one unit.
+#: Shares of the budget for selecting labels: of μ², and of δ for a label of a single unit.
 SHARE, LEAK = 0.03, 0.1
 
 
 @dataclass(frozen=True)
 class Targets:
-    """Targets of rows, as the loss takes them or before their labels are selected.
+    """Targets of rows as the loss uses them, (m,), or label codes before selection.
 
-    Args:
-        values: (m,) numbers, or codes of labels; NaN for a row that is left out.
-        public: the public facts about them, in words.
-        labels: the keys that the codes stand for, where labels have to be selected; None otherwise.
-        classes: the labels that the codes stand for, where they are public.
+    NaN is a dropped row. ``labels`` are the keys of codes to select, otherwise None; ``classes``
+    are public labels.
     """
 
     values: FloatArray
@@ -57,10 +54,7 @@ class Targets:
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """The rule from labels to places among public ones; it is sent to where rows are.
-
-    Args:
-        classes: the public labels.
+    """Rule from labels to indices of public labels; it is sent to workers.
 
     >>> Labels(np.array(["a", "b"]))(np.array(["b", None, "c"], dtype=object)).tolist()
     [1.0, nan, nan]
@@ -70,14 +64,7 @@ class Labels:
 
     @staticmethod
     def of(stated: Any) -> Labels:
-        """Make the rule of a caller's labels.
-
-        Args:
-            stated: the labels, in any order.
-
-        Raises:
-            ParameterError: if they are no list, one is null, or there are fewer than two.
-        """
+        """Build the rule from a caller's labels, in any order."""
         classes = ordered("classes", stated)
         if len(classes) < 2:
             raise ParameterError(
@@ -87,7 +74,7 @@ class Labels:
         return Labels(classes)
 
     def __call__(self, y: NDArray[Any]) -> FloatArray:
-        """Return (m,) the place of each label, NaN for another one."""
+        """Return the index of each label, (m,); NaN for other labels."""
         result, keys = codes(y)
         place = matching("classes", self.classes, keys)
         of = np.append(np.where(place < 0, np.nan, place), np.nan)
@@ -97,11 +84,9 @@ class Labels:
 
 @dataclass(frozen=True)
 class Numbers:
-    """The rule from targets to numbers; it is sent to where rows are.
+    """Rule from targets to numbers; it is sent to workers.
 
-    Args:
-        least: lower numbers count as this one.
-        bound: numbers are clipped to ±bound and divided by it; None leaves them unchanged.
+    Numbers below ``least`` are raised to it, and clipped to ±``bound`` and divided by it.
 
     >>> Numbers(0.0)(np.array([-1.0, 2.0])).tolist()
     [0.0, 2.0]
@@ -113,25 +98,22 @@ class Numbers:
     bound: float | None = None
 
     def __call__(self, y: NDArray[Any]) -> FloatArray:
-        """Return (m,) the numbers, NaN for what is none."""
+        """Return the numbers, (m,); NaN for invalid values."""
         result: FloatArray = numbers(y)
         if self.bound is not None:
-            # An infinite target stays infinite, so that its row is still dropped.
+            # An infinite target remains infinite, so that its row is still dropped.
             inside = np.clip(result, -self.bound, self.bound) / self.bound
             result = np.where(np.isfinite(result), inside, result)
-        # An infinite number stays one where there is no least.
+        # An infinite number remains infinite unless there is a lower limit.
         return result if self.least == -math.inf else np.maximum(result, self.least)
 
 
-#: How targets become what a loss takes.
+#: Rule that converts targets for a loss.
 TargetRule: TypeAlias = "Labels | Numbers"
 
 
 def unselected(y: NDArray[Any]) -> Targets:
-    """Return the labels that are there, each by its value alone, for a private selection.
-
-    Args:
-        y: (m,) labels of any type; a null is none.
+    """Return the labels in the targets, (m,), for private selection; nulls are dropped.
 
     >>> unselected(np.array(["b", None, "a"], dtype=object)).labels
     (('text', 'b'), ('text', 'a'))
@@ -141,13 +123,7 @@ def unselected(y: NDArray[Any]) -> Targets:
 
 
 def selection(promise: Promise) -> Selection:
-    """The selection of labels with its share of a promise.
-
-    Args:
-        promise: what all of the fit promises.
-
-    Raises:
-        ParameterError: if so little is promised that no label could be found.
+    """Return the selection of labels with its share of the budget.
 
     >>> round(selection(Promise(User(), 1.0, 1e-6, "zero_out")).threshold)
     128
@@ -168,7 +144,7 @@ def selection(promise: Promise) -> Selection:
 
 
 def fact(event: Selection) -> str:
-    """Say in words what is public of a selection."""
+    """Describe the public facts of a selection."""
     return (
         f"{SHARE:.0%} of the budget and {LEAK:.0%} of δ for the labels: each {event.level} counts for "
         f"the label of one row, and labels with a count of about {math.ceil(event.threshold):,} are "
@@ -179,29 +155,19 @@ def fact(event: Selection) -> str:
 def selected(
     targets: Targets, rows: Rows, event: Selection, source: Source
 ) -> tuple[NDArray[Any], FloatArray]:
-    """Return the labels that enough units have, and the place of each row's label among them.
+    """Return the labels selected privately, (C,), and each row's index among them, (m,).
 
-    Args:
-        targets: the codes of labels.
-        rows: the rows that count, with the block of each.
-        event: the event with the noise and the threshold.
-        source: where noise comes from.
+    NaN is a dropped row. ParameterError is raised, after charging, if fewer than two labels are
+    selected; it reveals nothing else.
 
-    Returns:
-        (C,) the labels in their order, and (m,) the places; NaN for a row that is left out.
-
-    Raises:
-        ParameterError: if fewer than two labels are selected: this is after the charge, and says
-            nothing but that.
-
-    Formal guarantee: ``event``. Each block counts for one label, which one of its rows that is drawn at
-    random has; so a block adds 1 to one count. Source: docs/theory, "Labels that are not stated".
+    Formal guarantee: ``event``. Each block votes for the label of one randomly drawn row, so a
+    block adds 1 to one count. Source: docs/theory, "Labels that are not stated".
     """
     known = targets.labels
     assert known is not None  # noqa: S101 - for the type checker
     result, blocks = targets.values[rows.kept], rows.blocks
     there = np.flatnonzero(np.isfinite(result))
-    # Rows get a secret order, in which each block's first row speaks for the block.
+    # Rows are shuffled secretly, and each block's first row determines its vote.
     drawn = np.random.default_rng([int(word) for word in source.words(4)]).permutation(len(there))
     _, first = np.unique(blocks[there[drawn]], return_index=True)
     spoken = result[there[drawn[first]]].astype(np.intp)
@@ -209,7 +175,7 @@ def selected(
     held = np.flatnonzero(counts)
     scale = raised(event.noise_multiplier)
     noisy = with_gaussian(counts[held], scale, source=source)
-    # A rounded number passes only if the number itself does.
+    # A rounded number passes only if the unrounded number does.
     named = held[noisy >= math.ceil(event.threshold + 0.5)]
     if len(named) < 2:
         raise ParameterError(
@@ -218,7 +184,7 @@ def selected(
             "label, so pass all labels as classes=[…].",
             name="classes",
         )
-    # The published labels follow from the keys alone: nobody's row says how its label is written.
+    # The order of published labels depends only on their keys, not on their spelling in a row.
     named = np.array(sorted(named, key=lambda code: rank(known[code])), dtype=np.intp)
     labels = as_array([label_of(known[code]) for code in named])
     place = np.full(len(known) + 1, np.nan)

@@ -1,7 +1,7 @@
-"""Confidence intervals follow from private second moments and from the published rounds.
+"""Confidence intervals from private second moments and the published rounds.
 
-Proofs: docs/theory, "Intervals". Privacy rests on the bounds of each part alone; that users are
-independent and alike is assumed by the coverage, never by the guarantee.
+Proofs: docs/theory, "Intervals". Privacy depends only on the bounds of each part. The assumption
+that users are independent and identically distributed affects only the coverage, not the guarantee.
 """
 
 from __future__ import annotations
@@ -32,30 +32,31 @@ else:
     pd = later("pandas")
 
 
-#: What intervals cover, and what they do not.
+#: Coverage of intervals.
 COVERED = (
     "95% intervals cover the noise and the sampling of users, but not an error of the model. They "
     "include the bias of clipping only by a rule of thumb, if the bound was chosen privately."
 )
-#: What is said in place of intervals where there is a doubt, before the reasons.
+#: Message instead of intervals, before the reasons.
 NOT_KNOWN = "there are no intervals"
-# Shares of μ² of the bounds, the curvature and the scores. Scores need little: their noise is added to
-# what sampling does, while a curvature that does not stand out leaves no interval at all.
+# Shares of μ² for the bounds, the curvature and the scores. Scores need little, because sampling
+# noise exceeds theirs, but intervals are impossible unless the curvature is significant.
 _BOUNDS, _CURVATURE, _SCORES = 0.1, 0.7, 0.2
-# Noise of the curvature, per entry and root of the parameters, above which its eigenvalues stand out.
+# Noise of the curvature, per entry and square root of the number of parameters, above which
+# eigenvalues are significant.
 _CLEAR = 2.0
-# Thresholds on a user's vector, in clipping bounds; they are more than 1 apart, so a block crosses
-# only one.
+# Thresholds on a user's vector, in clipping bounds; more than 1 apart, so a block crosses at most
+# one.
 _LENGTHS = 1.25 * 2.0 ** np.arange(10)
-# Edges of the bins of a block's curvature, in units of the largest curvature of a standard row.
+# Bin edges of a block's curvature, in units of the largest curvature of a standard row.
 _CURVATURES = 2.0 ** np.arange(-6, 9, 0.5)
-# Largest share of the blocks that may be shortened where intervals are stated …
+# Maximum share of clipped blocks for which intervals are published …
 _SHORTENED = 0.2
-# … and those that are count as longer than the bound by this share of it, on average.
+# … and the mean excess of clipped blocks, as a share of the bound.
 _BEYOND = 0.5
-# Parameters p of which intervals are published, at most, as p² numbers are.
+# Maximum number p of parameters with intervals, because p² numbers are published.
 _MOST = 300
-# Entries of outer products that are held at a time.
+# Entries of outer products in memory.
 _ENTRIES = 1 << 21
 
 
@@ -68,7 +69,7 @@ class Evidence:
         curvature_sd: the noise of each of its entries.
         scores: (p, p) the second moment of a user's clipped gradients, over k̄².
         scores_sd: the noise of each entry of its diagonal.
-        n_users: the size of the roster.
+        n_users: the number of users in the population.
 
     >>> from dpgrain.learn import LinearRegression
     >>> rng = np.random.default_rng(0)
@@ -90,13 +91,13 @@ class Intervals:
     """Estimates with confidence intervals, one for each coefficient.
 
     Args:
-        names: the name of each.
-        estimate: the corrected averages, which intervals are centred at; NaN where there is a doubt.
-        low: the lower ends; −∞ where there is a doubt, as no other would be true.
-        high: the upper ends; ∞ where there is a doubt.
-        std_error: standard errors, of noise and of sampling; ∞ where there is a doubt.
+        names: the name of each coefficient.
+        estimate: the corrected averages, which are the centres of intervals; NaN in case of doubt.
+        low: the lower ends; −∞ in case of doubt, because no other end would be valid.
+        high: the upper ends; ∞ in case of doubt.
+        std_error: the standard errors from noise and sampling; ∞ in case of doubt.
         level: the nominal coverage.
-        doubt: the reasons why nothing is known of the errors; empty where there is none.
+        doubt: the reasons why the errors are unknown; empty if they are known.
 
     >>> from dpgrain.learn import LinearRegression
     >>> rng = np.random.default_rng(0)
@@ -118,11 +119,11 @@ class Intervals:
 
     @property
     def resolved(self) -> bool:
-        """True where the curvature stands out from its noise and the rounds have converged."""
+        """True if the curvature is significant, and the rounds have converged."""
         return not self.doubt
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return a frame with one row for each coefficient."""
+        """Return a frame with one row per coefficient."""
         columns = {name: getattr(self, name) for name in ("estimate", "low", "high", "std_error")}
         return pd.DataFrame(columns, index=pd.Index(self.names, name="coefficient"))
 
@@ -135,14 +136,10 @@ class Intervals:
 
 
 def score_sensitivity(longest: float, moved: float) -> float:
-    """Return how far vv' moves in Frobenius norm when v, no longer than one bound, moves by another.
+    """Return the largest Frobenius change of vv' if v, of norm ≤ C, changes by r.
 
-    Args:
-        longest: C, the largest norm of v.
-        moved: r, the farthest that v moves.
-
-    Returns:
-        the larger of r(2C − r), or C² if r > C, and r√(2C² − r²/2), or √2·C² if r > √2·C: exact.
+    ``longest`` is C, and ``moved`` is r. The exact result is the larger of r(2C − r), or C² if r >
+    C, and r√(2C² − r²/2), or √2·C² if r > √2·C.
 
     >>> round(score_sensitivity(1.0, 2.0), 6)
     1.414214
@@ -165,23 +162,15 @@ def release_evidence(
     event: Gaussian,
     source: Source,
 ) -> Evidence:
-    """Publish second moments of gradients, and the mean curvature, at a published parameter.
+    """Publish second moments of gradients and the mean curvature at a parameter.
 
-    Args:
-        records: rows by block, with a column of ones if there is an intercept.
-        owners: (blocks,): the user whose data each block is.
-        loss: a loss with curvature.
-        theta: (p,) the parameter.
-        clip: the clipping bound of the gradients.
-        n_users: the public size of the roster.
-        blocks_per_user: the public number that sums are divided by, besides.
-        whole: a block is all that a user has.
-        event: the noise; removing a block moves what is published, normalised, by at most 1.
-        source: where noise comes from.
+    ``theta`` is (p,), ``owners`` are the users of blocks, (blocks,), and ``whole`` is True if a
+    block is all of a user's data. Removing a block changes the normalized release of ``event`` by
+    at most 1.
 
-    Formal guarantee: each part's noise is the multiplier over √(its share) times how far removing one
-    block moves it, so that one block moves all of them together by 1: the event's. Source:
-    docs/theory, "Intervals".
+    Formal guarantee: the noise of each part is the multiplier over √(its share), times its
+    sensitivity to removing one block. One block therefore changes all parts together by at most 1,
+    as in the event. Source: docs/theory, "Intervals".
     """
     moments = _Moments(records, loss, theta, clip)
     sums = moments.users(owners)
@@ -206,7 +195,7 @@ def release_evidence(
     ).reshape(width, width)
     kept = clipped(sums, longest)
     upper = np.triu_indices(width)
-    # The weights count entries off the diagonal twice in the Frobenius norm.
+    # Weights, because off-diagonal entries count twice in the Frobenius norm.
     weight = np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
     moved = longest**2 if whole else score_sensitivity(longest, clip)
     deep = multiplier / math.sqrt(_SCORES)
@@ -226,13 +215,13 @@ def release_evidence(
 
 @dataclass(frozen=True)
 class _Bound:
-    """The bound on a block's curvature, chosen from a noisy histogram."""
+    """Bound on a block's curvature, chosen from a noisy histogram."""
 
     value: float
     usual: float
 
     def chosen(self, counts: FloatArray, sd: float) -> _Bound:
-        """Return the first edge above which little is seen."""
+        """Return the first edge with no significant count above it."""
         tails = np.cumsum(counts[::-1])[::-1]
         left = np.arange(len(counts), 0, -1)
         little = tails[1:] <= 0.02 * max(tails[0], 0) + 2 * sd * np.sqrt(left[1:])
@@ -251,7 +240,7 @@ class _Moments:
 
     @property
     def usual(self) -> float:
-        """The curvature of a row whose features are about 1: public."""
+        """Public curvature of a row with features of about 1."""
         smooth = self.loss.smoothness if math.isfinite(self.loss.smoothness) else 1.0
         return smooth * len(self.theta)
 
@@ -265,7 +254,7 @@ class _Moments:
         return sums
 
     def histogram(self) -> FloatArray:
-        """Count the blocks with a curvature between the edges; a curvature of 0 is in no bin."""
+        """Count blocks by curvature; zero curvature is in no bin."""
         counts = np.zeros(len(_CURVATURES) + 1)
         for part in self._parts():
             norms = np.linalg.norm(part, axis=(1, 2))
@@ -274,7 +263,7 @@ class _Moments:
         return counts
 
     def curvature(self, bound: float) -> FloatArray:
-        """Return the sum of the Jacobians, each scaled down to a Frobenius norm."""
+        """Return the sum of the Jacobians, each clipped in Frobenius norm."""
         width = len(self.theta)
         total = np.zeros((width, width))
         for part in self._parts():
@@ -283,7 +272,7 @@ class _Moments:
         return total
 
     def _parts(self) -> Any:
-        """Yield the Jacobians of the clipped gradients, (some blocks, p, p) at a time."""
+        """Yield the Jacobians of clipped gradients in batches, (some blocks, p, p)."""
         width, starts = len(self.theta), self.records.starts
         sizes = np.diff(starts)
         most = max(1, _ENTRIES // width**2)
@@ -299,7 +288,7 @@ class _Moments:
         of = np.repeat(np.arange(len(some)), np.diff(starts)[some])
         first, last = int(starts[some[0]]), int(starts[some[-1] + 1])
         with np.errstate(all="ignore"):
-            # A value that overflows is somebody's: no warning may reveal it.
+            # Overflow depends on a user's value, which a warning would reveal.
             for begin in range(first, last, most):
                 rows = slice(begin, min(begin + most, last))
                 here = of[rows.start - first : rows.stop - first]
@@ -314,7 +303,8 @@ class _Moments:
             gradients /= size[:, None]
             norms = np.linalg.norm(gradients, axis=1)
             along = gradients / np.where(norms > 0, norms, 1)[:, None]
-            # A clipped gradient only turns: its Jacobian has no part along it, and is shorter.
+            # A clipped gradient can only rotate: its Jacobian is scaled down and has no radial
+            # component.
             turned = out - along[:, :, None] * np.einsum("ni,nij->nj", along, out)[:, None, :]
             long = norms > self.clip
             out[long] = turned[long] * (self.clip / norms[long])[:, None, None]
@@ -335,20 +325,12 @@ def intervals(
     shortened: float = 0.0,
     blocks: float = 1.0,
 ) -> Intervals:
-    """Make intervals for linear functions of the parameter; all of it is post-processing.
+    """Return intervals for linear functions of the parameter, by post-processing.
 
-    Args:
-        evidence: the second moments.
-        history: the rounds; those of the second half count.
-        published: (p,) the fitted parameter.
-        ridge: (p,) the public ridge, whose pull is taken back.
-        contrasts: (c, p) the functions.
-        names: the name of each.
-        level: the nominal coverage.
-        sampled: blocks were drawn, so that the noise of a round is more than the Gaussian's.
-        shortened: the largest share of blocks that may be longer than the clipping bound, as far as
-            noise shows; 0 where it is not known.
-        blocks: about how many blocks there are, by the number that sums are divided by.
+    ``contrasts`` are the functions, (c, p), and ``ridge``, (p,), is public and removed. Only the
+    second half of the rounds counts. ``sampled`` adds the variance of sampled blocks, ``shortened``
+    is the largest plausible share of clipped blocks, or 0 if unknown, and ``blocks`` their
+    approximate number.
 
     Source: docs/theory, "Intervals", (5) and (8); element-level paper, Theorem 1 and Proposition 3.
     """
@@ -358,9 +340,9 @@ def intervals(
     inverse = np.linalg.inv(curvature)
     begin = len(history.points) // 2
     points = history.points[begin:]
-    # The ridge is public: what is left of a gradient without it is of the data alone.
+    # The ridge is public: without it, the gradient depends only on the data.
     gradients = history.gradients[begin:] - ridge * points
-    # One Newton step from each point, averaged: its error does not depend on the steps that were taken.
+    # Average of one Newton step from each point: its error does not depend on the steps taken.
     centre = (points - gradients @ inverse.T).mean(axis=0)
     scores = evidence.scores - np.outer(ridge * published, ridge * published)
     scores = scores * n / max(n - width, 1)
@@ -377,7 +359,7 @@ def intervals(
         noise = np.maximum(np.einsum("ij,jk,ik->i", turned, covariance, turned), noise)
     noise = noise / rounds
     variance = sampling + noise
-    # Satterthwaite's rule needs the variance of the variance, from its three noisy parts.
+    # Satterthwaite's approximation needs the variance of the variance, from its three noisy parts.
     back = (turned @ (scores / n + covariance / rounds)) @ inverse.T
     uncertain = (floor / n) ** 2
     uncertain += 4 * evidence.curvature_sd**2 * lengths * (back**2).sum(axis=1)
@@ -388,7 +370,7 @@ def intervals(
     half = stdtrit(freedom, (1 + level) / 2) * error
     half = half + _BEYOND * history.clip * shortened * blocks * np.sqrt(lengths)
     estimate = contrasts @ centre
-    # A Newton step that is longer than the interval may err by as much.
+    # The error of a Newton step longer than the interval can be equally large.
     drift = np.abs(contrasts @ (centre - points.mean(axis=0)))
     doubts = {
         "the curvature does not stand out from its noise (features on a scale of about 1, fewer or "
@@ -401,7 +383,7 @@ def intervals(
     }
     doubt = "; ".join(why for why, true in doubts.items() if true)
     if doubt:
-        # A direction without curvature may hide any slope, and each coefficient has a part in it.
+        # A direction without curvature allows any slope, and contributes to each coefficient.
         half, error = np.full((2, len(half)), np.inf)
         blank = np.full(len(half), np.nan)
         return Intervals(names, blank, -half, half, error, level, doubt)
@@ -409,11 +391,12 @@ def intervals(
 
 
 def _repaired(evidence: Evidence) -> tuple[FloatArray, bool]:
-    """Return the curvature of the data, with no direction flatter than its noise can show."""
+    """Return the curvature with a floor at its noise, and True if it is significant."""
     matrix, sd = evidence.curvature, evidence.curvature_sd
     width = len(matrix)
     skew = matrix - matrix.T
-    # Without clipping a Jacobian is symmetric: it is taken so unless its noise cannot explain the rest.
+    # Without clipping, Jacobians are symmetric: assume this unless noise cannot explain the
+    # asymmetry.
     if (skew**2).sum() <= 4 * sd**2 * width * max(width - 1, 1):
         values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
         repaired: FloatArray = (vectors * np.maximum(values, sd)) @ vectors.T
@@ -424,15 +407,10 @@ def _repaired(evidence: Evidence) -> tuple[FloatArray, bool]:
 
 
 def caution(event: Gaussian, width: int, n_users: int) -> str:
-    """Say, before anything is read, where intervals will hardly have ends; else nothing.
+    """Warn in advance if intervals will probably be unbounded; otherwise empty.
 
-    Args:
-        event: the noise of the evidence.
-        width: the number p of parameters.
-        n_users: the size of the roster.
-
-    Rows of p independent features on a scale of about 1 have curvatures of norm p times their smallest
-    eigenvalue, which must exceed the noise by the root of p.
+    The norm of the curvature of p independent features with scale about 1 is p times its smallest
+    eigenvalue, which must exceed the noise by a factor of √p.
 
     >>> caution(Gaussian(10.0), 3, 20_000), caution(Gaussian(10.0), 12, 500).partition(":")[0]
     ('', 'intervals will probably have no ends')
@@ -450,11 +428,7 @@ def caution(event: Gaussian, width: int, n_users: int) -> str:
 
 
 def check_curvature(loss: MarginLoss, width: int) -> None:
-    """Refuse intervals where they are not defined.
-
-    Raises:
-        ParameterError: if the loss has no curvature, or there are too many parameters.
-    """
+    """Reject intervals for a loss without curvature, or too many parameters."""
     margin = np.zeros(1) if loss.outputs == 1 else np.zeros((1, loss.outputs))
     if not loss.curvature(margin, np.zeros(1)).any():
         raise ParameterError(

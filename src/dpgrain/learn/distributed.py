@@ -1,8 +1,9 @@
-"""Fits of rows on a cluster: each round sends a parameter there, and one sum comes back.
+"""Fits of rows on a cluster: each round sends a parameter and returns one sum.
 
-Blocks are added up as whole numbers on the grid of ``exact=True``, whatever is asked for. So sums do
-not depend on how rows are shared out, tasks that are run again add once, and a fit is the exact one
-of the same rows on one machine, bit for bit where processors and NumPy are the same.
+Blocks are summed as integers on the grid of ``exact=True``, regardless of that option. Sums
+therefore do not depend on the distribution of rows, repeated tasks count once, and the fit is
+bitwise equal to the exact fit of the same rows on one machine, with the same type of processor and
+NumPy version.
 """
 
 from __future__ import annotations
@@ -58,14 +59,9 @@ else:
 
 @dataclass(frozen=True, eq=False)
 class RowsThere:
-    """Columns of a table on a cluster, where its rows stay.
+    """Columns of a table on a cluster, where its rows remain.
 
-    Args:
-        table: the table.
-        encoding: the rule by which columns become features.
-        target: the column of targets.
-        element: the column of cells; None where there are none.
-        truths: True if a column of truths is one of the labels False and True, and not of two texts.
+    ``truths`` is True if a boolean column has the labels False and True instead of text.
     """
 
     table: UserTable
@@ -77,17 +73,9 @@ class RowsThere:
 
     @staticmethod
     def of(X: Any, y: Any, users: Any, elements: Any) -> RowsThere:
-        """Return the rows of a frame of Spark, of which other arguments name columns.
+        """Return the rows of a Spark frame; the other arguments name columns.
 
-        Args:
-            X: the frame, of which all columns that are not named are features; or its rows already.
-            y: the name of the column of targets.
-            users: the name of the column that says whose each row is; None for one user per row.
-            elements: the name of the column of cells.
-
-        Raises:
-            ParameterError: if an argument names no column.
-            SchemaError: if a column is missing, or has a type that cannot be used.
+        All other columns are features. ``users`` is None for one user per row.
         """
         if isinstance(X, RowsThere):
             return X
@@ -105,18 +93,11 @@ class RowsThere:
 
     @property
     def width(self) -> int:
-        """The number of features."""
+        """Number of features."""
         return len(self.encoding.names)
 
     def wanted(self, *, labels: bool) -> list[tuple[str, Written]]:
-        """Return the columns to read, with the form of each; the schema is checked.
-
-        Args:
-            labels: True if targets are labels.
-
-        Raises:
-            SchemaError: if a column is missing, or has a type that cannot be used.
-        """
+        """Return the columns to read and their forms, after checking the schema."""
         result = columns_for(self.table, self.encoding, self.target, labels, self.element)
         if labels and self._of_truths:
             result[len(self.encoding.columns)] = (self.target, "as it is")
@@ -127,11 +108,7 @@ class RowsThere:
         return self.truths and self.table.schema.get(self.target) == "BOOLEAN"
 
     def parts(self, *, labels: bool) -> Parts:
-        """Return what the columns of :meth:`wanted` are.
-
-        Args:
-            labels: True if targets are labels.
-        """
+        """Return the roles of the columns of :meth:`wanted`."""
         return Parts(
             self.encoding,
             labels=labels,
@@ -140,16 +117,7 @@ class RowsThere:
         )
 
     def nobody(self, unit: Unit, *, labels: bool) -> Loaded:
-        """Return one row of nobody, from which all that is public of rows follows, and check it.
-
-        Args:
-            unit: the privacy unit.
-            labels: True if targets are labels.
-
-        Raises:
-            ParameterError: if the unit needs other columns.
-            SchemaError: if a column is missing, or has a type that cannot be used.
-        """
+        """Return and check one synthetic row, which determines the public facts of the rows."""
         self.wanted(labels=labels)
         kind: Any = np.float64 if not labels else np.bool_ if self._of_truths else object
         target = np.zeros(1, dtype=kind) if kind is np.bool_ else np.full(1, None, dtype=kind)
@@ -160,23 +128,17 @@ class RowsThere:
 
     @property
     def users(self) -> Any:
-        """The label of nobody, named like the column of users; None where there is none."""
+        """Synthetic label with the name of the user column; None without such a column."""
         return _named(self.table.user)
 
     @property
     def elements(self) -> Any:
-        """The cell of nobody, named like the column of cells; None where there is none."""
+        """Synthetic cell with the name of the cell column; None without such a column."""
         return _named(self.element)
 
     @contextmanager
     def kept(self, make: Arrange, *, labels: bool, charge: Charge) -> Iterator[KeptBlocks]:
-        """Keep blocks of the rows on the cluster, for as long as they are used.
-
-        Args:
-            make: what arranges the rows.
-            labels: True if targets are labels.
-            charge: the right to open them.
-        """
+        """Store blocks of the rows on the cluster while they are used."""
         step("rows are brought together and kept where they are")
         with charge.open(self.table) as engine:
             keeper = cast(Keeper, engine)
@@ -189,50 +151,33 @@ def _named(column: str | None) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class KeptBlocks:
-    """Blocks of rows on a cluster, where they stay.
-
-    Args:
-        kept: what an engine keeps of them.
-    """
+    """Blocks of rows that remain on a cluster."""
 
     kept: Kept
 
     @property
     def users(self) -> int:
-        """The number of users with rows, which is private."""
+        """Number of users with rows, which is private."""
         return int(self.kept.sums(users_of, (1,))[0])
 
     def of_records(
         self, at: Callable[[RecordBlocks], BlockVectors], dimension: int
     ) -> Contributions:
-        """Return what the blocks add to a round, where they are of records for any loss.
-
-        Args:
-            at: the function from records to what their blocks add.
-            dimension: the length of what a block adds.
-        """
+        """Return the blocks' contributions to a round, computed from records for any loss."""
         return self.at(RecordsAt(at), dimension)
 
     def at(self, added: Added, dimension: int) -> Contributions:
-        """Return what the blocks add to a round.
-
-        Args:
-            added: the function from some blocks to what they add.
-            dimension: the length of what a block adds.
-        """
-        # A mean that adds whole numbers up with all blocks in each round asks nothing else of it.
+        """Return the blocks' contributions to a round."""
+        # A mean with integer sums of all blocks in each round uses only these methods.
         return cast(Contributions, SumsThere(self.kept, added, dimension))
 
 
 @dataclass(frozen=True, eq=False)
 class SumsThere:
-    """Sums of blocks on a cluster: :class:`~dpgrain.means.protocol.DistributedGradients`.
+    """Sums of blocks on a cluster; implements ``DistributedGradients``.
 
-    Args:
-        kept: what an engine keeps of the blocks.
-        added: the function from some blocks to what they add.
-        dimension: the length of what a block adds.
-        blocks: not the number of blocks, which stays there: rounds that draw none of them ask for it.
+    ``blocks`` is not the number of blocks, which remains on the cluster: rounds without sampling
+    need a number.
     """
 
     kept: Kept
@@ -246,22 +191,13 @@ class SumsThere:
         return self.kept.sums(of, (self.dimension,))
 
     def in_bins(self) -> IntArray:
-        """Count the blocks by lengths."""
+        """Count the blocks by norm."""
         return self.kept.sums(InBins(self.added), (BINS,))
 
 
 @dataclass(eq=False)
 class DataThere:
-    """The rows of a fit of an estimator, on a cluster; cf. :class:`Data`.
-
-    Args:
-        there: the columns.
-        targets: what is public of the targets.
-        rule: how targets become what the loss takes.
-        loss: from the labels to the loss of a record.
-        ask: what is asked for.
-        labels: True if targets are labels.
-    """
+    """Rows of an estimator's fit on a cluster; cf. :class:`Data`."""
 
     there: RowsThere
     targets: Targets
@@ -273,37 +209,37 @@ class DataThere:
 
     @property
     def width(self) -> int:
-        """The number of features."""
+        """Number of features."""
         return self.there.width
 
     @property
     def owners(self) -> None:
-        """None: fits on a cluster sample no users."""
+        """None: fits on a cluster do not sample users."""
         return None
 
     @property
     def enrolled(self) -> int:
-        """The number of users with rows, which is private."""
+        """Number of users with rows, which is private."""
         return self._open.users
 
     @property
     def form(self) -> Form:
-        """The public form of the rows."""
+        """Public form of the rows."""
         return Form(self.targets, self.width, self.loss, self.users)
 
     @property
     def users(self) -> Any:
-        """The label of nobody, named like the column of users."""
+        """Synthetic label with the name of the user column."""
         return self.there.users
 
     @property
     def elements(self) -> Any:
-        """The cell of nobody, named like the column of cells."""
+        """Synthetic cell with the name of the cell column."""
         return self.there.elements
 
     @contextmanager
     def opened(self, charge: Charge) -> Iterator[Self]:
-        """Keep blocks on the cluster, until this is left."""
+        """Store blocks on the cluster inside this context."""
         ask, parts = self.ask, self.there.parts(labels=self.labels)
         by = Linear(ask.feature_bound, ask.fit_intercept)
         make = Arrange(parts, self.rule, ask.promise.unit, by)
@@ -311,7 +247,7 @@ class DataThere:
             yield self
 
     def arranged(self, ask: Ask) -> Callable[[MarginLoss, FloatArray], Contributions]:  # noqa: ARG002
-        """Return the function from a loss and a parameter to the blocks' gradients."""
+        """Return a function from a loss and a parameter to the blocks' gradients."""
 
         def at(loss: MarginLoss, theta: FloatArray) -> Contributions:
             return self._open.at(LinearAt(loss, theta), len(theta))
@@ -325,14 +261,7 @@ class DataThere:
 
 
 def ask_there(ask: Ask) -> Ask:
-    """Return what is asked for as a cluster fits it: exactly, and with all blocks in each round.
-
-    Args:
-        ask: what is asked for.
-
-    Raises:
-        ParameterError: if it needs rows in one place.
-    """
+    """Return the request for a cluster: exact, and with all blocks in each round."""
     if ask.recipe is not None:
         name = "algorithm" if ask.trust == "central" else "trust"
         takes = "'auto' or a solver of dpgrain.optimize" if name == "algorithm" else "'central'"
@@ -352,15 +281,7 @@ def ask_there(ask: Ask) -> Ask:
 
 
 def require_all_blocks(sampling: Sampling, rate: float | None) -> None:
-    """Refuse rounds with samples, which are drawn where all blocks are known.
-
-    Args:
-        sampling: how blocks are drawn.
-        rate: the probability of a block to be drawn, if it is stated.
-
-    Raises:
-        ParameterError: if samples are asked for.
-    """
+    """Reject sampling, which requires all blocks in one place."""
     if sampling == "users":
         raise ParameterError(
             "sampling must be 'full' for rows on a cluster, not 'users', because every round "
@@ -376,11 +297,7 @@ def require_all_blocks(sampling: Sampling, rate: float | None) -> None:
 
 
 def require_sendable(**sent: Any) -> None:
-    """Refuse what cannot be sent to where rows are, by its name.
-
-    Raises:
-        ParameterError: if it cannot be pickled.
-    """
+    """Reject arguments that cannot be pickled, by name."""
     dumps: Callable[[Any], bytes] = cloudpickle.dumps
     for name, value in sent.items():
         try:
@@ -394,10 +311,5 @@ def require_sendable(**sent: Any) -> None:
 
 
 def by_records(there: RowsThere, unit: Unit) -> Arrange:
-    """Return what arranges rows for a loss of the caller's.
-
-    Args:
-        there: the columns.
-        unit: the privacy unit.
-    """
+    """Return the arrangement of rows for a caller's loss."""
     return Arrange(there.parts(labels=False), Numbers(), unit, AsRecords())

@@ -1,8 +1,8 @@
-"""Work where people's rows lie: blocks are arranged once, and added up in each round.
+"""Computations on workers: blocks are arranged once, and summed in each round.
 
-All of it is sent to other machines: public rules, a parameter, a loss and a clipping bound. Noise,
-budgets and ledgers stay where the fit was asked for. A share of the rows holds whole users, so that
-its blocks are whole; they are kept as bytes, in cells of rows of one size.
+Workers receive only public rules, a parameter, a loss and a clipping bound. Noise, budgets and
+ledgers remain on the driver. A partition of the rows contains whole users, and thus whole blocks;
+they are stored as bytes, in cells of equal-sized rows.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from dpgrain.means.protocol import Contributions
 from dpgrain.optimize import MarginLoss
 from dpgrain.units import Unit
 
-#: Blocks as they are kept: rows of features and targets one after the other, how many of them each
-#: block has, whether the last block goes on in the next cell, and how many users have rows.
+#: Schema of stored blocks: consecutive rows of features and targets, the number of rows per block,
+#: whether the last block continues in the next cell, and the number of users with rows.
 BLOCKS = pa.schema(
     {
         "rows": pa.binary(),
@@ -47,7 +47,7 @@ Run: TypeAlias = tuple[FloatArray, FloatArray, IntArray]
 
 
 class Added(Protocol):
-    """A function from whole blocks to what they add to a round."""
+    """Function from whole blocks to their contributions to a round."""
 
     def __call__(self, X: FloatArray, y: FloatArray, sizes: IntArray) -> Contributions:
         """Return the contributions of the blocks."""
@@ -55,12 +55,7 @@ class Added(Protocol):
 
 @dataclass(frozen=True)
 class Linear:
-    """The rule for arranging rows of a linear model, as the estimators do.
-
-    Args:
-        bound: the public bound on the norm of a row; None where there is none.
-        intercept: True adds a feature that is 1.
-    """
+    """Rule for arranging rows of a linear model, as in the estimators."""
 
     bound: float | None
     intercept: bool
@@ -74,10 +69,10 @@ class Linear:
 
 @dataclass(frozen=True)
 class AsRecords:
-    """The rule for arranging rows of any loss, as ``minimise`` does."""
+    """Rule for arranging rows of any loss, as in ``minimise``."""
 
     def __call__(self, X: FloatArray, y: FloatArray, blocks: IntArray, count: int) -> Run:
-        """Return rows by block; what is not finite counts 0, and a row without target is left out."""
+        """Return rows by block; 0 for non-finite features, without rows that lack a target."""
         there = np.isfinite(y)
         clean = np.where(np.isfinite(X[there]), X[there], 0.0)
         made = RecordBlocks.arrange(clean, y[there], blocks[there], blocks=count)
@@ -87,14 +82,7 @@ class AsRecords:
 
 @dataclass(frozen=True)
 class Arrange:
-    """Arrange the rows of a share by block.
-
-    Args:
-        parts: what the columns of rows are.
-        rule: how targets become what the loss takes.
-        unit: the privacy unit.
-        by: how rows of blocks are arranged.
-    """
+    """Arrangement of a worker's rows by block."""
 
     parts: Parts
     rule: TargetRule
@@ -102,7 +90,7 @@ class Arrange:
     by: Linear | AsRecords
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """Yield the blocks, of :data:`BLOCKS`."""
+        """Yield the blocks in the schema :data:`BLOCKS`."""
         for table in tables_of(batches, users=self.parts.users):
             yield from self._arranged(table)
 
@@ -117,14 +105,7 @@ class Arrange:
 
 
 def cells(X: FloatArray, y: FloatArray, sizes: IntArray, *, users: int) -> Iterator[pa.RecordBatch]:
-    """Yield blocks in cells, of :data:`BLOCKS`.
-
-    Args:
-        X: (m, p) the features, block after block.
-        y: (m,) the targets.
-        sizes: (g,) the sizes of the blocks.
-        users: how many users have rows, which the first cell says.
-    """
+    """Yield blocks in the schema :data:`BLOCKS`; the first cell contains ``users``."""
     ends = np.cumsum(sizes)
     most = max(1, CELL_BYTES // max(8 * X.shape[1], 1))
     for first in range(0, max(len(y), 1), most):
@@ -143,11 +124,7 @@ def cells(X: FloatArray, y: FloatArray, sizes: IntArray, *, users: int) -> Itera
 
 
 def runs(batches: Batches) -> Iterator[Run]:
-    """Yield the blocks of a share again, many whole ones at a time.
-
-    Args:
-        batches: as :func:`cells` made them.
-    """
+    """Yield the stored blocks of a worker in batches of whole blocks."""
     held: list[tuple[Run, bool]] = []
     size = 0
     for batch in batches:
@@ -166,7 +143,7 @@ def runs(batches: Batches) -> Iterator[Run]:
 
 
 def _joined(held: list[tuple[Run, bool]]) -> Run:
-    """Return cells as one, in which the last block of a cell that is open goes on in the next."""
+    """Join cells, in which an open last block continues in the next cell."""
     X, y, pieces = (np.concatenate(parts) for parts in zip(*(run for run, _ in held), strict=True))
     begins = np.ones(len(pieces), dtype=bool)
     ends = np.cumsum([len(run[2]) for run, _ in held])
@@ -178,12 +155,7 @@ def _joined(held: list[tuple[Run, bool]]) -> Run:
 
 @dataclass(frozen=True, eq=False)
 class LinearAt:
-    """The mean gradients of blocks of a linear model at a parameter.
-
-    Args:
-        loss: the loss as a function of margins.
-        theta: (C·p,) the parameter.
-    """
+    """Mean gradients of blocks of a linear model at a parameter, (C·p,)."""
 
     loss: MarginLoss
     theta: FloatArray
@@ -198,30 +170,18 @@ class LinearAt:
 
 @dataclass(frozen=True, eq=False)
 class RecordsAt:
-    """Sums of blocks of records of any loss.
-
-    Args:
-        at: from the records to what their blocks add.
-    """
+    """Contributions of blocks of records for any loss."""
 
     at: Callable[[RecordBlocks], BlockVectors]
 
     def __call__(self, X: FloatArray, y: FloatArray, sizes: IntArray) -> BlockVectors:
-        """Return what the blocks add."""
+        """Return the blocks' contributions."""
         return self.at(RecordBlocks(X, y, np.concatenate([[0], np.cumsum(sizes)])))
 
 
 @dataclass(frozen=True, eq=False)
 class InSteps:
-    """The sum of the clipped blocks of a share, in whole steps of a grid.
-
-    Args:
-        added: what blocks add.
-        dimension: the length of what a block adds.
-        clip: the clipping bound, l2, of a block's distance to the centre.
-        step: the step of the grid.
-        centre: a public point; 0 by default.
-    """
+    """Sum of a worker's clipped blocks, in integer multiples of a grid step."""
 
     added: Added
     dimension: int
@@ -230,7 +190,7 @@ class InSteps:
     centre: FloatArray | None = None
 
     def __call__(self, batches: Batches) -> IntArray:
-        """Return (dimension,) the sum."""
+        """Return the sum, (dimension,)."""
         total = np.zeros(self.dimension, dtype=np.int64)
         for run in runs(batches):
             total += added_in_steps(self.added(*run), self.clip, self.step, centre=self.centre)
@@ -239,11 +199,7 @@ class InSteps:
 
 @dataclass(frozen=True, eq=False)
 class InBins:
-    """The number of blocks of a share by the lengths of what they add.
-
-    Args:
-        added: what blocks add.
-    """
+    """Numbers of a worker's blocks by the norms of their contributions."""
 
     added: Added
 
@@ -256,10 +212,6 @@ class InBins:
 
 
 def users_of(batches: Batches) -> IntArray:
-    """Return (1,) how many users of a share have rows.
-
-    Args:
-        batches: as :func:`cells` made them.
-    """
+    """Return the number of a worker's users with rows, (1,)."""
     result: Any = sum(sum(batch.column(4).to_pylist()) for batch in batches)
     return np.array([result], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The estimators, each with one loss."""
+"""Estimators, each for one loss."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ from dpgrain.optimize import (
     Squared,
 )
 
-# Labels that a guarantee names, at most.
+# Maximum number of labels listed in a guarantee.
 _NAMED = 10
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
-    """The common part of classifiers: labels, which are public or selected privately."""
+    """Base of classifiers, with public or privately selected labels."""
 
     classes: Sequence[Any] | None = None
 
     def _targets(self, y: NDArray[Any]) -> Targets:
         if self.classes is None and y.dtype != np.bool_:
             return unselected(y)
-        # The type of the targets says which labels there can be, where none are stated.
+        # Without explicit labels, the type of the targets determines the possible ones.
         how = "as truths are" if self.classes is None else "as stated"
         rule = Labels.of([False, True] if self.classes is None else self.classes)
         classes = rule.classes
@@ -78,7 +78,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             y: (m,) labels.
             sample_weight: (m,) weights of rows.
 
-        No (ε, δ) covers it; :meth:`score_privately` publishes how often the model is right.
+        No (ε, δ) covers it; :meth:`score_privately` publishes the accuracy.
         """
         _warn_of_score()
         with without_rows("y", "y and sample_weight must have one value per row of X."):
@@ -87,22 +87,22 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
     def score_privately(
         self, X: Any, y: Any, *, measure: Literal["accuracy", "auc"] = "accuracy", **promised: Any
     ) -> Accuracy | Auc:
-        """Publish how good the model is for people's rows, with an interval.
+        """Publish the quality of the model for users' rows, with an interval.
 
         Args:
             X: (m, d) features.
             y: (m,) labels.
-            measure: ``"accuracy"``, beside that of the commonest class; or ``"auc"`` with calibration,
-                of a model of two classes that has probabilities.
+            measure: ``"accuracy"``, next to the accuracy of the most common class; or ``"auc"``
+                with calibration, for a model with two classes and probabilities.
             promised: the parameters of the release, such as ``users`` and ``epsilon``, as for
                 :func:`dpgrain.learn.accuracy`.
 
         Raises:
-            ParameterError: if a value is out of range, features have another form than at the fit, or
-                the model has no such measure.
+            ParameterError: if a value is out of range, features have another form than in the fit,
+                or the model does not support the measure.
 
-        Formal guarantee: that of :func:`dpgrain.learn.accuracy` or :func:`dpgrain.learn.auc`, beside
-        the fit's.
+        Formal guarantee: the guarantee of :func:`dpgrain.learn.accuracy` or
+        :func:`dpgrain.learn.auc`, in addition to the fit's.
 
         >>> rng = np.random.default_rng(0)
         >>> X = rng.normal(size=(4000, 2)); y = X[:, 0] > 0
@@ -138,7 +138,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         return margins[:, 0] if margins.shape[1] == 1 else margins
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the likeliest label of each row, (m,).
+        """Return the most probable label of each row, (m,).
 
         Args:
             X: (m, d) features.
@@ -151,18 +151,18 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class LogisticRegression(_Classifier):
-    """Logistic regression under differential privacy; multinomial where there are more than two labels.
+    """Logistic regression under differential privacy, for two or more labels.
 
-    What is fitted is for the average unit: the average person by default, the average record with
-    ``Record()``. A ``clip`` below the usual length of gradients makes coefficients too large.
+    The fit is for the average unit: the average user by default, the average record with
+    ``Record()``. A ``clip`` below the usual norm of gradients makes coefficients too large.
 
     Args:
-        classes: all labels, as a,b, or again for each; selected privately without it. By default
-            (None) False and True for targets of booleans; otherwise those
-            with enough users are selected privately, with 3% of the budget and a tenth of δ, and rows
-            with other labels are dropped. Each user counts for the label of one row, and a label needs
-            about 130 of them at ε = 1, δ = 1e-6. Those are published as their value alone says,
-            whatever type rows have: 1 for ``True`` and 1.0.
+        classes: all labels, as a,b, or repeated for each; selected privately without it. By default
+            (None), boolean targets have the labels False and True; otherwise labels with enough
+            users are selected privately, with 3% of the budget and a tenth of δ, and rows with
+            other labels are dropped. Each user counts for the label of one row, and a label needs
+            about 130 users at ε = 1, δ = 1e-6. Labels are published by value, regardless of the
+            type of the rows: 1 for ``True`` and 1.0.
 
     Other arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
 
@@ -179,7 +179,7 @@ class LogisticRegression(_Classifier):
 
     @property
     def adds_to(self) -> str:
-        """The words for what coefficients add to."""
+        """Description of the quantity to which coefficients add."""
         return "the logarithm of the odds" if self.coef_.shape[0] == 1 else "the score of a label"
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -197,10 +197,10 @@ class LogisticRegression(_Classifier):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class LinearSVC(_Classifier):
-    """A linear support vector machine (hinge loss) for two labels, under differential privacy.
+    """Linear support vector machine for two labels, under differential privacy.
 
     Args:
-        classes: the two labels; by default public or selected as :class:`LogisticRegression` says.
+        classes: the two labels; by default public or selected as in :class:`LogisticRegression`.
 
     Other arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
 
@@ -214,7 +214,7 @@ class LinearSVC(_Classifier):
         """Return the hinge loss.
 
         Raises:
-            ParameterError: if there are classes, and not two.
+            ParameterError: if the number of classes is known and not two.
         """
         if classes is not None and len(classes) != 2:
             raise ParameterError(
@@ -225,7 +225,7 @@ class LinearSVC(_Classifier):
 
     @property
     def adds_to(self) -> str:
-        """The words for what coefficients add to."""
+        """Description of the quantity to which coefficients add."""
         return "the score, whose sign is the label,"
 
     def __sklearn_tags__(self) -> Tags:
@@ -236,7 +236,7 @@ class LinearSVC(_Classifier):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
-    """The common part of regressors: numbers for targets."""
+    """Base of regressors, with numeric targets."""
 
     def _targets(self, y: NDArray[Any]) -> Targets:
         if y.dtype.kind not in "biufO":
@@ -261,20 +261,22 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
             return float(super().score(X, y, sample_weight))
 
     def score_privately(self, X: Any, y: Any, *, lower: float, upper: float, **promised: Any) -> R2:
-        """Publish the R² of the model for people's rows, with an interval.
+        """Publish the R² of the model for users' rows, with an interval.
 
         Args:
             X: (m, d) features.
             y: (m,) targets.
-            lower: the least target, a public number in the units of ``y``; what is less counts as this.
-            upper: the largest, likewise.
+            lower: the smallest target, a public number in the units of ``y``; smaller targets are
+                clamped.
+            upper: the largest target, likewise.
             promised: the parameters of the release, such as ``users`` and ``epsilon``, as for
                 :func:`dpgrain.learn.r2`.
 
         Raises:
-            ParameterError: if a value is out of range, or features have another form than at the fit.
+            ParameterError: if a value is out of range, or features have another form than in the
+                fit.
 
-        Formal guarantee: that of :func:`dpgrain.learn.r2`, beside the fit's.
+        Formal guarantee: the guarantee of :func:`dpgrain.learn.r2`, in addition to the fit's.
 
         >>> rng = np.random.default_rng(0)
         >>> X = rng.uniform(-1, 1, size=(4000, 1)); y = X[:, 0]
@@ -300,14 +302,15 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
 class LinearRegression(_Regressor):
     """Least squares under differential privacy.
 
-    Gradients of least squares grow with the error of a record. The default bound shortens few of them,
-    and comes to the mean as users become more; a lower ``clip`` leads towards a median. What is fitted
-    is for the average unit: the average person by default, the average record with ``Record()``.
+    Gradients of least squares grow with the error of a record. The default bound clips few of them,
+    and approaches the mean as the number of users grows; a lower ``clip`` approaches a median. The
+    fit is for the average unit: the average user by default, the average record with ``Record()``.
 
     Args:
-        target_bound: the public bound on the size of a target; targets are clipped to ±target_bound and
-            divided by it before the fit, which ``clip`` then refers to. State it for targets beyond
-            about 1,000, because ``clip="auto"`` chooses no bound above 4,096. None: as they are.
+        target_bound: the public bound on the absolute value of a target; targets are clipped to
+            ±target_bound and divided by it before the fit, so ``clip`` refers to the scaled
+            targets. Set it for targets beyond about 1,000, because ``clip="auto"`` never chooses a
+            bound above 4,096. None: unchanged.
 
     Other arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
 
@@ -323,7 +326,7 @@ class LinearRegression(_Regressor):
     target_bound: float | None = None
 
     def loss(self, classes: Classes) -> MarginLoss:  # noqa: ARG002 - numbers have no labels
-        """Return half of the squared error.
+        """Return half the squared error.
 
         Raises:
             ParameterError: if ``target_bound`` is out of range.
@@ -343,17 +346,17 @@ class LinearRegression(_Regressor):
 
     @property
     def target_scale(self) -> float:
-        """The number that targets were divided by."""
+        """Divisor of targets."""
         scale: float | None = self.parameters_.get("target_bound")
         return scale or 1.0
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class HuberRegressor(_Regressor):
-    """Least squares with straight lines beyond a threshold, under differential privacy.
+    """Least squares with a linear loss beyond a threshold, under differential privacy.
 
     Args:
-        threshold: the error beyond which the loss is a line, above 0, in units of the target.
+        threshold: the error beyond which the loss is linear, above 0, in units of the target.
 
     Other arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
 
@@ -364,13 +367,13 @@ class HuberRegressor(_Regressor):
     threshold: float = 1.35
 
     def loss(self, classes: Classes) -> MarginLoss:  # noqa: ARG002 - numbers have no labels
-        """Return the loss of squares up to the threshold, and of lines beyond."""
+        """Return the loss: squared up to the threshold, linear beyond it."""
         return Huber(self.threshold)
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class QuantileRegressor(_Regressor):
-    """A quantile of the target as a linear function, under differential privacy.
+    """Quantile of the target as a linear function, under differential privacy.
 
     Args:
         quantile: the rank of the quantile, strictly between 0 and 1.
@@ -394,9 +397,9 @@ class QuantileRegressor(_Regressor):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class PoissonRegressor(_Regressor):
-    """Counts whose expectation is the exponential of a linear function, under differential privacy.
+    """Poisson regression with a log link, under differential privacy.
 
-    Negative targets count as 0.
+    Negative targets are treated as 0.
 
     Arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
 
@@ -410,7 +413,7 @@ class PoissonRegressor(_Regressor):
 
     @property
     def adds_to(self) -> str:
-        """The words for what coefficients add to."""
+        """Description of the quantity to which coefficients add."""
         return "the logarithm of the expected count"
 
     def _rule(self, classes: Classes) -> TargetRule:  # noqa: ARG002 - numbers have no labels
@@ -431,14 +434,14 @@ class PoissonRegressor(_Regressor):
 
 
 def load(path: str | Path) -> LinearModel:
-    """Read a model that :meth:`LinearModel.save` wrote; it predicts the same to the last bit.
+    """Read a model from :meth:`LinearModel.save`, with bitwise equal predictions.
 
     Args:
         path: the file.
 
     Raises:
         DataError: if the file cannot be read.
-        ParameterError: if it is no model, is damaged, or comes from a later version.
+        ParameterError: if it is not a model, is damaged, or was written by a later version.
 
     >>> from tempfile import TemporaryDirectory
     >>> X = np.linspace(-1, 1, 500)[:, None]
@@ -453,7 +456,7 @@ def load(path: str | Path) -> LinearModel:
     try:
         model: LinearModel = kind(**described.parameters).restored(described)
         if hasattr(model, "decision_function"):
-            # A classifier has classes, or cannot predict.
+            # Raises if a classifier lacks its classes, because it could not predict.
             _ = model.classes_
         return model
     except MISFITS as error:

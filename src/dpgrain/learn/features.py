@@ -1,4 +1,4 @@
-"""Features made from columns of a table, by public rules in the model."""
+"""Features computed from table columns, by public rules that the model contains."""
 
 from __future__ import annotations
 
@@ -23,13 +23,9 @@ from dpgrain.tables.table import UserTable
 
 @dataclass(frozen=True)
 class Number:
-    """A column of numbers as one feature.
+    """Numeric column as one feature; with ``bounds``, clamped and scaled to [0, 1].
 
-    Args:
-        column: its name.
-        bounds: a public range: numbers are clipped to it and scaled to [0, 1]. None: as they are.
-
-    What is not finite counts 0, on the scale of the feature.
+    Non-finite values are treated as 0, on the scale of the feature.
     """
 
     column: str
@@ -37,12 +33,12 @@ class Number:
 
     @property
     def names(self) -> list[str]:
-        """The name of the feature."""
+        """Name of the feature."""
         return [self.column]
 
     @property
     def steps(self) -> list[str]:
-        """Changes of the column while the feature grows by 1, in words."""
+        """Description of the column's change when the feature increases by 1."""
         if self.bounds is None:
             return ["1"]
         low, high = self.bounds
@@ -68,24 +64,19 @@ class Number:
 
 @dataclass(frozen=True)
 class Category:
-    """A column of names as one feature of 0 and 1 for each level.
-
-    Args:
-        column: its name.
-        levels: the public levels; any other value is 0 in all of them.
-    """
+    """Text column as one 0/1 feature per public level; other values are 0 in all."""
 
     column: str
     levels: tuple[str, ...]
 
     @property
     def names(self) -> list[str]:
-        """The names of the features."""
+        """Names of the features."""
         return [f"{self.column}={level}" for level in self.levels]
 
     @property
     def steps(self) -> list[str]:
-        """Changes of the column while a feature grows by 1, in words."""
+        """Descriptions of the column's change when a feature increases by 1."""
         return ["from no to yes"] * len(self.levels)
 
     form: ClassVar[Form] = "text"
@@ -102,14 +93,7 @@ class Category:
 
 @dataclass(frozen=True)
 class Encoding:
-    """The rule from columns to features.
-
-    Args:
-        columns: the columns, in the order of the features.
-
-    Raises:
-        ParameterError: if there is none, a feature would come twice, a range is empty, or a category
-            has no level.
+    """Rule from columns to features.
 
     >>> Encoding((Number("age", (0.0, 100.0)), Category("sex", ("f", "m")))).names
     ['age', 'sex=f', 'sex=m']
@@ -142,22 +126,22 @@ class Encoding:
 
     @property
     def names(self) -> list[str]:
-        """The names of the features."""
+        """Names of the features."""
         return [name for column in self.columns for name in column.names]
 
     @property
     def steps(self) -> list[str]:
-        """Changes of the columns while each feature grows by 1, in words."""
+        """Descriptions of the columns' changes when each feature increases by 1."""
         return [step for column in self.columns for step in column.steps]
 
     @property
     def numbers(self) -> list[str]:
-        """The columns that must hold numbers."""
+        """Columns that must be numeric."""
         return [column.column for column in self.columns if isinstance(column, Number)]
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The public facts of the encoding, in words."""
+        """Descriptions of the public facts of the encoding."""
         return tuple(str(column) for column in self.columns if not _as_it_is(column))
 
     def to_dict(self) -> list[dict[str, Any]]:
@@ -185,14 +169,9 @@ class Encoding:
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """Rows of a table, in memory.
+    """Rows of a table in memory; None for columns that were not requested.
 
-    Args:
-        features: a column for each feature.
-        target: numbers, or labels; None where no target was asked for.
-        users: a number for each user, NaN where a row has none; None where none was asked for.
-        elements: labels; None where none were asked for.
-        kept: (rows, …) the columns that were asked for as they are.
+    ``users`` is a number per user, NaN for a missing user id.
     """
 
     features: pd.DataFrame
@@ -213,23 +192,10 @@ def load_rows(
     keep: Sequence[str] = (),
     named: bool = False,
 ) -> Loaded:
-    """Read a model's columns.
+    """Read the columns of a model, including the user column if there is one.
 
-    Args:
-        table: the table; its user column, if it has one, is read as well.
-        encoding: the rule by which columns become features.
-        right: the right to open the table: what was charged, or the curator's own.
-        target: the column of targets.
-        labels: targets are labels (whole numbers or text), None where there is none. They are numbers
-            otherwise.
-        element: the column of cells.
-        keep: columns to read as they are.
-        named: users as they are named, whose numbers are their places in a roster; otherwise as numbers
-            in the order in which they come, which is quicker.
-
-    Raises:
-        SchemaError: if a column is missing, or has a type that cannot be used.
-        DataError: if the source cannot be read.
+    ``named`` returns users by name, as indices in a population; otherwise they are numbered in
+    order of appearance, which is faster.
     """
     wanted = columns_for(table, encoding, target, labels, element, keep)
     with right.open(table) as engine, Progress(1) as shown:
@@ -249,17 +215,7 @@ def load_rows(
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of rows made from the columns of :func:`columns_for`.
-
-    Args:
-        encoding: the rule by which columns become features.
-        target: True if there is a column of targets.
-        labels: True if targets are labels.
-        users: True if there is a column of users.
-        elements: True if there is a column of cells.
-        keep: the columns that were read as they are.
-        named: True if users stay as they are named.
-    """
+    """Roles of the columns of :func:`columns_for`."""
 
     encoding: Encoding
     target: bool = True
@@ -270,11 +226,7 @@ class Parts:
     named: bool = False
 
     def of(self, rows: pa.Table) -> Loaded:
-        """Return the parts of some rows.
-
-        Args:
-            rows: the columns, in the order of :func:`columns_for`.
-        """
+        """Split rows by the roles of their columns."""
         columns = iter(rows.columns)
         features = [
             value for column in self.encoding.columns for value in column.values(next(columns))
@@ -299,18 +251,7 @@ def no_rows(
     labels: bool = False,
     element: str | None = None,
 ) -> Loaded:
-    """Return what :func:`load_rows` would read of a table without rows; nothing is read.
-
-    Args:
-        table: the table, whose schema is checked.
-        encoding: the rule by which columns become features.
-        target: the column of targets.
-        labels: targets are labels.
-        element: the column of cells.
-
-    Raises:
-        SchemaError: as :func:`load_rows`.
-    """
+    """Return the result of :func:`load_rows` for a table without rows; nothing is read."""
     columns_for(table, encoding, target, labels, element)
     nothing, none = np.zeros(0), np.zeros(0, dtype=object)
     return Loaded(
@@ -330,19 +271,7 @@ def columns_for(
     element: str | None,
     keep: Sequence[str] = (),
 ) -> list[tuple[str, Form]]:
-    """Return the columns to read and the form of each, by the schema alone.
-
-    Args:
-        table: the table.
-        encoding: the rule by which columns become features.
-        target: the column of targets.
-        labels: targets are labels.
-        element: the column of cells.
-        keep: columns to read as they are.
-
-    Raises:
-        SchemaError: if a column is missing, or has a type that cannot be used.
-    """
+    """Return the columns to read with their forms, from the schema only."""
     table.require_numbers(
         encoding.numbers,
         "feature",
@@ -369,12 +298,12 @@ def columns_for(
 def _users(column: pa.ChunkedArray, named: bool) -> NDArray[Any]:
     if named:
         return _objects(column)
-    # Names in one piece may be longer than Arrow can count, and their codes are not.
+    # Strings in one chunk can exceed Arrow's offsets; dictionary codes cannot.
     return _floats(column.dictionary_encode().combine_chunks().indices)
 
 
 def _objects(column: pa.ChunkedArray) -> NDArray[Any]:
-    """Return labels; a null among whole numbers does not make floats of them."""
+    """Return labels; a null does not convert integers to floats."""
     values: NDArray[Any] = column.to_pandas(integer_object_nulls=True).to_numpy()
     return values
 
@@ -384,7 +313,7 @@ def _as_it_is(column: Number | Category) -> bool:
 
 
 def _target_form(table: UserTable, target: str, labels: bool) -> Form:
-    """Return the form in which a column of targets is read: as labels, or as numbers or truths."""
+    """Return the form in which to read targets: labels, numbers or booleans."""
     if labels:
         table.require_key(target, "target")
         return "key"
@@ -393,7 +322,7 @@ def _target_form(table: UserTable, target: str, labels: bool) -> Form:
 
 
 def _floats(column: pa.ChunkedArray | pa.Array) -> FloatArray:
-    """Return numbers as they are, NaN for a null."""
+    """Return numbers unchanged, with NaN for null."""
     floats: FloatArray = (
         column.cast(pa.float64())
         .fill_null(float("nan"))

@@ -1,4 +1,4 @@
-"""Model files in JSON: what was fitted, how, and under which promise."""
+"""Model files in JSON, with fit results, settings and guarantee."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ else:
     papers = later("dpgrain.papers")
 
 FORMAT, VERSION = "dpgrain model", 1
-# Parameters left out of files: a seed is nobody's business, and tuning is written as the setting that
-# it chose.
+# Parameters excluded from files: a seed is secret, and tuning is stored as the chosen setting.
 _NOT_WRITTEN = ("random_state", "tune")
-#: The estimators that a file may hold, by name.
+#: Supported estimators of a file, by name.
 ESTIMATORS = (
     "HuberRegressor",
     "LinearRegression",
@@ -49,20 +48,7 @@ ESTIMATORS = (
 
 @dataclass(frozen=True, eq=False)
 class Described:
-    """The contents of a model file.
-
-    Args:
-        estimator: the name of the estimator's class.
-        parameters: its parameters.
-        fitted: what the fit has published.
-        guarantee: the guarantee of the model.
-        coef: the coefficients, in the shape that the estimator gives them.
-        intercept: the intercept, or one for each label.
-        features: the names of the features, where they have any.
-        encoding: the rule by which columns became features, for a fit on a table.
-        target: the column of targets.
-        tuned: the setting that was chosen.
-    """
+    """Contents of a model file."""
 
     estimator: str
     parameters: dict[str, Any]
@@ -77,20 +63,7 @@ class Described:
 
 
 def write(described: Described, path: str | Path, shown: Intervals | None = None) -> Path:
-    """Write a fitted model as a JSON file.
-
-    Args:
-        described: the model.
-        path: where to write; the folder must exist.
-        shown: its intervals, for readers of the file.
-
-    Returns:
-        The path.
-
-    Raises:
-        ParameterError: if the model is no estimator of this library, or a parameter cannot be written.
-        DataError: if the file cannot be written; none is left behind then.
-    """
+    """Write a fitted model as a JSON file atomically, with intervals for readers."""
     if described.estimator not in ESTIMATORS:
         raise ParameterError(
             f"model must be an estimator of dpgrain.learn, not {described.estimator}."
@@ -104,15 +77,7 @@ def write(described: Described, path: str | Path, shown: Intervals | None = None
 
 
 def read(path: str | Path) -> Described:
-    """Read a file of :func:`write`.
-
-    Args:
-        path: the file.
-
-    Raises:
-        DataError: if the file cannot be read, or has the guarantee of another model beside it.
-        ParameterError: if it is no model, is damaged, or comes from a later version.
-    """
+    """Read a file written by :func:`write`."""
     path = _validate.path(path=path)
     note_read(path)
     promise_beside(path)
@@ -136,7 +101,7 @@ def read(path: str | Path) -> Described:
 
 
 def damaged(path: str | Path) -> ParameterError:
-    """Return the error for a damaged file of a model."""
+    """Return the error for a damaged model file."""
     return ParameterError(
         f"The model {str(path)!r} is damaged, because part of it is missing or invalid; save it "
         "again."
@@ -151,7 +116,7 @@ def _foreign(path: str | Path) -> ParameterError:
 
 
 def _values(described: Described, shown: Intervals | None) -> dict[str, Any]:
-    """Return the file as plain JSON values."""
+    """Return the file contents as plain JSON values."""
     fitted, tuned, encoding = described.fitted, described.tuned, described.encoding
     history, evidence, names = fitted.history, fitted.evidence, described.features
     parameters = {
@@ -204,7 +169,7 @@ def _values(described: Described, shown: Intervals | None) -> dict[str, Any]:
 
 @cache
 def _kinds() -> dict[str, Any]:
-    """List what a parameter may be made of, besides plain values."""
+    """Return the types of parameters other than plain values."""
     parts: list[Any] = [units.Record, units.Element, units.User]
     parts += [getattr(optimize, name) for name in optimize.__all__]
     written = (*papers.RECIPES, *papers.SOLVERS, "Known")
@@ -217,7 +182,7 @@ def _kinds() -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """Write numbers that JSON does not have as text."""
+    """Replace numbers that JSON does not support by text."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
@@ -226,7 +191,7 @@ def _finite(value: Any) -> Any:
 
 
 def _plain(value: Any, name: str) -> Any:
-    """Return a parameter as JSON values: a unit or a solver by its name and fields."""
+    """Return a parameter as JSON values; a unit or a solver by name and fields."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, np.generic):
@@ -254,12 +219,12 @@ def _written(field: str) -> str:
 
 
 def _made(value: Any) -> Any:
-    """Make the parameter that :func:`_plain` described."""
+    """Build the parameter described by :func:`_plain`."""
     if isinstance(value, list):
         return [_made(part) for part in value]
     if not isinstance(value, dict):
         return value
-    # A field that is called kind itself is written with a line after it.
+    # A field named kind is written with a trailing underscore.
     fields = {name.removesuffix("_"): _made(part) for name, part in value.items() if name != "kind"}
     fields = {
         name: np.array(part) if isinstance(part, list) else part for name, part in fields.items()
@@ -270,7 +235,7 @@ def _made(value: Any) -> Any:
 
 
 def _labels(classes: NDArray[Any]) -> dict[str, Any]:
-    """Describe labels with their type, as 1, '1' and True are not the same."""
+    """Describe labels with their type, because 1, '1' and True differ."""
     kinds = {"b": "bool", "i": "int64", "u": "uint64", "f": "float64", "U": "str"}
     kind = kinds.get(classes.dtype.kind, "object")
     labels = [label.item() if isinstance(label, np.generic) else label for label in classes]
@@ -322,7 +287,7 @@ def _restored(values: dict[str, Any]) -> Described:
 
 
 def _fitted(values: dict[str, Any], outputs: int) -> Fitted:
-    """Read what the fit has published."""
+    """Read the published results of a fit."""
     history, width, known = values["history"], len(values["theta"]), values["evidence"]
     points, gradients = (_array(history[name], (-1, width)) for name in ("points", "gradients"))
     classes, n_users = values["classes"], values.get("n_users")
@@ -348,7 +313,7 @@ def _fitted(values: dict[str, Any], outputs: int) -> Fitted:
             float(known["scores_sd"]),
             int(known["n_users"]),
         ),
-        # Files of old have no norms, and do not mention a warm-up.
+        # Older files have no norms and no warm-up.
         tuple(
             Norms(_array(look["counts"]), float(look["noise_sd"]))
             for look in values.get("norms", ())

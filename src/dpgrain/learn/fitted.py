@@ -1,4 +1,4 @@
-"""The private data of a fit, and its published result."""
+"""Private data of a fit, and its published result."""
 
 from __future__ import annotations
 
@@ -27,19 +27,15 @@ from dpgrain.optimize import MarginLoss
 from dpgrain.publishing import Charge
 from dpgrain.publishing.facts import Fact
 
-#: The labels of a classifier; None for numbers, or for labels that are not known yet.
+#: Labels of a classifier; None for numbers, or before labels are selected.
 Classes: TypeAlias = NDArray[Any] | None
 
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """The public form of the rows of a fit: all public facts for its plan.
+    """Public form of the rows of a fit: all public facts for its plan.
 
-    Args:
-        targets: the targets of none of them, and what is public of all.
-        width: the number of features.
-        loss: from the labels to the loss of a record.
-        users: the labels of users, which nobody has read; None for one user per row.
+    ``users`` are unread labels of users, or None for one user per row.
     """
 
     targets: Targets
@@ -50,15 +46,7 @@ class Form:
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """The rows of a fit, and the block of each.
-
-    Args:
-        X: (m, d) features, dense or CSR.
-        targets: (m,) targets, or labels that are still to be selected.
-        rows: the blocks.
-        users: (m,) whose each row is, as passed.
-        loss: from the labels to the loss of a record.
-    """
+    """Rows of a fit, (m, d), with their blocks."""
 
     X: Any
     targets: Targets
@@ -68,25 +56,21 @@ class Data:
 
     @property
     def width(self) -> int:
-        """The number of features."""
+        """Number of features."""
         return int(self.X.shape[1])
 
     @property
     def enrolled(self) -> int:
-        """The number of users with rows, which is private."""
+        """Number of users with rows, which is private."""
         return self.rows.users
 
     @property
     def owners(self) -> NDArray[Any] | None:
-        """The user of each block."""
+        """User of each block."""
         return self.rows.owners
 
     def arranged(self, ask: Ask) -> Gradients:
-        """Return the gradients of blocks, whose rows are copied once, in the order of their blocks.
-
-        Args:
-            ask: what is asked for.
-        """
+        """Return the gradients of blocks; rows are copied once, in the order of blocks."""
         bound, values = ask.feature_bound, self.targets.values
         rows = self.rows.by_value(self.X, values) if ask.exact else self.rows
         blocks = LinearBlocks.arrange(
@@ -102,68 +86,49 @@ class Data:
 
 
 class Gradients(Protocol):
-    """The mean gradients of blocks at one parameter after the other."""
+    """Mean gradients of blocks, at successive parameters."""
 
     def __call__(self, loss: MarginLoss, theta: FloatArray) -> Contributions:
-        """Return the gradients.
-
-        Args:
-            loss: the loss of a record, with labels that are known.
-            theta: the parameter.
-        """
+        """Return the gradients for a loss with known labels."""
 
 
 class Readable(Protocol):
-    """The rows of a fit, here or on a cluster, as much of them as clipped means by a curator ask.
+    """Rows of a fit, local or on a cluster, as used by a curator's clipped means.
 
-    Labels that are selected, and intervals, ask for the rows of :class:`Data` besides.
+    Selecting labels and computing intervals require the rows of :class:`Data`.
     """
 
     @property
     def targets(self) -> Targets:
-        """The targets, and what is public of them."""
+        """Targets, with their public facts."""
 
     @property
     def loss(self) -> Callable[[Classes], MarginLoss]:
-        """The function from the labels to the loss of a record."""
+        """Function from labels to the loss of a record."""
 
     @property
     def width(self) -> int:
-        """The number of features."""
+        """Number of features."""
 
     @property
     def enrolled(self) -> int:
-        """The number of users with rows, which is private."""
+        """Number of users with rows, which is private."""
 
     @property
     def owners(self) -> NDArray[Any] | None:
-        """The user of each block; None where none are drawn."""
+        """User of each block; None if users are not sampled."""
 
     def arranged(self, ask: Ask) -> Gradients:
-        """Return the gradients of blocks.
-
-        Args:
-            ask: what is asked for.
-        """
+        """Return the gradients of blocks."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """The published result of all rounds of a fit; a model file holds it.
+    """Published result of all rounds of a fit, as stored in a model file.
 
-    Args:
-        theta: (outputs·p,) the solution, on the scale of the rows that were fitted.
-        outputs: how many margins a row has.
-        history: the noisy gradients, round by round.
-        rounds: the number of rounds, without those of the warm-up.
-        n_users: the number of users that sums were divided by; None in files of old.
-        sampled: whether rounds took samples.
-        classes: the labels, of a classifier.
-        evidence: noisy second moments, for intervals; None where no budget was kept.
-        looks: the noisy histograms of gradients' norms, where a clipping bound or a divisor was found:
-            of the last one it follows.
-        warm_up: the number of rounds before the others, which only look for the neighbourhood of the
-            solution; 0 in files of old.
+    ``theta`` is (outputs·p,), on the scale of the fitted rows. ``rounds`` exclude the ``warm_up``.
+    ``looks`` are noisy histograms of gradient norms, of which the last determines the bound. Older
+    files have no ``n_users``.
     """
 
     theta: FloatArray
@@ -180,12 +145,9 @@ class Fitted:
     def coefficients(
         self, features: int, bound: float | None, *, intercept: bool
     ) -> tuple[FloatArray, FloatArray]:
-        """Coefficients (outputs, d) and intercepts (outputs,) on the scale of the features.
+        """Return coefficients (outputs, d) and intercepts (outputs,) on the features' scale.
 
-        Args:
-            features: d.
-            bound: what rows were divided by; None if they were not.
-            intercept: whether there are intercepts.
+        ``bound`` is the divisor of rows, or None.
         """
         theta = self.theta.reshape(self.outputs, -1)
         there = theta[:, features] if intercept else np.zeros(self.outputs)
@@ -193,49 +155,45 @@ class Fitted:
 
 
 class Planned(Protocol):
-    """The plan of a fit, in public numbers."""
+    """Plan of a fit, in public numbers."""
 
     @property
     def event(self) -> Event:
-        """All of it, for the accountant."""
+        """Accounting event of the whole fit."""
 
     @property
     def facts(self) -> tuple[Fact | str, ...]:
-        """Public facts, in words."""
+        """Descriptions of the public facts."""
 
     @property
     def care(self) -> tuple[str, ...]:
-        """Sentences about what will probably not come as it is asked for."""
+        """Warnings about requests that will probably not be met."""
 
 
 class Unopened(Protocol):
-    """The unread rows of a fit, here or on a cluster."""
+    """Unread rows of a fit, local or on a cluster."""
 
     @property
     def form(self) -> Form:
-        """Their public form."""
+        """Public form."""
 
     @property
     def users(self) -> Any:
-        """The labels of users, by which a promise names them."""
+        """Labels of users, which name them in a promise."""
 
     @property
     def elements(self) -> Any:
-        """The labels of elements, by which a promise names them."""
+        """Labels of elements, which name them in a promise."""
 
     def opened(self, charge: Charge) -> AbstractContextManager[Readable]:
-        """Return the rows for as long as they are read.
-
-        Args:
-            charge: the right to read them.
-        """
+        """Provide the rows while they are read."""
 
 
 class Way(Protocol):
-    """A way to fit: a module with these two functions."""
+    """Module that implements a fit by these two functions."""
 
     def plan(self, ask: Ask, form: Form, lot: int | None) -> Planned:
-        """The plan, before anything is charged."""
+        """Return the plan, before anything is charged."""
 
     def run(self, plan: Any, data: Any, charge: Charge) -> Fitted:
-        """Make the whole release, for what was charged."""
+        """Run the whole release within its charge."""

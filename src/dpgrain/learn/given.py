@@ -1,4 +1,4 @@
-"""Rows as a caller passes them: their number and their form are public, and all else is read later."""
+"""Rows as passed by a caller, with public number and form, before reading."""
 
 from __future__ import annotations
 
@@ -16,24 +16,17 @@ from dpgrain.inputs.numbers import passed, stated_width
 from dpgrain.publishing import Charge
 from dpgrain.units import Unit
 
-#: The sentence that refuses targets of which there are not as many as rows.
+#: Error message if the number of targets differs from the number of rows.
 NOT_AS_MANY = "y must have one target per row of X."
 
 
 def made(values: Any) -> Any:
-    """Return rows with a form: a frame that is not made yet is made.
-
-    Args:
-        values: the rows as they were passed.
-    """
+    """Evaluate a lazy frame, so that it has a form."""
     return passed(values.collect) if hasattr(values, "collect") else values
 
 
 def listed(values: Any) -> Any:
-    """Return cells that have a number: what can be passed through but once is listed.
-
-    Args:
-        values: the cells as they were passed.
+    """Return cells as a list if they are iterable only once.
 
     >>> listed(iter([1, 2]))
     [1, 2]
@@ -45,10 +38,7 @@ def listed(values: Any) -> Any:
 
 
 def count_of(values: Any) -> int:
-    """Return the number of rows; 0 of what has none.
-
-    Args:
-        values: the rows, from :func:`made` or :func:`listed`.
+    """Return the number of rows; 0 without a length.
 
     >>> count_of([1, 2]), count_of(np.ones((3, 2))), count_of(None)
     (2, 3, 0)
@@ -60,10 +50,7 @@ def count_of(values: Any) -> int:
 
 
 def none_of(values: Any) -> Any:
-    """Return none of the rows, in the same form: what is refused of its form is refused of these.
-
-    Args:
-        values: the rows, from :func:`made` or :func:`listed`.
+    """Return an empty selection of the rows, which has the same form for validation.
 
     >>> none_of(np.ones((3, 2))).shape, none_of([1.0, 2.0])
     ((0, 2), [])
@@ -71,19 +58,14 @@ def none_of(values: Any) -> Any:
     try:
         return part_of(values, 0, 0)
     except (TypeError, IndexError, KeyError):
-        # It has no rows, and what reads it says so.
+        # It has no rows; code that reads it raises an error.
         return values
 
 
 def no_features(X: Any, width: int | None = None) -> Any:
-    """Return none of the rows of features, in the same form.
+    """Return an empty selection of the features' rows, in the same form.
 
-    Args:
-        X: the rows, from :func:`made` or :func:`listed`.
-        width: the public number of cells in a row of a list; needed for a list.
-
-    Raises:
-        ParameterError: if the rows are a list and the width is not stated.
+    ``width`` is the public number of cells in a row of a list.
 
     >>> no_features([[1.0, 2.0], [3.0, 4.0]], 2).shape
     (0, 2)
@@ -102,49 +84,29 @@ class Given(ABC):
     @property
     @abstractmethod
     def users(self) -> Any:
-        """The labels of users, by which a promise names them; None for one user per row."""
+        """Labels of users, which name them in a promise; None for one user per row."""
 
     @property
     @abstractmethod
     def elements(self) -> Any:
-        """The labels of elements, likewise."""
+        """Labels of elements, likewise."""
 
     @abstractmethod
     def none(self, width: int | None) -> tuple[Any, Any]:
-        """Return features and targets of none of the rows, in the same form.
-
-        Args:
-            width: the public number of features, where it is stated.
-        """
+        """Return features and targets of no rows, in the same form."""
 
     @abstractmethod
     def check(self, unit: Unit, *, places: bool) -> None:
-        """Refuse rows of which there are not as many targets, users and elements.
-
-        Args:
-            unit: the privacy unit.
-            places: True if users are places in a roster.
-        """
+        """Reject rows unless targets, users and elements have the same number."""
 
     @abstractmethod
     def read(self, charge: Charge) -> Read:
-        """Return the rows.
-
-        Args:
-            charge: the right to read them.
-        """
+        """Return the rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """Rows of a fit, already read.
-
-    Args:
-        X: (m, d) features.
-        y: (m,) targets.
-        users: (m,) labels of users; None for one user per row.
-        elements: (m,) labels of elements.
-    """
+    """Rows of a fit, already read: features (m, d), targets (m,) and labels (m,)."""
 
     X: Any
     y: Any
@@ -154,14 +116,7 @@ class Read:
 
 @dataclass(frozen=True, eq=False)
 class Passed(Given):
-    """Rows as passed to a fit.
-
-    Args:
-        X: (m, d) features.
-        y: (m,) targets.
-        users: (m,) labels of users.
-        elements: (m,) labels of elements.
-    """
+    """Rows as passed to a fit: features (m, d), targets (m,) and labels (m,)."""
 
     X: Any
     y: Any
@@ -170,29 +125,22 @@ class Passed(Given):
 
     @staticmethod
     def of(X: Any, y: Any, users: Any = None, elements: Any = None) -> Passed:
-        """Return rows that have a number.
-
-        Args:
-            X: (m, d) features.
-            y: (m,) targets.
-            users: (m,) labels of users.
-            elements: (m,) labels of elements.
-        """
+        """Return rows with a known number."""
         return Passed(made(X), listed(y), _labels(users), _labels(elements))
 
     def none(self, width: int | None) -> tuple[Any, Any]:
-        """Return features and targets of none of the rows."""
+        """Return features and targets of no rows."""
         return no_features(self.X, width), none_of(self.y)
 
     def check(self, unit: Unit, *, places: bool) -> None:
-        """Refuse rows of which there are not as many targets, users and elements."""
+        """Reject rows unless targets, users and elements have the same number."""
         if count_of(self.y) != count_of(self.X):
             raise ParameterError(NOT_AS_MANY)
         others = {"X": self.X, "y": self.y}
         Unread.of(count_of(self.X), self.users, self.elements, unit, places=places, others=others)
 
     def read(self, charge: Charge) -> Read:
-        """Return the rows, already here."""
+        """Return the rows, which are already in memory."""
         return charge.read(lambda: Read(self.X, self.y, self.users, self.elements))
 
 

@@ -1,10 +1,10 @@
-"""The kinds of fit, by the names that the command line and files of releases have for them."""
+"""Types of fits, by their names in the command line and in release files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: The estimator of :mod:`dpgrain.learn` of each kind.
+#: Estimator of :mod:`dpgrain.learn` for each type.
 KINDS: Mapping[str, str] = {
     "logistic": "LogisticRegression",
     "linear": "LinearRegression",

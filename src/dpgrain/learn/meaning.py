@@ -1,6 +1,6 @@
-"""Facts about the numbers of a fit: its weights, the effect of a feature, and clipping.
+"""Explanations of a fit: its units, its coefficients, and clipping.
 
-All of it follows from public numbers and from what the fit has published.
+Explanations depend only on public numbers and published results.
 """
 
 from __future__ import annotations
@@ -20,26 +20,23 @@ if TYPE_CHECKING:
     from dpgrain.gradients.norms import Norms
     from dpgrain.learn.model import LinearModel
 
-# Share of the users below which a fit that fewer move is in doubt, and the standard deviations with
-# which that is certain.
+# Share of the users that should affect a fit, below which it is doubtful, and the number of
+# standard deviations for significance.
 _EXPECTED_SHARE, _CERTAIN = 0.5, 3.0
-# Norm of a classifier's gradient, for each root of a coefficient, beyond which features are far from a
-# scale of 1 (of those between −1 and 1 it is at most √2), and the share of blocks that shows it.
+# Norm of a classifier's gradient per square root of the number of coefficients above which features
+# are not on a scale of about 1 (between −1 and 1, it is at most √2), and the share of blocks that
+# indicates it.
 _FAR_OFF_SCALE, _SOME = 5.0, 0.1
-# Labels that a sentence names, at most.
+# Maximum number of labels in a sentence.
 _NAMED = 10
-# Share of users without rows of selected labels from which on a fit is reported.
+# Share of users without rows of selected labels above which a fit is reported.
 _MANY = 0.1
-# Share of clipped gradients from which on a fit is reported as biased.
+# Share of clipped gradients above which a fit is reported as biased.
 _MOST_CLIPPED = 0.5
 
 
 def meaning(model: LinearModel) -> dict[str, str]:
-    """Describe what coefficients state, what was clipped and what was dropped, fact by fact.
-
-    Args:
-        model: a fitted model.
-    """
+    """Explain the units, coefficients, clipping and ridge of a fitted model, fact by fact."""
     ask = model.asked_
     ridge = (
         f"A ridge of {ask.l2:g} pulls the coefficients that predictions use towards 0; corrected ones "
@@ -57,9 +54,9 @@ def meaning(model: LinearModel) -> dict[str, str]:
 
 
 def _selected(model: LinearModel) -> tuple[str, ...]:
-    """Report labels that were not stated."""
+    """Describe selected labels."""
     labels: Any = getattr(model, "classes_", None)
-    # The type of boolean targets states both labels.
+    # The type of boolean targets determines both labels.
     if labels is None or labels.dtype == np.bool_ or model.parameters_.get("classes") is not None:
         return ()
     named = ", ".join(str(label) for label in labels[:_NAMED]) + ", …" * (len(labels) > _NAMED)
@@ -70,13 +67,13 @@ def _selected(model: LinearModel) -> tuple[str, ...]:
 
 
 def _unselected(model: LinearModel) -> tuple[str, ...]:
-    """Report that selected labels leave out many users, according to the published norms."""
+    """Report that selected labels exclude many users, according to the published norms."""
     looks, unit = model.fitted_.looks, model.asked_.promise.unit
     told = _selected(model)
     by_element = isinstance(unit, Element) or getattr(unit, "max_elements", None) is not None
     if not told or not looks or by_element:
         return ()
-    # At the start every row with a selected label moves the fit.
+    # At the start, every row with a selected label has a nonzero gradient.
     start, n = looks[0], model.fitted_.n_users or 0
     if start.blocks + 2 * start.blocks_sd >= (1 - _MANY) * n:
         return ()
@@ -87,7 +84,7 @@ def _unselected(model: LinearModel) -> tuple[str, ...]:
 
 
 def _missing(model: LinearModel) -> str:
-    """State how missing features and targets were treated."""
+    """Describe the replacement of missing numbers."""
     low = (
         ""
         if getattr(model, "encoding_", None) is None
@@ -99,16 +96,13 @@ def _missing(model: LinearModel) -> str:
 
 
 def _added(model: LinearModel) -> str:
-    """Describe the effect of a feature on the prediction."""
+    """Describe the effect of a coefficient per change of its feature."""
     step = "1" if getattr(model, "encoding_", None) is None else 'the amount in column "per"'
     return f"A coefficient is the change in {model.adds_to} when its feature increases by {step}."
 
 
 def whom(unit: Unit) -> str:
-    """Describe which unit has equal weight in a fit.
-
-    Args:
-        unit: the privacy unit, whose rows count as one.
+    """Describe the average unit to which the coefficients of a fit refer.
 
     >>> whom(Record())
     'Every record has the same weight: the coefficients describe the average record.'
@@ -128,7 +122,7 @@ def whom(unit: Unit) -> str:
 
 
 def clipped(model: LinearModel) -> tuple[str, ...]:
-    """State what was clipped, and of how many units if that was published; then the consequences."""
+    """Describe the clipping, with the share of clipped units if published; then its effect."""
     ask, clip, looks = model.asked_, model.fitted_.history.clip, model.fitted_.looks
     said = f"Mean gradients were clipped to norm {clip:.3g}"
     if ask.recipe is not None:
@@ -152,17 +146,13 @@ def clipped(model: LinearModel) -> tuple[str, ...]:
 
 
 def doubts(model: LinearModel) -> tuple[str, ...]:
-    """Say what is in doubt about a fit as a whole: that it ended early, or what norms have shown.
-
-    Args:
-        model: a fitted model.
-    """
+    """Return doubts about a fit as a whole: early stopping, or suspicious norms."""
     fitted = model.fitted_
     if fitted.history.ended:
         return (fitted.history.ended,)
     if not fitted.looks:
         return ()
-    # A row without error does not move the fit either: hardly any is so both at the start and later.
+    # A row without error also has a zero gradient; few rows have one both at the start and later.
     level, most = model.asked_.promise.level, max(fitted.looks, key=lambda look: look.blocks)
     n, enough = fitted.n_users or 0, most.blocks + _CERTAIN * most.blocks_sd
     why = (
@@ -184,11 +174,7 @@ def doubts(model: LinearModel) -> tuple[str, ...]:
 
 
 def _too_short(model: LinearModel) -> tuple[str, ...]:
-    """Report that the clipping bound biases a fit, according to its published histogram of norms.
-
-    Args:
-        model: a fitted model.
-    """
+    """Report that the clipping bound biases a fit, according to its published norms."""
     looks, clip = model.fitted_.looks, model.fitted_.history.clip
     if not looks or not looks[-1].resolved:
         return ()
@@ -210,17 +196,13 @@ def _too_short(model: LinearModel) -> tuple[str, ...]:
 
 
 def warn_of(model: LinearModel) -> None:
-    """Warn of biased or dropped rows, from published numbers only.
-
-    Args:
-        model: a fitted model.
-    """
+    """Warn of biased or dropped rows, based only on published numbers."""
     for text in (*_too_short(model), *_unselected(model)):
         warnings.warn(text, CareWarning, stacklevel=2)
 
 
 def _off_scale(model: LinearModel, looks: Sequence[Norms]) -> tuple[str, ...]:
-    """Say whether gradients of a classifier are longer than features on a scale of 1 make them."""
+    """Report gradients of a classifier that are too large for features on a scale of 1."""
     length = _FAR_OFF_SCALE * math.sqrt(model.n_features_in_ + model.asked_.fit_intercept)
     for look in looks:
         share, error = look.share_beyond(length)

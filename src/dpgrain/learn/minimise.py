@@ -1,4 +1,4 @@
-"""Any loss, any solver, any step: the estimators' methods for losses of one's own."""
+"""Private minimization of custom losses, with any solver or step."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ _SHAPES = "X and y must be (m, d) and (m,): a row, and a target, for each record
 
 @dataclass(frozen=True)
 class Minimum:
-    """The point where private steps have ended.
+    """Result of a private minimization.
 
     Args:
         theta: (p,) the parameter.
-        guarantee: what is promised.
+        guarantee: the guarantee of the release.
         history: the noisy gradients, round by round.
-        n_users: the number of users that sums were divided by: as stated, or as released with noise.
+        n_users: the divisor of sums in users: the stated number, or the released noisy number.
 
     >>> from dpgrain.optimize import Power, Squared
     >>> X, y = np.ones((3000, 1)), np.full(3000, 0.5)
@@ -109,45 +109,48 @@ def minimise(
     exact: bool = False,
     random_state: RandomState = None,
 ) -> Query[Minimum]:
-    """Minimise a loss of your own under differential privacy.
+    """Minimise a custom loss under differential privacy.
 
     Args:
-        loss: ``value(theta, X, y)`` and ``gradient(theta, X, y)``, per record: (m,) and (m, p). Smooth
-            it with :class:`dpgrain.papers.Moreau` where it has kinks. It is tried on records of zeros
-            first; what it raises on others makes a zero of the block, and is not shown.
-        X: (m, d) the records, of a list with d = p; what is not finite counts as 0, as all of a list's
-            row does that has not d cells. Or a frame of Spark, as for :meth:`LinearModel.fit`, of
-            which ``y``, ``users`` and ``elements`` name columns: records stay there.
-        y: (m,) their targets, numbers; a record whose target is not finite is left out.
-        start: (p,) where to begin, a public point.
-        solver: what steps against noisy gradients; or, for ``User()``, a recipe of
-            :mod:`dpgrain.papers`, which brings its own mean, radius, rounds and steps.
-        model: a model of each block's loss, of which one step is taken before it is clipped
-            (:class:`~dpgrain.optimize.models.Truncated`, for one); the solver must then be ``Sgd``,
-            whose step sizes and domain it uses. None: mean gradients.
-        users: (m,) whose each record is; None protects records alone, and is refused by recipes, which
-            are for whole users.
-        elements: (m,) the cell of each record, by a public partition.
-        unit: what is protected; by default ``User()`` where users are passed, ``Record()`` otherwise.
-        clip: the clipping bound of a block's step; not used by recipes, as what follows.
-        delta: the promised δ, in (0, 1), such as 1e-6.
-        rounds: how many noisy gradients.
+        loss: ``value(theta, X, y)`` and ``gradient(theta, X, y)``, per record: (m,) and (m, p).
+            Smooth it with :class:`dpgrain.papers.Moreau` if it has kinks. It is first tested on
+            records of zeros; an error on other records sets the block to zero and is not shown.
+        X: (m, d) the records; for a list, d = p. Non-finite numbers are treated as 0, and so are
+            all values of a list's row unless it has d cells. Or a Spark frame, as for
+            :meth:`LinearModel.fit`, in which ``y``, ``users`` and ``elements`` name columns:
+            records remain on the cluster.
+        y: (m,) their numeric targets; a record with a non-finite target is dropped.
+        start: (p,) the starting point, which is public.
+        solver: the solver for noisy gradients; or, for ``User()``, a recipe from
+            :mod:`dpgrain.papers`, with its own mean, radius, rounds and steps.
+        model: a model of each block's loss. One step on it is computed per block and then clipped
+            (for example :class:`~dpgrain.optimize.models.Truncated`); the solver must be ``Sgd``,
+            which defines the step sizes and the domain. None: mean gradients.
+        users: (m,) the user id of each record; None protects only records, and is rejected by
+            recipes, which protect whole users.
+        elements: (m,) the cell of each record in a public partition.
+        unit: the protected unit; by default ``User()`` if users are passed, otherwise ``Record()``.
+        clip: the clipping bound of a block's step; not used by recipes, like the following
+            parameters.
+        delta: the δ of the guarantee, in (0, 1), such as 1e-6.
+        rounds: the number of noisy gradients.
         sampling: ``"pairs"``, ``"users"`` or ``"full"``.
-        sampling_rate: the probability to be in a round's sample; by default 1, but for a stated roster
-            of more than 50,000 users.
-        n_users: the public size of the roster. If it is not known (None), about how many users have
-            records is released first, with 3% of the budget; recipes need it.
-        elements_per_user: the public number of blocks per user that sums are divided by.
-        exact: add blocks up as integers, as is done of frames of Spark in any case; that nothing of
-            floating point is left then needs a loss that computes each record's gradient apart from
+        sampling_rate: the probability of being in a round's sample; by default 1, or less for a
+            stated number of users above 50,000.
+        n_users: the public number of users in the known population. If it is unknown (None), the
+            approximate number of users with records is released first, with 3% of the budget;
+            recipes require it.
+        elements_per_user: the public number of blocks per user, by which sums are divided.
+        exact: True adds blocks as integers, which is always done for Spark frames. This removes all
+            floating-point effects only if the loss computes each record's gradient independently of
             other records, to the last bit.
 
     Raises:
         ParameterError: if a parameter is out of range or shapes do not fit.
 
-    Formal guarantee: (ε, δ)-DP for the unit and relation, whatever the loss, the solver and the data,
-    if the loss of a record depends on that record and θ alone. Source: element-level paper, Algorithm
-    1, (15) and Appendix D, with blocks drawn instead of users; docs/theory, "Gradient steps".
+    Formal guarantee: (ε, δ)-DP for the unit and relation, for any loss, solver and data, if the
+    loss of a record depends only on that record and θ. Source: element-level paper, Algorithm 1,
+    (15) and Appendix D, with sampled blocks instead of users; docs/theory, "Gradient steps".
 
     >>> from dpgrain.optimize import Ball, Last, Power, Squared
     >>> from dpgrain.optimize.models import Truncated
@@ -164,7 +167,7 @@ def minimise(
         raise_alone(ParameterError(told, name="start"))
     there = distributed.RowsThere.of(X, y, users, elements) if lie_elsewhere(X) else None
     if there is not None:
-        # A table knows whose its rows are.
+        # A table defines the users of its rows.
         users, elements = there.users, there.elements
     unit = unit_of(User() if unit is None and isinstance(solver, Recipe) else unit, users, n_users)
     _validate.one_of(get_args(Sampling), sampling=sampling)
@@ -205,27 +208,7 @@ def minimise(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MinimumQuery(Query[Minimum]):
-    """A query for a minimum; its parameters are those of :func:`minimise`.
-
-    Args:
-        promise: what is promised.
-        loss: the loss of a record.
-        rows: the records, which nobody has read.
-        start: (p,) where to begin.
-        solver: the solver, or the recipe.
-        model: the model of each block's loss; None for mean gradients.
-        users: the labels of users, by which the promise names them.
-        elements: the labels of elements, by which the promise names them.
-        clip: the clipping bound of a block's step.
-        rounds: how many noisy gradients.
-        sampling: how blocks are drawn.
-        sampling_rate: the probability to be in a round's sample, if it is stated.
-        n_users: the public size of the roster; None where it is not stated.
-        elements_per_user: the public number of blocks per user.
-        exact: whether blocks are added up as integers.
-        lot: the public random number of a recipe.
-        random_state: a seed, for tests and research.
-    """
+    """Query for a minimum; its parameters are those of :func:`minimise`."""
 
     promise: Promise
     loss: Loss
@@ -251,12 +234,12 @@ class MinimumQuery(Query[Minimum]):
 
     @cached_property
     def roster(self) -> Roster:
-        """The number of users, and its release where it is not stated."""
+        """Number of users, and its release if it is not stated."""
         return Roster.of(self.n_users, self.promise)
 
     @cached_property
     def program(self) -> Program:
-        """The program of the recipe."""
+        """Program of the recipe."""
         assert isinstance(self.solver, Recipe)  # noqa: S101 - asked where it is one
         n = check_stated(self.n_users, "a recipe")
         program = self.solver.plan(Task(n, tuple(self.start), self.promise, lot=self.lot))
@@ -265,7 +248,7 @@ class MinimumQuery(Query[Minimum]):
 
     @cached_property
     def mean(self) -> ClippedMean:
-        """The noisy gradients of a solver."""
+        """Noisy gradients of a solver."""
         promise, n_users = self.promise, self.n_users
         return ClippedMean.calibrate(
             epsilon=promise.epsilon,
@@ -284,7 +267,7 @@ class MinimumQuery(Query[Minimum]):
 
     @property
     def plan(self) -> Planned:
-        """The noise of all rounds, and of the number of users where it is not stated."""
+        """Noise of all rounds and, if it is not stated, of the number of users."""
         facts: tuple[Fact | str, ...]
         roster = self.roster
         if isinstance(self.solver, Recipe):
@@ -306,7 +289,7 @@ class MinimumQuery(Query[Minimum]):
         return Planned(guarantee, self.n_users)
 
     def run(self, charge: Charge) -> Minimum:
-        """Take all steps."""
+        """Run all steps."""
         with told_if_interrupted("the fit"):
             if isinstance(self.solver, Recipe):
                 result = self._by_recipe(charge)
@@ -318,7 +301,7 @@ class MinimumQuery(Query[Minimum]):
         return Minimum(theta, charge.guarantee, history, n)
 
     def _by_recipe(self, charge: Charge) -> tuple[FloatArray, History, int]:
-        """Follow the program of a recipe."""
+        """Run the program of a recipe."""
         assert isinstance(self.rows, _Here)  # noqa: S101 - a recipe is refused rows on a cluster
         program, source = self.program, charge.lend(self.program.event)
         after_lot(self.random_state, source)
@@ -331,7 +314,7 @@ class MinimumQuery(Query[Minimum]):
     def _here(
         self, charge: Charge, here: _Here, solver: Solver[Any]
     ) -> tuple[FloatArray, History, int]:
-        """Take steps with records that are here."""
+        """Run steps with local records."""
         step = _Step(self.loss, self.model, solver, math.inf if self.exact else self.clip)
         features, targets, rows = charge.read(here.read)
         ordered = rows.by_value(features, targets) if self.exact else rows
@@ -350,7 +333,7 @@ class MinimumQuery(Query[Minimum]):
     def _there(
         self, charge: Charge, there: RowsThere, solver: Solver[Any]
     ) -> tuple[FloatArray, History, int]:
-        """Take steps with records that stay on a cluster."""
+        """Run steps with records on a cluster."""
         step = _Step(self.loss, self.model, solver, math.inf)
         make = distributed.by_records(there, self.promise.unit)
         with there.kept(make, labels=False, charge=charge) as kept:
@@ -364,14 +347,7 @@ class MinimumQuery(Query[Minimum]):
 
 @dataclass(frozen=True, eq=False)
 class _Here:
-    """Records that were passed, of which nobody has read more than the form.
-
-    Args:
-        X: the records.
-        y: their targets.
-        width: the number of cells in a row of a list.
-        whose: whose each record is.
-    """
+    """Passed records, of which only the form has been read."""
 
     X: Any
     y: Any
@@ -379,14 +355,14 @@ class _Here:
     whose: Unread
 
     def read(self) -> tuple[FloatArray, FloatArray, Rows]:
-        """Read records and targets as numbers, and put the records into blocks."""
+        """Read records and targets as numbers, and group the records into blocks."""
         return (*_read(self.X, self.y, self.width), self.whose.arranged())
 
 
 def _held(
     X: Any, y: Any, width: int, users: Any, elements: Any, unit: Unit, places: bool
 ) -> tuple[_Here, int]:
-    """Check the form of records, and return them unread, and the number of their features."""
+    """Check the form of records, and return them unread with their number of features."""
     X, y = made(X), made(y)
     features, _ = _read(no_features(X, width), none_of(y), width)
     if count_of(X) != count_of(y):
@@ -397,7 +373,7 @@ def _held(
 
 
 def _records(features: FloatArray, targets: FloatArray, rows: Rows) -> RecordBlocks:
-    """Records by block, without those that have no target."""
+    """Return records by block, without records that lack a target."""
     has = np.isfinite(targets[rows.kept])
     kept = rows.kept[has]
     clean = np.where(np.isfinite(features[kept]), features[kept], 0)
@@ -405,14 +381,14 @@ def _records(features: FloatArray, targets: FloatArray, rows: Rows) -> RecordBlo
 
 
 def _there(kept: KeptBlocks, step: _Step, theta: FloatArray) -> Contributions:
-    """Sums of blocks that stay where they are."""
+    """Return sums of blocks on the cluster."""
     return kept.of_records(step.at(theta), len(theta))
 
 
 def _check_there(
     there: RowsThere, loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, unit: Unit
 ) -> None:
-    """Refuse what records that stay on a cluster do not take."""
+    """Reject arguments that records on a cluster do not support."""
     if isinstance(solver, Recipe):
         raise ParameterError(
             "solver must be one of dpgrain.optimize for rows on a cluster, not the recipe "
@@ -426,19 +402,19 @@ def _check_there(
 
 
 def _read(X: ArrayLike, y: ArrayLike, width: int) -> tuple[FloatArray, FloatArray]:
-    """Records and targets as numbers."""
-    # A list of rows does not say how many numbers each has: as many as the start, which is public.
+    """Return records and targets as numbers."""
+    # The row length of a list is taken from the start, which is public.
     features, targets = cells(X, width), vector(y)
     if features.ndim != 2 or targets.shape != (len(features),):
         raise ParameterError(_SHAPES)
     with np.errstate(all="ignore"):
-        # A warning of a number that is too large would reveal its record.
+        # A warning about an overflowing number would reveal its record.
         features, targets = features.astype(np.float64), targets.astype(np.float64)
     return features, targets
 
 
 def _check_kinds(loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, unit: Unit) -> None:
-    """Refuse what is no solver, or no loss, and what does not go together."""
+    """Reject invalid solvers and losses, and incompatible arguments."""
     known = isinstance(solver, Recipe) or hasattr(solver, "step")
     if isinstance(solver, type) or not known:
         raise ParameterError(
@@ -465,9 +441,9 @@ def _check_kinds(loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, 
 def _check_shapes(
     loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, begin: FloatArray, width: int
 ) -> None:
-    """Refuse a loss that does not take the start and the records."""
+    """Reject a loss that does not support the shapes of the start and the records."""
     try:
-        # Of two rows of zeros: whether loss and start fit, before anything is charged.
+        # Two rows of zeros test whether loss and start are compatible, before anything is charged.
         zeros = np.zeros((2, width)), np.zeros(2)
         with silent():
             shape = np.shape(loss.gradient(begin, *zeros))
@@ -486,7 +462,7 @@ def _check_shapes(
 
 @dataclass
 class _Step:
-    """Sums of blocks in each round, one round after the other."""
+    """Sums of blocks, round by round."""
 
     loss: Loss
     model: Model | None
@@ -495,7 +471,7 @@ class _Step:
     done: int = 0
 
     def at(self, theta: FloatArray) -> Callable[[RecordBlocks], BlockVectors]:
-        """Return what the blocks of records add in the next round."""
+        """Return the contributions of records' blocks in the next round."""
         self.done += 1
         if self.model is None or not isinstance(self.solver, Sgd):
             return MeanGradients(self.loss, theta, LONGEST * self.clip)

@@ -1,4 +1,4 @@
-"""The base of all private linear models: parameters, a fit, and predictions."""
+"""Base of private linear models: parameters, fits and predictions."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ else:
 
 # The last line below a printed model.
 _POINTER = "What the numbers mean: .explain(). Full guarantee: print(.guarantee_)"
-# Attributes that say what features the rows of this fit have.
+# Attributes that describe the features of a fit.
 _OF_FEATURES = ("n_features_in_", "feature_names_in_")
-# Public fact of every fit of a clone. A model cannot see what is computed around its copies.
+# Public fact of every fit of a clone, because a model cannot detect computations around its copies.
 _COPIED = (
     "the parameters of this model, which scikit-learn copied: scores without noise, choices based on "
     "them, other copies, and steps that learn from rows or repeat them are not covered"
@@ -66,81 +66,82 @@ _COPIED = (
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
-    """A linear model, fitted under differential privacy; subclasses name the loss.
+    """Linear model fitted under differential privacy; subclasses define the loss.
 
     Args:
-        unit: what is protected: ``User()``, ``User(max_elements=M)``, ``Element()`` or ``Record()``.
-            By default (None) a user where users are passed to the fit, and a record, one row,
-            otherwise; the others need users. Elements come with ``fit(…, elements=…)``.
-        relation: what neighbours differ by: a unit removed, ``zero_out``, or exchanged for another,
+        unit: the protected unit: ``User()``, ``User(max_elements=M)``, ``Element()`` or
+            ``Record()``. By default (None), a user if users are passed to the fit, otherwise a
+            record (one row); the others require users. Elements require ``fit(…, elements=…)``.
+        relation: how neighbours differ: by a removed unit, ``zero_out``, or a replaced unit,
             ``replace``.
-        epsilon: the promised ε, such as 1; less hides more.
-        delta: the promised δ, in (0, 1), such as 1e-6.
-        share: the share of the budget that is open at the fit, in place of ε and δ; see
+        epsilon: the ε of the guarantee, such as 1; a smaller ε protects more.
+        delta: the δ of the guarantee, in (0, 1), such as 1e-6.
+        share: the share of the budget that is open at the fit, instead of ε and δ; see
             :func:`dpgrain.budget`.
         clip: the clipping bound of a block's mean gradient, a number or ``auto``. It bounds the l2
-            norm. ``"auto"`` chooses it inside the budget, at a tenth of it: near the solution, the
-            bound beyond which no gradients stand out from noise, or the median norm where noise hides
-            all others. So fewer and fewer are clipped as users become more or ε larger. By default
-            (None) ``"auto"`` for ``algorithm="auto"``, and otherwise 1. A number is the bound whatever
-            ε is: where many gradients are longer, coefficients are biased (with squares towards
-            medians, with whole users towards those with many records), however many users there are.
-            Without a curator ``"auto"`` is the default for every solver: a tenth of the budget counts
-            norms in each round, and the bound of the next round follows them.
-        rounds: the number of noisy gradients; 50 passes without it, or 100 where ``clip`` is stated.
-        sampling_rate: the probability to be in a round's sample; 1 without it, but for a stated roster
-            of more than 50,000 users.
-        sampling: who is drawn for a round: each block on its own, ``pairs``; users with all their
-            blocks, ``users``; or everybody, ``full``. Drawing users costs more.
-        algorithm: ``"auto"`` for coin betting, which needs no step size, and from where it has led in a
-            fifth of the rounds :class:`~dpgrain.optimize.FullMatrixAdagrad`; where ``clip`` is stated,
-            or there are more than 100 coefficients, coin betting alone. Or a solver of
-            :mod:`dpgrain.optimize`, such as ``Sgd(Power(0.5, 0.6))``; or, for ``User()``, a recipe of
-            :mod:`dpgrain.papers`, which brings its own mean, radius, rounds and steps.
-        trust: who sees data: whoever fits, ``central``; none but a shuffler of noisy messages,
-            ``shuffle``; or a stream whose state may be seen once, ``pan``. The last two are for
-            ``User()``. ``"shuffle"``: devices add noise and a trusted shuffler mixes what they send; by
-            default all of them in every round, :class:`~dpgrain.papers.ShuffleConcentrated` with
-            ``clip``, ``rounds`` and a solver as ``algorithm``; ``"pan"``: whoever fits, of users
-            who come one after the other, places in a roster from 0; by default
-            :class:`~dpgrain.papers.PanPrivateConcentrated`, likewise. A recipe must be of the kind that
-            is stated.
+            norm. ``"auto"`` chooses it within the budget, with a tenth of it: near the solution,
+            the bound beyond which no gradients are significant compared with noise, or the median
+            norm if noise obscures all others. The share of clipped gradients therefore decreases
+            with more users or a larger ε. By default (None) ``"auto"`` for ``algorithm="auto"``,
+            otherwise 1. A number is the bound for any ε: if many gradients exceed it, coefficients
+            are biased for any number of users (for squared losses towards medians, for whole users
+            towards users with many records). Without a curator, ``"auto"`` is the default for every
+            solver: a tenth of the budget counts norms in each round, and the bound of the next
+            round follows them.
+        rounds: the number of noisy gradients; by default 50 passes, or 100 if ``clip`` is set.
+        sampling_rate: the probability of being in a round's sample; by default 1, or less for a
+            stated number of users above 50,000.
+        sampling: the sample of a round: independent blocks, ``pairs``; users with all their blocks,
+            ``users``; or everything, ``full``. Sampling users costs more.
+        algorithm: ``"auto"`` for coin betting, which needs no step size, followed after a fifth of
+            the rounds by :class:`~dpgrain.optimize.FullMatrixAdagrad`; with an explicit ``clip``,
+            or more than 100 coefficients, only coin betting. Or a solver of
+            :mod:`dpgrain.optimize`, such as ``Sgd(Power(0.5, 0.6))``; or, for ``User()``, a recipe
+            from :mod:`dpgrain.papers`, with its own mean, radius, rounds and steps.
+        trust: the party with access to data: the curator who fits, ``central``; only a shuffler of
+            noisy messages, ``shuffle``; or a stream with a state that may be seen once, ``pan``.
+            The last two are for ``User()``. ``"shuffle"``: devices add noise and a trusted shuffler
+            mixes their messages; by default all of them in every round,
+            :class:`~dpgrain.papers.ShuffleConcentrated` with ``clip``, ``rounds`` and a solver as
+            ``algorithm``. ``"pan"``: the curator processes users one after the other, by index in
+            the population from 0; by default :class:`~dpgrain.papers.PanPrivateConcentrated`,
+            likewise. A recipe must have the stated type of trust.
         l2: the public strength λ of the ridge λ/2·‖coef‖².
         fit_intercept: fit an intercept.
-        feature_bound: the public bound on the l2 norm of a row; longer ones are shortened to it. Rows
-            are divided by it before the fit, so that ``clip=1.0`` suits them. None: as they are.
-        n_features: the public number of features. An array, a frame or a table has it. A list of rows
-            requires it; rows of another length count 0 in every feature.
-        n_users: the public number of users; released roughly without it. That is about how many have
-            records, with 3% of the budget, and sums are divided by it. Recipes, and fits without a
-            curator, need it.
-        elements_per_user: the blocks per user that sums are divided by, a public number or ``auto``.
-            That chooses it inside the budget, with ``clip="auto"`` at no further cost.
-            ``algorithm="auto"`` does not depend on it.
-        intervals: the share of the budget kept for intervals, such as 0.2. They are those of
+        feature_bound: the public bound on the l2 norm of a row; rows above it are clipped. Rows are
+            divided by it before the fit, so ``clip=1.0`` is suitable. None: unchanged.
+        n_features: the public number of features. It is known for an array, a frame or a table, but
+            required for a list of rows; list rows of another length are 0 in every feature.
+        n_users: the public number of users; by default, an approximate number is released. This is
+            the noisy number of users with records, with 3% of the budget, and sums are divided by
+            it. Recipes, and fits without a curator, require it.
+        elements_per_user: the number of blocks per user by which sums are divided, a public number
+            or ``auto``. ``auto`` chooses it within the budget, with ``clip="auto"`` at no further
+            cost. ``algorithm="auto"`` does not depend on it.
+        intervals: the share of the budget for intervals, such as 0.2. They are those of
             :meth:`confidence_intervals`; 0 for none.
-        exact: add blocks up as integers, so that the order of rows moves nothing; slower. The rows of
-            each are in the order of their values; otherwise sums are made in floating point. Of a frame
-            of Spark blocks are added up as integers in any case.
+        exact: add blocks as integers, so that the order of rows is irrelevant; slower. The rows of
+            each block are sorted by value; otherwise sums use floating point. Blocks of a Spark
+            frame are always added as integers.
         random_state: a seed, for tests and research: it makes the fit NOT private.
-        tune: parameters to choose inside the promise, as a mapping of names to lists of values, or a
-            list of settings: the best of a random number of fits, each with a part of the budget. The
-            guarantee does not cover the choice of ``GridSearchCV``.
+        tune: parameters to choose within the guarantee, as a mapping of names to lists of values,
+            or a list of settings: the best of a random number of fits, each with a part of the
+            budget. The guarantee does not cover a choice by ``GridSearchCV``.
         verbose: show progress from the start; otherwise it shows after two seconds, on a terminal.
 
     Attributes:
-        guarantee_: what is promised.
+        guarantee_: the guarantee of the fit.
         coef_: the coefficients.
         intercept_: the intercept.
         history_: the noisy gradients, round by round.
-        evidence_: noisy second moments, for intervals; None where no budget was kept.
-        n_iter_: the number of rounds that led to the model, which ``history_`` holds.
-        n_warm_up_: the number of rounds before those, which only look for the neighbourhood of the
-            solution; with them they are the rounds that the promise names.
+        evidence_: noisy second moments for intervals; None without a budget for them.
+        n_iter_: the number of rounds in ``history_``, which produced the model.
+        n_warm_up_: the number of earlier rounds that only find the neighbourhood of the solution;
+            the guarantee covers the sum of both.
         n_features_in_: the number of features.
-        n_users_: the number of users that sums are divided by: as stated, or as released with noise.
-        parameters_: the parameters that the fit used: as stated, but for the setting that ``tune``
-            chose, and the ε and δ that a ``share`` took. The model's own stay as they are.
+        n_users_: the divisor of sums in users: the stated number, or the released noisy number.
+        parameters_: the parameters of the fit: as set, except for the setting that ``tune`` chose,
+            and the ε and δ of a ``share``. The model's own parameters remain unchanged.
 
     >>> from dpgrain.learn import LinearRegression
     >>> rng, users = np.random.default_rng(0), np.repeat(np.arange(2000), 2)
@@ -175,9 +176,9 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
     random_state: RandomState = None
     verbose: bool = False
 
-    # Whether scikit-learn cloned this model. Without an annotation it is not a parameter.
+    # True if scikit-learn cloned this model. Without an annotation it is not a parameter.
     _copied = False
-    # What was open where this model was pickled, as it is to be sent to another process.
+    # Open budgets and ledgers where this model was pickled, for detection in another process.
     _sent = cast("Sent | None", None)
 
     def __sklearn_clone__(self) -> Self:
@@ -192,41 +193,41 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         """Fit the model.
 
         Args:
-            X: (m, d) features: an array, a data frame, an Arrow table or a sparse matrix; or a list of
-                rows (with ``n_features``). What is not finite counts 0, as all of a list's row
-                does that has not d cells, and a cell of a column of objects that is no number; a
-                column whose type is text is refused. Or a frame of Spark, whose rows stay where they
-                are: ``y``, ``users`` and ``elements`` then name columns of it, all others are
-                features, and each round adds up all blocks, as ``exact=True, sampling="full"`` does.
-            y: (m,) targets. A row whose target is not finite, or no class, is left out.
-            users: (m,) whose each row is; None protects rows alone (see ``unit``), and is refused by
-                recipes, which are for whole users. A row without user is left out.
-                When two labels are one: :mod:`dpgrain.inputs.labels`.
-            elements: (m,) the cell of each row, by a public partition; see ``unit``.
+            X: (m, d) features: an array, a data frame, an Arrow table or a sparse matrix; or a list
+                of rows (with ``n_features``). Non-finite numbers are treated as 0, and so are all
+                values of a list's row unless it has d cells, and non-numeric cells of a column of
+                objects; a column of text type is rejected. Or a Spark frame, whose rows remain on
+                the cluster: ``y``, ``users`` and ``elements`` then name its columns, all others are
+                features, and each round adds all blocks, as with ``exact=True, sampling="full"``.
+            y: (m,) targets. A row with a non-finite target, or an unknown class, is dropped.
+            users: (m,) the user id of each row; None protects only rows (see ``unit``), and is
+                rejected by recipes, which protect whole users. A row without a user id is dropped.
+                For the equality of labels see :mod:`dpgrain.inputs.labels`.
+            elements: (m,) the cell of each row in a public partition; see ``unit``.
 
         Raises:
             ParameterError: if a parameter is out of range or shapes do not fit, before anything is
                 published.
 
-        Formal guarantee: :attr:`guarantee_`, (ε, δ)-DP for the unit and relation, whatever the data:
-        of every iterate, :attr:`history_`, and what ``"auto"`` and ``intervals`` release. Source:
-        element-level paper, Algorithm 1 and (15), with blocks drawn instead of users.
+        Formal guarantee: :attr:`guarantee_`, (ε, δ)-DP for the unit and relation, for any data. It
+        covers every iterate, :attr:`history_`, and the releases of ``"auto"`` and ``intervals``.
+        Source: element-level paper, Algorithm 1 and (15), with sampled blocks instead of users.
         """
         self.forget()
         publish(self.query(X, y, users=users, elements=elements))
         return self
 
     def query(self, X: Any, y: Any, *, users: Any = None, elements: Any = None) -> Query[Self]:
-        """Check what a fit is asked for, and return it as a query; nothing is read.
+        """Validate a fit, and return it as a query; nothing is read.
 
         Args:
             X: (m, d) features, as for :meth:`fit`.
             y: (m,) targets.
-            users: (m,) whose each row is.
+            users: (m,) the user id of each row.
             elements: (m,) the cell of each row.
 
         Returns:
-            a query whose ``run`` fits this model.
+            a query; its ``run`` fits this model.
 
         Raises:
             ParameterError: as :meth:`fit`.
@@ -240,7 +241,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
                 return tuned_query(self, given)
             users = given.users
         else:
-            # A table knows whose its rows are.
+            # A table defines the users of its rows.
             users = there.users
         ask = self.asked(self.unit_of(users))
         promise = self.promised(ask.promise.unit)
@@ -257,7 +258,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         return query
 
     def promised(self, unit: Unit) -> Promise:
-        """The promise of a fit: the stated ε and δ, or those of a share of the open budget.
+        """Return the promise of a fit: the stated ε and δ, or a share of the open budget.
 
         Args:
             unit: the privacy unit.
@@ -269,25 +270,25 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         return Promise.of(unit, epsilon, self.delta, self.relation, self.share)
 
     def check_process(self) -> None:
-        """Refuse a fit of a copy in a process that does not charge what was open where it was made.
+        """Reject a fit of a copy in a process that would not charge the original's budgets.
 
         Raises:
-            ParameterError: if it would not be charged.
+            ParameterError: if the fit would not be charged.
         """
         if self._sent is not None:
             self._sent.check()
 
     def forget(self, *, but: Collection[str] = ()) -> None:
-        """Forget what an earlier fit has left, which must not speak for another one.
+        """Discard the results of an earlier fit.
 
         Args:
-            but: the attributes that stay.
+            but: the attributes to retain.
         """
         for earlier in [name for name in vars(self) if name.endswith("_") and name not in but]:
             delattr(self, earlier)
 
     def _there(self, ask: Ask, there: RowsThere) -> DataThere:
-        """Rows that stay on a cluster, with what is public of them."""
+        """Return rows on a cluster, with their public facts."""
         labels = hasattr(self, "classes")
         if self.tune is not None:
             raise ParameterError(
@@ -307,7 +308,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         )
 
     def read(self, X: Any, y: Any) -> tuple[Any, Targets]:
-        """Features and targets as numbers, and what of them is public.
+        """Return features and targets as numbers, with their public facts.
 
         Args:
             X: (m, d) features, as for :meth:`fit`.
@@ -322,7 +323,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             accept_sparse="csr",
             dtype=(np.float64, np.float32),
             ensure_all_finite=False,
-            # A table of one person is the neighbour of an empty one.
+            # A table with one user is a neighbour of an empty table.
             ensure_min_samples=0,
         )
         targets = self._targets(vector(y, X.shape[0]))
@@ -331,26 +332,27 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         return X, targets
 
     def confidence_intervals(self, level: float = 0.95) -> Intervals:
-        """Intervals for the coefficients, and the intercept if there is one.
+        """Return intervals for the coefficients and the intercept, if there is one.
 
         Args:
             level: the nominal coverage, strictly between 0 and 1.
 
         Returns:
-            the corrected averages with their intervals: they are post-processing of what the fit
-            published, and cost nothing more. Where noise hides the curvature, as of a feature on a
-            small scale, or rounds have not converged, nothing is known of the errors: intervals are
-            then without ends, and ``doubt`` says why.
+            the corrected averages with their intervals. They are free post-processing of the
+            published fit. If noise obscures the curvature, for example for a feature on a small
+            scale, or rounds have not converged, the errors are unknown: intervals are then
+            unbounded, and ``doubt`` gives the reason.
 
         Raises:
-            ParameterError: if the fit kept no budget for it (``intervals=0.2`` keeps a fifth).
+            ParameterError: if the fit has no budget for intervals (``intervals=0.2`` reserves a
+                fifth).
 
-        For users that are independent and alike, intervals cover the parameter at which the mean of
-        gradients vanishes, whatever model is true, without the ridge: of clipped ones where ``clip`` is
-        stated, and otherwise of all, by a rule of thumb for what clipping changes. The coverage is
-        that of many rounds: with drawn blocks and eight rounds 93.75% of intervals held in simulation,
-        of nominally 95%. Source: element-level paper, Theorem 1 and Proposition 3, for sampled blocks;
-        docs/theory, "Intervals".
+        For independent and identically distributed users, intervals cover the root of the mean
+        gradient, for any true model and without the ridge: of clipped gradients with an explicit
+        ``clip``, otherwise of all gradients, with an approximate correction for clipping. The
+        coverage is asymptotic in the number of rounds: in simulations with sampled blocks and eight
+        rounds, 93.75% of intervals were correct at a nominal 95%. Source: element-level paper,
+        Theorem 1 and Proposition 3, for sampled blocks; docs/theory, "Intervals".
         """
         check_is_fitted(self)
         if self.evidence_ is None:
@@ -381,22 +383,22 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         )
 
     def unit_of(self, users: Any) -> Unit:
-        """The privacy unit of a fit with these users, or without any.
+        """Return the privacy unit of a fit with or without users.
 
         Args:
-            users: whose each row is; None if they are not passed.
+            users: the user id of each row; None if they are not passed.
 
         Raises:
-            ParameterError: if the fit is for whole users, and they are not passed.
+            ParameterError: if the fit is for whole users, but users are not passed.
         """
         stated = User() if self.unit is None and self.asked().recipe is not None else self.unit
         return unit_of(stated, users, self.n_users)
 
     def asked(self, unit: Unit | None = None) -> Ask:
-        """The parameters, checked.
+        """Return the validated parameters.
 
         Args:
-            unit: the privacy unit of a fit; by default the one that is stated.
+            unit: the privacy unit of a fit; by default, the model's.
 
         Raises:
             ParameterError: if one is out of range, by its name.
@@ -408,7 +410,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
 
     @property
     def asked_(self) -> Ask:
-        """The parameters used by the fit."""
+        """Parameters used by the fit."""
         check_is_fitted(self)
         stated = self.parameters_["unit"]
         unit = OWN_UNIT[self.guarantee_.level] if stated is None else stated
@@ -422,15 +424,15 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         tuned: dict[str, Any] | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Take what a fit has published as the model's own.
+        """Adopt the published results of a fit.
 
         Args:
-            fitted: what it has published.
-            guarantee: what is promised; None for a fit that is promised with others.
+            fitted: the published results.
+            guarantee: the guarantee; None for a fit that is covered by another guarantee.
             tuned: the setting that was chosen.
-            parameters: the parameters that the fit used; by default the model's own.
+            parameters: the parameters of the fit; by default, the model's own.
         """
-        # A query may be published of a model that another fit has left something in.
+        # A query can be published for a model with results of another fit.
         self.forget(but=_OF_FEATURES)
         own = self.get_params(deep=False) if parameters is None else parameters
         self.parameters_ = {**own, **(tuned or {})}
@@ -453,18 +455,18 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         return self
 
     def of_columns(self, encoding: Encoding, target: str, guarantee: Guarantee) -> Self:
-        """Say which columns of a table the model was fitted on; its file says so, too.
+        """Set the table columns of the fit, which are also written to the model file.
 
         Args:
-            encoding: how columns became features.
+            encoding: the rule from columns to features.
             target: the column of targets.
-            guarantee: the promise, with what is public of the columns.
+            guarantee: the guarantee, with the public facts about the columns.
         """
         self.encoding_, self.target_, self.guarantee_ = encoding, target, guarantee
         return self
 
     def save(self, path: str | Path) -> Path:
-        """Write the model, its promise and its history as JSON, for :func:`dpgrain.learn.load`.
+        """Write the model with guarantee and history, for :func:`dpgrain.learn.load`.
 
         Args:
             path: the file.
@@ -473,11 +475,11 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             The path.
 
         Raises:
-            ParameterError: if the model is of a class of your own, or a parameter cannot be written.
-            DataError: if it cannot be written; nothing is left behind then.
+            ParameterError: if the model has a custom class, or a parameter cannot be written.
+            DataError: if the file cannot be written; no partial file remains.
 
-        The file holds what the fit published, its rounds included, and nothing else of the data: it may
-        be published under the model's guarantee. A seed is not written.
+        The file contains only the published results of the fit, including its rounds, so it may be
+        published under the model's guarantee. A seed is not written.
         """
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
@@ -493,18 +495,19 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             getattr(self, "target_", None),
             getattr(self, "tuned_", None),
         )
-        # For readers of the file; when it is read, intervals are made again from the second moments.
+        # For human readers; when the file is read, intervals are recomputed from the second
+        # moments.
         shown = None if self.evidence_ is None else self.confidence_intervals()
         return write(described, path, shown)
 
     def restored(self, described: Described) -> Self:
-        """Become the model in a file.
+        """Restore the model from a file.
 
         Args:
-            described: what it holds; the model has its parameters already.
+            described: the contents of the file; the model already has its parameters.
         """
         self.adopt(described.fitted, described.guarantee, tuned=described.tuned)
-        # To the last bit, as they were written.
+        # Bitwise equal to the written values.
         self.coef_: FloatArray = described.coef
         self.intercept_: Any = described.intercept
         if described.features is not None:
@@ -516,10 +519,10 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         return self
 
     def parameter_names(self, outputs: int) -> tuple[str, ...]:
-        """The names of all coefficients.
+        """Return the names of all coefficients.
 
         Args:
-            outputs: how many margins a row has.
+            outputs: the number of margins of a row.
         """
         features = getattr(self, "feature_names_in_", None)
         names = (
@@ -531,7 +534,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         return tuple(f"{label}: {name}" for label in self.classes_ for name in names)
 
     def margins(self, X: Any) -> FloatArray:
-        """Linear predictors of rows: (m,), or (m, C) of a classifier.
+        """Return the linear predictors of rows: (m,), or (m, C) for a classifier.
 
         Args:
             X: (m, d) features.
@@ -581,27 +584,27 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
                 shown["text/html"] += f'<pre style="white-space: pre-wrap">{escape(below)}</pre>'
         return shown
 
-    # -- what a subclass says --
+    # -- implemented by subclasses --
 
     @property
     def adds_to(self) -> str:
-        """The words for what coefficients add to."""
+        """Description of the quantity to which coefficients add."""
         return "the prediction"
 
     @abstractmethod
     def loss(self, classes: Classes) -> MarginLoss:
-        """The loss of a record as a function of its margin.
+        """Return the loss of a record as a function of its margin.
 
         Args:
-            classes: the labels; None for numbers, or where they are not known yet.
+            classes: the labels; None for numbers, or if they are not known yet.
         """
 
     @abstractmethod
     def _targets(self, y: NDArray[Any]) -> Targets:
-        """Targets as the loss takes them, or labels that are still to be selected."""
+        """Return targets for the loss, or labels before their selection."""
 
     def _rule(self, classes: Classes) -> TargetRule:  # noqa: ARG002 - others have one
-        """The rule for such targets of rows elsewhere, which a model of your own may not know."""
+        """Return the rule for targets on workers, which a custom model may lack."""
         raise ParameterError(
             f"{type(self).__name__} cannot be fitted to rows on a cluster; use a model of "
             "dpgrain.learn, or minimise with its loss."
@@ -609,27 +612,28 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
 
     @property
     def target_scale(self) -> float:
-        """The number that targets were divided by."""
+        """Divisor of targets."""
         return 1.0
 
     def _set(self, coef: FloatArray, intercept: FloatArray) -> None:
-        """Set ``coef_`` and ``intercept_`` in the shapes that scikit-learn gives them."""
+        """Set ``coef_`` and ``intercept_`` in scikit-learn's shapes."""
         self.coef_, self.intercept_ = coef[0], float(intercept[0])
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = True
-        # Each cell is read by itself; what is no number counts 0.
+        # Each cell is read separately; non-numeric cells become 0.
         tags.input_tags.string = True
         tags.non_deterministic = self.random_state is None
         return tags
 
 
 def _row_by_row(X: Any, coef: FloatArray) -> FloatArray:
-    """Return the products of rows with coefficients, each rounded alike whichever rows are beside it.
+    """Multiply rows by coefficients, with rounding independent of other rows.
 
-    A matrix product rounds by the number of rows, and scores of tuning are made of margins.
+    The rounding of a matrix product depends on the number of rows, and tuning computes scores from
+    margins.
     """
     if sparse.issparse(X):
         return np.asarray(X @ coef.T)
@@ -638,7 +642,7 @@ def _row_by_row(X: Any, coef: FloatArray) -> FloatArray:
 
 
 def _ask(parameters: Mapping[str, Any]) -> Ask:
-    """The request in an estimator's parameters, checked."""
+    """Return the validated request in an estimator's parameters."""
     unit = User() if parameters["unit"] is None else parameters["unit"]
     progress = True if parameters["verbose"] else None
     return Ask.of({**parameters, "unit": unit, "progress": progress})

@@ -1,4 +1,4 @@
-"""Recipes and programs: a recipe makes a program of means, solvers and phases from public numbers."""
+"""Recipes, which map public numbers to programs of means and solvers."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from dpgrain.optimize.smoothing import RandomizedBall
 from dpgrain.publishing import Promise
 from dpgrain.units import Relation, Trust, User
 
-#: Kinks are smoothed by looking around at random, or by the Moreau envelope of this curvature.
+#: Smoothing of kinks by random perturbation, or by the Moreau envelope with this curvature.
 Smoothing: TypeAlias = RandomizedBall | float
 
-# Probability that some user's mean gradient is farther away than the radius.
+# Probability that a user's mean gradient is outside the radius.
 _FAILURE_CHANCE = 0.01
-#: Rounds of a program, at most, unless more are asked for.
+#: Default maximum number of rounds of a program.
 MOST = 1000
 
 
 @dataclass(frozen=True)
 class Task:
-    """The promise of a program, and the size of its problem.
+    """Requested guarantee of a program, and the size of its problem.
 
     Args:
-        n_users: n, the public size of the roster.
-        start: (d,) the public point at which the program begins.
-        promise: what the whole program promises of users.
-        beside: what else is published under the same promise.
+        n_users: n, the public number of users in the known population.
+        start: (d,) the public starting point of the program.
+        promise: the requested guarantee of the whole program for users.
+        beside: the event of other results published under the same guarantee.
         lot: a public random number, for recipes that return a random iterate; None to draw it.
 
     >>> task = Task.of(1000, (0.0, 0.0), 1.0, 1e-6)
@@ -60,15 +60,15 @@ class Task:
         beside: Event | None = None,
         lot: int | None = None,
     ) -> Task:
-        """Make the task of a program with an ε and a δ for users.
+        """Return the task of a program with an ε and a δ for users.
 
         Args:
-            n_users: n, the public size of the roster.
-            start: (d,) the public point at which the program begins.
-            epsilon: the promised ε.
-            delta: the promised δ.
+            n_users: n, the public number of users in the known population.
+            start: (d,) the public starting point of the program.
+            epsilon: the ε of the guarantee.
+            delta: the δ of the guarantee.
             relation: the neighbouring relation.
-            beside: what else is published under the same promise.
+            beside: the event of other results published under the same guarantee.
             lot: a public random number, for recipes that return a random iterate; None to draw it.
 
         Raises:
@@ -82,21 +82,21 @@ class Task:
 
     @property
     def dimension(self) -> int:
-        """The number of parameters, d."""
+        """Number of parameters, d."""
         return len(self.start)
 
     def noise(self, n_users: int | None = None) -> float:
-        """Return the rms error of a private mean of vectors of norm 1 that has all of the promise."""
+        """Return the RMS error of a private mean of unit vectors with the whole budget."""
         mean = ClippedMean.calibrate(
             **{**self.calibration(n_users), "beside": None}, rounds=1, unit=User()
         )
         return mean.noise_sd * math.sqrt(self.dimension)
 
     def calibration(self, n_users: int | None = None) -> dict[str, Any]:
-        """Return the arguments that the calibration of a mean takes.
+        """Return the arguments for calibrating a mean.
 
         Args:
-            n_users: how many users are asked, of whom the mean is taken; None for the roster.
+            n_users: the number of users in the mean; None for the whole population.
         """
         return {
             "epsilon": self.promise.epsilon,
@@ -109,23 +109,24 @@ class Task:
 
 @dataclass(frozen=True)
 class Known:
-    """Public knowledge of a problem, and a radius for users' mean gradients.
+    """Public knowledge about a problem, and a radius for users' mean gradients.
 
     Args:
         distance: R, the largest distance of the solution from the start.
         lipschitz: G, the largest norm of a record's gradient.
-        smoothness: H, the largest curvature; infinite where there are kinks.
-        strength: μ, the least curvature; 0 where none is known.
-        records: m, a typical number of records of a user.
-        radius: τ, the largest distance of users' mean gradients from a common point. None stands for
-            (G/√m)·(1 + √(2·ln(nT/0.01))), which holds for m independent records of every user in T
-            rounds but for a probability of 1%, or for G if that is less, which holds around 0 for all
-            data.
+        smoothness: H, the largest curvature; infinite for a loss with kinks.
+        strength: μ, the smallest curvature; 0 if none is known.
+        records: m, a typical number of records per user.
+        radius: τ, the largest distance of users' mean gradients from a common point. None is
+            (G/√m)·(1 + √(2·ln(nT/0.01))), which is valid for m independent records of every user in
+            T rounds except with probability 1%; or G if it is smaller, which is valid around 0 for
+            all data.
 
     Raises:
         ParameterError: if a value is out of range.
 
-    Source of the radius: McDiarmid's inequality; the papers' G·log(nd/γ)/√m is about ten times larger.
+    Source of the radius: McDiarmid's inequality; the papers' G·log(nd/γ)/√m is about ten times
+    larger.
 
     >>> known = Known(distance=2.0, records=400)
     >>> round(known.radius_for(n_users=1000, rounds=50), 3), Known().radius_for(n_users=1000, rounds=50)
@@ -156,7 +157,7 @@ class Known:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The public knowledge that steps are computed from, in words."""
+        """Descriptions of the public knowledge that determines the steps."""
         curved = (
             "" if math.isinf(self.smoothness) else f", curvatures of at most {self.smoothness:g}"
         )
@@ -168,19 +169,19 @@ class Known:
         )
 
     def radius_for(self, n_users: int, rounds: int) -> float:
-        """Return the radius for some users and rounds, at most G, which holds for all data."""
+        """Return the radius for some users and rounds; at most G, valid for all data."""
         if self.radius is not None:
             return self.radius
         spread = 1 + math.sqrt(2 * math.log(n_users * rounds / _FAILURE_CHANCE))
         return min(self.lipschitz / math.sqrt(self.records) * spread, self.lipschitz)
 
 
-#: Known properties of a loss: a recipe assumes one of these unless others are stated.
+#: Known properties of a loss: a recipe assumes one of these by default.
 ANY, SMOOTH, STRONG = Known(), Known(smoothness=1.0), Known(strength=1.0)
 
 
 def check_known(known: object) -> None:
-    """Refuse a value that is not a :class:`Known`."""
+    """Reject a value that is not a :class:`Known`."""
     if not isinstance(known, Known):
         raise ParameterError(
             "known must be public bounds, such as Known(distance=10.0), not "
@@ -194,9 +195,9 @@ class Stage:
 
     Args:
         mean: the private mean of the users' mean gradients.
-        solver: the solver that steps against it, once for each round of the mean.
-        smoothing: the way in which each record's loss is smoothed: not at all, by a random point of a
-            ball for each record, or by the Moreau envelope with the curvature given.
+        solver: the solver that uses it, with one step per round of the mean.
+        smoothing: the smoothing of each record's loss: none, by a random point in a ball for each
+            record, or by the Moreau envelope with the given curvature.
 
     >>> from dpgrain.optimize import CoinBetting
     >>> task = Task.of(1000, (0.0, 0.0), 1.0, 1e-6)
@@ -213,15 +214,15 @@ class Stage:
 
 @dataclass(frozen=True)
 class Program:
-    """The program of a recipe for a task, in public numbers only.
+    """Program of a recipe for a task, in public numbers only.
 
     Args:
         stages: one stage for each phase.
-        localisation: the division of users into phases; with one phase all users are in it.
-        known: the public knowledge that the program was made from.
+        localisation: the division of users into phases; a single phase contains all users.
+        known: the public knowledge behind the program.
 
-    Formal guarantee: that of :attr:`event`. Phases have disjoint users, distinguished by roster index
-    alone, and compose in parallel.
+    Formal guarantee: :attr:`event`. Phases have disjoint users, distinguished only by their index
+    in the population, and compose in parallel.
 
     >>> from dpgrain.papers import ShuffleRestarts
     >>> program = ShuffleRestarts(count=2).plan(Task.of(2000, (0.0, 0.0), 2.0, 1e-6))
@@ -237,13 +238,13 @@ class Program:
 
     @property
     def event(self) -> Event:
-        """The event of the whole program."""
+        """Accounting event of the whole program."""
         events = tuple(stage.mean.event for stage in self.stages)
         return events[0] if len(events) == 1 else Parallel(events)
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """All that the program takes as public, in words."""
+        """Descriptions of all public facts of the program."""
         phases = self.localisation.phases()
         facts = [fact for stage in self.stages for fact in stage.mean.facts]
         if len(phases) > 1:
@@ -256,30 +257,30 @@ class Program:
 
     @property
     def by_place(self) -> bool:
-        """True if a user's place in the roster decides in which rounds the user takes part."""
+        """True if a user's index in the population determines the user's rounds."""
         return len(self.stages) > 1 or self.stages[0].mean.fresh
 
     @property
     def trust(self) -> Trust:
-        """The party trusted with data: a curator, unless all phases do without one."""
+        """Party trusted with data: a curator, unless all phases work without one."""
         kinds = {stage.mean.trust for stage in self.stages}
         return kinds.pop() if len(kinds) == 1 else "central"
 
     @property
     def rounds(self) -> int:
-        """The number of noisy gradients of all phases together."""
+        """Number of noisy gradients in all phases."""
         return sum(stage.mean.rounds for stage in self.stages)
 
 
 @runtime_checkable
 class Recipe(Protocol):
-    """A rule from tasks to programs."""
+    """Rule from tasks to programs."""
 
     def plan(self, task: Task) -> Program:
-        """Make a program of rounds, noise, radii and steps, from public numbers.
+        """Return a program of rounds, noise, radii and steps, from public numbers.
 
         Args:
-            task: the promise and the size of the problem.
+            task: the requested guarantee and the size of the problem.
 
         Raises:
             ParameterError: if there are too few users for the recipe.
@@ -292,30 +293,26 @@ def alone(stage: Stage, task: Task, known: Known) -> Program:
 
 
 def ball_of(known: Known, task: Task) -> Ball:
-    """Return the ball around the start in which the solution lies."""
+    """Return the ball around the start that contains the solution."""
     return Ball(known.distance, tuple(task.start))
 
 
 def rounds_between(rounds: float) -> int:
-    """Round up a number of rounds and keep it from 1 to :data:`MOST`."""
+    """Round up a number of rounds, and clamp it between 1 and :data:`MOST`."""
     return int(min(max(math.ceil(rounds), 1), MOST))
 
 
 def gradient_length(known: Known, n_users: int, rounds: int, noise: float) -> float:
-    """Return the length of gradients that steps are set by, with noise and overfitting added.
+    """Return the gradient norm for step sizes, including noise and overfitting.
 
-    Args:
-        known: what is publicly known.
-        n_users: how many users are asked in every round.
-        rounds: T.
-        noise: the rms error of a round's mean.
+    ``noise`` is the RMS error of a round's mean.
     """
     share = 2 * rounds / (n_users * known.records)
     return math.hypot(known.lipschitz * math.sqrt(1 + share), noise)
 
 
 def check_smooth(known: Known, name: str, other: str) -> None:
-    """Refuse a problem with kinks, naming the recipe and another one that takes it."""
+    """Reject a problem with kinks, with a hint at a recipe that supports it."""
     if math.isinf(known.smoothness):
         raise ParameterError(
             f"smoothness must be finite for {name}, not inf; smooth the loss (Moreau), or use "

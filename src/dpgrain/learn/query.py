@@ -1,4 +1,4 @@
-"""Queries for fits of models: the public facts of the rows, and the noise of all rounds."""
+"""Queries for fits of models: public facts of the rows, and noise of all rounds."""
 
 from __future__ import annotations
 
@@ -34,15 +34,7 @@ else:
 
 @dataclass(frozen=True, eq=False)
 class RowsHere:
-    """The rows of a fit, passed or in a table; made by :meth:`of`.
-
-    Args:
-        model: the model, which says how rows become numbers.
-        given: the rows, which nobody has read.
-        unit: the privacy unit.
-        form: what is public of the rows.
-        places: True if users are places in a roster.
-    """
+    """Local rows of a fit, passed or in a table; created by :meth:`of`."""
 
     model: Model
     given: Given
@@ -52,17 +44,7 @@ class RowsHere:
 
     @staticmethod
     def of(model: Model, given: Given, unit: Unit, *, places: bool = False) -> RowsHere:
-        """Check the form of rows; nothing of them is read.
-
-        Args:
-            model: the model, which learns how many features there are, and their names.
-            given: the rows.
-            unit: the privacy unit.
-            places: True if users are places in a roster.
-
-        Raises:
-            ParameterError: if shapes or types do not fit.
-        """
+        """Check the form of rows without reading them; the model learns its features' names."""
         X, targets = model.read(*given.none(model.n_features))
         given.check(unit, places=places)
         form = Form(targets, int(X.shape[1]), model.loss, given.users)
@@ -70,22 +52,22 @@ class RowsHere:
 
     @property
     def users(self) -> Any:
-        """The labels of users, by which a promise names them."""
+        """Labels of users, which name them in a promise."""
         return self.given.users
 
     @property
     def elements(self) -> Any:
-        """The labels of elements, by which a promise names them."""
+        """Labels of elements, which name them in a promise."""
         return self.given.elements
 
     @contextmanager
     def opened(self, charge: Charge) -> Iterator[Data]:
-        """Return the rows as numbers, in blocks."""
+        """Provide the rows as numbers in blocks."""
         result = self.given.read(charge)
 
         def read() -> Data:
             with silent():
-                # What the form warns of was said before the charge.
+                # Warnings about the form were issued before the charge.
                 X, targets = self.model.read(result.X, result.y)
             whose = Unread.of(
                 count_of(X), result.users, result.elements, self.unit, places=self.places
@@ -97,16 +79,9 @@ class RowsHere:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FitQuery(Query["LinearModel"]):
-    """A query for a fit; made by :meth:`LinearModel.query`.
+    """Query for a fit, created by :meth:`LinearModel.query`.
 
-    Args:
-        promise: what is promised.
-        model: the model, which the run fits.
-        stated: its parameters, as they are when it is asked for.
-        asked: the same, checked.
-        rows: the rows, which nobody has read.
-        lot: the public random number of a recipe.
-        random_state: a seed, for tests and research.
+    ``stated`` are the model's parameters at that time, and ``asked`` the same after validation.
     """
 
     promise: Promise
@@ -131,7 +106,7 @@ class FitQuery(Query["LinearModel"]):
 
     @property
     def plan(self) -> Planned:
-        """The noise of everything in the fit's release."""
+        """Noise of the whole release of the fit."""
         check_same(self.model, self.stated)
         guarantee = guarantee_of(
             self.promise,
@@ -154,46 +129,25 @@ class FitQuery(Query["LinearModel"]):
 
 
 def with_promise(ask: Ask, promise: Promise) -> Ask:
-    """Return what is asked for under a promise, of which a share of a budget may have decided.
-
-    Args:
-        ask: what is asked for.
-        promise: what is promised.
-    """
-    # A plan needs not know of the budget.
+    """Return the request with a promise, possibly determined by a share of a budget."""
+    # A plan does not depend on the budget.
     return ask.under(Promise(promise.unit, promise.epsilon, promise.delta, promise.relation))
 
 
 def taken(promise: Promise) -> dict[str, Any]:
-    """Return the parameters that a share of a budget has decided; none where ε was stated.
-
-    Args:
-        promise: what is promised.
-    """
+    """Return the parameters determined by a share of a budget; none if ε was stated."""
     if promise.share is None:
         return {}
     return {"share": None, "epsilon": promise.epsilon, "delta": promise.delta}
 
 
 def stated_of(model: Model) -> dict[str, Any]:
-    """Return the parameters of a model as they are now; a list that changes later is another one.
-
-    Args:
-        model: the model.
-    """
+    """Return a copy of a model's current parameters, to detect later changes."""
     return {name: _kept(value) for name, value in model.get_params(deep=False).items()}
 
 
 def check_same(model: Model, stated: Mapping[str, Any]) -> None:
-    """Refuse a fit of a model that is not as it was asked for, or not where it is charged.
-
-    Args:
-        model: the model.
-        stated: the parameters that were checked.
-
-    Raises:
-        ParameterError: if a parameter is another, or the model was sent to another process.
-    """
+    """Reject a fit if the model's parameters or its process have changed."""
     model.check_process()
     now = model.get_params(deep=False)
     for name, value in stated.items():
@@ -205,7 +159,7 @@ def check_same(model: Model, stated: Mapping[str, Any]) -> None:
 
 
 def _kept(value: Any) -> Any:
-    """Return a parameter that stays as it is when a caller changes a list, a mapping or an array."""
+    """Return a copy of a parameter that later changes by the caller do not affect."""
     if isinstance(value, dict):
         return {key: _kept(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -214,7 +168,7 @@ def _kept(value: Any) -> Any:
 
 
 def _is_same(now: Any, then: Any) -> bool:
-    """Return whether a parameter is what it was; an object of the caller's, if it is that one."""
+    """Return True if a parameter is unchanged; for other objects, if it is identical."""
     if now is then or type(now) is not type(then):
         return now is then
     if isinstance(then, np.ndarray):

@@ -1,4 +1,4 @@
-"""R²: the part that predictions explain of what people's targets vary by."""
+"""Private R²: share of the targets' variance that predictions explain."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.plan import noise_sd
 from dpgrain.units import Relation, Unit
 
-# Share of ε for the variance of targets, which adds less to the error than squared errors do.
+# Share of ε for the variance of targets, which contributes less to the error than squared errors.
 _VARIANCE_SHARE = 1 / 3
 
 
 @dataclass(frozen=True)
 class R2(Score):
-    """The published R² of predictions.
+    """Published R² of predictions.
 
     Args:
-        value: 1 − (mean squared error) ÷ (variance of targets), rows weighted by one over their unit's
-            rows; 0 is that of predicting the mean, and worse predictions have less. NaN where no
-            variance stands out from noise.
-        low: the lower end of its 95% interval, −∞ there.
+        value: 1 − (mean squared error) ÷ (variance of targets), with row weights of one over their
+            unit's number of rows. Predicting the mean has value 0, and worse predictions are
+            negative. NaN if the variance is not significant compared with noise.
+        low: the lower end of its 95% interval, −∞ for NaN.
         high: the upper end.
-        lower: the least target that counts as itself.
-        upper: the largest.
-        units: about how many units have rows.
-        guarantee: the guarantee of all of it.
+        lower: the lower limit of targets; smaller ones are clamped.
+        upper: the upper limit of targets.
+        units: the approximate number of units with rows.
+        guarantee: the guarantee of the whole release.
 
     >>> rng, users = np.random.default_rng(0), np.repeat(np.arange(3000), 2)
     >>> x = rng.uniform(size=6000)
@@ -94,28 +94,30 @@ def r2(
     relation: Relation = "zero_out",
     random_state: RandomState = None,
 ) -> Query[R2]:
-    """Publish how much of the variance of targets predictions explain.
+    """Publish the R² of predictions.
 
     Args:
-        y: (m,) the targets; a row whose target is not finite is left out.
-        predicted: (m,) the predictions, each from its own row alone; such as ``model.predict(X)``.
-        lower: the least target, a public number in the units of ``y``; what is less counts as this.
-        upper: the largest, likewise.
-        users: (m,) whose each row is; None protects rows alone.
-        elements: (m,) the cell of each row, by a public partition, for ``Element()``.
-        unit: the privacy unit, ``User()``, ``Element()`` or ``Record()``; by default ``User()`` where
-            users are passed, and ``Record()`` where they are not.
-        delta: the promised δ; the release itself is pure, and 0 is the default.
+        y: (m,) the targets; a row with a non-finite target is dropped.
+        predicted: (m,) the predictions, each from its own row only, such as ``model.predict(X)``.
+        lower: the smallest target, a public number in the units of ``y``; smaller targets are
+            clamped.
+        upper: the largest target, likewise.
+        users: (m,) the user id of each row; None protects only rows.
+        elements: (m,) the cell of each row in a public partition, for ``Element()``.
+        unit: the privacy unit, ``User()``, ``Element()`` or ``Record()``; by default ``User()`` if
+            users are passed, otherwise ``Record()``.
+        delta: the δ of the guarantee; the release itself is pure, and 0 is the default.
 
     Raises:
-        ParameterError: if a value is out of range, or there are not as many targets as predictions.
+        ParameterError: if a value is out of range, or the numbers of targets and predictions
+            differ.
 
-    Rows of a unit weigh one together. Noise is that of errors as large as the whole range, so that a
-    narrow one tells more.
+    The rows of a unit have a total weight of one. Noise corresponds to errors as large as the whole
+    range, so a narrow range is more accurate.
 
-    Formal guarantee: ε-DP for the unit and relation, whatever the rows, for predictions that follow
-    from what is public or was published before. A unit adds a mean squared error of at most 1 to one
-    sum, and to three others a vector of l1 norm 1. Source: docs/theory, "Choosing among hypotheses".
+    Formal guarantee: ε-DP for the unit and relation, for any rows, if the predictions depend only
+    on public or published information. A unit adds a mean squared error of at most 1 to one sum,
+    and a vector of l1 norm 1 to three others. Source: docs/theory, "Choosing among hypotheses".
 
     >>> query = r2.query(
     ...     np.ones(2), np.ones(2), users=np.array([1, 2]), lower=0.0, upper=2.0, epsilon=1.0)
@@ -136,19 +138,14 @@ def r2(
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class R2Query(ScoreQuery[R2]):
-    """A query for an R².
-
-    Args:
-        lower: the least target.
-        upper: the largest.
-    """
+    """Query for an R²."""
 
     lower: float
     upper: float
 
     @cached_property
     def parts(self) -> tuple[Laplace, Laplace]:
-        """The noise of squared errors, and that of the moments of targets."""
+        """Noise of squared errors, and of the moments of targets."""
         return self.laplace(1 - _VARIANCE_SHARE), self.laplace(_VARIANCE_SHARE)
 
     @property
@@ -159,14 +156,14 @@ class R2Query(ScoreQuery[R2]):
 
     @property
     def public(self) -> tuple[Fact | str, ...]:
-        """The range, and the model."""
+        """Range, and the model."""
         return (
             f"targets count from {self.lower:g} to {self.upper:g}",
             "a model, which predicts each row by itself",
         )
 
     def run(self, charge: Charge) -> R2:
-        """Read targets and predictions, add up each unit's moments, and publish them with noise."""
+        """Read targets and predictions, and publish the noisy sums of units' moments."""
         of_errors, of_moments = self.parts
         errors, moments = charge.read(self._sums)
         radius = float(raised(STEPS))
@@ -176,10 +173,10 @@ class R2Query(ScoreQuery[R2]):
         return R2(*found, self.lower, self.upper, float(corners.sum()), charge.guarantee)
 
     def _sums(self) -> tuple[IntArray, IntArray]:
-        """The sums over units, in steps: of mean squared errors, and of the corners of targets.
+        """Sums over units in steps: mean squared errors, and corners of targets.
 
-        A target z, on a scale from 0 to 1, has the corners (1 − z)², 2z(1 − z) and z², which add up to
-        one and tell its mean and its square.
+        A target z, scaled to [0, 1], has the corners (1 − z)², 2z(1 − z) and z², which sum to one
+        and determine its mean and its square.
         """
         rows, target = self.blocks(), self.numbers(self.y)
         known = np.isfinite(target)
@@ -189,7 +186,7 @@ class R2Query(ScoreQuery[R2]):
         return sums([error]), sums(corners)
 
     def _scaled(self, values: FloatArray) -> FloatArray:
-        """Return numbers on a scale from 0 to 1, the middle for what is none."""
+        """Scale numbers to [0, 1]; invalid numbers become 1/2."""
         values = np.clip(values, self.lower, self.upper)
         return np.nan_to_num((values - self.lower) / (self.upper - self.lower), nan=0.5)
 
@@ -197,16 +194,11 @@ class R2Query(ScoreQuery[R2]):
 def explained(
     error: float, corners: FloatArray, of_errors: Laplace, of_moments: Laplace
 ) -> tuple[float, float, float]:
-    """Return R² from noisy sums, and the ends of its 95% interval.
+    """Return R² from noisy sums, and its 95% interval.
 
-    Args:
-        error: the noisy sum of mean squared errors.
-        corners: (3,) the noisy sums of the corners of targets.
-        of_errors: the noise of the first.
-        of_moments: the noise of each of the others.
-
-    Fieller's interval for the ratio θ of squared errors to the squares about the mean: all θ at which
-    the two differ by no more than their noise. The noisy mean is off itself, which adds its square.
+    Fieller's interval for the ratio θ of squared errors to squares about the mean contains all θ at
+    which their difference is within its noise. The noisy mean also has an error, which adds its
+    square.
     """
     units = corners.sum()
     sd, other = noise_sd(of_errors), noise_sd(of_moments)
@@ -215,7 +207,7 @@ def explained(
     weights = np.array([mean**2, -mean * (1 - mean), (1 - mean) ** 2])
     squares = float(weights @ corners)
     spread = other * float(np.sqrt(weights @ weights))
-    # Steps that were cut off: at most two for each unit and sum.
+    # Truncated steps: at most two per unit and sum.
     off = 4 * max(units, 1.0) / STEPS
     mean_off = within * other * float(np.sqrt(mean**2 + (0.5 - mean) ** 2 + (1 - mean) ** 2))
     least = squares - (mean_off**2 / units if units > within * other * 3**0.5 else np.inf)
@@ -224,13 +216,13 @@ def explained(
     high = _ratio(error - off, squares + off, within * sd, within * spread)[0]
     low = _ratio(error + off, least - off, within * sd, within * spread)[1]
     if low == np.inf:
-        # Of a variance that may be none nothing is known, nor of what explains it.
+        # If the variance may be zero, the R² is unknown.
         return np.nan, -np.inf, 1 - max(high, 0.0)
     return min(1 - error / squares, 1.0), 1 - low, 1 - max(high, 0.0)
 
 
 def _ratio(upper: float, lower: float, within: float, beyond: float) -> tuple[float, float]:
-    """Return the least and the largest θ with |upper − θ·lower| ≤ √(within² + θ²·beyond²)."""
+    """Return the range of θ with |upper − θ·lower| ≤ √(within² + θ²·beyond²)."""
     first = lower**2 - beyond**2
     if lower <= 0 or first <= 0:
         return 0.0, np.inf

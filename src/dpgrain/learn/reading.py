@@ -1,4 +1,4 @@
-"""Features and targets are read row by row: what is no number counts 0, long rows are shortened."""
+"""Reading of features and targets row by row, with errors that never quote rows."""
 
 from __future__ import annotations
 
@@ -23,23 +23,15 @@ from dpgrain.learn.ask import Ask
 from dpgrain.learn.bounding import finite
 from dpgrain.learn.given import NOT_AS_MANY
 
-# Beginnings of what scikit-learn says of the shape or the names of features, which quotes no row.
+# Prefixes of scikit-learn's errors about the shape or the names of features, which quote no row.
 _OF_SHAPES = ("Expected 2D array", "Found array with", "X has ", "The feature names should match")
-# The rows that scikit-learn quotes where they are one list of numbers.
+# Rows quoted by scikit-learn if they are a single list of numbers.
 _QUOTED = re.compile(r":\narray=.*?\n(?=Reshape)", re.DOTALL)
 
 
 @contextmanager
 def without_rows(name: str, otherwise: str) -> Iterator[None]:
-    """Turn what scikit-learn says of rows into an error that quotes none of them.
-
-    Args:
-        name: the parameter.
-        otherwise: the sentence where it says nothing about shapes or names of features.
-
-    Raises:
-        ParameterError: in place of scikit-learn's errors.
-    """
+    """Convert scikit-learn's errors about ``name`` to errors without quoted rows."""
     try:
         yield
     except DpgrainError:
@@ -50,27 +42,14 @@ def without_rows(name: str, otherwise: str) -> Iterator[None]:
 
 
 def ridge_of(ask: Ask, outputs: int, features: int) -> FloatArray:
-    """Return the strength of the ridge on each parameter: none on the intercept.
-
-    Args:
-        ask: the request for a fit.
-        outputs: the number of margins of a row.
-        features: the number of features.
-    """
+    """Return the ridge strength of each parameter; 0 for the intercept."""
     strength = np.full((outputs, features + ask.fit_intercept), float(ask.l2))
     strength[:, features:] = 0
     return strength.ravel()
 
 
 def by_record(X: Any, targets: FloatArray, rows: Rows, *, intercept: bool) -> RecordBlocks:
-    """Group dense rows by block; rows without target are left out.
-
-    Args:
-        X: (m, d) the rows that count.
-        targets: (m,) their targets.
-        rows: the block of each row.
-        intercept: True adds a column of ones.
-    """
+    """Group dense rows, (m, d), by block; rows without a target are dropped."""
     there = np.isfinite(targets)
     dense = finite(X[there].toarray() if sparse.issparse(X) else X[there])
     if intercept:
@@ -79,15 +58,7 @@ def by_record(X: Any, targets: FloatArray, rows: Rows, *, intercept: bool) -> Re
 
 
 def table(X: Any, features: int | None) -> Any:
-    """Check that features have two dimensions; scikit-learn's errors would quote rows, or count them.
-
-    Args:
-        X: the features as they were passed.
-        features: the public number of features, where it is stated.
-
-    Raises:
-        ParameterError: if it has other dimensions, or a column whose type is text.
-    """
+    """Check that features have two dimensions; scikit-learn's errors would reveal rows."""
     _check_types(X)
     found = readable(X, features)
     if len(found.shape) != 2:
@@ -96,7 +67,7 @@ def table(X: Any, features: int | None) -> Any:
             "data: X.reshape(-1, 1) if it has one feature."
         )
     if found.shape[1] == 0:
-        # scikit-learn says the same, but for the number of rows.
+        # The same message as scikit-learn's, without the number of rows.
         raise ParameterError(
             "X must have at least one feature: it has 0 feature(s) (shape=(, 0)) while a minimum "
             "of 1 is required."
@@ -109,9 +80,9 @@ def table(X: Any, features: int | None) -> Any:
 
 
 def _check_types(X: Any) -> None:
-    """Refuse a frame with columns whose type is text, which would count 0 in every row.
+    """Reject a frame with columns of text type, which would be 0 in every row.
 
-    A column of objects is let in: one odd cell makes it of a column of numbers.
+    Columns of objects are accepted, because a single malformed cell can convert a numeric column.
     """
     named = types_of(X)
     text = [repr(name) for name, kind in named if is_text(kind)]
@@ -124,22 +95,14 @@ def _check_types(X: Any) -> None:
 
 
 def vector(y: Any, rows: int) -> NDArray[Any]:
-    """Return targets as a one-dimensional array.
-
-    Args:
-        y: the targets as they were passed.
-        rows: the number of rows.
-
-    Raises:
-        ParameterError: if it has another shape.
-    """
+    """Return targets as a one-dimensional array with ``rows`` entries."""
     if y is None:
         raise ParameterError("this estimator requires y to be passed, but the target y is None.")
     if sparse.issparse(y):
         raise ParameterError("y must be an array of targets, not sparse; pass y.toarray().ravel().")
     result: Any = column(y)
     if not isinstance(result.dtype, np.dtype):
-        # A type with nulls, which NumPy would turn into floats or text.
+        # A nullable type, which NumPy would convert to floats or text.
         result = result.to_numpy(dtype=object)
     array: NDArray[Any] = np.asarray(result)
     if array.dtype.kind == "c":

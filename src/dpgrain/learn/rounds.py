@@ -1,4 +1,4 @@
-"""Rounds of noisy gradients lead from blocks of rows to a parameter."""
+"""Rounds of noisy gradients, from blocks of rows to a parameter."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dpgrain.optimize.smoothing import Around, Moreau, Proximable, RandomizedBal
 from dpgrain.publishing import Charge
 from dpgrain.publishing.facts import Fact
 
-# What needs places in a roster, in words.
+# Description of the features that need population indices.
 _BY_PLACE = "a recipe with phases or fresh users"
 
 At: TypeAlias = Callable[[FloatArray], Contributions]
@@ -36,14 +36,14 @@ At: TypeAlias = Callable[[FloatArray], Contributions]
 
 @dataclass(frozen=True)
 class History:
-    """The published numbers of a fit, round by round.
+    """Published numbers of a fit, round by round.
 
     Args:
-        points: (rounds, p) the points at which gradients were asked for.
+        points: (rounds, p) the points of the gradients.
         gradients: (rounds, p) the noisy gradients, with the ridge.
         noise_sd: the standard deviation of the noise of each coordinate of the last gradient.
         clip: the clipping bound of a block in the last round.
-        planned: the number of rounds that were planned; None if none was left out.
+        planned: the number of planned rounds; None if all were run.
 
     >>> history = History(np.zeros((2, 3)), np.array([[3.0, 0.0, 4.0], [0.1, 0.1, 0.1]]), 0.1, 1.0)
     >>> history.norms.round(2).tolist(), round(history.noise_norm, 2)
@@ -58,7 +58,7 @@ class History:
 
     @property
     def ended(self) -> str:
-        """The round in which the run published that it stops, in words; empty if it did not."""
+        """Description of the round in which the run stopped; empty if it did not."""
         done = len(self.points)
         if self.planned is None or done >= self.planned:
             return ""
@@ -67,13 +67,13 @@ class History:
 
     @property
     def norms(self) -> FloatArray:
-        """The norms of the noisy gradients, (rounds,)."""
+        """Norms of the noisy gradients, (rounds,)."""
         norms: FloatArray = np.linalg.norm(self.gradients, axis=1)
         return norms
 
     @property
     def noise_norm(self) -> float:
-        """The rough norm of a gradient of noise alone."""
+        """Approximate norm of a gradient of pure noise."""
         return float(self.noise_sd * np.sqrt(self.gradients.shape[1]))
 
     def to_dict(self) -> dict[str, Any]:
@@ -97,22 +97,11 @@ def train(
     owners: NDArray[Any] | None = None,
     progress: Progress | bool | None = None,
 ) -> tuple[FloatArray, History]:
-    """Let a solver take the rounds of a calibrated private mean.
+    """Run a solver over the rounds of a mean; return solution and history.
 
-    Args:
-        at: the function from θ to the blocks' mean gradients there.
-        mean: the private mean.
-        solver: the solver that steps against the noisy gradients.
-        start: (p,) the public point at which it begins.
-        source: where draws and noise come from.
-        public: the gradient of what is added to the loss and rests on no data: a ridge, or a pull to
-            the last solution; it is added after the noise.
-        owners: (blocks,) the user whose data each block is.
-        progress: True shows a bar, False does not; None shows one on a terminal. Or the bar of all
-            rounds of a fit, of which these are some.
-
-    Returns:
-        the solver's solution, and the history: of the rounds before the mean ended the run, if it did.
+    ``at`` maps θ to the blocks' mean gradients, and ``start`` is public, (p,). ``public`` is the
+    gradient of data-independent terms, such as a ridge, and is added after the noise. ``owners``
+    are the users of blocks, (blocks,). The history ends early if the mean ends the run.
     """
     rounds = mean.start(source, owners)
     points, gradients = np.empty((2, mean.rounds, len(start)))
@@ -132,7 +121,7 @@ def train(
         theta = run(solver, oracle, start, mean.rounds)
     history = History(points[:done], gradients[:done], rounds.noise_sd, rounds.radius, mean.rounds)
     if history.ended:
-        # The run has published that it ended, so that this shows nothing more.
+        # The run has published that it ended, so this warning reveals nothing more.
         warnings.warn(
             f"{history.ended}, because its private mean requires users to agree; use a larger "
             "radius, more users, a larger ε or another algorithm.",
@@ -143,17 +132,15 @@ def train(
 
 
 def _bar(rounds: int, progress: Progress | bool | None) -> AbstractContextManager[Progress]:
-    """Return the bar that is shown already, or one of these rounds alone."""
+    """Return the existing progress bar, or a new one for these rounds."""
     return nullcontext(progress) if isinstance(progress, Progress) else Progress(rounds, progress)
 
 
 @dataclass(frozen=True)
 class _Either:
-    """Contributions whose clipped sum over all blocks is made in a quicker way.
+    """Contributions with a faster method for clipped sums over all blocks.
 
-    Args:
-        at: the function from θ to contributions, each record by itself.
-        quick: the function from θ to clipped sums, without a vector for each block.
+    ``at`` computes each record separately; ``quick`` needs no vector per block.
     """
 
     at: At
@@ -165,19 +152,19 @@ class _Either:
 
 @dataclass(frozen=True)
 class _There:
-    """The contributions of one round, from :class:`_Either`."""
+    """Contributions of one round, from :class:`_Either`."""
 
     formed: Contributions
     added: Contributions
 
     @property
     def blocks(self) -> int:
-        """The number of blocks."""
+        """Number of blocks."""
         return self.formed.blocks
 
     @property
     def dimension(self) -> int:
-        """The length of the vectors of blocks."""
+        """Length of the vectors of blocks."""
         return self.formed.dimension
 
     def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:
@@ -201,26 +188,16 @@ def follow(
     quick: At | None = None,
     progress: bool | None = None,
 ) -> tuple[FloatArray, History]:
-    """Run a program of :mod:`dpgrain.papers`, phase by phase.
+    """Run a program phase by phase; return solution and history.
 
-    Args:
-        program: the program.
-        records: a block for each user.
-        roster: (blocks,) the roster index of each user, where the program asks for it.
-        loss: the loss of a record.
-        start: (p,) the public point at which it begins.
-        source: where noise comes from.
-        ridge: (p,) the public strength of the ridge on each coordinate, or one for all.
-        quick: the same contributions of all users, whose clipped sums are made more quickly.
-        progress: True shows a bar, False does not; None shows one on a terminal.
-
-    Returns:
-        the solution, and the history of all phases, with the noise of the last.
+    ``records`` have one block per user, and ``roster`` their population indices, (blocks,).
+    ``start`` is public, (p,), and so is ``ridge``, (p,) or a number. ``quick`` computes clipped
+    sums of all users faster. The history is of all phases, with the noise of the last.
     """
     solution, ends = start, []
     with Progress(sum(stage.mean.rounds for stage in program.stages), progress) as bar:
         for phase, stage in zip(program.localisation.phases(), program.stages, strict=True):
-            # A user without a record that counts is not there, whatever else was passed.
+            # A user without a valid record is absent, regardless of other rows.
             there = np.diff(records.starts) > 0
             if len(program.stages) > 1:
                 there &= (roster >= phase.users.start) & (roster < phase.users.stop)
@@ -261,12 +238,7 @@ def follow(
 
 
 def facts_of(mean: ClippedMean, clip: float | None) -> tuple[Fact, ...]:
-    """List what a run of noisy gradients takes as public.
-
-    Args:
-        mean: the public numbers of the run.
-        clip: the clipping bound that the caller states; None where it was chosen inside the budget.
-    """
+    """Return the public facts of a run; ``clip`` is None if chosen within the budget."""
     drawn = {
         "pairs": "each block drawn with probability {:g}",
         "users": "each user drawn with probability {:g}",
@@ -287,17 +259,7 @@ def facts_of(mean: ClippedMean, clip: float | None) -> tuple[Fact, ...]:
 
 
 def check_program(program: Program, users: Any, loss: Loss) -> None:
-    """Refuse what a program cannot run with, before anything is charged; no row is read.
-
-    Args:
-        program: the program that will run.
-        users: (m,) as passed, unread.
-        loss: the loss of a record.
-
-    Raises:
-        ParameterError: if places matter and users are left out, or the loss cannot be smoothed as the
-            program says.
-    """
+    """Reject arguments that a program does not support, before charging or reading."""
     for stage in program.stages:
         if isinstance(stage.smoothing, float) and not isinstance(loss, Proximable):
             raise ParameterError(
@@ -309,18 +271,12 @@ def check_program(program: Program, users: Any, loss: Loss) -> None:
 
 
 def roster_index(program: Program, users: Any, rows: Rows) -> NDArray[np.int64]:
-    """Return the roster index of each user, (blocks,), by which phases ask users; −1 for none.
+    """Return the population index of each user for the program's phases, (blocks,).
 
-    Args:
-        program: the program that will run.
-        users: (m,) as passed; for several phases, or rounds with fresh users, whole numbers from 0 to
-            n−1, so that nobody's place depends on who else has records. Whoever has another label is in
-            no phase and in no round.
-        rows: the blocks.
-
-    Raises:
-        ParameterError: if more users are there than the roster has and the mean compares users. This is
-            after the charge, and says that the size which was stated is none.
+    Several phases, or rounds with different users, require integer labels from 0 to n−1, so that an
+    index does not depend on which other users have records. The index of other labels is −1; these
+    users do not participate. ParameterError is raised, after charging, if users are compared and
+    exceed the stated number.
     """
     if not program.by_place:
         mean = program.stages[0].mean
@@ -331,33 +287,18 @@ def roster_index(program: Program, users: Any, rows: Rows) -> NDArray[np.int64]:
 
 
 def lot_of(random_state: RandomState) -> int:
-    """Draw the public random number of a recipe that returns a random iterate.
-
-    Args:
-        random_state: the seed of the fit; a generator is advanced.
-    """
+    """Draw the public random number of a recipe that returns a random iterate."""
     return int(source_of(random_state).words(1)[0])
 
 
 def after_lot(random_state: RandomState, source: Source) -> None:
-    """Let a source of noise go on after the public random number, which a seed has given already.
-
-    Args:
-        random_state: the seed of the fit.
-        source: where its noise comes from.
-    """
+    """Advance a source of noise past the public random number, which used the same seed."""
     if not isinstance(random_state, np.random.Generator):
         source.words(1)
 
 
 def users_of(roster: Roster, found: int, charge: Charge) -> int:
-    """Return the stated number of users, or release it with noise.
-
-    Args:
-        roster: what is known of the number of users.
-        found: the number of users who have records.
-        charge: the charge of the fit.
-    """
+    """Return the stated number of users, or release it with noise."""
     if roster.stated is not None:
         return roster.stated
     assert roster.event is not None  # noqa: S101 - for the type checker
@@ -365,12 +306,12 @@ def users_of(roster: Roster, found: int, charge: Charge) -> int:
 
 
 def _smoothed(loss: Loss, smoothing: Smoothing | None, source: Source) -> Loss:
-    """Return a loss as a recipe smooths it."""
+    """Return a loss smoothed as specified by a recipe."""
     if smoothing is None:
         return loss
     if isinstance(smoothing, RandomizedBall):
-        # Nobody knows the points: they are independent, and as likely without a user as with the user,
-        # though the generator then draws them for others.
+        # The points are secret, independent and identically distributed. Without a user, their
+        # distribution is therefore the same, although the generator assigns them to other users.
         seed = [int(word) for word in source.words(4)]
         return Around(loss, smoothing, np.random.default_rng(seed))
     assert isinstance(loss, Proximable)  # noqa: S101 - checked before anything was charged

@@ -1,4 +1,4 @@
-"""Common parts of private scores of predictions: the rows, the promise, and their words."""
+"""Common parts of private scores of predictions: rows, noise and descriptions."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import User
 
-# Probability that an interval leaves out the number that it is of.
+# Probability that an interval misses the true value.
 MISSES = 0.05
 
 Scored = TypeVar("Scored")
 
 
 class Score:
-    """Numbers that score predictions, with their guarantee."""
+    """Scores of predictions, with their guarantee."""
 
     guarantee: Guarantee
 
     def to_json(self) -> str:
-        """The release as JSON text; a number that is not finite is null."""
+        """Release as JSON text; a non-finite number is null."""
         told = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in vars(self).items()
@@ -52,18 +52,7 @@ class Score:
 def scored_rows(
     promise: Promise, y: Any, predicted: Any, users: Any, elements: Any
 ) -> dict[str, Any]:
-    """Return the fields that all queries for scores have; nothing is read.
-
-    Args:
-        promise: what is promised.
-        y: (m,) the labels or targets, as they were passed.
-        predicted: (m,) what was predicted of each row.
-        users: (m,) whose each row is; None protects rows alone.
-        elements: (m,) the cell of each row.
-
-    Raises:
-        ParameterError: if the unit is no single block, or there are not as many targets as predictions.
-    """
+    """Return the fields common to all queries for scores; nothing is read."""
     y, predicted = listed(y), listed(predicted)
     if count_of(y) != count_of(predicted):
         raise ParameterError(
@@ -78,7 +67,7 @@ def scored_rows(
             "unit must be User() without max_elements, because a user's share of all rows is at "
             "most 1."
         )
-    # Of a model's predictions these are the features.
+    # For a model's predictions, these are the features.
     rows = {"X": predicted.X} if isinstance(predicted, Predictions) else {"predicted": predicted}
     whose = Unread.of(count_of(y), users, elements, unit, others={"y": y, **rows})
     return {"promise": promise, "y": y, "predicted": predicted, "whose": whose}
@@ -86,15 +75,7 @@ def scored_rows(
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ScoreQuery(Query[Scored], Generic[Scored]):
-    """A query for a score of predictions.
-
-    Args:
-        promise: what is promised.
-        y: the labels or targets, which nobody has read.
-        predicted: what was predicted.
-        whose: whose each row is.
-        random_state: a seed, for tests and research.
-    """
+    """Query for a score of predictions."""
 
     promise: Promise
     y: Any
@@ -108,16 +89,16 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
     @property
     @abstractmethod
     def event(self) -> Event:
-        """The release, to be accounted for."""
+        """Accounting event of the release."""
 
     @property
     @abstractmethod
     def public(self) -> tuple[Fact | str, ...]:
-        """The facts that the score takes as public."""
+        """Public facts behind the score."""
 
     @property
     def plan(self) -> Planned:
-        """The noise of all sums."""
+        """Noise of all sums."""
         return Planned(
             guarantee_of(
                 self.promise,
@@ -130,71 +111,38 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
         )
 
     def laplace(self, share: float = 1.0) -> Laplace:
-        """Return the noise of a vector of shares, of l1 norm at most 1 for each block.
-
-        Args:
-            share: the share of ε that it takes.
-        """
+        """Return the noise, with a share of ε, for shares of l1 norm at most 1 per block."""
         enters = Contribution(self.promise.level, "shared", "nonnegative", "l1")
         moved = enters.sensitivity(1, self.promise.relation)
-        # The margin keeps rounding from carrying the sum above ε.
+        # The margin prevents rounding from raising the sum above ε.
         return Laplace(moved / (share * self.promise.epsilon * (1 - 1e-12)), enters)
 
     def read(self, which: Any) -> NDArray[Any]:
-        """Return targets or predictions as they were passed, read.
-
-        Args:
-            which: ``y`` or ``predicted``.
-        """
+        """Read targets or predictions."""
         return vector(which.made() if isinstance(which, Predictions) else which, self.whose.rows)
 
     def numbers(self, which: Any) -> NDArray[np.float64]:
-        """Return targets or predictions as numbers, NaN for what is none.
-
-        Args:
-            which: ``y`` or ``predicted``.
-        """
+        """Read targets or predictions as numbers, with NaN for invalid values."""
         return numbers(self.read(which))
 
     def blocks(self) -> BlockLosses:
-        """Return the rule from rows to blocks, which arranges the rows."""
+        """Arrange the rows, and return the rule from rows to blocks."""
         return BlockLosses(self.whose.arranged(), 0.0, 1.0)
 
 
 def sums(shares: list[IntArray]) -> IntArray:
-    """Return the sum of each of several shares over all blocks, in steps.
-
-    Args:
-        shares: (G,) each share of the blocks.
-    """
+    """Return the sums of several shares, (G,) each, over all blocks in steps."""
     return np.array([total(each) for each in shares], dtype=np.int64)
 
 
 def require_numbers(name: str, form: Any) -> None:
-    """Refuse text where numbers are asked for, by its type, which is public.
-
-    Args:
-        name: the name of the values in messages.
-        form: none of the values, in their form.
-
-    Raises:
-        ParameterError: if they are text.
-    """
+    """Reject text instead of numbers, by its type, which is public."""
     if vector(form, 0).dtype.kind in "USM":
         raise ParameterError(f"{name} must be numbers, not text or times.", name=name)
 
 
 class Predictions:
-    """The predictions of a model, made when they are read.
-
-    Args:
-        predict: the function from features to predictions, each of its own row alone.
-        X: (m, d) the features.
-        width: the number of features of the model.
-
-    Raises:
-        ParameterError: if features have another form than the model's.
-    """
+    """Predictions of a model, computed when they are read, each from its own row only."""
 
     def __init__(self, predict: Callable[[Any], NDArray[Any]], X: Any, width: int) -> None:
         self._predict, self.X = predict, made(X)
@@ -214,7 +162,7 @@ class Predictions:
 
 
 def interval_text(value: float, low: float, high: float) -> str:
-    """Return a number and the ends of its interval, in words.
+    """Describe a number and its interval.
 
     >>> interval_text(0.81234, 0.8, 0.9)
     '0.8123, 95% from 0.8 to 0.9'
@@ -223,7 +171,7 @@ def interval_text(value: float, low: float, high: float) -> str:
 
 
 def units_text(units: float, level: str) -> str:
-    """Return about how many units a score is of, and what its intervals leave out.
+    """Describe the number of units of a score, and what its intervals do not cover.
 
     >>> units_text(-2.0, "user")
     'From about 0 users; intervals cover the noise, and not which users happened to have rows.'

@@ -1,4 +1,4 @@
-"""The coefficients of a fitted model, as they are shown to people."""
+"""Display of a fitted model's coefficients."""
 
 from __future__ import annotations
 
@@ -19,23 +19,13 @@ if TYPE_CHECKING:
 _CORRECTED = (
     "Corrected average of the rounds, the centre of the interval; predictions use the value."
 )
-# Coefficients that a printed model shows, and letters of each name.
+# Maximum number of coefficients in a printed model, and of characters per name.
 _ROWS, _LETTERS = 20, 40
 
 
 @dataclass(frozen=True)
 class Coefficient:
-    """One coefficient.
-
-    Args:
-        name: the name of the feature that it belongs to.
-        value: the value that predictions use.
-        corrected: the centre of its interval; None without intervals, as the ends are.
-        low: the lower end of its 95% interval.
-        high: the upper end of that interval.
-        intercept: True where it belongs to no feature.
-        per: how far the column goes for it, in words; empty where it is the feature itself.
-    """
+    """One coefficient; ``per`` describes its column's change, unless it is the feature."""
 
     name: str
     value: float
@@ -47,7 +37,7 @@ class Coefficient:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The numbers of a line of a table."""
+        """Numbers in a line of the table."""
         if self.corrected is None or self.low is None or self.high is None:
             return (self.value,)
         return (self.value, self.corrected, self.low, self.high)
@@ -55,15 +45,10 @@ class Coefficient:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """All coefficients of a model, intercepts included.
+    """All coefficients of a model, label by label, including intercepts.
 
-    Args:
-        rows: the coefficients; of several labels one label after the other.
-        intervals: True where they have intervals.
-        unsure: the reason why the fit has no intervals; empty if it reserved budget for them.
-        cautions: the reasons why numbers may be wrong, in words.
-        meaning: sentences on the weights, on clipping and on intervals, by what they are about.
-        clipped: the sentence on clipping, without its consequences.
+    ``unsure`` is the reason for missing intervals; empty if the fit reserved budget for them.
+    ``meaning`` has explanations by name, and ``clipped`` the sentence on clipping.
     """
 
     rows: tuple[Coefficient, ...]
@@ -75,13 +60,13 @@ class Coefficients:
 
     @property
     def headings(self) -> tuple[str, ...]:
-        """The headings of the columns of :meth:`cells`."""
+        """Column headings for :meth:`cells`."""
         per = ("per",) if self._told else ()
         ends = ("corrected", "95% low", "95% high") if self.intervals else ()
         return ("coefficient", *per, "value", *ends)
 
     def cells(self, row: Coefficient) -> list[str]:
-        """Return the texts of a row of a table of these, but for the name of the coefficient."""
+        """Return the cells of a table row, without the name of the coefficient."""
         return [*([row.per] if self._told else []), *(self.text(value) for value in row.values)]
 
     @property
@@ -108,7 +93,7 @@ class Coefficients:
         return "\n".join((*lines, *self.notes))
 
     def text(self, value: float) -> str:
-        """Return a number of these, with decimals that suit the median of them all."""
+        """Format a number with decimals suitable for the median of all."""
         sizes = sorted(
             abs(row.value) for row in self.rows if row.value and math.isfinite(row.value)
         )
@@ -120,11 +105,7 @@ class Coefficients:
 
 
 def coefficients(model: LinearModel) -> Coefficients:
-    """Return the coefficients with what is known of their error.
-
-    Args:
-        model: a fitted model.
-    """
+    """Return the coefficients of a fitted model with their known errors."""
     names, values = _numbers(model)
     per, intercepts = _steps(model, len(values))
     found = None if model.fitted_.evidence is None else model.confidence_intervals()
@@ -150,14 +131,14 @@ def coefficients(model: LinearModel) -> Coefficients:
 
 
 def _numbers(model: LinearModel) -> tuple[tuple[str, ...], list[float]]:
-    """Return the names and the values of all coefficients: of each label its features come first."""
+    """Return the names and values of all coefficients, label by label, features first."""
     coef, intercept = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
     table = np.column_stack([coef, intercept]) if model.asked_.fit_intercept else coef
     return model.parameter_names(len(coef)), table.ravel().tolist()
 
 
 def _steps(model: LinearModel, count: int) -> tuple[list[str], list[bool]]:
-    """Return how far columns go for each coefficient, in words, and which ones are intercepts."""
+    """Describe the column change for each coefficient, and mark intercepts."""
     encoding: Any = getattr(model, "encoding_", None)
     features = model.n_features_in_
     steps = [""] * features if encoding is None else encoding.steps

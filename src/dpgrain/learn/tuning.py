@@ -1,4 +1,4 @@
-"""Hyper-parameters are chosen inside a model's promise: the best of a random number of private fits."""
+"""Private choice of hyper-parameters: the best of a random number of private fits."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ Setting: TypeAlias = dict[str, Any]
 Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 Model = TypeVar("Model", bound="LinearModel")
 
-# Mean number of runs of a setting, and the share of a run's μ² that scoring takes.
+# Mean number of runs per setting, and the share of a run's μ² for scoring.
 _RUNS, _SCORE = 3.0, 0.1
-# Parameters that are not tuned, since they say what is promised or what is estimated.
+# Parameters that cannot be tuned, because they define the guarantee or the estimate.
 _FIXED = frozenset(
     (
         *(
@@ -62,14 +62,7 @@ _FIXED = frozenset(
 
 
 def settings_of(grid: Any, known: Sequence[str]) -> list[Setting]:
-    """Return the settings of a grid, in a public order.
-
-    Args:
-        grid: parameter → values, of which all combinations are settings; or a list of settings.
-        known: the parameters that there are.
-
-    Raises:
-        ParameterError: if there is no setting, or one names a parameter that is not tuned.
+    """Return the settings of a grid, or a list of settings, in a public order.
 
     >>> settings_of({"clip": [0.1, 1.0], "l2": [0.0]}, ["clip", "l2"])
     [{'clip': 0.1, 'l2': 0.0}, {'clip': 1.0, 'l2': 0.0}]
@@ -116,37 +109,17 @@ def fit_tuned(
     runs: float | None = None,
     bound: float = 4.0,
 ) -> Model:
-    """Fit a model with the best of several settings, all within its own (ε, δ).
+    """Fit a model with the best of several settings, within its own (ε, δ).
 
-    A run draws a setting at random, fits a copy of the model with it, and scores the fit by its loss on
-    the same data with noise; the fit with the best score is kept. How many runs there are is drawn at
-    random, too.
-
-    Args:
-        model: the model; its ``epsilon`` and ``delta`` are those of everything together.
-        X: (m, d) features, as for :meth:`LinearModel.fit`, and so the next ones.
-        y: (m,) targets.
-        users: (m,) the user of each row.
-        elements: (m,) the cell of each row.
-        grid: parameter → values, or a list of settings; by default the model's ``tune``.
-        runs: the mean number of runs, above 1; by default 3 for each setting.
-        bound: the loss of a record, by the model's own loss, counts so much at most in the score. A
-            bound near typical losses prefers fits that are too sure of themselves.
-
-    Returns:
-        the model, fitted: the winner's attributes, ``tuned_`` with its setting, and ``guarantee_`` of
-        the whole. Its own parameters stay as they are; ``parameters_`` are those of the winner, by
-        which it predicts and is saved and reported.
-
-    Raises:
-        ParameterError: if a parameter, or one of a setting, is out of range, before anything is
-            published.
-
-    How many runs there were, and how long they took, may not be published.
+    A run draws a random setting, fits a copy of the model, and scores the fit by its noisy loss on
+    the same data, with records' losses clamped to ``bound``; a low bound prefers overconfident
+    fits. The number of runs is random. It must stay secret, and so must their duration.
+    ``parameters_`` are the winner's, and ``guarantee_`` covers all runs.
 
     Formal guarantee: (ε, δ)-DP for the unit and relation: the event is
-    :class:`dpgrain.accounting.SelectBest` of one run, its fit and its score. Source: Papernot & Steinke
-    2022, Theorem 2, with the curve of docs/theory, "Repeating and keeping the best"; "Tuning".
+    :class:`dpgrain.accounting.SelectBest` of one run, its fit and its score. Source: Papernot &
+    Steinke 2022, Theorem 2, with the curve of docs/theory, "Repeating and keeping the best";
+    "Tuning".
 
     >>> from dpgrain.learn import LogisticRegression
     >>> rng = np.random.default_rng(0)
@@ -169,18 +142,7 @@ def tuned_query(
     runs: float | None = None,
     bound: float = 4.0,
 ) -> TunedQuery[Model]:
-    """Check what tuning is asked for, and return it as a query; nothing is read.
-
-    Args:
-        model: the model, as for :func:`fit_tuned`, and so the others.
-        given: the rows.
-        grid: the settings.
-        runs: the mean number of runs.
-        bound: the most that the loss of a record counts in the score.
-
-    Raises:
-        ParameterError: as :func:`fit_tuned`.
-    """
+    """Validate tuning, and return it as a query; nothing is read."""
     unit = model.unit_of(given.users)
     ask, promise = model.asked(unit), model.promised(unit)
     stated = getattr(model, "tune", None) if grid is None else grid
@@ -211,20 +173,7 @@ def tuned_query(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TunedQuery(Query[Model]):
-    """A query for a tuned fit; made by :func:`tuned_query`.
-
-    Args:
-        promise: what all runs together promise.
-        model: the model, which the run fits.
-        stated: its parameters, as they are when it is asked for.
-        asked: the same, checked.
-        settings: the settings, in a public order.
-        candidates: what a fit with each is asked for, checked.
-        runs: the mean number of runs.
-        bound: the most that the loss of a record counts in a score.
-        rows: the rows, which nobody has read.
-        random_state: a seed, for tests and research.
-    """
+    """Query for a tuned fit, created by :func:`tuned_query`."""
 
     promise: Promise
     model: Model
@@ -242,7 +191,7 @@ class TunedQuery(Query[Model]):
 
     @cached_property
     def _fits(self) -> tuple[Ask, ...]:
-        """The request of the fit with each setting, but for its ε."""
+        """Requests of the fits with each setting, without their ε."""
         return tuple(with_promise(each, self.promise) for each in self.candidates)
 
     @cached_property
@@ -251,14 +200,14 @@ class TunedQuery(Query[Model]):
 
     @property
     def plan(self) -> Planned:
-        """The noise of all runs, and of the choice between them."""
+        """Noise of all runs, and of the choice between them."""
         check_same(self.model, self.stated)
         noise = self._noise
         guarantee = guarantee_of(
             self.promise,
             noise.event,
             (
-                # Where it is not stated, each run publishes the number of users within its own part.
+                # If it is not stated, each run publishes the number of users within its own part.
                 *_planned(self._fits[0], noise.epsilon).roster.facts,
                 *self.rows.form.targets.public,
                 *_facts_of_fits(self._fits),
@@ -271,7 +220,7 @@ class TunedQuery(Query[Model]):
         return Planned(guarantee, self.asked.n_users)
 
     def run(self, charge: Charge) -> Model:
-        """Make the runs, and keep the best."""
+        """Run all fits, and return the best."""
         noise = self._noise
         with told_if_interrupted("the fits"), self.rows.opened(charge) as rows:
             data = _Data(rows, BlockLosses(rows.rows, 0.0, self.bound))
@@ -296,13 +245,7 @@ class TunedQuery(Query[Model]):
 
 @dataclass(frozen=True)
 class _Noise:
-    """The cost of every run, in public numbers only.
-
-    Args:
-        epsilon: the ε of one fit, at the model's δ.
-        score: the event of the noisy total of losses.
-        event: the event of all runs and of the choice between them.
-    """
+    """Noise of every run: the ε of one fit at the model's δ, and accounting events."""
 
     epsilon: float
     score: Gaussian
@@ -310,7 +253,7 @@ class _Noise:
 
     @property
     def fit(self) -> Event:
-        """The event of one fit: the worst of the settings."""
+        """Accounting event of one fit with the most expensive setting."""
         events = self.event.events
         assert isinstance(events, tuple)  # noqa: S101 - a run is a fit and a score
         return events[0]
@@ -318,14 +261,14 @@ class _Noise:
 
 @dataclass(frozen=True)
 class _Data:
-    """The rows of all runs, with the loss of the model itself, and what blocks add to a score."""
+    """Rows of all runs, with the model's loss and the blocks' contributions to a score."""
 
     fit: Data
     blocks: BlockLosses
 
 
 def _candidate(model: Model, setting: Setting, unit: Unit) -> Model:
-    """Return a copy of the model with a setting, checked."""
+    """Return a validated copy of the model with a setting."""
     copy = clone(model).set_params(**setting)
     copy.set_params(tune=None, unit=unit)
     copy.asked()
@@ -344,7 +287,7 @@ def _candidate(model: Model, setting: Setting, unit: Unit) -> Model:
 
 
 def _calibrated(ask: Ask, candidates: Sequence[Ask], mean: float) -> _Noise:
-    """Return the largest ε of a fit with which all runs keep the model's promise."""
+    """Return the largest ε of a fit for which all runs satisfy the model's guarantee."""
 
     promise = ask.promise
 
@@ -361,7 +304,7 @@ def _calibrated(ask: Ask, candidates: Sequence[Ask], mean: float) -> _Noise:
         )
         return _Noise(result.parameter, _score(ask, result.parameter), result.event)
 
-    # Most settings do not enter the noise, and then one of them speaks for all.
+    # Most settings do not affect the noise, so one of them is enough.
     noise = among(candidates[:1])
     if noise.event == _event(ask, candidates, noise.epsilon, mean):
         return noise
@@ -371,7 +314,7 @@ def _calibrated(ask: Ask, candidates: Sequence[Ask], mean: float) -> _Noise:
 def _event(ask: Ask, candidates: Sequence[Ask], epsilon: float, mean: float) -> SelectBest:
     """Return the event of all runs, if fits have this ε.
 
-    A run draws its setting without the data, and costs what the worst setting does.
+    A run draws its setting independently of the data, and costs as much as the worst setting.
     """
     plans = (_planned(candidate, epsilon) for candidate in candidates)
     events: tuple[Event, ...] = tuple(dict.fromkeys(plan.event for plan in plans))
@@ -380,38 +323,38 @@ def _event(ask: Ask, candidates: Sequence[Ask], epsilon: float, mean: float) -> 
 
 
 def _score(ask: Ask, epsilon: float) -> Gaussian:
-    """The noisy total of losses, beside a fit with this ε."""
+    """Return the noise of the total loss, next to a fit with this ε."""
     contribution, promise = _contribution(ask.promise.unit), ask.promise
     whole = contribution.sensitivity(1, promise.relation, promise.unit)
     return Gaussian(whole / (gaussian_mu(epsilon, promise.delta) * math.sqrt(_SCORE)), contribution)
 
 
 def _planned(candidate: Ask, epsilon: float) -> Plan:
-    """The plan of a fit with this ε; no bar may show how many fits there are."""
+    """Plan a fit with this ε; a progress bar would reveal the number of fits."""
     promise = replace(candidate.promise, epsilon=epsilon)
     return planned(replace(candidate, promise=promise, progress=False))
 
 
 def _contribution(unit: Unit) -> Contribution:
-    """The effect of blocks on a total of losses: each adds one number between 0 and 1."""
+    """Return the contribution of blocks to a total loss: one number in [0, 1] each."""
     kept = unit.max_elements if isinstance(unit, User) else None
     level: Level = "element" if kept is not None else unit.level
     return Contribution(level, "shared", "one", max_elements=kept)
 
 
 def _fit(candidate: LinearModel, plan: Plan, data: _Data, charge: Charge) -> None:
-    """Take the steps of one fit, which was charged with all others."""
+    """Run one fit, which is charged together with the others."""
     candidate.adopt(run(plan, replace(data.fit, loss=candidate.loss), charge))
 
 
 def _scored(candidate: LinearModel, event: Gaussian, data: _Data, source: Source) -> float:
     """Return the noisy total of blocks' losses, in bounds."""
-    # Targets were read on the scale of the fits.
+    # Targets have the scale of the fits.
     margins = candidate.margins(data.fit.X) / candidate.target_scale
     targets = data.fit.targets
     loss = data.fit.loss(targets.classes)
     with np.errstate(all="ignore"):
-        # A warning would reveal somebody's row.
+        # A warning would reveal a user's row.
         z = margins if margins.ndim == 2 else margins[:, None]
         losses = loss.at(z[:, 0] if loss.outputs == 1 else z, targets.values)
     scale = raised(raised(event.noise_multiplier * STEPS))
@@ -420,7 +363,7 @@ def _scored(candidate: LinearModel, event: Gaussian, data: _Data, source: Source
 
 
 def _facts_of_fits(candidates: Sequence[Ask]) -> tuple[Fact, ...]:
-    """List what all fits take as public, and what depends on the setting."""
+    """Return the public facts common to all fits, and those that depend on the setting."""
     facts = [planned(fit).facts_of_rounds for fit in candidates]
     shared = [fact for fact in facts[0] if all(fact in others for others in facts)]
     own = dict.fromkeys(fact for each in facts for fact in each if fact not in shared)
@@ -428,7 +371,7 @@ def _facts_of_fits(candidates: Sequence[Ask]) -> tuple[Fact, ...]:
 
 
 def _facts(settings: Sequence[Setting], event: SelectBest, bound: float) -> tuple[str, ...]:
-    """List what tuning takes as public, in words."""
+    """Describe the public facts of tuning."""
     names = ", ".join(dict.fromkeys(itertools.chain(*settings)))
     return (
         f"{len(settings)} settings of {names}, and {event.mean:g} runs on average, whose number and "

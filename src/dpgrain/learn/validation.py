@@ -1,4 +1,4 @@
-"""The cost of repeated fits on overlapping people."""
+"""Privacy cost of cross-validation."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dpgrain.publishing.guarantee import Guarantee, check_guarantee
 
 
 def cross_validated(guarantee: Guarantee, folds: int) -> Guarantee:
-    """The cost of cross-validation with folds split by user: all fits but one see each user.
+    """Return the guarantee of cross-validation with folds split by user.
 
     Args:
-        guarantee: of one fit.
-        folds: how many folds, at least 2.
+        guarantee: the guarantee of one fit.
+        folds: the number of folds, at least 2; each user is in all fits but one.
 
     Returns:
-        the guarantee of all fits. Scores on held-out people are computed without noise: they are for
-        the curator, and publishing one is another release.
+        the guarantee of all fits. Scores on held-out users have no noise: they are for internal use
+        only, and publishing one is another release.
 
     Raises:
-        ParameterError: if folds is not a whole number of at least 2.
+        ParameterError: if ``folds`` is not an integer of at least 2.
 
     >>> from dpgrain.accounting import Contribution, Gaussian
     >>> one = Guarantee("user", "", "zero_out", 1e-6, Gaussian(9.0, Contribution(block="user")))

@@ -1,4 +1,4 @@
-"""Private means of one vector per block of data, each for any number of adaptive rounds."""
+"""Private means of one vector per block, over any number of adaptive rounds."""
 
 from __future__ import annotations
 

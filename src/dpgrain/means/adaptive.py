@@ -1,4 +1,4 @@
-"""Means with a clipping bound that follows the norms of users' vectors, with or without a curator."""
+"""Means with an adaptive clipping bound, with or without a curator."""
 
 from __future__ import annotations
 
@@ -19,63 +19,44 @@ from dpgrain.noise import Source
 from dpgrain.publishing.guarantee import warn_of_care
 from dpgrain.units import Level, Trust
 
-# Lower edges of the classes of norms, in half octaves above the clipping bound; one is the bound.
+# Lower edges of the classes of norms, in half octaves above the clipping bound; 0 is the bound.
 _EDGES = np.array([-2, -1, 0, 2])
 _AT_BOUND = 2
-#: The number of coordinates that count norms, next to those of the vectors.
+#: Number of coordinates that count norms, in addition to the coordinates of the vectors.
 COUNTS = len(_EDGES)
-# Share of the squared norm, so of μ², that counts norms, as much as a curator's histograms have.
+# Share of the squared norm, and thus of μ², for counting norms; equal to a curator's histograms.
 _COUNTS_SHARE = 0.1
 _VECTOR, _COUNT = math.sqrt(1 - _COUNTS_SHARE), math.sqrt(_COUNTS_SHARE)
-# Standard deviations of noise that a share needs to count as seen: before the bound falls, and before
-# it rises. Many rounds test one bound, so a smaller second number would raise the bound by chance.
+# Standard deviations of noise above which a share is significant: before the bound falls, and
+# before it rises. Many rounds test one bound, so a smaller second number would raise the bound by
+# chance.
 _LIKELY, _CERTAIN = 2.0, 4.0
-# Share of the clipped norm that biases the mean; the rest cancels. Measured: see the theory.
+# Share of the clipped norm that biases the mean; the rest cancels. Measured, see the theory.
 _ALIGNED = 0.1
-# Rise of the bound in half octaves, if few users are beyond twice the bound, if some are, and most.
+# Rise of the bound in half octaves, if few, some or most users are beyond twice the bound.
 _STEPS = 1, 2, 4
-# Share of the rounds before the bound may only rise, so that it settles.
+# Share of the rounds after which the bound can only rise, so that it settles.
 _FALLING = 0.5
-# Share of the rounds whose counts choose the bound while it may fall; later all rounds with one bound.
+# Share of the rounds with counts that choose a falling bound; later, all rounds with the same
+# bound.
 _RECENT = 0.1
-# Half octaves between the bound and the first one, at most; sums stay precise up to 2^20.
+# Largest distance between the bound and the first bound, in half octaves; sums stay precise up to
+# 2^20.
 _FARTHEST = 40
 
 
 @dataclass(frozen=True)
 class AdaptiveClip:
-    """A mean of clipped vectors whose clipping bound follows their norms from round to round.
+    """Mean of clipped vectors with a clipping bound that follows their norms.
 
-    Each user adds a vector of norm at most 1: the vector divided by the bound and clipped to 1, with
-    weight √0.9, and with weight √0.1 a 1 in the coordinate of its norm's class. The noisy shares of
-    the classes choose the bound of the next round. It rises if the clipping of longer vectors costs
-    more than the noise of a higher bound, and falls if hardly any vector is longer than a lower one.
+    Each user contributes a vector of norm at most 1: the vector divided by the bound and clipped to
+    1, with weight √0.9, and a 1 in the coordinate of its norm's class, with weight √0.1. The noisy
+    shares of the classes determine the bound of the next round. It rises if clipping costs more
+    than the noise of a higher bound, and falls if almost no vector exceeds a lower bound.
 
-    Args:
-        mean: the mean of these vectors, calibrated for clipping bound 1 and :data:`COUNTS` more
-            coordinates than the vectors have.
-        first: the clipping bound of the first round.
-
-    Raises:
-        ParameterError: if the bound is out of range.
-
-    Formal guarantee: :attr:`event`, that of the inner mean: a round's bound is a function of what
-    earlier rounds published, and for each bound a user adds one vector of norm at most 1. Source:
-    docs/theory, "Shuffled gradients"; after Andrew, Thakkar, McMahan and Ramaswamy 2021.
-
-    >>> from dpgrain.means import ClippedMean, Vectors
-    >>> from dpgrain.noise import SeededSource
-    >>> from dpgrain.units import User
-    >>> inner = ClippedMean.calibrate(
-    ...     epsilon=1.0, delta=1e-6, n_users=10_000, rounds=8, clip=1.0, unit=User()
-    ... )
-    >>> run = AdaptiveClip(inner, first=1.0).start(SeededSource(1))
-    >>> bounds, users = [], Vectors(np.full((10_000, 1), 20.0))
-    >>> for _ in range(8):
-    ...     bounds.append(run.radius)
-    ...     found = run.estimate(users)
-    >>> bounds[:3], bool(bounds[-1] > 20), found.round().tolist()
-    ([1.0, 4.0, 16.0], True, [20.0])
+    Formal guarantee: :attr:`event`, the event of the inner mean: the bound of a round is a function
+    of published results, and for each bound a user contributes one vector of norm at most 1.
+    Source: docs/theory, "Shuffled gradients"; after Andrew, Thakkar, McMahan and Ramaswamy 2021.
     """
 
     mean: Mean
@@ -86,52 +67,52 @@ class AdaptiveClip:
 
     @property
     def event(self) -> Event:
-        """The accountant's event for all rounds together."""
+        """Accounting event of all rounds together."""
         return self.mean.event
 
     @property
     def rounds(self) -> int:
-        """The largest number of published means."""
+        """Maximum number of published means."""
         return self.mean.rounds
 
     @property
     def n_users(self) -> int:
-        """The public size of the roster."""
+        """Public number of users in the population."""
         return self.mean.n_users
 
     @property
     def level(self) -> Level:
-        """The level of the unit whose data a block is."""
+        """Level of the privacy unit of a block."""
         return self.mean.level
 
     @property
     def reach(self) -> float:
-        """The clipping bound of the first round."""
+        """Clipping bound of the first round."""
         return self.first
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of the noise of each coordinate of the first round's mean."""
+        """Standard deviation of the noise of each coordinate of the first round's mean."""
         return self.mean.noise_sd / _VECTOR * self.first
 
     @property
     def trust(self) -> Trust:
-        """The party with access to data."""
+        """Party with access to data."""
         return self.mean.trust
 
     @property
     def fresh(self) -> bool:
-        """True where each round asks users of its own, by their places in the roster."""
+        """True if each round uses different users, by their index in the population."""
         return self.mean.fresh
 
     @property
     def compares(self) -> bool:
-        """True where users are compared, so that the roster must hold all who are there."""
+        """True if users are compared, so that the population must include all users."""
         return self.mean.compares
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The public facts behind the mean, in words."""
+        """Descriptions of the public facts behind the mean."""
         return (
             *self.mean.facts,
             f"vectors in units of a clipping bound, {self.first:g} in the first round, which then "
@@ -139,22 +120,12 @@ class AdaptiveClip:
         )
 
     def start(self, source: Source, owners: NDArray[Any] | None = None) -> AdaptiveRounds:
-        """Begin a run.
-
-        Args:
-            source: where randomness comes from.
-            owners: (blocks,): the user whose data each block is, as the inner mean takes them.
-        """
+        """Start a run; ``owners`` are as in the inner mean, (blocks,)."""
         return AdaptiveRounds(self, self.mean.start(source, owners))
 
 
 class AdaptiveRounds:
-    """One run of an :class:`AdaptiveClip`.
-
-    Args:
-        mean: its public numbers.
-        rounds: the run of the inner mean.
-    """
+    """One run of an :class:`AdaptiveClip`."""
 
     def __init__(self, mean: AdaptiveClip, rounds: Rounds) -> None:
         self._mean, self._rounds = mean, rounds
@@ -163,21 +134,16 @@ class AdaptiveRounds:
 
     @property
     def radius(self) -> float:
-        """The clipping bound of the next round, and after the last round its bound."""
+        """Clipping bound of the next round; after the last round, the bound of that round."""
         return float(self._mean.first * 2.0 ** (self._height / 2))
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of the noise of each coordinate of a mean with that bound."""
+        """Standard deviation of the noise of each coordinate of a mean with that bound."""
         return self._rounds.noise_sd / _VECTOR * self.radius
 
     def estimate(self, contributions: Contributions) -> FloatArray:
-        """Return the noisy mean of one round, (dimension,).
-
-        Raises:
-            ParameterError: if all rounds that were accounted for are over.
-            RunEnded: if the run has published that it stops.
-        """
+        """Return the noisy mean of one round, (dimension,)."""
         noisy = self._rounds.estimate(_Counted(contributions, self.radius))
         vector = noisy[: contributions.dimension] * (self.radius / _VECTOR)
         self._done += 1
@@ -185,7 +151,8 @@ class AdaptiveRounds:
         if self._done < self._mean.rounds:
             self._follow(contributions.dimension)
         elif self._beyond[_AT_BOUND] - _LIKELY * self._errors[_AT_BOUND] > 0.5:
-            # The noisy counts of the last round are published, so that this shows nothing more.
+            # The noisy counts of the last round are published, so this warning reveals nothing
+            # more.
             warn_of_care(
                 [
                     "more than half of the users were clipped in the last round, to "
@@ -197,23 +164,23 @@ class AdaptiveRounds:
 
     @property
     def _beyond(self) -> FloatArray:
-        """The noisy share of users with norms beyond each edge, (COUNTS,)."""
+        """Noisy share of users with norms beyond each edge, (COUNTS,)."""
         shares: FloatArray = np.cumsum(np.mean(self._shares, axis=0)[::-1])[::-1]
         return shares
 
     @property
     def _errors(self) -> FloatArray:
-        """The standard deviations of the noise of these shares, (COUNTS,)."""
+        """Standard deviations of the noise of these shares, (COUNTS,)."""
         classes = np.arange(COUNTS, 0, -1) / len(self._shares)
         errors: FloatArray = self._rounds.noise_sd / _COUNT * np.sqrt(classes)
         return errors
 
     def _follow(self, dimension: int) -> None:
-        """Choose the bound of the next round from noisy shares of this bound's rounds."""
+        """Choose the next bound from the noisy shares of rounds with this bound."""
         rounds = self._mean.rounds
         falls = self._done <= _FALLING * rounds
         if falls:
-            # Norms change while the solution is still far away.
+            # Norms change while the solution is still inaccurate.
             self._shares = self._shares[-math.ceil(_RECENT * rounds) :]
         noise = self._rounds.noise_sd * math.sqrt(dimension / rounds)
         beyond = self._beyond
@@ -233,31 +200,26 @@ class AdaptiveRounds:
 
 @dataclass(frozen=True)
 class _Counted:
-    """Vectors in clipping bounds, with the class of each norm in coordinates of its own.
-
-    Args:
-        contributions: the vectors.
-        clip: the clipping bound.
-    """
+    """Vectors in clipping bounds, with the class of each norm in additional coordinates."""
 
     contributions: Contributions
     clip: float
 
     @property
     def blocks(self) -> int:
-        """The number of blocks."""
+        """Number of blocks."""
         return self.contributions.blocks
 
     @property
     def dimension(self) -> int:
-        """The length of a vector with its counts."""
+        """Length of a vector including its counts."""
         return self.contributions.dimension + COUNTS
 
     def vectors(self, drawn: Drawn | None = None) -> FloatArray:
-        """Return the vectors, each of norm at most 1 up to rounding."""
+        """Return the vectors, each with norm at most 1 up to rounding."""
         vectors = finite(np.array(self.contributions.vectors(drawn), dtype=np.float64, order="C"))
         with np.errstate(all="ignore"):
-            # A norm that overflows is in the last class, and no warning may reveal it.
+            # A norm that overflows is in the last class; a warning would reveal it.
             norms = np.sqrt(squares(vectors))
             scaled = clipped(vectors, self.clip) * (_VECTOR / self.clip)
         counts = np.zeros((len(vectors), COUNTS + 1))

@@ -1,7 +1,7 @@
-"""Noise with cancellation over rounds: a banded matrix, the same in every round, and its noise.
+"""Noise that cancels over rounds, correlated by a banded matrix.
 
-What is published of all rounds is X + C⁻¹Z, row by row, for the sums X and independent noise Z. C is
-lower triangular, its columns are one column that is shifted down, and only b entries of it are not 0.
+The published results of all rounds are X + C⁻¹Z, row by row, for the sums X and independent noise
+Z. C is a lower triangular Toeplitz matrix with b bands.
 """
 
 from __future__ import annotations
@@ -20,23 +20,18 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 
-# Distance of a column's norm from 1, which is more than the norm may be off.
+# Margin below 1 for the norm of a column; larger than the rounding error of the norm.
 _ROUNDING = 2.0**-40
 _MOST_ITERATIONS = 200
-# Log error of a column whose inverse diverges.
+# Log error assigned to a column with a diverging inverse.
 _HOPELESS = 1e3
 
 
 @dataclass(frozen=True)
 class Bands:
-    """A column of the matrix that correlates noise.
+    """Column of the matrix that correlates noise, from the diagonal down, (bands,).
 
-    Args:
-        column: (bands,) its entries from the diagonal down, of norm at most 1, of which the first is
-            above 0.
-
-    Raises:
-        ParameterError: if the norm is above 1, or the first entry is not above 0.
+    Its norm is at most 1, and its first entry is positive.
 
     >>> round(Bands((0.6, 0.8)).prefix_error(2), 3)
     1.712
@@ -54,17 +49,10 @@ class Bands:
 
     @staticmethod
     def best(bands: int, rounds: int) -> Bands:
-        """Return the column with which sums of the first t rounds have the least noise, over all t.
+        """Return the column with the least noise in sums of the first t rounds, over all t.
 
-        Args:
-            bands: how many entries of it are not 0.
-            rounds: how many rounds there are.
-
-        Raises:
-            ParameterError: if a number is out of range.
-
-        Source: McKenna 2024, "Scaling up the Banded Matrix Factorization Mechanism for Differentially
-        Private ML", section 4.
+        Source: McKenna 2024, "Scaling up the Banded Matrix Factorization Mechanism for
+        Differentially Private ML", section 4.
 
         >>> [round(entry, 3) for entry in Bands.best(3, 100).column]
         [0.719, 0.532, 0.447]
@@ -74,19 +62,16 @@ class Bands:
 
     @property
     def bands(self) -> int:
-        """The number of bands."""
+        """Number of bands."""
         return len(self.column)
 
     def sds(self, rounds: int) -> FloatArray:
-        """Return (rounds,) the sd of the noise of each round, for independent noise of sd 1."""
+        """Return the noise sd of each round for independent noise of sd 1, (rounds,)."""
         result: FloatArray = np.sqrt(np.cumsum(_inverse(np.array(self.column), rounds) ** 2))
         return result
 
     def prefix_error(self, rounds: int) -> float:
-        """Return the rms noise of sums of the first t rounds, t from 1 to ``rounds``.
-
-        Args:
-            rounds: how many rounds there are.
+        """Return the RMS noise of sums of the first t rounds, t from 1 to ``rounds``.
 
         Independent noise of sd 1 in each round has √((rounds + 1)/2).
         """
@@ -95,13 +80,10 @@ class Bands:
 
 
 class Correlated:
-    """The noise of one run, round by round.
+    """Correlated noise of one run, round by round.
 
-    Args:
-        bands: the matrix.
-
-    It keeps what the last ``bands − 1`` rounds had, which nobody may see: with the published sums
-    it gives away the sums without noise.
+    It stores the noise of the last ``bands − 1`` rounds, which must stay secret: together with the
+    published sums it reveals the exact sums.
     """
 
     def __init__(self, bands: Bands) -> None:
@@ -109,12 +91,9 @@ class Correlated:
         self.past: deque[FloatArray] = deque(maxlen=bands.bands - 1)
 
     def next(self, fresh: FloatArray) -> FloatArray:
-        """Return the noise of the next round.
+        """Return the noise of the next round from independent noise, (d,).
 
-        Args:
-            fresh: (d,) independent noise of the round.
-
-        Formal guarantee: the rounds' noises are C⁻¹Z, row by row, for the rows Z that were passed.
+        Formal guarantee: the rounds' noises are C⁻¹Z, row by row, for the passed rows Z.
         """
         first, *others = self._bands.column
         noise = fresh.copy()
@@ -125,29 +104,29 @@ class Correlated:
         return noise
 
     def load(self, past: Sequence[FloatArray]) -> None:
-        """Take up the noise of the last rounds, from the last one back; of none to begin anew."""
+        """Restore the noise of the last rounds, latest first; none to start again."""
         self.past = deque(past, maxlen=self._bands.bands - 1)
 
 
 @lru_cache(maxsize=64)
 def _best(bands: int, rounds: int) -> Bands:
     weights, places = _weights(rounds), np.arange(1, bands)
-    # The square root of the matrix of prefix sums is best without bands.
+    # Without bands, the square root of the matrix of prefix sums is optimal.
     root = np.concatenate([[1.0], np.cumprod((2 * places - 1) / (2 * places))])
 
     def log_error(column: FloatArray) -> tuple[float, FloatArray]:
         with np.errstate(all="ignore"):
             result = np.cumsum(_inverse(column, rounds))
             error, length = float(weights @ (result * result)), float(column @ column)
-            # 1/((1−x)c(x)) = g(x) falls by g(x)·x^k/c(x) with the kth entry.
+            # 1/((1−x)c(x)) = g(x) decreases by g(x)·x^k/c(x) with the kth entry.
             falls, weighted = lfilter([1.0], column, result), weights * result
             slope = [-2 * float(weighted[k:] @ falls[: max(rounds - k, 0)]) for k in range(bands)]
             log, slopes = math.log(error * length), np.array(slope) / error + 2 * column / length
-        # The inverse of a column that was tried may grow without end.
+        # The inverse of a candidate column can grow without limit.
         finite = math.isfinite(log) and np.isfinite(slopes).all()
         return (log, slopes) if finite else (_HOPELESS, np.zeros(bands))
 
-    # The scale does not matter: the first entry stays 1.
+    # The scale is irrelevant: the first entry remains 1.
     limits = [(1.0, 1.0), *[(0.0, 1.0)] * (bands - 1)]
     result = minimize(
         log_error,
@@ -162,7 +141,7 @@ def _best(bands: int, rounds: int) -> Bands:
 
 
 def _inverse(column: FloatArray, rounds: int) -> FloatArray:
-    """Return (rounds,) the first column of the inverse matrix."""
+    """Return the first column of the inverse matrix, (rounds,)."""
     one = np.zeros(rounds)
     one[0] = 1.0
     result: FloatArray = lfilter([1.0], column, one)
@@ -170,5 +149,5 @@ def _inverse(column: FloatArray, rounds: int) -> FloatArray:
 
 
 def _weights(rounds: int) -> FloatArray:
-    """Return (rounds,) in how many prefix sums the noise of each lag counts."""
+    """Return the number of prefix sums that include the noise of each lag, (rounds,)."""
     return np.arange(rounds, 0, -1, dtype=np.float64)

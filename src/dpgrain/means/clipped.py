@@ -1,4 +1,4 @@
-"""The clipped mean: blocks clipped, added up over a Poisson sample, plus Gaussian noise, divided."""
+"""Clipped mean: noisy sum of Poisson-sampled clipped blocks ÷ public divisor."""
 
 from __future__ import annotations
 
@@ -27,37 +27,40 @@ from dpgrain.units import Element, Level, Relation, Unit, User
 if TYPE_CHECKING:
     from dpgrain.means import bands as banded
 else:
-    # It brings a solver, and is loaded where noise is correlated.
+    # Loaded only for correlated noise, because it imports a solver.
     banded = later("dpgrain.means.bands")
 
 
 @dataclass(frozen=True)
 class ClippedMean(Central):
-    """The mean over users of what their blocks add up to, each block clipped, with Gaussian noise.
+    """Mean over users of the sums of their clipped blocks, with Gaussian noise.
 
     Args:
-        clip: the clipping bound ρ, l2 norm of one block's vector.
+        clip: the clipping bound ρ, in the l2 norm of one block's vector.
         noise_multiplier: noise sd of the sum ÷ clip.
-        n_users: the public size of the roster.
-        rounds: how many means are published.
-        sampling_rate: the public probability q that a block, or a user, is in a round.
-        sampling: ``"pairs"``: each block (a cell of the roster × partition grid) is drawn on its own;
-            ``"users"``: users are drawn, with all their blocks.
-        blocks_per_user: the public k̄ that sums are divided by, besides q·n.
-        level: the level of the unit whose data a block is.
-        max_elements: the number of elements that the caller keeps of each user, if that is enforced.
-        exact: True truncates blocks to a grid and adds them as integers; False makes sums in floating
-            point, whose rounding the guarantee leaves out. Noise has an exact law in both cases.
-        bands: with more than 1, noise of a round cancels in part that of the rounds before
-            (:class:`~dpgrain.means.bands.Bands`), and users are put into as many parts at random, which
-            have their turns one by one. Sums over rounds then have less noise, and each round more.
+        n_users: the public number of users in the known population.
+        rounds: the number of published means.
+        sampling_rate: the public probability q that a round includes a block, or a user.
+        sampling: ``"pairs"`` samples each block (a cell of the users × partition grid)
+            independently; ``"users"`` samples users with all their blocks.
+        blocks_per_user: the public number k̄ of blocks per user; sums are divided by q·n·k̄.
+        level: the level of the privacy unit of a block.
+        max_elements: the number of elements that the caller retains of each user, if enforced.
+        exact: True truncates blocks to a grid and adds them as integers; False sums in floating
+            point, and the guarantee ignores the rounding. The noise has an exact distribution in
+            both cases.
+        bands: with more than 1, the noise of a round partially cancels the noise of earlier rounds
+            (:class:`~dpgrain.means.bands.Bands`), and users are randomly assigned to the same
+            number of parts, which participate in turn. Sums over rounds then have less noise, and
+            single rounds have more.
 
     Raises:
-        ParameterError: if a value is out of range, or ``exact`` goes with bands.
+        ParameterError: if a value is out of range, or ``exact`` is combined with bands.
 
-    Formal guarantee: :attr:`event`, which is made of the numbers that the sampler uses. The divisor is
-    q·n·k̄, whatever is drawn and however many blocks there are. Source: element-level paper, Algorithm
-    1 and (15), with pairs drawn instead of users, whose amplification is false; docs/theory.
+    Formal guarantee: :attr:`event`, computed from the numbers that the sampler uses. The divisor is
+    q·n·k̄, for any sample and any number of blocks. Source: element-level paper, Algorithm 1 and
+    (15), with sampled pairs instead of users, because amplification for users is false;
+    docs/theory.
 
     >>> from dpgrain.means import Vectors
     >>> from dpgrain.noise import SystemSource
@@ -82,7 +85,7 @@ class ClippedMean(Central):
 
     def __post_init__(self) -> None:
         _validate.plain(self)
-        # Making the event checks the rest.
+        # Building the event validates the other values.
         _ = self.event
         if _validate.truth(exact=self.exact) and self.bands != 1:
             raise ParameterError(
@@ -116,27 +119,29 @@ class ClippedMean(Central):
         bands: int = 1,
         beside: Event | None = None,
     ) -> ClippedMean:
-        """The clipped mean with the least noise that keeps a promise over all rounds.
+        """Return the clipped mean with the least noise for a guarantee over all rounds.
 
         Args:
-            epsilon: the promised ε.
-            delta: the promised δ.
-            n_users: the public size of the roster.
-            rounds: how many means are published.
+            epsilon: the ε of the guarantee.
+            delta: the δ of the guarantee.
+            n_users: the public number of users in the known population.
+            rounds: the number of published means.
             clip: the clipping bound.
-            unit: what is protected: ``Element()`` (the default) and ``Record()``, each a block;
-                ``User()``, a block; ``User(max_elements=M)``, whose elements are blocks of which M are
-                kept.
+            unit: the protected unit: ``Element()`` (the default), ``Record()`` and ``User()`` are
+                one block each; the blocks of ``User(max_elements=M)`` are elements, of which M are
+                retained.
             relation: the neighbouring relation.
-            sampling_rate: the public probability that a block, or a user, is in a round.
-            sampling: ``"pairs"`` draws each block on its own, ``"users"`` a user with all their blocks.
-            blocks_per_user: the public number that sums are divided by, besides q·n.
+            sampling_rate: the public probability that a round includes a block, or a user.
+            sampling: ``"pairs"`` samples each block independently; ``"users"`` samples a user with
+                all their blocks.
+            blocks_per_user: the public number of blocks per user, by which sums are divided in
+                addition to q·n.
             exact: True adds blocks as integers, False in floating point.
             bands: the number of bands of the noise, 1 for independent noise.
-            beside: the event of what else is published under the same promise; nothing by default.
+            beside: the event of other results published under the same guarantee; none by default.
 
         Raises:
-            ParameterError: if a value is out of range, or no noise keeps the promise.
+            ParameterError: if a value is out of range, or no noise satisfies the guarantee.
 
         >>> ClippedMean.calibrate(
         ...     epsilon=1.0, delta=1e-6, n_users=1000, rounds=100, unit=User()
@@ -167,12 +172,12 @@ class ClippedMean(Central):
         )
 
     def scaled(self, *, clip: float, blocks_per_user: float) -> ClippedMean:
-        """The same mean for another clipping bound and divisor; its cost does not depend on them."""
+        """Return the mean for another bound and divisor, at the same privacy cost."""
         return replace(self, clip=clip, blocks_per_user=blocks_per_user)
 
     @property
     def event(self) -> SampledGaussian | BandedGaussian:
-        """The accountant's event for all rounds together."""
+        """Accounting event of all rounds together."""
         return _event(
             self.noise_multiplier,
             self.sampling_rate,
@@ -185,28 +190,28 @@ class ClippedMean(Central):
 
     @property
     def matrix(self) -> banded.Bands:
-        """The matrix that correlates the noise of rounds."""
+        """Matrix that correlates the noise of rounds."""
         return banded.Bands.best(self.bands, self.rounds)
 
     @property
     def divisor(self) -> float:
-        """The divisor of the noisy sum: q·n·k̄."""
+        """Divisor of the noisy sum: q·n·k̄."""
         return self.sampling_rate * self.n_users * self.blocks_per_user
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of the noise of each coordinate of a mean, of the last with bands."""
+        """Standard deviation of each coordinate's noise; with bands, in the last mean."""
         alone = self.noise_multiplier * self.clip / self.divisor
         return alone if self.bands == 1 else alone * float(self.matrix.sds(self.rounds)[-1])
 
     @property
     def reach(self) -> float:
-        """The clipping bound of a block."""
+        """Clipping bound of a block."""
         return self.clip
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The public facts behind the mean, in words."""
+        """Descriptions of the public facts behind the mean."""
         drawn = (
             "with all users"
             if self.sampling_rate == 1
@@ -223,14 +228,14 @@ class ClippedMean(Central):
         return facts if self.exact else (*facts, FLOATING_SUMS)
 
     def start(self, source: Source, owners: NDArray[Any] | None = None) -> ClippedRounds:
-        """Begin a run.
+        """Start a run.
 
         Args:
-            source: where draws and noise come from.
-            owners: (blocks,): the user of each block, 0 to n−1; needed where users are drawn.
+            source: the source of samples and noise.
+            owners: (blocks,) the user of each block, 0 to n−1; required if users are sampled.
 
         Raises:
-            ParameterError: if users are drawn, or have turns, and nothing says whose the blocks are.
+            ParameterError: if users are sampled or assigned to parts, but owners are missing.
         """
         drawn = self.sampling == "users" and self.sampling_rate < 1
         if (drawn or self.bands > 1) and owners is None:
@@ -243,11 +248,6 @@ class ClippedMean(Central):
 
 class ClippedRounds(CountedRounds):
     """One run of a :class:`ClippedMean`.
-
-    Args:
-        mean: its public numbers.
-        source: where draws and noise come from.
-        owners: (blocks,): the user whose data each block is.
 
     >>> from dpgrain.means import Vectors
     >>> from dpgrain.noise import SeededSource
@@ -271,26 +271,26 @@ class ClippedRounds(CountedRounds):
 
     @property
     def parts(self) -> NDArray[np.intp] | None:
-        """The part of each user; None where there are no parts.
+        """Part of each user; None if there is a single part.
 
-        It is drawn when it is first asked for: a run that goes on has its own.
+        It is drawn on first use, because a resumed run has its own parts.
         """
         if self._parts is None and self.owners is not None and self.mean.bands > 1:
             self._parts = self._parted(self.owners)
         return self._parts
 
     def _parted(self, owners: NDArray[Any]) -> NDArray[np.intp]:
-        """Return the part of each user, which is drawn without a look at data or at other users."""
+        """Return the part of each user, drawn independently of the data and of other users."""
         users = int(owners.max(initial=-1)) + 1
         return (self.source.words(users) % np.uint64(self.mean.bands)).astype(np.intp)
 
     def state(self) -> dict[str, Any]:
-        """Return what draws follow from besides the source, which is secret: parts reveal users."""
+        """Return the secret state of sampling except the source; parts reveal users."""
         parts = None if self._parts is None else self._parts.tolist()
         return {"draws": self.draws, "parts": parts}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take up the draws of an earlier run, of which no round may be made twice."""
+        """Restore the sampling of an earlier run, so that no round is repeated."""
         self.draws, parts = state["draws"], state["parts"]
         self._parts = None if parts is None else np.asarray(parts, dtype=np.intp)
 
@@ -300,14 +300,9 @@ class ClippedRounds(CountedRounds):
         return noisy / self.mean.divisor
 
     def draw(self, blocks: int) -> Drawn | None:
-        """Draw the blocks of a round: each block, or user, with probability q, rounded down.
+        """Draw the sample of the next round: the sorted indices of blocks, or None for all.
 
-        Args:
-            blocks: the number of blocks.
-
-        Returns:
-            the sorted indices of those that are drawn, or None for all. Of several parts, one has its
-            turn in each round, of which b times as many are drawn.
+        With several parts, one participates per round, and is sampled at b times the rate.
         """
         parts, chosen = self.parts, self._chosen(blocks)
         self.draws += 1
@@ -317,7 +312,7 @@ class ClippedRounds(CountedRounds):
         return np.flatnonzero(turn if chosen is None else turn & chosen)
 
     def _chosen(self, blocks: int) -> NDArray[np.bool_] | None:
-        """Return which blocks are drawn among those whose turn it is; None for all."""
+        """Return a mask of the sampled blocks in the current part; None for all."""
         event = self.mean.event
         rate = event.part_rate if isinstance(event, BandedGaussian) else event.sampling_rate
         if rate == 1:
@@ -336,7 +331,7 @@ class ClippedRounds(CountedRounds):
         return total + self._noise.next(fresh)
 
     def _exact(self, contributions: Contributions, drawn: Drawn | None) -> FloatArray:
-        """Add blocks that are truncated to a grid, as integers, plus integer noise."""
+        """Add blocks truncated to a grid as integers, plus integer noise."""
         mean = self.mean
         return exactly_noised(
             contributions, mean.clip, mean.noise_multiplier, self.source, drawn=drawn
@@ -352,7 +347,6 @@ def _event(
     level: Level,
     kept: int | None,
 ) -> SampledGaussian | BandedGaussian:
-    """Return the event of all rounds of a clipped mean."""
     if _validate.integer(minimum=1, bands=bands) == 1:
         return SampledGaussian(
             noise_multiplier, rate, rounds, sampling, "shared", level, max_elements=kept
@@ -360,20 +354,17 @@ def _event(
     return BandedGaussian(noise_multiplier, rate, rounds, bands, sampling, level, kept)
 
 
-# A user also counts as one, which adds this to the length of what the user adds, in bounds, squared and
-# times √d: the best for a mean whose norm is half of the bound.
+# Each user also counts as one. This is its contribution to the squared norm, in bounds and times
+# √d; optimal for a mean with half the norm of the bound.
 _ONE_SQUARED = 0.5
 
 
 def around_zero(problem: Problem, mean: ClippedMean) -> Candidate:
-    """Offer a mean of those who have records: a noisy sum, divided by their noisy number.
+    """Offer a mean of users with records: a noisy sum, divided by their noisy number.
 
-    Args:
-        problem: the problem.
-        mean: the clipped mean of a roster of one, whose sums are published. Its bound is the length of
-            a vector and of the weight with which each user counts.
+    ``mean`` is a clipped mean with population 1, so that it publishes sums.
     """
-    # A mean of half of the bound is expected, and that all of a stated roster have records.
+    # Assumes a mean of half the bound, and records of the whole stated population.
     weight = weights(problem.bound, problem.d).weight
     number_sd = 0.0 if problem.stated else mean.noise_sd / weight
     off = math.hypot(mean.noise_sd * math.sqrt(problem.d), number_sd * problem.bound / 2)
@@ -387,33 +378,22 @@ def around_zero(problem: Problem, mean: ClippedMean) -> Candidate:
 
 
 def weights(bound: float, dimension: int) -> Weighted:
-    """Return the rule that clips users' vectors and counts users, in one coordinate more.
+    """Return the rule that clips users' vectors and adds a coordinate that counts users.
 
-    Args:
-        bound: the bound on the norm of vectors.
-        dimension: the number of coordinates.
-
-    Formal guarantee: a user adds a vector of norm at most ``norm``. Source: docs/theory, "The number
-    beside the sum".
+    Formal guarantee: a user adds a vector of norm at most ``norm``. Source: docs/theory, "The
+    number beside the sum".
     """
     return Weighted(bound, bound * math.sqrt(_ONE_SQUARED / math.sqrt(dimension)))
 
 
 def _publish(problem: Problem, mean: ClippedMean, vectors: Vectors, source: Source) -> Found:
-    """Publish the noisy sum of vectors and of weights, and the mean as their ratio."""
+    """Publish the noisy sum of vectors and weights, and the mean as their ratio."""
     sums = mean.start(source).estimate(vectors.mapped(weights(problem.bound, problem.d)))
     return ratio(sums, mean.noise_sd, problem.bound, problem.n if problem.stated else None)
 
 
 def ratio(sums: FloatArray, sd: float, bound: float, stated: int | None) -> Found:
-    """Return the mean of users from the noisy sum of their vectors and of their weights.
-
-    Args:
-        sums: (d + 1,) the sums.
-        sd: the standard deviation of the noise of each.
-        bound: the bound on the norm of vectors.
-        stated: the stated size of the roster; None if it is not stated.
-    """
+    """Return the mean of users from the noisy sums of vectors and weights, (d + 1,)."""
     d = len(sums) - 1
     weight = weights(bound, d).weight
     number = Number(float(sums[-1]) / weight, sd / weight, stated)
@@ -425,7 +405,7 @@ def ratio(sums: FloatArray, sd: float, bound: float, stated: int | None) -> Foun
 
 
 def _for_users(problem: Problem) -> Candidate:
-    # The sum does not depend on the number of users, which it gives by itself.
+    # The sum does not depend on the number of users, which is part of the sums.
     mean = ClippedMean.calibrate(
         **{**problem.calibration, "n_users": 1},
         clip=weights(problem.bound, problem.d).norm,

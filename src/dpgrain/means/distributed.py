@@ -1,8 +1,8 @@
-"""Means of users with rows on a cluster: sums and counts of whole numbers come from there.
+"""Means of users with rows on a cluster, from distributed integer sums and counts.
 
-Each user's vector is made once, where that user's rows were brought together, and is kept there. All
-that is sent are public numbers; noise, budgets and ledgers stay where the mean was asked for. Sums do
-not depend on how rows are shared out, so that a mean is the one of the same rows on one machine.
+Each user's vector is computed once, on the worker with the user's rows, and stored there. Only
+public numbers are sent to workers; noise, budgets and ledgers remain on the driver. Sums do not
+depend on the distribution of rows, so the mean equals the mean of the same rows on one machine.
 """
 
 from __future__ import annotations
@@ -32,21 +32,13 @@ from dpgrain.tables.engines.people import made_in_words
 from dpgrain.tables.engines.protocol import Form, Keeper, Kept
 from dpgrain.tables.table import UserTable, read
 
-#: Users' vectors as they are kept, one after the other.
+#: Schema of stored users' vectors.
 VECTORS = pa.schema({"vectors": pa.binary()})
 
 
 @dataclass(frozen=True, eq=False)
 class RecordsThere(Records):
-    """Records of users on a cluster, where they stay.
-
-    Args:
-        table: the table.
-        columns: the columns of numbers, one for each coordinate.
-
-    Raises:
-        SchemaError: if a column is missing, or has a type that cannot be used.
-    """
+    """Records of users that remain on a cluster."""
 
     table: UserTable
     columns: tuple[str, ...]
@@ -57,16 +49,7 @@ class RecordsThere(Records):
 
     @staticmethod
     def of(X: Any, users: Any) -> RecordsThere:
-        """Return the records of a frame of Spark.
-
-        Args:
-            X: the frame, of which all columns but the one of users are numbers.
-            users: the name of the column that says whose each record is; None for one user per record.
-
-        Raises:
-            ParameterError: if ``users`` names no column, or no other column is left.
-            SchemaError: if a column is missing, or has a type that cannot be used.
-        """
+        """Return the records of a Spark frame; all columns other than ``users`` are numbers."""
         if users is not None and not isinstance(users, str):
             raise ParameterError(
                 "users must be a column name if X is a Spark DataFrame, not "
@@ -81,29 +64,24 @@ class RecordsThere(Records):
 
     @property
     def dimension(self) -> int:
-        """The length of a record."""
+        """Length of a record."""
         return len(self.columns)
 
     @property
     def labels(self) -> Any:
-        """The label of nobody, named like the column of users; None where there is none."""
+        """Empty labels with the name of the user column; None without such a column."""
         user = self.table.user
         return None if user is None else pd.Series([None], name=user, dtype=object)
 
     @property
     def origin(self) -> Origin:
-        """The public facts of the rows."""
+        """Public facts about the rows."""
         made = tuple(made_in_words(self.table))
         return Origin(self.table.scope, provenance=self.table.provenance, made=made)
 
     @contextmanager
     def kept(self, charge: Charge, bound: float) -> Iterator[tuple[Vectors, Callable[[], int]]]:
-        """Keep users' vectors on the cluster, and what counts them, for as long as they are used.
-
-        Args:
-            charge: the right to read them.
-            bound: the l2 norm that a record has at most.
-        """
+        """Provide users' vectors on the cluster, and a function that counts them."""
         step("rows are brought together and kept where they are")
         user = self.table.user
         wanted: list[tuple[str, Form]] = [(name, "number") for name in self.columns]
@@ -113,19 +91,12 @@ class RecordsThere(Records):
         with charge.open(self.table) as engine:
             kept = cast(Keeper, engine).kept(wanted, make, VECTORS)
             there = VectorsThere(kept, self.dimension)
-            # Methods that a cluster takes ask nothing of vectors but what these answer.
+            # Distributed methods use only the methods of vectors that this class implements.
             yield cast(Vectors, there), there.count
 
 
 def require_sums(method: Method) -> None:
-    """Refuse a method that takes vectors in one place.
-
-    Args:
-        method: what is asked for.
-
-    Raises:
-        ParameterError: if it does.
-    """
+    """Reject a method that requires all vectors in one place."""
     if not method.distributed:
         raise ParameterError(
             "method must be 'auto', 'clip' or 'recentred' for rows on a cluster, not "
@@ -137,13 +108,10 @@ def require_sums(method: Method) -> None:
 
 @dataclass(frozen=True, eq=False)
 class VectorsThere:
-    """Vectors of users on a cluster: :class:`~dpgrain.means.protocol.DistributedVectors`.
+    """Users' vectors on a cluster: :class:`~dpgrain.means.protocol.DistributedVectors`.
 
-    Args:
-        kept: what an engine keeps of them.
-        width: the length of a vector as it is kept.
-        made: what is made of them before they are added up, one rule after the other.
-        blocks: not the number of vectors, which stays there: rounds that draw none of them ask for it.
+    ``made`` are rules to apply before summing. ``blocks`` is not the number of vectors, which
+    remains on the cluster: rounds without sampling need a number.
     """
 
     kept: Kept
@@ -157,11 +125,11 @@ class VectorsThere:
 
     @property
     def dimension(self) -> int:
-        """The length of what is made of a vector."""
+        """Length of a vector after all rules."""
         return int(_made(np.zeros((1, self.width)), self.made).shape[1])
 
     def mapped(self, rule: Rule) -> VectorsThere:
-        """Return what a rule makes of the vectors, where they are."""
+        """Apply a rule to the vectors on the cluster."""
         return replace(self, made=(*self.made, rule))
 
     def in_steps(self, clip: float, step: float, centre: FloatArray | None = None) -> IntArray:
@@ -170,7 +138,7 @@ class VectorsThere:
         return self.kept.sums(Added(self.width, self.made, added), (self.dimension,))
 
     def by_radius(self, centre: FloatArray, radii: FloatArray) -> IntArray:
-        """Count the vectors by the first radius that holds them."""
+        """Count the vectors by the first radius that contains them."""
         added = ByRadius(centre, radii)
         return self.kept.sums(Added(self.width, self.made, added), (len(radii) + 1,))
 
@@ -181,17 +149,14 @@ def _made(vectors: FloatArray, made: tuple[Rule, ...]) -> FloatArray:
     return vectors
 
 
-# -- What is done where the rows lie --
+# -- computations on the workers --
 
 
 @dataclass(frozen=True)
 class Average:
-    """Make the vectors of the users of a share with all rows of each.
+    """Computation of users' vectors on a worker with all rows of these users.
 
-    Args:
-        dimension: the length of a record.
-        bound: the l2 norm that a record has at most.
-        users: True if a last column says whose each record is.
+    If ``users``, the last column contains the user ids.
     """
 
     dimension: int
@@ -199,7 +164,7 @@ class Average:
     users: bool
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """Yield the vectors, of :data:`VECTORS`."""
+        """Yield the vectors in the schema :data:`VECTORS`."""
         for table in tables_of(batches, users=self.users):
             yield from self._averaged(table)
 
@@ -209,7 +174,7 @@ class Average:
         records[~np.isfinite(records)] = 0.0
         users = None
         if self.users:
-            # Names in one piece may be longer than Arrow can count, and their codes are not.
+            # Strings in one chunk can exceed Arrow's offsets; dictionary codes cannot.
             names = table.column(self.dimension).dictionary_encode()
             users = _numbers(names.combine_chunks().indices)
         rows = by_user(records, users)
@@ -226,12 +191,7 @@ def _numbers(column: pa.ChunkedArray | pa.Array) -> FloatArray:
 
 
 def runs(batches: Batches, width: int) -> Iterator[FloatArray]:
-    """Yield the vectors of a share again, many at a time.
-
-    Args:
-        batches: as :class:`Average` made them.
-        width: the length of a vector.
-    """
+    """Yield the vectors of a worker in batches."""
     held: list[FloatArray] = []
     size = 0
     for vectors in cells(batches, width):
@@ -245,12 +205,7 @@ def runs(batches: Batches, width: int) -> Iterator[FloatArray]:
 
 
 def cells(batches: Batches, width: int) -> Iterator[FloatArray]:
-    """Yield the vectors of a share as they lie, none of them copied.
-
-    Args:
-        batches: as :class:`Average` made them.
-        width: the length of a vector.
-    """
+    """Yield the stored vectors of a worker without copying."""
     for batch in batches:
         for cell in batch.column(0):
             yield np.frombuffer(cell.as_buffer(), np.float64).reshape(-1, width)
@@ -258,28 +213,18 @@ def cells(batches: Batches, width: int) -> Iterator[FloatArray]:
 
 @dataclass(frozen=True)
 class Number:
-    """The number of vectors of a share, (1,).
-
-    Args:
-        width: the length of a vector.
-    """
+    """Number of vectors of a worker, (1,)."""
 
     width: int
 
     def __call__(self, batches: Batches) -> IntArray:
-        """Count them."""
+        """Return the number of vectors."""
         return np.array([sum(map(len, cells(batches, self.width)))], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class Added:
-    """Whole numbers of the vectors of a share, added up.
-
-    Args:
-        width: the length of a vector as it is kept.
-        made: what is made of them first, one rule after the other.
-        of: from some vectors to their whole numbers.
-    """
+    """Sum of integers from a worker's vectors, after applying the rules ``made``."""
 
     width: int
     made: tuple[Rule, ...]
@@ -287,7 +232,7 @@ class Added:
 
     def __call__(self, batches: Batches) -> IntArray:
         """Return the sum."""
-        # No vectors add zeros, as many as some would.
+        # Without vectors, the result is zeros of the same shape.
         total = self.of(Vectors(_made(np.zeros((0, self.width)), self.made)))
         for vectors in runs(batches, self.width):
             total = total + self.of(Vectors(_made(vectors, self.made)))
@@ -296,13 +241,7 @@ class Added:
 
 @dataclass(frozen=True, eq=False)
 class InSteps:
-    """The sum of clipped vectors in whole steps of a grid.
-
-    Args:
-        clip: the clipping bound, l2, of a distance to the centre.
-        step: the step of the grid.
-        centre: a public point; 0 by default.
-    """
+    """Sum of clipped vectors in integer multiples of a grid step."""
 
     clip: float
     step: float
@@ -315,12 +254,7 @@ class InSteps:
 
 @dataclass(frozen=True, eq=False)
 class ByRadius:
-    """The numbers of vectors by the first radius around each.
-
-    Args:
-        centre: a public point.
-        radii: the radii, rising.
-    """
+    """Numbers of vectors by the first radius that contains them."""
 
     centre: FloatArray
     radii: FloatArray

@@ -1,4 +1,4 @@
-"""The gap of two geometric noises together, reached only with a small probability."""
+"""Gap that the sum of two geometric noises reaches only with a small probability."""
 
 from __future__ import annotations
 
@@ -8,17 +8,12 @@ from dpgrain.accounting.events.choices import reached
 
 
 def least_gap(chance: float, one: float, two: float) -> int:
-    """Find the least whole gap, from 1 on, that two geometric noises reach with at most a chance.
-
-    Args:
-        chance: the largest probability P(Z + ν ≥ gap).
-        one: the scale of Z.
-        two: the scale of ν.
+    """Find the least gap g ≥ 1 with P(Z + ν ≥ g) ≤ ``chance``, for scales of Z and ν.
 
     >>> least_gap(1e-6, 6.0, 6.0)
     93
     """
-    # The search begins at the gap of the wider law alone, which is smaller, and then bisects.
+    # Start from the smaller gap of the wider noise alone, then bisect.
     wide = max(one, two)
     low, step = max(0, math.floor(wide * math.log(0.25 / chance))), max(1, math.ceil(wide / 2))
     while low > 0 and reached(low, one, two) <= chance:

@@ -1,4 +1,4 @@
-"""Clipped means with one promise and several numbers of bands, for a choice of the best."""
+"""Choice of the number of bands of a clipped mean under one guarantee."""
 
 from __future__ import annotations
 
@@ -8,21 +8,16 @@ from typing import Any
 
 from dpgrain.means.clipped import ClippedMean
 
-# Share of the noise that more bands must gain, or fewer are chosen.
+# Share of the noise that more bands must save to be chosen.
 _WORTH = 0.01
-#: The most bands that are tried unless another number is stated.
+#: Default maximum number of bands.
 MOST_BANDS = 256
 
 
 def in_bands(*, most: int = MOST_BANDS, **promise: Any) -> list[ClippedMean]:
-    """Return clipped means under one promise, for numbers of bands from 1 on that are powers of 2.
+    """Return clipped means under one guarantee, for powers of 2 as numbers of bands.
 
-    Args:
-        most: the most bands.
-        promise: what :meth:`ClippedMean.calibrate` takes, without ``bands``.
-
-    Raises:
-        ParameterError: if a value is out of range.
+    ``promise`` are the arguments of :meth:`ClippedMean.calibrate` except ``bands``.
     """
     result = [ClippedMean.calibrate(**promise)]
     rate, bands = result[0].sampling_rate, 2
@@ -33,10 +28,7 @@ def in_bands(*, most: int = MOST_BANDS, **promise: Any) -> list[ClippedMean]:
 
 
 def noise_of_sums(mean: ClippedMean) -> float:
-    """Return the rms noise of the sum of the first t rounds, over all t, in clipping bounds.
-
-    Args:
-        mean: the mean.
+    """Return the RMS noise of sums of first rounds, over all t, in clipping bounds.
 
     >>> round(noise_of_sums(ClippedMean(1.0, 2.0, n_users=10, rounds=7)), 9)
     4.0
@@ -47,11 +39,7 @@ def noise_of_sums(mean: ClippedMean) -> float:
 
 
 def best(means: Iterable[ClippedMean]) -> ClippedMean:
-    """Return the mean with the fewest bands whose sums have about the least noise.
-
-    Args:
-        means: the means, from few bands to many.
-    """
+    """Return the mean with the fewest bands and almost the least noise in sums."""
     noise = {mean: noise_of_sums(mean) for mean in means}
     least = min(noise.values())
     return next(mean for mean, of_sums in noise.items() if of_sums <= least * (1 + _WORTH))

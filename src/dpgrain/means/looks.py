@@ -1,4 +1,4 @@
-"""Looks share the budget of a recentred mean of users between finding their centre and the mean."""
+"""Budget of a recentred mean of users, split between its centre and the mean."""
 
 from __future__ import annotations
 
@@ -16,31 +16,28 @@ from dpgrain.means.recentred import Recentred, RecentredRounds
 from dpgrain.means.total_error import Number
 from dpgrain.noise import Source
 
-# Largest ratio of the noise of a look around to its radius with which recentring goes on.
+# Largest ratio of an iteration's noise to its radius with which recentring continues.
 _NOISE_PER_RADIUS = 0.25
-# Shares of the budget: the first look takes at least the first, all looks together at most the
-# second.
+# Shares of the budget: minimum for the first iteration, and maximum for all iterations together.
 _FIRST_LOOK_SHARE, _LOOKS_SHARE = 0.0025, 0.16
-# Looks, at most.
+# Maximum number of iterations that find the centre.
 _MOST_LOOKS = 4
-# The share of users that the last look leaves outside is the first number times its noise ÷ radius,
-# so that what is cut off is about as large as the noise. It is at least the second number times the
-# noise of a choice of a radius, in users: fewer could not be distinguished from noise.
+# The share of users that the last iteration leaves outside is the first number times its noise ÷
+# radius, so that the clipped amount is about as large as the noise. It is at least the second
+# number times the noise of choosing a radius, in users: fewer could not be distinguished from
+# noise.
 _OUTSIDE_PER_NOISE, _LEAST_OUTSIDE_SCALES = 40.0, 8.0
-# The largest share of users outside; and the largest of the least ones with which "auto" recentres:
-# above it noise chooses the radii.
+# Largest share of users outside; and the largest lower limit of that share with which "auto"
+# recentres, because above it noise determines the radii.
 _MOST_OUTSIDE, _LARGEST_LEAST_OUTSIDE = 0.5, 1.0
-# The share of the budget of sums, times √d, that checks what the last look removes. With it no data
-# make the mean err more than three times as much as clipping to the bound (docs/theory).
+# Share of the budget of sums, times √d, for checking what the last iteration removes. With it, the
+# error of the mean is at most three times the error of clipping to the bound, for any data
+# (docs/theory).
 _CHECK = 0.4
 
 
 def shares(problem: Problem) -> tuple[float, ...]:
-    """Return the shares of the budget of a few looks, each twice the last, and of the mean itself.
-
-    Raises:
-        ParameterError: if there are too few users to look around.
-    """
+    """Return the budget shares of iterations, each twice the last, and the mean."""
     blurred = _blurred(problem)
     first = max(_FIRST_LOOK_SHARE, (blurred / _NOISE_PER_RADIUS) ** 2)
     looks = min(_MOST_LOOKS, math.floor(math.log2(_LOOKS_SHARE / first + 1)))
@@ -56,16 +53,14 @@ def shares(problem: Problem) -> tuple[float, ...]:
 
 
 def most(problem: Problem) -> Recentred:
-    """Return the mean with most looks, fixed before the number of users is released."""
+    """Return the mean with the most iterations, fixed without the number of users."""
     return Recentred.calibrate(**_options(problem), rounds=_MOST_LOOKS + 1, beside=problem.number)
 
 
 def unstated(problem: Problem, instead: str = "") -> Candidate:
-    """Offer most looks beforehand, and fewer once the number of users is released.
+    """Offer the most iterations, or fewer once the number of users is released.
 
-    Args:
-        problem: the problem, without the number of users.
-        instead: the words for what may be published in the place of looks.
+    ``instead`` describes the alternative to iterations.
     """
     spent = most(problem)
     fact = (
@@ -84,17 +79,15 @@ def unstated(problem: Problem, instead: str = "") -> Candidate:
 
 
 def remade(problem: Problem, spent: Recentred) -> Candidate:
-    """Make looks for the number of users that was released, out of the budget that is spent.
+    """Plan the iterations for the released number of users within the charged budget.
 
-    Args:
-        problem: the problem, with the number of users.
-        spent: the mean that was paid for. The sums of the new one have as much of μ² together, in
-            other parts; it has no more choices of radii, each with the same noise.
+    The sums of the new mean have the same total of μ², in other parts; it has no more choices of
+    radii, each with the same noise.
     """
     try:
         parts = shares(problem)
     except ParameterError:
-        # There are too few users; who asks for it nevertheless gets the middle of most of them.
+        # There are too few users; an explicit request still returns the median of most users.
         parts = (_LOOKS_SHARE, 1 - _LOOKS_SHARE)
     noise = spent.noise_multiplier * math.sqrt(len(parts) / spent.rounds) * (1 + 1e-12)
     mean = replace(
@@ -105,13 +98,13 @@ def remade(problem: Problem, spent: Recentred) -> Candidate:
 
 
 def whole(spent: Recentred) -> float:
-    """Return the noise multiplier of one sum that takes the budget of all sums of a mean."""
+    """Return the noise multiplier of one sum with the budget of all sums of a mean."""
     budget = spent.rounds / spent.noise_multiplier**2 + spent.check**-2
     return 1 / math.sqrt(budget) * (1 + 1e-12)
 
 
 def _options(problem: Problem) -> dict[str, Any]:
-    """Return the arguments of calibrations, whose largest radius holds all users."""
+    """Return the arguments of calibrations; the largest radius contains all users."""
     far = 2 * problem.bound
     check = _CHECK / math.sqrt(problem.d)
     options = {"radius": far, "bound": problem.bound, "choose": True, "check": check}
@@ -128,13 +121,13 @@ def _made(problem: Problem) -> Candidate:
 
 
 def _blurred(problem: Problem) -> float:
-    """Return the rms noise of a mean to which the whole budget goes, ÷ its radius."""
+    """Return the RMS noise of a mean with the whole budget, ÷ its radius."""
     noise = Recentred.calibrate(**problem.calibration, rounds=1, radius=1.0, beside=problem.number)
     return noise.noise_sd * math.sqrt(problem.d)
 
 
 def _around(problem: Problem, mean: Recentred) -> Candidate:
-    """Offer looks as they are until the number of users is released."""
+    """Offer fixed iterations until the number of users is released."""
     facts = (
         f"{mean.rounds} looks, each around what the one before has published, as far as a radius "
         f"that is chosen inside the budget, and leaves about {mean.beyond:.0%} of the users outside "
@@ -154,32 +147,32 @@ def _around(problem: Problem, mean: Recentred) -> Candidate:
 
 
 def _with_outside(problem: Problem, mean: Recentred) -> Recentred:
-    """Return looks of which the last one leaves the right share of users outside."""
+    """Return iterations in which the last one leaves the right share of users outside."""
     least = _least_outside(problem, mean)
     outside = min(max(_OUTSIDE_PER_NOISE * _blurred(problem), least), _MOST_OUTSIDE)
     return replace(mean, beyond=outside)
 
 
 def _least_outside(problem: Problem, mean: Recentred) -> float:
-    """Return the least share of users outside of a radius that noise does not hide."""
+    """Return the smallest share of users outside that is distinguishable from noise."""
     return _LEAST_OUTSIDE_SCALES * mean.choice_scale / problem.n
 
 
 def _expected(problem: Problem, mean: Recentred) -> float:
-    """Return the rms error to expect if users lie within the stated radius of a point."""
+    """Return the expected RMS error if users are within the stated radius of a point."""
     radius = problem.bound if problem.radius is None else problem.radius
     whole = mean.expected(weights(problem.bound, problem.d).norm, 0.0, problem.d)
     if mean.expected(radius, mean.beyond, problem.d) >= whole:
-        # The last look would clip to the bound.
+        # The last iteration would clip to the bound.
         return whole
-    # What is cut off is about as large as the noise.
+    # The clipped amount is about as large as the noise.
     return math.sqrt(2.0) * mean.expected(radius, 0.0, problem.d)
 
 
 def _publish(
     problem: Problem, mean: Recentred, vectors: Vectors, source: Source, number: Number | None
 ) -> Found:
-    """Publish the mean that the last look finds, of as many users as were released."""
+    """Publish the mean of the last iteration, for the released number of users."""
     number = Number(mean.n_users, 0.0) if number is None else number
     mean = replace(mean, n_users=number.divisor)
     run = RecentredRounds(mean, source, problem.n if problem.stated else None)

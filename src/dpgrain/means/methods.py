@@ -1,4 +1,4 @@
-"""The methods of ``dg.mean_of_users``, by name."""
+"""Methods of ``dg.mean_of_users``, by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dpgrain._later import later
 if TYPE_CHECKING:
     from dpgrain.means.problem import Method
 
-#: Module of each name's ``METHOD``. All are tried where the best is asked for.
+#: Module of each name's ``METHOD``. The search for the best method tries all of them.
 METHODS = {
     "clip": "dpgrain.means.clipped",
     "recentred": "dpgrain.means.looks",
@@ -19,10 +19,7 @@ METHODS = {
 
 
 def method_of(name: str) -> Method:
-    """Return the method of a name.
-
-    Args:
-        name: one of :data:`METHODS`.
+    """Return the method with a name in :data:`METHODS`.
 
     >>> [name for name in METHODS if method_of(name).unstated]
     ['clip', 'recentred']

@@ -1,10 +1,9 @@
-"""The vectors close to each vector are counted exactly, on an integer grid, in tiles.
+"""Exact counts of vectors close to each vector, on an integer grid.
 
-A matrix product in floating point may change one pair's distance in the last place when another row
-changes, so that one person's data would move the counts of others. Here every distance is compared as
-the whole number that it is. Products of integers are exact in any order as long as no partial sum
-passes 2^53; vectors too far from the rest for that are compared with a bound on the rounding, and
-pairs that it leaves open are subtracted, integer by integer.
+With floating-point products, a change of one row could change the last digit of another pair's
+distance, so one user's data would affect other users' counts. Distances are therefore compared as
+exact integers. Integer products are exact in any order if no partial sum exceeds 2^53. Vectors too
+distant for that are compared with an error bound, and undecided pairs are subtracted as integers.
 """
 
 from __future__ import annotations
@@ -19,25 +18,22 @@ from dpgrain._types import FloatArray, IntArray
 
 # Steps at which each coordinate saturates.
 _LARGEST_STEPS = 2.0**60
-# Largest squared norm from the centre, in squared steps, for which products are exact: 2·‖a‖‖b‖ +
-# ‖a‖² + ‖b‖² ≤ 2^52.
+# Largest squared norm from the centre, in squared steps, with exact products: 2·‖a‖‖b‖ + ‖a‖² +
+# ‖b‖² ≤ 2^52.
 _EXACT_SQUARE = 2.0**50
-# Steps of a difference that is farther than any distance that is asked for.
+# Steps of a difference larger than any requested distance.
 _FAR_STEPS = 1 << 26
-# Rows of a tile, and entries of pairs that are left open at a time.
+# Rows of a tile, and undecided pair entries processed at a time.
 _TILE_ROWS, _OPEN_ENTRIES = 2048, 1 << 21
-# Rows among which the centre is chosen; at least one row in the second number has to be near it.
+# Rows from which the centre is chosen; at least one in the second number of rows must be near it.
 _SAMPLE_ROWS, _FEW_OF_ROWS = 64, 8
 
 
 def on_grid(vectors: FloatArray, step: float) -> IntArray:
-    """Return vectors in whole steps, rounded to nearest; what is not finite is the zero vector.
+    """Return vectors, (n, d), in integer steps rounded to nearest; 0 if not finite.
 
-    Args:
-        vectors: (n, d).
-        step: the step of the grid.
-
-    Formal guarantee: each row is a function of the same row alone. Coordinates saturate at 2^60 steps.
+    Formal guarantee: each row is a function of the same row alone. Coordinates saturate at 2^60
+    steps.
 
     >>> on_grid(np.array([[0.3, -1.0], [np.nan, 1.0]]), 0.25).tolist()
     [[1, -4], [0, 0]]
@@ -52,17 +48,12 @@ def on_grid(vectors: FloatArray, step: float) -> IntArray:
 def close(vectors: FloatArray, step: float, squared: Sequence[int]) -> IntArray:
     """Count the vectors within each distance of each vector, itself included.
 
-    Args:
-        vectors: (n, d).
-        step: the step of the grid that vectors are rounded to.
-        squared: the squared distances in steps, whole numbers of at most 2^51.
+    ``vectors`` are (n, d), and ``squared`` are squared distances in steps, integers of at most
+    2^51. The result is (number of distances, n).
 
-    Returns:
-        (number of distances, n)
-
-    Formal guarantee: every count is that of exact arithmetic on the rounded vectors: it does not depend
-    on the order of rows, and on another row only through whether that one is close. In O(n²d) time
-    and O(n) memory beside the vectors and a few tiles. Source: docs/theory, "Choosing by a
+    Formal guarantee: every count is exact for the rounded vectors: it does not depend on the order
+    of rows, and depends on another row only through whether it is close. Requires O(n²d) time and
+    O(n) memory in addition to the vectors and a few tiles. Source: docs/theory, "Choosing by a
     threshold".
 
     >>> close(np.array([[0.0], [1.0], [3.0], [1e300]]), 0.5, [4, 16]).tolist()
@@ -72,7 +63,8 @@ def close(vectors: FloatArray, step: float, squared: Sequence[int]) -> IntArray:
     left = np.arange(len(vectors))
     while left.size:
         rows = _Rows(vectors, step, left)
-        # Where few are near the centre, most are alone, and rounding leaves few pairs open.
+        # If few vectors are near the centre, most are isolated, and rounding leaves few pairs
+        # undecided.
         done = rows.exact if rows.exact * _FEW_OF_ROWS >= left.size else left.size
         edges = [*range(0, done, _TILE_ROWS), *range(done, left.size, _TILE_ROWS), left.size]
         for here in pairwise(edge for edge in edges if edge <= done):
@@ -92,16 +84,16 @@ def _count(
     here: tuple[int, int],
     there: tuple[int, int],
 ) -> None:
-    """Add a tile of pairs to the counts of its rows and, off the diagonal, of its columns."""
+    """Add a tile of pairs to the counts of its rows and off-diagonal columns."""
     counts[order[slice(*here)]] += np.count_nonzero(near, axis=1)
     if here != there:
         counts[order[slice(*there)]] += np.count_nonzero(near, axis=0)
 
 
 class _Rows:
-    """Some vectors on a grid about a centre, which gives tiles of their distances.
+    """Vectors on a grid around a centre, which returns tiles of their distances.
 
-    The centre decides how many pairs a product answers, never what the answer is.
+    The centre determines how many pairs a product decides, but never the results.
     """
 
     def __init__(self, vectors: FloatArray, step: float, which: NDArray[np.intp]) -> None:
@@ -112,7 +104,7 @@ class _Rows:
         self._centre = sample[np.abs(sample - middle).max(axis=1, initial=0.0).argmin()]
         tiles = pairwise([*range(0, which.size, _TILE_ROWS), which.size])
         squares = np.concatenate([_squares(self._from_centre(*tile)) for tile in tiles])
-        # Rows for which products are exact come first.
+        # Rows with exact products come first.
         sorted_ = np.argsort(squares > _EXACT_SQUARE, kind="stable")
         self.order, self._squares = which[sorted_], squares[sorted_]
         self.exact = int((squares <= _EXACT_SQUARE).sum())
@@ -125,7 +117,7 @@ class _Rows:
         return rows
 
     def left(self, first: int, last: int) -> FloatArray:
-        """Return rows as the left factor of the product that gives squared distances."""
+        """Return rows as the left factor of the product for squared distances."""
         rows, squares = self._from_centre(first, last), self._squares[first:last, None]
         return np.hstack([-2.0 * rows, squares, np.ones_like(squares)])
 
@@ -140,7 +132,7 @@ class _Rows:
         there: tuple[int, int],
         squared: Sequence[int],
     ) -> FloatArray:
-        """Return the squared distances of a tile, each on the right side of all those asked for."""
+        """Return a tile's squared distances, on the correct side of requested ones."""
         apart: FloatArray = left @ self._right(*there).T
         mine, theirs = self._squares[slice(*here)], self._squares[slice(*there)]
         if max(mine[-1], theirs[-1]) > _EXACT_SQUARE:
@@ -151,9 +143,9 @@ class _Rows:
     def _open(
         self, apart: FloatArray, mine: FloatArray, theirs: FloatArray, squared: Sequence[int]
     ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """Yield the pairs that rounding may have put on the wrong side, some at a time."""
-        # A product of d+2 terms in any order errs by (d+2)u·Σ|terms|; norms and rounded integers
-        # err, too: four times as much covers all.
+        """Yield, in batches, the pairs that rounding may have put on the wrong side."""
+        # The error of a product of d+2 terms in any order is (d+2)u·Σ|terms|; norms and rounded
+        # integers also have errors: four times the bound covers all.
         unit = (4 * self._d + 32) * 2.0**-52
         error = unit * (np.sqrt(mine)[:, None] + np.sqrt(theirs)[None, :]) ** 2
         error[(mine[:, None] <= _EXACT_SQUARE) & (theirs[None, :] <= _EXACT_SQUARE)] = 0.0
@@ -167,7 +159,7 @@ class _Rows:
 
     def _exactly(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> FloatArray:
         gaps = self._steps(self.order[rows]) - self._steps(self.order[columns])
-        # Sums are exact up to 2^53, and once a partial sum is above that, it stays above.
+        # Sums are exact up to 2^53; a partial sum above that remains above it.
         return _squares(np.minimum(np.abs(gaps), _FAR_STEPS + 1).astype(np.float64))
 
 

@@ -1,4 +1,4 @@
-"""``dg.mean_of_users``: the mean of one vector per user, by the most suitable private mean."""
+"""``dg.mean_of_users``: mean of one vector per user, with a choice of methods."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 else:
     distributed = later("dpgrain.means.distributed")
 
-# What an error covers that is as large as the bound allows.
+# Coverage of an error that equals the bound.
 NOTHING = (
     "all that the bound allows: nothing that is published tells how far users who are left out or "
     "drawn in, and members of the roster without records, move it"
@@ -64,25 +64,26 @@ _ROWS, _LETTERS = 5, 39
 
 @dataclass(frozen=True, repr=False)
 class MeanOfUsers:
-    """The published mean of the vectors of users with records.
+    """Published mean of the vectors of users with records.
 
     Args:
-        value: (d,) the mean; not a number where users did not agree, as "softcore" and a search for a
-            radius may find: then state a larger radius, or ask for another method.
-        std_error: the standard deviation of the noise of each coordinate; not a number without a mean.
-            It covers noise alone.
-        guarantee: what is promised.
-        method: which private mean it is.
-        reason: why, in one sentence, from public numbers.
-        radius: how far from the centre users count in full; as stated, as found, or the bound.
-        outside: about the share of the users that lie farther away and are drawn in to there, which
-            ``error`` covers and ``std_error`` does not; 0 where all count in full.
-        n_users: the number of users that sums were divided by: the stated roster, unless clearly
-            fewer or more have records; or their number, as released with noise.
-        error: how far the whole vector is at most, in l2 norm, from the mean of users who have
-            records, shortened to the bound, with at least 95% confidence. Where nothing published
-            bounds it, it is as far as the bound allows.
-        error_covers: what that error covers, in words.
+        value: (d,) the mean; NaN if users did not agree, as determined by "softcore" or the search
+            for a radius. In that case, set a larger radius or use another method.
+        std_error: the standard deviation of each coordinate's noise; NaN without a mean. It covers
+            only the noise.
+        guarantee: the guarantee of the release.
+        method: the private mean used.
+        reason: one sentence that explains this choice by public numbers.
+        radius: the distance from the centre within which users count in full: stated, chosen
+            privately, or the bound.
+        outside: the approximate share of users farther away, who are clipped to the radius.
+            ``error`` covers this and ``std_error`` does not; 0 if all count in full.
+        n_users: the divisor of sums: the stated number of users, unless clearly fewer or more have
+            records; or the released noisy number.
+        error: the largest l2 distance of the vector from the mean of users with records, clipped to
+            the bound, with at least 95% confidence. If no published number limits it, it is as
+            large as the bound allows.
+        error_covers: a description of what the error covers.
 
     >>> found = mean_of_users(np.ones((100, 2)), bound=2.0, epsilon=1.0, delta=1e-6, method="clip")
     >>> found.method, sorted(found.to_dict())[:3]
@@ -159,7 +160,7 @@ class MeanOfUsers:
 
     @property
     def off(self) -> str:
-        """The largest error of the whole vector, and what that covers, in words."""
+        """Largest error of the whole vector, with a description of its coverage."""
         return (
             f"the whole vector is at most {rounded_up(self.error, 3)} (l2 norm) from the clipped mean "
             f"of users with records, with {CONFIDENCE:.0%} confidence, which covers {self.error_covers}"
@@ -175,7 +176,7 @@ class MeanOfUsers:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The release as plain JSON values; null for a number that is not finite."""
+        """Release as plain JSON values; null for NaN."""
         agreed = bool(np.isfinite(self.value).all())
         return {
             "estimate": self.value.tolist() if agreed else None,
@@ -193,7 +194,7 @@ class MeanOfUsers:
         }
 
     def to_json(self) -> str:
-        """The release as JSON text."""
+        """Release as JSON text."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
 
@@ -215,46 +216,48 @@ def mean_of_users(
 ) -> Query[MeanOfUsers]:
     """Publish the mean of users' vectors.
 
-    Each vector is the mean of a user's records.
+    Each vector is the mean of one user's records.
 
     Args:
-        X: (m, d) records: an array, a data frame, an Arrow table; or a list of rows. What is not
-            a finite number counts as 0, as all of a list's row does that has not d cells. Rows of a
-            data frame of Spark stay there: sums and counts over all users are what comes from it.
-        users: (m,) whose each record is; None states that each record is all that one user has, as
-            the guarantee then says. A record without user is left out. Of a data frame of Spark, the
-            name of that column; all others are the record.
-        bound: the public bound on the l2 norm of a record. Longer ones are shortened to it.
-        delta: the promised δ, in (0, 1), such as 1e-6. The normal noise of these means needs one.
-        radius: the distance from their mean within which nearly all users' vectors lie, if it is known.
-            Only accuracy rests on this concentration radius τ.
-        method: the private mean. ``"auto"``: "recentred" if n, d, ε and δ allow it, otherwise "clip";
-            a stated radius does not change that. ``"clip"``: clip to the bound; ``"recentred"``:
-            estimate the centre in several steps, and clip around it; ``"softcore"``: the mean of the
-            users close to most others, for few users; ``"winsorized"``: an interval for every
-            coordinate. The last two rely on the radius. A custom :class:`~dpgrain.means.Method` is
-            also possible. Rows on Spark accept "clip", "recentred" and "auto".
-        n_users: the public size of the roster, from which a method is chosen. The mean is of those
-            who have records in any case: "clip" releases their number with the sum, "recentred"
-            before, with 3% of the budget, and both divide by it where clearly fewer than the roster
-            have records, or more. "softcore" leaves others of the roster out and finds no mean
-            without most of it; "winsorized" counts them as the middle, which is found by chance
-            where most of it is not there. If it is not known (None), only "clip" and "recentred"
-            are possible.
-        dimension: the public d. An array, a frame or a table has it; of a list it must be stated: to
-            take it from the rows would let one of them decide the shape of what is published.
+        X: (m, d) records: an array, a data frame, an Arrow table; or a list of rows. Non-finite
+            numbers are treated as 0, and so are all values of a list's row unless it has d cells.
+            Rows of a Spark data frame remain on the cluster, which returns only sums and counts
+            over all users.
+        users: (m,) the user id of each record; None states that each record is a separate user,
+            which the guarantee then assumes. Records without a user id are dropped. For a Spark
+            data frame, the name of this column; all other columns are the record.
+        bound: the public bound on the l2 norm of a record. Records above it are clipped.
+        delta: the δ of the guarantee, in (0, 1), such as 1e-6. The Gaussian noise of these means
+            requires it.
+        radius: the distance from their mean within which almost all users' vectors are, if it is
+            known. Only accuracy depends on this concentration radius τ.
+        method: the private mean. ``"auto"``: "recentred" if n, d, ε and δ allow it, otherwise
+            "clip", regardless of a radius. ``"clip"``: clip to the bound. ``"recentred"``: estimate
+            the centre in several steps, and clip around it. ``"softcore"``: the mean of the users
+            close to most others, for few users. ``"winsorized"``: an interval for every coordinate.
+            The last two use the radius. A custom :class:`~dpgrain.means.Method` is also possible.
+            Rows on Spark support "clip", "recentred" and "auto".
+        n_users: the public number of users in the known population, which determines the method.
+            The mean always covers only users with records: "clip" releases their number with the
+            sum, "recentred" before it with 3% of the budget, and both divide by it if it clearly
+            differs from the stated number. "softcore" ignores users without records, and finds no
+            mean unless most users have records; "winsorized" treats them as the median, which is
+            random unless most users have records. If it is unknown (None), only "clip" and
+            "recentred" are possible.
+        dimension: the public d. It is known for an array, a frame or a table, but must be stated
+            for a list; otherwise, a row could determine the shape of the release.
 
     Raises:
         ParameterError: if a value is out of range, d is not stated for a list, there are too few
-            users for the method, or rows on Spark do not take it; and after the charge, if more users
-            have records than a stated roster holds, where the method compares them.
+            users for the method, or the method does not support rows on Spark; and after charging,
+            if more users have records than stated and the method compares them.
 
-    Recentring clips the share :attr:`MeanOfUsers.outside` of the users, who lie farthest, unless a
-    noisy check shows that this moves the mean: then all are clipped to the bound.
-    :attr:`MeanOfUsers.error` covers it. If that is much larger than the noise, an outlier may hide.
+    Recentring clips the share :attr:`MeanOfUsers.outside` of the most distant users, unless a noisy
+    check shows that this moves the mean: in that case, all users are clipped to the bound.
+    :attr:`MeanOfUsers.error` covers this. An error much larger than the noise can hide an outlier.
 
-    Formal guarantee: (ε, δ)-DP for users, whatever their records are. Users' vectors that lie close
-    together have less noise (Levy et al. 2021, Asi & Liu 2024): about 1/√m of the clipped mean's for m
+    Formal guarantee: (ε, δ)-DP for users, for any records. If users' vectors are close together,
+    the noise is smaller (Levy et al. 2021, Asi & Liu 2024): about 1/√m of the clipped mean's for m
     independent records each. Source: docs/theory, "Means of users".
 
     >>> rng = np.random.default_rng(0)
@@ -277,17 +280,7 @@ def mean_of_users(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MeanQuery(Query[MeanOfUsers]):
-    """A query for a mean of users' vectors.
-
-    Args:
-        promise: what is promised.
-        records: the records of users, where they lie.
-        bound: the public bound on the l2 norm of a record.
-        radius: the concentration radius; None if it is not known.
-        method: the private mean, or the choice of one.
-        n_users: the public size of the roster; None where it is not stated.
-        random_state: a seed, for tests and research.
-    """
+    """Query for a mean of users' vectors."""
 
     promise: Promise
     records: Records
@@ -302,15 +295,15 @@ class MeanQuery(Query[MeanOfUsers]):
 
     @cached_property
     def roster(self) -> Roster:
-        """The release of the number of users with records, where the method makes it first.
+        """Release of the number of users with records, if the method releases it first.
 
-        Who states a roster does not say how many of it have records.
+        A stated population does not reveal how many of its users have records.
         """
         return Roster.of(None, self.promise)
 
     @cached_property
     def way(self) -> Candidate:
-        """The private mean, or all that may be spent where the number of users is released first."""
+        """Private mean, or the maximum cost if the number of users is released first."""
         n = self.n_users
         problem = Problem(
             n or 1,
@@ -328,7 +321,7 @@ class MeanQuery(Query[MeanOfUsers]):
 
     @property
     def plan(self) -> Planned:
-        """The noise of the mean, and of the number of users where that is released first."""
+        """Noise of the mean and, if it is released first, of the number of users."""
         way, roster, n = self.way, self.roster, self.n_users
         guarantee = guarantee_of(
             self.promise,
@@ -345,12 +338,12 @@ class MeanQuery(Query[MeanOfUsers]):
             elements=None,
             rows=self.records.origin,
         )
-        # Without a roster, or a radius, it is not known how far users' vectors lie apart.
+        # Without a population or a radius, the distances between users' vectors are unknown.
         told = self.radius is not None and n is not None
         return Planned(guarantee, n, expected=Expected(way.expected) if told else None)
 
     def run(self, charge: Charge) -> MeanOfUsers:
-        """Make users' vectors, and their mean."""
+        """Compute users' vectors, and publish their mean."""
         way, roster, n = self.way, self.roster, self.n_users
         source = charge.lend(way.event)
         with self.records.kept(charge, self.bound) as (vectors, users_there):
@@ -374,11 +367,11 @@ def _too_small(n_users: int, way: Candidate) -> ParameterError:
 
 
 def _published(found: Found, bound: float, guarantee: Guarantee, plan: Candidate) -> MeanOfUsers:
-    """Return what was found as it is published: no farther than the bound from 0, as the mean is."""
+    """Return the result for publication, clipped to the bound like the mean itself."""
     value, length = found.value, float(np.linalg.norm(found.value))
     if length > bound:
         value, length = value * (bound / length), bound
-    # No two vectors within the bound are farther from each other.
+    # The distance of two vectors within the bound is at most this.
     most = bound + length
     known = found.error < most or math.isnan(most)
     return MeanOfUsers(
@@ -396,7 +389,7 @@ def _published(found: Found, bound: float, guarantee: Guarantee, plan: Candidate
 
 
 def _gathered(X: Any, users: Any, dimension: int | None) -> Records:
-    """Return records with their users, where they are."""
+    """Return records with their users, wherever they are stored."""
     if not isinstance(X, Records) and not lie_elsewhere(X):
         return RecordsHere.of(X, users, dimension)
     records = X if isinstance(X, Records) else distributed.RecordsThere.of(X, users)
@@ -406,11 +399,7 @@ def _gathered(X: Any, users: Any, dimension: int | None) -> Records:
 
 
 def _asked(method: str | Method, *, there: bool) -> Method:
-    """The method that is asked for.
-
-    Raises:
-        ParameterError: if there is none of this name, or rows on a cluster do not take it.
-    """
+    """Return the requested method."""
     if not isinstance(method, Method):
         _validate.one_of((AUTO.name, *METHODS), method=method)
         method = AUTO if method == AUTO.name else method_of(method)
@@ -420,11 +409,7 @@ def _asked(method: str | Method, *, there: bool) -> Method:
 
 
 def _before(method: Method, problem: Problem) -> Candidate:
-    """All that may be spent, fixed before the number of users is released.
-
-    Raises:
-        ParameterError: if the cost of the method follows from the number of users.
-    """
+    """Return the maximum cost, fixed before the number of users is released."""
     if method.unstated is None:
         raise ParameterError(
             f"n_users is required with the method {method.name!r}, because its cost depends on "
@@ -450,7 +435,7 @@ def _checked(bound: float, radius: float | None) -> float:
 
 
 def _best(problem: Problem) -> Candidate:
-    """Return looks if there are enough users for them, and clipping to the bound otherwise."""
+    """Return iterations if there are enough users, otherwise clipping to the bound."""
     with suppress(ParameterError):
         looking = method_of("recentred").make(problem)
         if looking.tells:
@@ -459,13 +444,13 @@ def _best(problem: Problem) -> Candidate:
 
 
 def _explained(problem: Problem, best: Candidate) -> Candidate:
-    """Return a private mean with the reason for it."""
+    """Return a private mean with the reason for its choice."""
     why = method_of(best.method).why.format(people=problem.people, space=problem.space)
     return replace(best, reason=why)
 
 
 def _best_unstated(problem: Problem) -> Candidate:
-    """The most that looks may spend; they, or one clipped mean, are made for the number of users."""
+    """Return the maximum cost of iterations; the number of users decides later."""
     spent = looks.most(problem)
     before = looks.unstated(problem, ", or one mean of vectors clipped to the bound")
 
@@ -473,7 +458,7 @@ def _best_unstated(problem: Problem) -> Candidate:
 
 
 def _best_of(problem: Problem, spent: Recentred) -> Candidate:
-    """Return looks if that many users are enough for them, or one clipped mean, for what is spent."""
+    """Return iterations for enough users, otherwise a clipped mean of the same cost."""
     looking = looks.remade(problem, spent)
     if looking.tells:
         return _explained(problem, looking)

@@ -1,4 +1,4 @@
-"""A mean of users in public numbers: the request, and the offer of each private mean."""
+"""Problem of a mean of users, in public numbers, and the candidates of each method."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from dpgrain.means.total_error import Number
 from dpgrain.noise import Source
 from dpgrain.publishing.promise import Promise
 
-#: The smallest radius that is looked for where none is stated, as a share of the bound.
+#: Smallest radius in a search, as a share of the bound.
 SMALLEST = 2.0**-14
-# The share of ε that finds a radius that is not stated.
+# Share of ε for choosing a radius.
 _FINDING = 0.2
-# A radius at which most users agree is widened, for the others.
+# Factor on a radius at which most users agree, to include almost all users.
 _WIDER = 2.0**0.5
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Public numbers of a mean: users, coordinates, and the promise.
+    """Public numbers of a mean of users, with the requested guarantee.
 
     Args:
-        n: the size of the roster; where it is not stated, 1 before the number of users is released, and
-            what was released after.
-        d: how many coordinates their vectors have.
-        promise: what is promised of users.
+        n: the number of users in the population; if it is not stated, 1 before the number of users
+            is released, and the released number afterwards.
+        d: the number of coordinates of users' vectors.
+        promise: the requested guarantee for users.
         bound: the public bound on the norm of vectors.
         radius: the concentration radius; None if it is not known.
-        number: the release of the number of users with records, for methods that make it first.
-        stated: whether the roster is stated.
+        number: the release of the number of users with records, for methods that release it first.
+        stated: True if the number of users is stated.
 
     >>> from dpgrain.units import User
     >>> problem = Problem(9000, 3, Promise(User(), 1.0, 1e-6, "zero_out"), bound=10.0, radius=None)
@@ -60,7 +60,7 @@ class Problem:
 
     @property
     def calibration(self) -> dict[str, Any]:
-        """The arguments that calibrations of all means take."""
+        """Arguments of the calibration of every mean."""
         return {
             "epsilon": self.promise.epsilon,
             "delta": self.promise.delta,
@@ -70,16 +70,16 @@ class Problem:
 
     @property
     def people(self) -> str:
-        """The number of users, or about that number, in words."""
+        """Description of the (approximate) number of users."""
         return ("" if self.stated else "about ") + counted(self.n, "user")
 
     @property
     def space(self) -> str:
-        """The number of dimensions, in words."""
+        """Description of the number of dimensions."""
         return counted(self.d, "dimension")
 
     def finder(self) -> tuple[Radius | None, dict[str, Any]]:
-        """The mean that finds a radius where none is stated, and options of calibrations beside it."""
+        """Return the choice of a radius, if none is stated, and calibration options."""
         if self.radius is not None:
             return None, self.calibration
         finder = Radius.calibrate(
@@ -92,7 +92,7 @@ class Problem:
         return finder, {**self.calibration, "beside": finder.event}
 
     def near(self, finder: Radius | None) -> str:
-        """The source of the concentration radius, in words."""
+        """Describe the source of the concentration radius."""
         if finder is None:
             return f"a concentration radius of {self.radius:g}, which only accuracy rests on"
         return (
@@ -103,18 +103,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Found:
-    """A mean, and how far it may be off.
-
-    Args:
-        value: (d,) the mean; not a number where there is none.
-        noise_sd: the standard deviation of the noise of each coordinate.
-        radius: the distance from the centre up to which users count in full.
-        n_users: the number that sums were divided by.
-        error: how far the mean is off at most, as :data:`~dpgrain.means.total_error.CONFIDENCE` says;
-            infinite where nothing published bounds it.
-        covers: what the error covers, in words.
-        outside: about the share of users who are drawn in to the radius.
-    """
+    """Computed mean with its error; ``value`` is NaN if there is no mean."""
 
     value: FloatArray
     noise_sd: float
@@ -127,22 +116,23 @@ class Found:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A private mean, calibrated for a problem.
+    """Private mean, calibrated for a problem.
 
     Args:
-        method: the name of the method that has made it.
-        mean: the private mean, which asks all users in each round.
-        expected: the rms error to expect, if users lie within the radius that is stated.
-        facts: what it takes as public, in words.
-        finder: what finds a radius first.
-        within: from the radius that was found to the mean; needed with a finder.
-        counts: whether the number of users with records is released first.
-        tells: whether there are enough users for ``auto`` to choose it.
-        reason: why this one.
-        then: from the number of users that was released to the mean for it, at no more than this one
-            costs; needed with ``counts`` where no roster is stated.
-        publish: what makes the mean of vectors, with the number of users where that was released; by
-            default rounds of ``mean``, of which nothing says how many users are left out.
+        method: the name of the method that created it.
+        mean: the private mean, which uses all users in each round.
+        expected: the expected RMS error, if users are within the stated radius.
+        facts: descriptions of its public facts.
+        finder: the choice of a radius before the mean.
+        within: a function from the chosen radius to the mean; required with a finder.
+        counts: True if the number of users with records is released first.
+        tells: True if there are enough users for ``auto`` to choose it.
+        reason: the reason for choosing it.
+        then: a function from the released number of users to the mean for it, at no more than the
+            cost of this one; required with ``counts`` if the number of users is not stated.
+        publish: a function that publishes the mean of vectors, given the released number of users
+            if there is one; by default rounds of ``mean``, without an estimate of the share of
+            users outside.
 
     >>> from dpgrain.means import ClippedMean
     >>> from dpgrain.noise import SeededSource
@@ -169,12 +159,12 @@ class Candidate:
 
     @property
     def event(self) -> Event:
-        """The event of all of it, for the accountant."""
+        """Accounting event of all parts."""
         return self.mean.event if self.finder is None else self.finder.event + self.mean.event
 
     @property
     def compares(self) -> bool:
-        """True if users are compared, so that the roster must hold all who are there."""
+        """True if users are compared, so that the population must include all users."""
         return self.mean.compares or self.finder is not None
 
     def run(self, vectors: Vectors, source: Source, number: Number | None = None) -> Found:
@@ -182,8 +172,8 @@ class Candidate:
 
         Args:
             vectors: one for each user who has one.
-            source: where randomness comes from.
-            number: the number of users with records, where it was released.
+            source: the source of randomness.
+            number: the number of users with records, if it was released.
         """
         if self.publish is not None:
             return self.publish(vectors, source, number)
@@ -192,7 +182,7 @@ class Candidate:
             result = self.finder.find(vectors, source)
             if result is None:
                 return Found(nothing, math.nan, math.nan, mean.n_users, math.nan)
-            # So close lie most; almost all do a little farther away.
+            # Most users are within this radius; almost all within a slightly larger one.
             mean = self.within(min(result * _WIDER, 1e90))
         run = mean.start(source)
         try:
@@ -205,17 +195,17 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to the mean of users.
+    """Method for a private mean of users.
 
     Args:
-        name: what ``method=`` calls it.
-        make: the private mean for a problem.
-        centre: from where its radius is measured, in words; None for 0.
-        unstated: the private mean, with ``then``, where the number of users is released first; None if
-            its cost follows from that number.
-        why: the reason for which ``auto`` chooses it, as a text with ``{people}`` and ``{space}``.
-        distributed: whether it takes vectors that lie on a cluster, of which it asks sums and counts
-            alone, as :class:`~dpgrain.means.protocol.DistributedVectors` gives them.
+        name: its name in ``method=``.
+        make: a function from a problem to the private mean.
+        centre: a description of the centre of its radius; None for 0.
+        unstated: a function to the private mean, with ``then``, if the number of users is released
+            first; None if its cost depends on that number.
+        why: the reason for which ``auto`` chooses it, a text with ``{people}`` and ``{space}``.
+        distributed: True if it supports vectors on a cluster, using only sums and counts as in
+            :class:`~dpgrain.means.protocol.DistributedVectors`.
 
     >>> from dpgrain.means import ClippedMean, mean_of_users
     >>> from dpgrain.units import User

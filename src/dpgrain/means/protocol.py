@@ -1,8 +1,8 @@
-"""The contract of every private mean: contributions in, a noisy mean per round out, one event for all.
+"""Interface of private means: rounds of noisy means with one accounting event.
 
-A mean is calibrated once, for all rounds, and is frozen: it holds public numbers only. Data and
-randomness come in as arguments. :meth:`Mean.start` begins a run, which refuses more rounds than were
-accounted for. Whoever uses a mean asks it, and never what kind of mean it is.
+A mean is calibrated once, for all rounds, and is immutable: it contains only public numbers. Data
+and randomness are passed as arguments. :meth:`Mean.start` begins a run, which rejects more rounds
+than the event covers. Callers use this interface only, and never check the type of a mean.
 """
 
 from __future__ import annotations
@@ -25,110 +25,99 @@ from dpgrain.units import Level, Trust
 if TYPE_CHECKING:
     from dpgrain.inputs import numbers
 else:
-    # Arrays need not load what reads tables.
+    # Arrays do not need the code that reads tables.
     numbers = later("dpgrain.inputs.numbers")
 
 Drawn: TypeAlias = NDArray[np.intp]
-#: A function of the vectors of blocks, (blocks, dimension), that makes a row of each row alone.
+#: Function of the vectors of blocks, (blocks, dimension), that maps each row separately.
 Rule: TypeAlias = Callable[[FloatArray], FloatArray]
 
 
 class Contributions(Protocol):
-    """The blocks' vectors for one round, not yet clipped.
+    """Vectors of blocks for one round, before clipping.
 
-    A block is the data of one privacy unit. A block whose vector is not finite counts as zero.
+    A block is the data of one privacy unit. A block with a non-finite vector is treated as zero.
     """
 
     @property
     def blocks(self) -> int:
-        """The number of blocks."""
+        """Number of blocks."""
 
     @property
     def dimension(self) -> int:
-        """The length of the vectors of blocks."""
+        """Length of the vectors of blocks."""
 
     def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:
-        """Add the blocks' vectors, each scaled down to norm ``clip`` if it is longer.
+        """Add the blocks' vectors, each clipped to norm ``clip``.
 
         Args:
-            clip: the clipping bound, l2.
-            drawn: the sorted indices of the blocks that count; all by default.
+            clip: the clipping bound, in l2 norm.
+            drawn: the sorted indices of sampled blocks; all by default.
 
         Returns:
             (dimension,)
         """
 
     def vectors(self, drawn: Drawn | None = None) -> FloatArray:
-        """Return the blocks' vectors, (number of blocks, dimension), for means that compare them."""
+        """Return the blocks' vectors, (blocks, dimension), for means that compare them."""
 
 
 @runtime_checkable
 class Distributed(Protocol):
-    """Contributions of blocks on many machines, from which sums of whole numbers come here."""
+    """Interface of contributions on many machines, which return integer sums."""
 
     def in_steps(self, clip: float, step: float, centre: FloatArray | None = None) -> IntArray:
         """Add up the clipped vectors of all blocks, each truncated to a grid, (dimension,).
 
-        Args:
-            clip: the clipping bound, l2, of a block's distance to the centre.
-            step: the step of the grid.
-            centre: (dimension,) a public point; 0 by default.
+        ``clip`` bounds the l2 distance of a block to the public ``centre``, (dimension,), by
+        default 0.
         """
 
 
 @runtime_checkable
 class DistributedGradients(Distributed, Protocol):
-    """Gradients of blocks on many machines, with their lengths for a fit."""
+    """Interface of gradients of blocks on many machines, with their norms for a fit."""
 
     def in_bins(self) -> IntArray:
-        """Count the blocks by the lengths of their vectors, as a histogram of norms does."""
+        """Count the blocks by the norms of their vectors, like a histogram of norms."""
 
 
 @runtime_checkable
 class DistributedVectors(Distributed, Protocol):
-    """Vectors of users on many machines, with their distances from a centre for looks."""
+    """Interface of users' vectors on many machines, with their distances from a centre."""
 
     def mapped(self, rule: Rule) -> Contributions:
-        """Return what a rule makes of the vectors, which stay where they are.
-
-        Args:
-            rule: the rule, from public numbers.
-        """
+        """Apply a rule with public numbers to the vectors, which stay in their place."""
 
     def by_radius(self, centre: FloatArray, radii: FloatArray) -> IntArray:
-        """Count the vectors by the first radius that holds them, and at the end the others.
+        """Count vectors by the first ascending radius that contains them, (radii + 1,).
 
-        Args:
-            centre: (dimension,) a public point.
-            radii: the radii, rising.
-
-        Returns:
-            (radii + 1,)
+        The last count is for vectors outside all radii.
         """
 
 
 class Rounds(Protocol):
-    """One run of a mean, with a count of rounds and what they share."""
+    """One run of a mean, with its round counter and shared state."""
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of the noise of each coordinate of the last round's mean."""
+        """Standard deviation of the noise of each coordinate of the last round's mean."""
 
     @property
     def radius(self) -> float:
-        """The distance from the last round's centre up to which a vector counts in full."""
+        """Distance from the last round's centre within which a vector counts in full."""
 
     def estimate(self, contributions: Contributions) -> FloatArray:
         """Return the noisy mean of one round, (dimension,).
 
         Raises:
-            ParameterError: if all rounds that were accounted for are over.
+            ParameterError: if all accounted-for rounds are over.
             RunEnded: if the run has published that it stops.
         """
 
 
 class CountedRounds(ABC):
-    """A run with a limit on rounds, as accounted for; a mean says how one round goes.
+    """Run with a limited number of rounds; subclasses implement one round.
 
     Args:
         mean: its public numbers.
@@ -149,19 +138,19 @@ class CountedRounds(ABC):
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of the noise of each coordinate of the last round's mean."""
+        """Standard deviation of the noise of each coordinate of the last round's mean."""
         return self._public.noise_sd
 
     @property
     def radius(self) -> float:
-        """The distance from the last round's centre up to which a vector counts in full."""
+        """Distance from the last round's centre within which a vector counts in full."""
         return self._public.reach
 
     def estimate(self, contributions: Contributions) -> FloatArray:
         """Return the noisy mean of one round, (dimension,).
 
         Raises:
-            ParameterError: if all rounds that were accounted for are over.
+            ParameterError: if all accounted-for rounds are over.
             RunEnded: if the run has published that it stops.
         """
         if self._done >= self._public.rounds:
@@ -174,67 +163,67 @@ class CountedRounds(ABC):
 
     @abstractmethod
     def _round(self, contributions: Contributions) -> FloatArray:
-        """Make one round, which was accounted for."""
+        """Run one round, which is already accounted for."""
 
 
 class Mean(Protocol):
-    """A private mean of one vector per block, over a number of rounds fixed beforehand.
+    """Private mean of one vector per block, over a fixed number of rounds.
 
-    Formal guarantee: all rounds together cost :attr:`event`, for any data, also where each round's
-    contributions depend on what earlier rounds published.
+    Formal guarantee: all rounds together cost :attr:`event`, for any data, even if each round's
+    contributions depend on results of earlier rounds.
     """
 
     @property
     def event(self) -> Event:
-        """The accountant's event for all rounds together."""
+        """Accounting event of all rounds together."""
 
     @property
     def rounds(self) -> int:
-        """The largest number of published means."""
+        """Maximum number of published means."""
 
     @property
     def n_users(self) -> int:
-        """The public size of the roster."""
+        """Public number of users in the population."""
 
     @property
     def level(self) -> Level:
-        """The level of the unit whose data a block is."""
+        """Level of the privacy unit of a block."""
 
     @property
     def reach(self) -> float:
-        """The length, roughly, of vectors that the mean distinguishes."""
+        """Approximate norm of vectors that the mean distinguishes."""
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of the noise of each coordinate of a mean."""
+        """Standard deviation of the noise of each coordinate of a mean."""
 
     @property
     def trust(self) -> Trust:
-        """The party with access to data."""
+        """Party with access to data."""
 
     @property
     def fresh(self) -> bool:
-        """True where each round asks users of its own, by their places in the roster."""
+        """True if each round uses different users, by their index in the population."""
 
     @property
     def compares(self) -> bool:
-        """True where users are compared, so that the roster must hold all who are there."""
+        """True if users are compared, so that the population must include all users."""
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The public facts behind the mean, in words."""
+        """Descriptions of the public facts behind the mean."""
 
     def start(self, source: Source, owners: NDArray[Any] | None = None) -> Rounds:
-        """Begin a run.
+        """Start a run.
 
         Args:
-            source: where randomness comes from.
-            owners: (blocks,): the user whose data each block is; needed where users are drawn.
+            source: the source of randomness.
+            owners: (blocks,) the user of each block; required if users are sampled.
         """
 
 
 class Central:
-    """The common answers of a curator's means: they ask anybody in any round and compare nobody.
+    """Base of a curator's means, which use all users in any round, uncompared.
 
     >>> Central().trust, Central().fresh, Central().compares
     ('central', False, False)
@@ -242,17 +231,17 @@ class Central:
 
     @property
     def trust(self) -> Trust:
-        """The party with access to data: a curator."""
+        """Party with access to data: a curator."""
         return "central"
 
     @property
     def fresh(self) -> bool:
-        """True where each round asks users of its own, by their places in the roster."""
+        """True if each round uses different users, by their index in the population."""
         return False
 
     @property
     def compares(self) -> bool:
-        """True where users are compared, so that the roster must hold all who are there."""
+        """True if users are compared, so that the population must include all users."""
         return False
 
 
@@ -260,13 +249,13 @@ class Vectors:
     """Contributions from an array.
 
     Args:
-        vectors: (blocks, dimension). Rows that are not finite count as zero, as rows of a list do that
-            have another length.
-        dimension: the length of a row, which must be stated for a list.
+        vectors: (blocks, dimension). Non-finite rows, and rows of a list with another length, are
+            treated as zero.
+        dimension: the length of a row; required for a list.
 
     Raises:
-        ParameterError: if it is not a two-dimensional array of numbers, or a list whose dimension is
-            not stated.
+        ParameterError: if it is not a two-dimensional array of numbers, or is a list without a
+            dimension.
 
     >>> vectors = [[3.0, 4.0], [0.0, 1.0], [float("nan"), 1.0], [2.0]]
     >>> Vectors(vectors, dimension=2).clipped_sum(1.0).round(3).tolist()
@@ -287,18 +276,18 @@ class Vectors:
                 f"vectors must be numbers of shape (blocks, dimension), not {array.shape} of "
                 f"{array.dtype}."
             )
-        # Row by row in memory: sums along a row must not depend on how many rows there are.
+        # C order: sums along a row must not depend on the number of rows.
         array = array.astype(np.float64, order="C")
         self._vectors = np.where(np.isfinite(array).all(axis=1)[:, None], array, 0.0)
 
     @property
     def blocks(self) -> int:
-        """The number of blocks."""
+        """Number of blocks."""
         return len(self._vectors)
 
     @property
     def dimension(self) -> int:
-        """The length of the vectors of blocks."""
+        """Length of the vectors of blocks."""
         return int(self._vectors.shape[1])
 
     def vectors(self, drawn: Drawn | None = None) -> FloatArray:
@@ -306,10 +295,10 @@ class Vectors:
         return self._vectors if drawn is None else self._vectors[drawn]
 
     def mapped(self, rule: Rule) -> Vectors:
-        """Return what a rule makes of the vectors.
+        """Apply a rule to the vectors.
 
         Args:
-            rule: the rule, which makes a row of each row alone.
+            rule: the rule, which maps each row separately.
         """
         return Vectors(rule(self._vectors))
 

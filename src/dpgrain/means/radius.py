@@ -1,4 +1,4 @@
-"""A private concentration radius, where none is known: the first of a list at which users agree."""
+"""Private concentration radius: the first radius in a list at which users agree."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import with_laplace
 from dpgrain.units import Level, Relation
 
-# Power of 2 of the smallest radius, in steps of the grid.
+# Power of 2 of the smallest radius, in grid steps.
 _STEP_BITS = 10
-# Largest k of the radii, which are 2^{k/2} times the smallest one, so that their squares are whole
-# numbers of squared steps, and squared distances at most 2^51.
+# Largest k of the radii, which are 2^{k/2} times the smallest one: their squares are integers in
+# squared steps, and squared distances are at most 2^51.
 _MOST_HALF_OCTAVES = 51 - 2 * (_STEP_BITS + 1)
-# Factor by which noise is larger than in formulas, which covers their rounding.
+# Factor by which the noise exceeds the formulas, to cover their rounding.
 _RELATIVE_ROUNDING = 2.0**-48
 
 
 @dataclass(frozen=True)
 class Radius:
-    """The first radius r of a list at which most users are within 2r of most others.
+    """First radius r in a list at which most users are within 2r of most others.
 
-    f_j(r) users lie within 2r of user j, itself included; a radius scores the sum of the ``top``
-    largest of min(f_j(r), top). The first one whose score and noise reach the noisy threshold is
-    published, or that there is none.
+    f_j(r) users are within 2r of user j, itself included. The score of a radius is the sum of the
+    ``top`` largest values of min(f_j(r), top). The first radius with a noisy score above the noisy
+    threshold is published, or the fact that there is none.
 
     Args:
         smallest: the smallest radius.
         largest: the largest radius; the list is smallest·2^(k/2) up to here.
-        n_users: the public size of the roster, users without a vector included.
-        top: m, the number of users that have to agree.
-        threshold: the number that a score, of at most m², has to reach.
-        threshold_scale: scale of the geometric noise on the threshold.
-        query_scale: scale of the geometric noise on each score.
+        n_users: the public number of users in the population, including users without a vector.
+        top: m, the number of users who must agree.
+        threshold: the minimum score; scores are at most m².
+        threshold_scale: the scale of the geometric noise of the threshold.
+        query_scale: the scale of the geometric noise of each score.
 
     Raises:
         ParameterError: if a value is out of range.
 
-    Formal guarantee: :attr:`event`, for any vectors, which are rounded to a grid of smallest/1024. The
-    sum moves by 2m − 2 at most, and only down if a user's vector is removed. Source: docs/theory,
-    "Choosing by a threshold", with the score of Nissim, Stemmer & Vadhan 2016.
+    Formal guarantee: :attr:`event`, for any vectors, which are rounded to a grid of smallest/1024.
+    The sum changes by at most 2m − 2, and only decreases if a user's vector is removed. Source:
+    docs/theory, "Choosing by a threshold", with the score of Nissim, Stemmer & Vadhan 2016.
 
     >>> from dpgrain.noise import SeededSource
     >>> radius = Radius.calibrate(epsilon=1.0, n_users=1000, smallest=0.01, largest=10.0)
@@ -80,7 +80,7 @@ class Radius:
             raise ParameterError(
                 f"threshold must be at most top² = {self.top**2}, not {self.threshold!r}."
             )
-        # Making the event checks the rest.
+        # Building the event validates the other values.
         _ = self.event
 
     @staticmethod
@@ -94,18 +94,18 @@ class Radius:
         share: float = 0.9,
         failure: float = 0.01,
     ) -> Radius:
-        """Calibrate the choice of a radius with the least noise that keeps a promise, with δ = 0.
+        """Calibrate the choice of a radius with the least noise for a guarantee with δ = 0.
 
         Args:
-            epsilon: the promised ε.
-            n_users: the public size of the roster.
+            epsilon: the ε of the guarantee.
+            n_users: the public number of users in the known population.
             smallest: the smallest radius.
             largest: the largest radius.
             relation: the neighbouring relation.
-            share: the share of the users that has to agree.
-            failure: the probability, at most, that a radius is passed by although the share of users
-                lies within it of some point; and that a radius is chosen at which, of ``top`` users,
-                the mean number of those close by is below three quarters of them.
+            share: the share of the users who must agree.
+            failure: the maximum probability that a radius is skipped although the share of users is
+                within it of some point; and that a radius is chosen at which, of ``top`` users, the
+                mean number of close users is below three quarters of them.
 
         Raises:
             ParameterError: if a value is out of range, or there are too few users.
@@ -116,12 +116,13 @@ class Radius:
         top = max(2, math.ceil(_validate.fraction(share=share) * n_users))
         failure = _validate.fraction(failure=failure)
         turns = 1 if relation == "zero_out" else 2
-        # The wider of the two laws makes the tail of their sum, so both are made equally wide.
+        # The wider of the two distributions determines the tail of their sum, so they have equal
+        # scales.
         scale = (1 + turns) * (2 * top - 2) / epsilon * (1 + _RELATIVE_ROUNDING)
         tried = len(_radii(smallest, largest))
         below, above = (least_gap(chance, scale, scale) for chance in (failure, failure / tried))
         if top**2 - below - above < 0.75 * top**2:
-            # Both gaps grow in proportion to m, and the scores with m².
+            # Both gaps grow in proportion to m, and scores to m².
             enough = math.ceil((below + above) / (0.25 * top * share))
             raise ParameterError(
                 f"n_users = {n_users} is too small to find the radius where users agree at "
@@ -132,24 +133,24 @@ class Radius:
 
     @property
     def radii(self) -> tuple[float, ...]:
-        """The radii to try, in order."""
+        """Candidate radii, in order."""
         return _radii(self.smallest, self.largest)
 
     @property
     def event(self) -> AboveThreshold:
-        """The accountant's event for finding a radius."""
+        """Accounting event of choosing a radius."""
         return AboveThreshold(
             self.threshold_scale, self.query_scale, float(2 * self.top - 2), one_way=True
         )
 
     @property
     def level(self) -> Level:
-        """The level of the unit whose data a block is."""
+        """Level of the privacy unit of a block."""
         return "user"
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The public facts of the choice, in words."""
+        """Descriptions of the public facts of the choice."""
         return (
             f"{len(self.radii)} radii from {self.smallest:g} to {self.radii[-1]:.3g}",
             f"{self.top:,} of {self.n_users:,} users that have to agree",
@@ -160,8 +161,8 @@ class Radius:
         """Find the first radius at which users agree, or None.
 
         Args:
-            vectors: one vector for each user who has one, (n, d) or contributions of one block a user.
-            source: where noise comes from.
+            vectors: (n, d) one vector per user, or contributions with one block per user.
+            source: the source of noise.
 
         Raises:
             ParameterError: if there are more vectors than users.
@@ -183,13 +184,13 @@ class Radius:
 
 
 def score(counts: IntArray, top: int) -> int:
-    """Add the ``top`` largest counts, none above ``top``; a user without a vector counts one.
+    """Add the ``top`` largest counts, clamped to ``top``; missing vectors count as 1.
 
     >>> score(np.array([3, 3, 1, 2]), 2), score(np.array([2, 2]), 4)
     (4, 6)
     """
-    # A user without a vector counts as one who is alone, so that removing a vector has the same
-    # effect as moving it far away.
+    # A user without a vector counts as isolated, so that removing a vector has the same effect as
+    # moving it far away.
     capped = np.minimum(np.concatenate([counts, np.ones(top, dtype=np.int64)]), top)
     return int(np.sort(capped)[-top:].sum())
 
@@ -210,7 +211,7 @@ def _check_range(smallest: float, largest: float) -> None:
 
 
 def _radii(smallest: float, largest: float) -> tuple[float, ...]:
-    # The small number keeps the last radius, which rounding might lose.
+    # The small offset retains the last radius despite rounding.
     last = math.floor(2 * math.log2(largest / smallest) + 1e-9)
     return tuple(smallest * 2.0 ** (k / 2) for k in range(last + 1))
 

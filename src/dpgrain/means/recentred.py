@@ -1,4 +1,4 @@
-"""The recentred mean clips, in each round, around what the last round has published."""
+"""Recentred mean, which clips each round around the result of the last round."""
 
 from __future__ import annotations
 
@@ -32,53 +32,54 @@ from dpgrain.noise import Source
 from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.units import Level, Relation
 
-# Radii to an octave, and octaves below the largest, from which one is chosen.
+# Radii per octave, and octaves below the largest radius, among which one is chosen.
 _RADII_PER_OCTAVE, _OCTAVES = 32, 16
-# Parts in which a user counts: half of them are inside at the first radius that holds the user, and
-# half of the rest with every second radius more, over the second number of radii to either side. So
-# any share of the users can be outside, even where all are equally far away.
+# Parts per user: half of them are inside at the first radius that contains the user, and half of
+# the rest at every second larger radius, over the second number of radii to either side. Any share
+# of the users can therefore be outside, even if all have the same distance.
 _PARTS_PER_USER, _REACH_RADII = 1024, 22
-# Largest share of the budget (of μ², of zCDP) for choices of radii.
+# Maximum share of the budget (of μ², of zCDP) for choices of radii.
 _CHOICES_SHARE = 0.03
-# Standard deviations by which the norm of what is left out exceeds the norm of noise, at least, where
-# clipping around the centre is given up: at a false alarm rate of 2 to 3%.
+# Standard deviations of noise by which the norm of the removed sum must at least exceed its noise
+# to stop clipping around the centre, with a false alarm rate of 2 to 3%.
 _ALARM_SDS = 1.5
 
 
 @dataclass(frozen=True)
 class Recentred(Central):
-    """The mean of one vector per user, clipped around the published centre of earlier rounds.
+    """Mean of one vector per user, clipped around the published centre.
 
-    A round publishes centre + Σ clip(x − centre, r)/n + noise, n being the size of the roster: users
-    without data count as the centre. The centre then moves there, or a share of the way.
+    A round publishes centre + Σ clip(x − centre, r)/n + noise, where n is the number of users in
+    the population: users without data count as the centre. The centre then moves to the result, or
+    part of the way.
 
     Args:
-        radius: r, the clipping bound of a distance to the centre, l2; the largest one where radii are
+        radius: r, the clipping bound of the l2 distance to the centre; the largest one if radii are
             chosen; or (T,) one for each round.
-        noise_multiplier: noise sd of a round's sum ÷ radius, where rounds have equal shares.
-        n_users: n, the public size of the roster.
-        rounds: T, how many means are published.
-        shares: (T,) of the budget that rounds get, adding up to 1; None for equal ones.
-        weight: how far the centre moves towards the published mean, in [0, 1]: 1 all the way, 0 not at
-            all. Rounds whose noise is larger than the radius need a small one.
-        choice_scale: the scale of the noise, in users, with which each round first chooses a radius:
-            about the median distance of users to the centre; 0 for a fixed radius.
-        beyond: the share of the users that the last round's radius leaves outside, in (0, ½].
-        bound: a public bound on the norm of vectors, which the check needs.
-        check: the noise multiplier with which the last round, once it has chosen a radius, publishes
-            the sum of what clipping removes from users' vectors. If that is more than noise, or the
-            noise of clipping to the bound is smaller than the error to expect, the last round clips to
-            the bound around 0 instead. 0 publishes none.
+        noise_multiplier: noise sd of a round's sum ÷ radius, for rounds with equal shares.
+        n_users: n, the public number of users in the known population.
+        rounds: T, the number of published means.
+        shares: (T,) the budget shares of rounds, with sum 1; None for equal shares.
+        weight: the fraction of the way from the centre to the published mean, in [0, 1]. Rounds
+            with noise above the radius need a small one.
+        choice_scale: the scale of the noise, in users, of each round's choice of a radius near the
+            median distance of users to the centre; 0 for a fixed radius.
+        beyond: the share of the users outside the last round's radius, in (0, ½].
+        bound: a public bound on the norm of vectors, required for the check.
+        check: the noise multiplier of a check: after the last round has chosen a radius, it
+            publishes the sum of what clipping removes from users' vectors. If this sum is
+            significant, or clipping to the bound has noise below the expected error, the last round
+            clips to the bound around 0 instead. 0 for no check.
         centre: the public centre of the first round, one number for all coordinates or (d,).
 
     Raises:
         ParameterError: if a value is out of range.
 
-    Formal guarantee: :attr:`event`. A removed user takes a vector of norm at most r from the sum, and
-    an exchanged one moves it by at most 2r, for any data, any n and any centre that is public. Sums are
-    made of integers. The numbers of users on either side of a radius change by at most one, and fall
-    for all radii if a user is removed; their larger excess is made least. Source: docs/theory,
-    "Means of users"; with one round the clipped mean.
+    Formal guarantee: :attr:`event`. Removing a user removes a vector of norm at most r from the
+    sum, and replacing a user changes it by at most 2r, for any data, any n and any public centre.
+    Sums are integer sums. The numbers of users on either side of a radius change by at most one,
+    and decrease for all radii if a user is removed; the choice minimizes the larger excess of the
+    two. Source: docs/theory, "Means of users"; with one round the clipped mean.
 
     >>> from dpgrain.means import Vectors
     >>> from dpgrain.noise import SystemSource
@@ -152,26 +153,26 @@ class Recentred(Central):
         check: float = 0.0,
         beside: Event | None = None,
     ) -> Recentred:
-        """Calibrate the recentred mean with the least noise that keeps a promise over all rounds.
+        """Calibrate the recentred mean with the least noise for a guarantee over all rounds.
 
         Args:
-            epsilon: the promised ε.
-            delta: the promised δ.
-            n_users: the public size of the roster.
-            rounds: how many means are published.
+            epsilon: the ε of the guarantee.
+            delta: the δ of the guarantee.
+            n_users: the public number of users in the known population.
+            rounds: the number of published means.
             radius: the clipping bound; the largest one with ``choose``.
             relation: the neighbouring relation.
-            shares: (T,) of the budget that rounds get, adding up to 1; None for equal ones.
-            weight: how far the centre moves towards the published mean, from 0 to 1 (all the way).
-            choose: True lets each round choose its radius, for 3% of the budget in all.
-            beyond: the share of the users that the last round's radius leaves outside, in (0, ½].
-            bound: a public bound on the norm of vectors, which the check needs.
-            check: the share of the budget of sums, in [0, 1), with which the last round checks what
+            shares: (T,) the budget shares of rounds, with sum 1; None for equal shares.
+            weight: the fraction of the way from the centre to the published mean, from 0 to 1.
+            choose: True lets each round choose its radius, for a total of 3% of the budget.
+            beyond: the share of the users outside the last round's radius, in (0, ½].
+            bound: a public bound on the norm of vectors, required for the check.
+            check: the share of the budget of sums, in [0, 1), for checking in the last round what
                 clipping removes; 0 for no check.
-            beside: the event of what else is published under the same promise; nothing by default.
+            beside: the event of other results published under the same guarantee; none by default.
 
         Raises:
-            ParameterError: if a value is out of range, or no noise keeps the promise.
+            ParameterError: if a value is out of range, or no noise satisfies the guarantee.
 
         >>> Recentred.calibrate(
         ...     epsilon=1.0, delta=1e-6, n_users=1000, rounds=9, radius=2.0, choose=True
@@ -218,19 +219,19 @@ class Recentred(Central):
         return self.radius if isinstance(self.radius, tuple) else (self.radius,)
 
     def radius_of(self, done: int) -> float:
-        """Return the radius, or the largest one, of the round after ``done`` rounds."""
+        """Return the (largest) radius of the round after ``done`` rounds."""
         return self._radii[done if len(self._radii) > 1 else 0]
 
     @property
     def level(self) -> Level:
-        """The protected level: users."""
+        """Protected level: users."""
         return "user"
 
     @property
     def event(self) -> Event:
-        """The accountant's event for all rounds together."""
-        # The cost of Gaussians depends on Σμ² alone, so rounds of unequal shares cost what as many
-        # rounds of equal shares do.
+        """Accounting event of all rounds together."""
+        # The cost of Gaussians depends only on Σμ², so rounds with unequal shares cost the same as
+        # rounds with equal shares.
         sums: Event = Gaussian(self.noise_multiplier, ONE_EACH, self.rounds)
         if self.check:
             sums += Gaussian(self.check, ONE_EACH)
@@ -240,18 +241,18 @@ class Recentred(Central):
 
     @property
     def noise_sd(self) -> float:
-        """The largest standard deviation of the noise of each coordinate of the last mean."""
+        """Largest standard deviation of the noise of each coordinate of the last mean."""
         last = self.rounds - 1
         return self.multiplier(last) * self.radius_of(last) / self.n_users
 
     @property
     def reach(self) -> float:
-        """The radius of the first round, or the largest one."""
+        """(Largest) radius of the first round."""
         return self.radius_of(0)
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The public facts behind the mean, in words."""
+        """Descriptions of the public facts behind the mean."""
         how = "at most" if self.choice_scale else "of"
         last = self.radius_of(self.rounds - 1)
         return (
@@ -266,12 +267,12 @@ class Recentred(Central):
         return self.noise_multiplier / math.sqrt(self.rounds * self.shares[done])
 
     def expected(self, radius: float, beyond: float, dimension: int) -> float:
-        """Return the rms error to expect of the last mean.
+        """Return the expected RMS error of the last mean.
 
         Args:
             radius: its radius.
-            beyond: the share of users outside of it, who lie as far beyond as an exponential tail does,
-                in one of √d directions.
+            beyond: the share of users outside the radius, at distances with an exponential tail, in
+                one of √d directions.
             dimension: the number of coordinates.
         """
         noise = self.multiplier(self.rounds - 1) * math.sqrt(dimension) / self.n_users
@@ -279,7 +280,7 @@ class Recentred(Central):
         return radius * math.hypot(noise, tail)
 
     def choices(self, done: int = 0) -> FloatArray:
-        """Return the radii to choose from in the round after ``done`` rounds, rising to the largest."""
+        """Return the candidate radii in the round after ``done`` rounds, up to the largest."""
         steps = np.arange(-_RADII_PER_OCTAVE * _OCTAVES, 1)
         result: FloatArray = self.radius_of(done) * 2.0 ** (steps / _RADII_PER_OCTAVE)
         return result
@@ -289,7 +290,7 @@ class Recentred(Central):
         source: Source,
         owners: NDArray[Any] | None = None,  # noqa: ARG002 - a block is a user's
     ) -> RecentredRounds:
-        """Begin a run."""
+        """Start a run."""
         return RecentredRounds(self, source)
 
 
@@ -298,42 +299,36 @@ def _mu(noise_multiplier: float, relation: Relation) -> float:
 
 
 def _choice_scale(mu: float, rounds: int, relation: Relation) -> float:
-    """Return the scale with which all choices take their share of a budget of μ²/2-zCDP."""
-    # Each choice costs ε²/8, with twice the ε where users are exchanged.
+    """Return the noise scale of choices for their share of a budget of μ²/2-zCDP."""
+    # Each choice costs ε²/8, with twice the ε if users are replaced.
     moved = 1 if relation == "zero_out" else 2
     return moved / math.sqrt(8 * _CHOICES_SHARE * mu**2 / 2 / rounds)
 
 
 class RecentredRounds(CountedRounds):
-    """One run of a :class:`Recentred` mean.
-
-    Args:
-        mean: its public numbers.
-        source: where noise comes from.
-        stated: the stated size of the roster, for clipping to the bound; None if it is not stated.
-    """
+    """One run of a :class:`Recentred` mean; ``stated`` is the number of users, or None."""
 
     def __init__(self, mean: Recentred, source: Source, stated: int | None = None) -> None:
         super().__init__(mean)
         self.mean, self.source, self.stated = mean, source, stated
         self._next: FloatArray | None = None
-        #: The radii of the rounds so far, which are published.
+        #: Published radii of the rounds so far.
         self.radii: list[float] = []
-        #: The centre of the last round.
+        #: Centre of the last round.
         self.centre: FloatArray = np.zeros(0)
-        #: The published sum of what the last round removes, and of the centre for each user.
+        #: Published sum of what the last round removes, and of the centre for each user.
         self.rest: FloatArray = np.zeros(0)
-        #: The mean of vectors clipped to the bound, if the last round took that instead.
+        #: Mean of vectors clipped to the bound, if the last round used it instead.
         self.clipped: Found | None = None
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of the noise of each coordinate of the last round's mean."""
+        """Standard deviation of the noise of each coordinate of the last round's mean."""
         return self.mean.multiplier(len(self.radii) - 1) * self.radius / self.mean.n_users
 
     @property
     def radius(self) -> float:
-        """The radius of the last round."""
+        """Radius of the last round."""
         return self.radii[-1]
 
     def _round(self, contributions: Contributions) -> FloatArray:
@@ -348,7 +343,7 @@ class RecentredRounds(CountedRounds):
             radius = self._chosen(contributions, centre, mean.beyond if last else 0.5)
         self.radii.append(radius)
         if last and mean.bound is not None and mean.check:
-            # What a centre outside of the bound adds to the check would not fit into it.
+            # The check cannot represent a centre outside the bound.
             self.centre = centre = clipped(centre[None, :], mean.bound)[0]
             if not self._clips_few(contributions, mean.bound):
                 return self._of_all(contributions, mean.bound)
@@ -360,7 +355,7 @@ class RecentredRounds(CountedRounds):
         return result
 
     def _clips_few(self, contributions: Contributions, bound: float) -> bool:
-        """Return whether clipping to the chosen radius seems to err less than to the bound."""
+        """Return True if the chosen radius has a smaller estimated error than the bound."""
         mean, d, plain = self.mean, len(self.centre), weights(bound, len(self.centre))
         rule = LeftOut(self.centre, self.radius, bound, plain.weight)
         sums = self._sum(contributions, rule, plain.norm, mean.check)
@@ -384,7 +379,7 @@ class RecentredRounds(CountedRounds):
     def _sum(
         self, contributions: Contributions, rule: Rule, norm: float, noise: float
     ) -> FloatArray:
-        """Return the noisy sum of what a rule makes of vectors, of which none has a larger norm."""
+        """Return the noisy sum of vectors mapped by a rule, each with norm at most ``norm``."""
         return exactly_noised(_mapped(contributions, rule), norm, noise, self.source)
 
     def _chosen(self, contributions: Contributions, centre: FloatArray, beyond: float) -> float:
@@ -401,7 +396,7 @@ class RecentredRounds(CountedRounds):
 
 
 def _mapped(contributions: Contributions, rule: Rule) -> Contributions:
-    """Return what a rule makes of vectors, where they are; a bounded number of entries at a time."""
+    """Apply a rule to vectors in their place, in bounded batches."""
     if isinstance(contributions, DistributedVectors):
         return contributions.mapped(rule)
     none = rule(np.zeros((0, contributions.dimension)))
@@ -409,16 +404,10 @@ def _mapped(contributions: Contributions, rule: Rule) -> Contributions:
 
 
 def scores_of(first: NDArray[np.int64], n_users: int, beyond: float) -> NDArray[np.int64]:
-    """Score radii, in parts of a user, of which there are 1024 to one.
+    """Score radii, (radii,), in 1/1024 of a user.
 
-    Args:
-        first: (radii + 1,) the number of users whom each radius is the first to hold, and at the end
-            the number of those whom no radius holds.
-        n_users: the size of the roster.
-        beyond: the share of the roster that is to be outside.
-
-    Returns:
-        (radii,): a user who is removed raises each by 0 to 1024.
+    ``first`` is (radii + 1,): the number of users by the first radius that contains them, and last
+    the number outside all radii. Removing a user raises each score by 0 to 1024.
 
     >>> far = np.zeros(61, dtype=np.int64)
     >>> far[30] = 1000
@@ -427,7 +416,7 @@ def scores_of(first: NDArray[np.int64], n_users: int, beyond: float) -> NDArray[
     """
     radii = len(first) - 1
     steps = np.arange(-_REACH_RADII, _REACH_RADII + 1)
-    # The share of a user that is inside, by how many radii come after the first that holds the user.
+    # Share of a user that is inside, by the number of radii after the first that contains the user.
     share = np.where(steps < 0, 2.0 ** (steps / 2 - 1), 1 - 2.0 ** (-steps / 2 - 1))
     parts = np.floor(_PARTS_PER_USER * share).astype(np.int64)
     parts[-1] = _PARTS_PER_USER

@@ -1,4 +1,4 @@
-"""One vector for each user from the user's records: their mean."""
+"""One vector per user: the mean of the user's records."""
 
 from __future__ import annotations
 
@@ -24,13 +24,9 @@ from dpgrain.units import User
 
 
 def by_user(records: FloatArray, users: Any) -> Rows:
-    """Say whose each record is, with those of one user in an order of their values.
+    """Group records, (m, d), by user, and sort each user's records by value.
 
-    What a user adds then does not depend on the order in which rows are listed, or come to a task.
-
-    Args:
-        records: (m, d).
-        users: (m,) labels; None for one user per record.
+    A user's contribution then does not depend on the order of the rows.
 
     >>> listed = np.array([[2.0], [1.0], [2.0]])
     >>> orders = [X[by_user(X, ["ann"] * 3).kept].tolist() for X in (listed, np.sort(listed, axis=0))]
@@ -45,58 +41,39 @@ def _in_order(rows: Rows, records: FloatArray) -> Rows:
 
 
 class Records(ABC):
-    """Records of users in some place; nothing is read before they are charged for.
-
-    Attributes:
-        distributed: whether they stay on a cluster.
-    """
+    """Records of users in any storage; nothing is read before charging."""
 
     distributed: ClassVar[bool] = False
 
     @property
     @abstractmethod
     def dimension(self) -> int:
-        """The length of a record."""
+        """Length of a record."""
 
     @property
     @abstractmethod
     def labels(self) -> Any:
-        """Labels of users, or of nobody with their name; None for one user per record."""
+        """Labels of users, possibly empty but named; None for one user per record."""
 
     @property
     def origin(self) -> Origin:
-        """The public facts of the rows."""
+        """Public facts about the rows."""
         return Origin()
 
     def surely_more_than(self, n_users: int) -> bool:  # noqa: ARG002 - labels would have to be read
-        """Return True if their shape alone says that more users have records.
-
-        Args:
-            n_users: the stated size of a roster.
-        """
+        """Return True if the shape alone shows that more users have records."""
         return False
 
     @abstractmethod
     def kept(
         self, charge: Charge, bound: float
     ) -> AbstractContextManager[tuple[Vectors, Callable[[], int]]]:
-        """Make users' vectors, and what counts them, for as long as they are used.
-
-        Args:
-            charge: the right to read them.
-            bound: the l2 norm that a record has at most.
-        """
+        """Provide users' vectors and a function that counts them while they are used."""
 
 
 @dataclass(frozen=True, eq=False)
 class RecordsHere(Records):
-    """Records of users in this process; made by :meth:`of`.
-
-    Args:
-        table: the records, as they were passed.
-        width: the length of a record.
-        whose: whose each record is.
-    """
+    """Records of users in this process, created by :meth:`of`."""
 
     table: Any
     width: int
@@ -104,15 +81,9 @@ class RecordsHere(Records):
 
     @staticmethod
     def of(X: Any, labels: Any, dimension: int | None = None) -> RecordsHere:
-        """Return records with their users, whose shapes alone are checked.
+        """Return records with their users; checks only shapes.
 
-        Args:
-            X: (m, d) records, or (m,) numbers.
-            labels: (m,) whose each record is; None for one user per record.
-            dimension: the public d; needed for a list.
-
-        Raises:
-            ParameterError: if X has another shape, or there is not one label for each record.
+        ``X`` is (m, d) or (m,), and ``labels`` are (m,), or None for one user per record.
         """
         if dimension is not None:
             dimension = _validate.integer(minimum=1, dimension=dimension)
@@ -133,21 +104,21 @@ class RecordsHere(Records):
 
     @property
     def dimension(self) -> int:
-        """The length of a record."""
+        """Length of a record."""
         return self.width
 
     @property
     def labels(self) -> Any:
-        """The labels of users, as they were passed; None for one user per record."""
+        """Labels of users as passed; None for one user per record."""
         return self.whose.users
 
     def surely_more_than(self, n_users: int) -> bool:
-        """Return True if each record is a user's own, and there are more."""
+        """Return True if each record is a separate user, and there are more."""
         return self.labels is None and self.whose.rows > n_users
 
     @contextmanager
     def kept(self, charge: Charge, bound: float) -> Iterator[tuple[Vectors, Callable[[], int]]]:
-        """Make users' vectors, and what counts them."""
+        """Provide users' vectors and a function that counts them."""
         records = charge.read(self._numbers)
         rows = _in_order(charge.read(self.whose.arranged), records)
         means = user_means(records[rows.kept], rows.blocks, len(rows.owners), bound)
@@ -156,34 +127,22 @@ class RecordsHere(Records):
     def _numbers(self) -> FloatArray:
         array = cells(self.table, self.width).reshape(self.whose.rows, self.width)
         with np.errstate(all="ignore"):
-            # Row by row in memory: sums along a row must not depend on how many rows there are.
+            # C order: sums along a row must not depend on the number of rows.
             array = array.astype(np.float64, order="C")
         array[~np.isfinite(array)] = 0.0
         return array
 
 
 def check_dimension(stated: int | None, found: int) -> None:
-    """Refuse a stated dimension that is not the length of a record.
-
-    Args:
-        stated: the dimension; None if it is not stated.
-        found: the length of a record.
-
-    Raises:
-        ParameterError: if they differ.
-    """
+    """Reject a stated dimension that differs from the length of a record."""
     if stated not in (None, found):
         raise ParameterError(f"dimension must be the length of a record, {found}, not {stated}.")
 
 
 def user_means(records: FloatArray, codes: NDArray[Any], users: int, bound: float) -> FloatArray:
-    """Return (users, d) the mean of each user's records, shortened to a bound.
+    """Return the mean of each user's records clipped to a bound, (users, d).
 
-    Args:
-        records: (m, d).
-        codes: (m,) the user of each, from 0.
-        users: how many there are, each with a record.
-        bound: the l2 norm that a record has at most.
+    ``records`` are (m, d), and ``codes`` are users from 0, (m,).
 
     >>> user_means(np.array([[3.0], [1.0], [9.0]]), np.array([1, 1, 0]), 2, 4.0).tolist()
     [[4.0], [2.0]]
@@ -193,7 +152,7 @@ def user_means(records: FloatArray, codes: NDArray[Any], users: int, bound: floa
     sizes = np.bincount(codes, minlength=users)
     if users == 0:
         return np.zeros((0, records.shape[1]))
-    # Each user's sum is made of that user's rows alone, in their order.
+    # Each user's sum depends only on that user's rows, in their order.
     sums = np.add.reduceat(clipped(records, bound)[order], starts, axis=0)
     means: FloatArray = sums / sizes[:, None]
     return means

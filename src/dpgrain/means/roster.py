@@ -1,4 +1,4 @@
-"""A roster with the place of each block's user, so that rounds can ask users of their own."""
+"""Population with the index of each block's user, for rounds with different users."""
 
 from __future__ import annotations
 
@@ -15,32 +15,22 @@ from dpgrain.errors import ParameterError
 from dpgrain.means.grid import tiles
 from dpgrain.means.protocol import Contributions, Drawn
 
-# Entries of users' vectors that are held at a time.
+# Maximum entries of users' vectors in memory.
 _BATCH_ENTRIES = 1 << 21
 
 
 @dataclass(frozen=True, eq=False)
 class Roster:
-    """The place of each block's user, made by :meth:`of`.
-
-    Args:
-        owners: (blocks,) places.
-        order: (blocks,) the blocks in the order of their places.
-    """
+    """Index of each block's user, (blocks,), and the order of blocks; see :meth:`of`."""
 
     owners: NDArray[np.int64]
     order: NDArray[np.intp]
 
     @staticmethod
     def of(owners: NDArray[Any] | None) -> Roster:
-        """Make the roster of some blocks.
+        """Create the population of blocks from their users' indices, (blocks,).
 
-        Args:
-            owners: (blocks,) the place in the roster of the user whose data each block is. It must not
-                depend on who else has data.
-
-        Raises:
-            ParameterError: if they are left out, or no whole numbers.
+        A user's index must not depend on which other users have data.
         """
         places = np.asarray(owners)
         if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
@@ -52,18 +42,9 @@ class Roster:
         return Roster(places, np.argsort(places, kind="stable"))
 
     def vectors(self, contributions: Contributions, first: int, end: int) -> Iterator[FloatArray]:
-        """Yield the vectors of the users from one place to another, a row for each who has one.
+        """Yield vectors of users with indices in [``first``, ``end``), in bounded batches.
 
-        Args:
-            contributions: the vectors of blocks; those of several blocks of a user are added up.
-            first: the first place.
-            end: the place after the last one.
-
-        Returns:
-            arrays (users, dimension), each with a bounded number of entries.
-
-        Raises:
-            ParameterError: if there are more or fewer blocks than owners.
+        Blocks of the same user are added; users without blocks have no row.
         """
         if contributions.blocks != len(self.owners):
             raise ParameterError(
@@ -80,7 +61,7 @@ class Roster:
     def _added(
         self, contributions: Contributions, drawn: Drawn, starts: NDArray[np.intp]
     ) -> Iterator[FloatArray]:
-        """Yield each user's sum of blocks, which follow each other in ``drawn``."""
+        """Yield each user's sum of blocks, which are adjacent in ``drawn``."""
         most, ends = max(1, _BATCH_ENTRIES // contributions.dimension), [*starts, len(drawn)]
         for low in range(0, len(starts), most):
             high = min(low + most, len(starts))
@@ -88,7 +69,7 @@ class Roster:
             row = np.unique(self.owners[own], return_inverse=True)[1]
             result, done = np.zeros((high - low, contributions.dimension)), 0
             with np.errstate(over="ignore", invalid="ignore"):
-                # A value that overflows is somebody's: no warning may reveal it.
+                # Overflow depends on a user's value, which a warning would reveal.
                 for tile in tiles(contributions, own):
                     np.add.at(result, row[done : done + len(tile)], tile)
                     done += len(tile)

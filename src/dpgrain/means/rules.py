@@ -1,4 +1,4 @@
-"""Rules that map each vector separately, by public numbers: clipping, and a weight next to it."""
+"""Rules that map each vector separately by public numbers: clipping, with a weight."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ from dpgrain.means.protocol import Contributions
 
 
 def by_radius(contributions: Contributions, centre: FloatArray, radii: FloatArray) -> IntArray:
-    """Count vectors by the first radius that holds them, and at the end those that no radius holds.
+    """Count vectors by the first ascending radius around a centre that contains them.
 
-    Args:
-        contributions: the vectors of blocks.
-        centre: (d,) a public point.
-        radii: the radii, rising.
+    The last count is for vectors outside all radii.
 
     >>> from dpgrain.means.protocol import Vectors
     >>> vectors = Vectors([[3.0, 4.0], [1.0, 0.0]], dimension=2)
@@ -36,11 +33,7 @@ def by_radius(contributions: Contributions, centre: FloatArray, radii: FloatArra
 
 @dataclass(frozen=True)
 class Weighted:
-    """The rule for shortening vectors, with a public weight as one more coordinate of each.
-
-    Args:
-        bound: the length that a vector has at most.
-        weight: the weight.
+    """Rule that clips vectors, and appends a public weight as a coordinate.
 
     >>> Weighted(1.0, 0.5)(np.array([[3.0], [0.5]])).tolist()
     [[1.0, 0.5], [0.5, 0.5]]
@@ -56,22 +49,19 @@ class Weighted:
 
     @property
     def norm(self) -> float:
-        """The largest norm of a vector with its weight."""
+        """Largest norm of a vector with its weight."""
         return math.hypot(self.bound, self.weight)
 
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """The rule for what clipping around a centre removes from each vector, with a public weight.
+    """Rule for the clipped-off part of a vector, with a public weight.
 
-    Args:
-        centre: (d,) a public point of norm at most ``bound``.
-        radius: the largest distance from the centre that is not clipped.
-        bound: the largest norm of a vector.
-        weight: the weight.
+    The centre has norm at most ``bound``.
 
-    Formal guarantee: a vector within the bound, less its clipped difference to the centre, lies on the
-    segment between the centre and the vector (or is the centre), so its norm is at most the bound.
+    Formal guarantee: a vector within the bound, minus its clipped difference to the centre, is on
+    the segment between the centre and the vector (or equals the centre), so its norm is at most the
+    bound.
 
     >>> rule = LeftOut(np.zeros(2), 2.0, 9.0, 0.5)
     >>> rule(np.array([[3.0, 4.0], [1.0, 0.0]])).round(1).tolist()
@@ -93,6 +83,6 @@ class LeftOut:
 
 def _distances(vectors: FloatArray, centre: FloatArray) -> FloatArray:
     with np.errstate(all="ignore"):
-        # A distance that overflows is beyond all radii; a warning would reveal it.
+        # An overflowing distance is beyond all radii; a warning would reveal it.
         distances: FloatArray = np.linalg.norm(finite(vectors - centre), axis=1)
     return distances

@@ -1,4 +1,4 @@
-"""Means through a shuffler: nobody sees a user's message, and fresh users cost nothing more."""
+"""Means through a shuffler, with secret messages and free rounds of new users."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from dpgrain.publishing import Promise
 from dpgrain.shuffle import PoissonSum, VectorSum
 from dpgrain.units import Level, Relation, Trust, User
 
-#: Each round asks users of its own (``"sequential"``), or all of them (``"full"``).
+#: Each round uses different users (``"sequential"``), or all of them (``"full"``).
 Interaction: TypeAlias = Literal["sequential", "full"]
-#: The noise that users add to their messages, by the name of its law.
+#: Noise that users add to their messages, by the name of its distribution.
 Messages: TypeAlias = Literal["binomial", "poisson"]
 
 _PROTOCOLS: dict[str, type[VectorSum] | type[PoissonSum]] = {
@@ -32,24 +32,25 @@ _PROTOCOLS: dict[str, type[VectorSum] | type[PoissonSum]] = {
 
 @dataclass(frozen=True)
 class Shuffled:
-    """The mean of one vector per user, added up from shuffled messages with noise of their own.
+    """Mean of one vector per user, from noisy messages that a shuffler permutes.
 
     Args:
-        protocol: the sum of one round, made for the users of a round; see :meth:`calibrate`.
-        n_users: n, the public size of the roster.
-        rounds: T, how many means are published.
-        interaction: ``"sequential"``: round t asks the b = ⌊n/T⌋ users at places tb to (t+1)b − 1 of
-            the roster and nobody twice, so that the last n − bT are in no round; ``"full"``: everybody
-            in every round.
+        protocol: the sum of one round, calibrated for the number of users in a round; see
+            :meth:`calibrate`.
+        n_users: n, the public number of users in the known population.
+        rounds: T, the number of published means.
+        interaction: ``"sequential"``: round t uses the b = ⌊n/T⌋ users with indices tb to (t+1)b −
+            1, each user at most once, so the last n − bT users are in no round; ``"full"``: all
+            users in every round.
 
     Raises:
-        ParameterError: if a value is out of range, there are more rounds than users, or the protocol is
-            made for other numbers of users or rounds.
+        ParameterError: if a value is out of range, there are more rounds than users, or the
+            protocol is for another number of users or rounds.
 
-    Formal guarantee: :attr:`event`, against whoever sees all shuffled messages. With users of its own
-    in each round it is that of one round, however many there are: a user's place, and so their round,
-    depends on nobody's data. Source: Cheu, Joseph, Mao and Peng 2022, Definitions 2.7 and 2.8, with the
-    accounting of docs/theory, "Shuffled gradients".
+    Formal guarantee: :attr:`event`, against an attacker who sees all shuffled messages. If each
+    round uses different users, it is the event of one round, for any number of rounds: a user's
+    index, and thus the round, does not depend on any data. Source: Cheu, Joseph, Mao and Peng 2022,
+    Definitions 2.7 and 2.8, with the accounting of docs/theory, "Shuffled gradients".
 
     >>> import numpy as np
     >>> from dpgrain.means import Vectors
@@ -96,24 +97,25 @@ class Shuffled:
         protocol: Messages = "binomial",
         beside: Event | None = None,
     ) -> Shuffled:
-        """Calibrate the shuffled mean with the least noise that keeps a promise over all rounds.
+        """Calibrate the shuffled mean with the least noise for a guarantee over all rounds.
 
         Args:
-            epsilon: the promised ε.
-            delta: the promised δ.
-            n_users: the public size of the roster.
-            rounds: how many means are published.
+            epsilon: the ε of the guarantee.
+            delta: the δ of the guarantee.
+            n_users: the public number of users in the known population.
+            rounds: the number of published means.
             dimension: the length of the vectors.
             clip: the clipping bound, l2 norm of one user's vector.
             relation: the neighbouring relation.
-            interaction: ``"sequential"`` asks users of its own in each round, ``"full"`` all of them.
-            honest_fraction: the least share of a round's users who follow the protocol.
-            protocol: the noise that users add: ``"binomial"`` coins, or ``"poisson"`` ones, which are
-                fewer.
-            beside: the event of what else is published under the same promise; nothing by default.
+            interaction: ``"sequential"`` uses different users in each round, ``"full"`` all of
+                them.
+            honest_fraction: the minimum share of a round's users who follow the protocol.
+            protocol: the noise that users add: ``"binomial"`` coins, or ``"poisson"`` ones, of
+                which fewer are needed.
+            beside: the event of other results published under the same guarantee; none by default.
 
         Raises:
-            ParameterError: if a value is out of range, or no noise keeps the promise.
+            ParameterError: if a value is out of range, or no noise satisfies the guarantee.
 
         >>> all_ = Shuffled.calibrate(
         ...     epsilon=2.0, delta=1e-6, n_users=600, rounds=2, dimension=2, interaction="full"
@@ -139,55 +141,55 @@ class Shuffled:
 
     @property
     def batch(self) -> int:
-        """b, the number of users asked in a round."""
+        """b, the number of users in a round."""
         return self.n_users // self.rounds if self.interaction == "sequential" else self.n_users
 
     @property
     def clip(self) -> float:
-        """The clipping bound of a user's vector."""
+        """Clipping bound of a user's vector."""
         return self.protocol.l2_bound
 
     @property
     def level(self) -> Level:
-        """The protected level: users."""
+        """Protected level: users."""
         return "user"
 
     @property
     def event(self) -> Event:
-        """The accountant's event for all rounds together."""
+        """Accounting event of all rounds together."""
         if self.interaction == "full" or self.rounds == 1:
             return self.protocol.event
-        # Several users may each be in another round, and then every round's delta mass counts.
+        # Several users may be in different rounds, so that every round's delta mass counts.
         return Parallel((self.protocol.event,))
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of the noise of each coordinate of a mean."""
+        """Standard deviation of the noise of each coordinate of a mean."""
         return self.protocol.noise_sd / self.batch
 
     @property
     def reach(self) -> float:
-        """The clipping bound of a user's vector."""
+        """Clipping bound of a user's vector."""
         return self.clip
 
     @property
     def trust(self) -> Trust:
-        """The party with access to data: nobody, as messages are noisy and shuffled."""
+        """Party with access to data: none, because messages are noisy and shuffled."""
         return "shuffle"
 
     @property
     def fresh(self) -> bool:
-        """True where each round asks users of its own."""
+        """True if each round uses different users."""
         return self.interaction == "sequential"
 
     @property
     def compares(self) -> bool:
-        """False, as no user is compared with another."""
+        """False, because users are not compared."""
         return False
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The public facts behind the mean, in words."""
+        """Descriptions of the public facts behind the mean."""
         if self.interaction == "full":
             return (f"{self.rounds:,} rounds with all users", *map(str, self.protocol.facts))
         left = self.n_users - self.batch * self.rounds
@@ -199,17 +201,17 @@ class Shuffled:
         return (*facts, f"the last {left:,} of the roster are never asked") if left else facts
 
     def start(self, source: Source, owners: NDArray[Any] | None = None) -> ShuffledRounds:
-        """Begin a run.
+        """Start a run.
 
         Args:
-            source: where rounding, noise and the order of messages come from.
-            owners: (blocks,): the place in the roster, 0 to n−1, of the user whose data each block is.
-                It must not depend on who else has data. Whoever has another place is never asked, and
-                what several blocks of a user hold is added up. May be left out where everybody is in
-                every round: then each block is a user.
+            source: the source of rounding, noise and the order of messages.
+            owners: (blocks,) the index, 0 to n−1, of each block's user. It must not depend on which
+                other users have data. Users with other indices do not participate, and blocks of
+                the same user are added. Optional if all users are in every round: then each block
+                is a user.
 
         Raises:
-            ParameterError: if owners are no whole numbers, or are needed and left out.
+            ParameterError: if owners are not integers, or are required and missing.
         """
         if owners is None and self.interaction == "full":
             return ShuffledRounds(self, source, None)
@@ -217,12 +219,7 @@ class Shuffled:
 
 
 class ShuffledRounds(CountedRounds):
-    """One run of a :class:`Shuffled` mean, with everybody who takes part in one process.
-
-    Args:
-        mean: its public numbers.
-        source: where randomness comes from.
-        roster: the places of the blocks' users; None where each block is a user.
+    """One run of a :class:`Shuffled` mean, with all participants in one process.
 
     >>> import numpy as np
     >>> from dpgrain.means import Vectors
@@ -250,24 +247,12 @@ class ShuffledRounds(CountedRounds):
 
 @dataclass(frozen=True)
 class FreshBatches:
-    """Batches of fresh users, each of a size and clipping bound chosen after the last was published.
+    """Batches of new users, with sizes and clipping bounds chosen adaptively.
 
-    Args:
-        epsilon: the promised ε.
-        delta: the promised δ.
-        n_users: n, the public size of the roster.
-        dimension: the length of the vectors.
-        relation: the neighbouring relation.
-        honest_fraction: the least share of a batch's users who follow the protocol.
-        protocol: ``"binomial"`` or ``"poisson"``.
-
-    Raises:
-        ParameterError: if a value is out of range.
-
-    Formal guarantee: :attr:`event`, whatever sizes and bounds are chosen from what was published: given
-    what the batches before a user's own have published, that batch keeps the promise, and what follows
-    asks others. Source: Cheu, Joseph, Mao and Peng 2022, Definition 2.7; docs/theory, "Shuffled
-    gradients".
+    Formal guarantee: :attr:`event`, for any sizes and bounds chosen from published results: given
+    the results of batches before a user's own, that batch satisfies the guarantee, and later
+    batches use other users. Source: Cheu, Joseph, Mao and Peng 2022, Definition 2.7; docs/theory,
+    "Shuffled gradients".
 
     >>> import numpy as np
     >>> from dpgrain.means import Vectors
@@ -298,19 +283,11 @@ class FreshBatches:
 
     @property
     def event(self) -> ApproximateDP:
-        """The accountant's event for all batches: the promise itself, as noise is chosen later."""
+        """Accounting event of all batches: the guarantee, because noise is chosen later."""
         return ApproximateDP(self.epsilon, self.delta, relation=self.relation)
 
     def sum_of(self, size: int, clip: float) -> VectorSum | PoissonSum:
-        """Make the protocol of a batch of ``size`` users.
-
-        Args:
-            size: the number of users in the batch.
-            clip: the clipping bound, l2 norm of one user's vector.
-
-        Raises:
-            ParameterError: if a value is out of range, or the users are too few to keep the promise.
-        """
+        """Return the protocol of a batch, if ``size`` users are enough for the guarantee."""
         return _made(
             self.protocol,
             n_users=size,
@@ -325,27 +302,16 @@ class FreshBatches:
         )
 
     def start(self, source: Source, owners: NDArray[Any]) -> FreshRun:
-        """Begin a run.
+        """Start a run; ``owners`` are the indices of blocks' users, (blocks,).
 
-        Args:
-            source: where rounding, noise and the order of messages come from.
-            owners: (blocks,): the place in the roster, 0 to n−1, of each block's user. It must not
-                depend on who else has data. Whoever has another place is never asked, and several
-                blocks of a user are added up.
-
-        Raises:
-            ParameterError: if owners are no whole numbers.
+        An index must not depend on which other users have data. Users with other indices than 0 to
+        n−1 do not participate, and blocks of the same user are added.
         """
         return FreshRun(self, source, Roster.of(owners))
 
 
 class FreshRun:
-    """One run of :class:`FreshBatches`, with everybody who takes part in one process.
-
-    Args:
-        batches: its public numbers.
-        source: where randomness comes from.
-        roster: the places of the blocks' users.
+    """One run of :class:`FreshBatches`, with all participants in one process.
 
     >>> import numpy as np
     >>> from dpgrain.means import Vectors
@@ -360,26 +326,18 @@ class FreshRun:
 
     def __init__(self, batches: FreshBatches, source: Source, roster: Roster) -> None:
         self.batches, self.source, self._roster = batches, source, roster
-        #: The protocols of the batches so far, which are public.
+        #: Public protocols of the batches so far.
         self.protocols: list[VectorSum | PoissonSum] = []
 
     @property
     def left(self) -> int:
-        """The number of users not yet asked."""
+        """Number of users without a batch so far."""
         return self.batches.n_users - sum(protocol.n_users for protocol in self.protocols)
 
     def next(self, contributions: Contributions, *, size: int, clip: float) -> FloatArray:
-        """Return the noisy mean over the next users of the roster, (dimension,).
+        """Return the noisy mean over the next ``size`` users, (dimension,).
 
-        Args:
-            contributions: the vectors that the blocks of the roster would add.
-            size: the number of users to ask, chosen from nothing but public numbers and what was
-                published.
-            clip: the clipping bound of a user's vector, chosen likewise.
-
-        Raises:
-            ParameterError: if fewer users than ``size`` are left, or they are too few to keep the
-                promise.
+        ``size`` and ``clip`` must depend only on public numbers and published results.
         """
         if _validate.integer(minimum=1, size=size) > self.left:
             raise ParameterError(
@@ -393,7 +351,7 @@ class FreshRun:
             )
         protocol = self.batches.sum_of(size, clip)
         first = self.batches.n_users - self.left
-        # These users count as asked from here on, whatever fails afterwards.
+        # These users count as used from here on, even if a later step fails.
         self.protocols.append(protocol)
         held = self._roster.vectors(contributions, first, first + size)
         return protocol.estimate(held, size, self.source) / size
@@ -410,6 +368,6 @@ def _check_roster(n_users: int, rounds: int, interaction: Interaction) -> None:
 
 
 def _made(protocol: Messages, **numbers: Any) -> VectorSum | PoissonSum:
-    """A sum of one round."""
+    """Return the sum of one round."""
     _validate.one_of(tuple(_PROTOCOLS), protocol=protocol)
     return _PROTOCOLS[protocol](**numbers)

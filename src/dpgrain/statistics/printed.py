@@ -204,7 +204,9 @@ def meanings(release: Release) -> dict[str, str]:
         "average": _average(release),
         "ranking": asked.ranked,
         "labels": _long_labels(release),
-        "processing": f"post-processing: {asked.afterwards}" if asked.processed else "",
+        "negatives": "negative estimates were set to 0, so small ones are biased upwards"
+        if getattr(release, "nonnegative", False)
+        else "",
         "noise": asked.noise or getattr(release, "noise", "gaussian"),
         "warning": asked.take_care,
     }

@@ -1,6 +1,6 @@
-"""Deep networks in PyTorch, trained privately for records, elements or users.
+"""Deep learning in PyTorch with privacy for records, elements or users.
 
-It needs PyTorch: ``pip install 'dpgrain[torch]'``; ``Trainer`` and models of Hugging Face need
+Requires PyTorch: ``pip install 'dpgrain[torch]'``. ``Trainer`` and Hugging Face models require
 ``pip install 'dpgrain[transformers]'``.
 """
 

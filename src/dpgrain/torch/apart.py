@@ -1,13 +1,12 @@
-"""A pass over a batch in which each record is a batch of one.
+"""Forward passes that treat each record as a batch of one.
 
-The whole network runs under ``torch.func.vmap``: it reads one record, whose first dimension is 1, and
-PyTorch does the same for all records at once. Whatever the network computes from a record therefore
-depends on that record only, whatever its tensors' sizes and values are. A tensor belongs to a record if
-it was computed from the record, and is shared by all records otherwise.
+The whole network runs under ``torch.func.vmap`` with inputs of one record, so each result depends
+only on its own record. A tensor belongs to a record if it was computed from the record; all records
+share any other tensor.
 
-Layers and functions of PyTorch that treat each row separately run on the rows of all records together,
-because they are faster that way. Trained parameters that the network reads outside such a layer are
-replaced by one copy for each record, so that each copy's gradient comes from its record only.
+PyTorch layers and functions that treat rows separately run on the rows of all records at once,
+because this is faster. Trained parameters used outside such a layer are replaced by one copy per
+record, so that each copy receives the gradient of its record only.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from dpgrain.torch.library import torch
 from dpgrain.torch.outputs import Output, check_saved, hooks_on_saved, mapped
 
 functional = torch.nn.functional
-# Attribute of tensors computed from records: the pass that they belong to.
+# Attribute of tensors computed from records; it refers to their pass.
 _PASS = "_dpgrain_pass"
-# Functions that read a tensor's shape, type or place, and nothing of its contents.
+# Functions that read only a tensor's shape, type or device.
 _ABOUT = frozenset(
     (
         "shape",
@@ -60,7 +59,7 @@ _ABOUT = frozenset(
         "__hash__",
     )
 )
-# Functions that write a tensor's values as text, on which a network could branch.
+# Functions that format a tensor's values as text, on which a network could branch.
 _TEXT = frozenset(("__repr__", "__format__", "__str__"))
 # Functions that draw random numbers; a single number is drawn once for all records.
 _DRAWS = frozenset(
@@ -68,7 +67,7 @@ _DRAWS = frozenset(
     for name in ("rand", "randn", "randint", "normal", "empty")
     if hasattr(torch, name)
 )
-# Modules of transformers that skip a mask if no token is masked, unless a network is being traced.
+# Modules of transformers that skip a mask if no token is masked, except while tracing.
 _MASKS = frozenset(
     (
         "transformers.utils.import_utils",
@@ -79,7 +78,7 @@ _MASKS = frozenset(
 
 
 class Recording(Protocol):
-    """The record of how parameters are used in a pass."""
+    """Interface of the recorder for parameters used during a pass."""
 
     frozen: dict[int, Any]
 
@@ -87,26 +86,20 @@ class Recording(Protocol):
         """Return the name of a trained parameter; None for any other tensor."""
 
     def copies(self, parameter: Any, records: int) -> Any:
-        """Return (records, …) the copies of a parameter."""
+        """Return the copies of a parameter, (records, …)."""
 
     def linear(self, weight: Any, x: Any) -> Any:
-        """Return (records, …) the linear map of rows."""
+        """Return a linear map of rows, (records, …)."""
 
     def embedding(self, weight: Any, x: Any, padding: int | None) -> Any:
-        """Return (records, …) rows of a table."""
+        """Return rows of an embedding table, (records, …)."""
 
     def made_again(self) -> None:
-        """Note that activations are computed again in the backward pass."""
+        """Note that the backward pass recomputes activations."""
 
 
 class Apart(TorchFunctionMode):
-    """The functions that a network calls in a pass over a batch.
-
-    Args:
-        each: a tensor of which each record has one.
-        records: the number of records.
-        recording: what records uses of parameters.
-    """
+    """Function calls of a network during a pass over a batch."""
 
     def __init__(self, each: Any, records: int, recording: Recording) -> None:
         super().__init__()
@@ -114,12 +107,7 @@ class Apart(TorchFunctionMode):
         self._copies: dict[int, Any] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a function of PyTorch for one record.
-
-        Raises:
-            ParameterError: if it gets a tensor of another pass, or one from the loader that is not an
-                input of the network, or changes gradients.
-        """
+        """Call a PyTorch function for one record."""
         kwargs = {} if kwargs is None else kwargs
         name = getattr(func, "__name__", "")
         if name == "__get__":
@@ -143,7 +131,7 @@ class Apart(TorchFunctionMode):
         if func is torch.Tensor.requires_grad_ and is_of_record(given[0]):
             return given[0]
         if named.get("memory_format") is not None and given and is_of_record(given[0]):
-            # How numbers lie in memory is not theirs, and vmap does not know it.
+            # The memory format does not belong to a record, and vmap does not support it.
             del named["memory_format"]
         if func in _DRAWS and _is_one_number(func, given, named):
             return self._for_all(func, given, named)
@@ -154,11 +142,7 @@ class Apart(TorchFunctionMode):
         return self.known(func(*given, **named))
 
     def known(self, found: Any) -> Any:
-        """Return what a function has returned, with its tensors known to be of this pass.
-
-        Args:
-            found: the tensors, alone or in a tuple or list.
-        """
+        """Mark the tensors returned by a function as belonging to this pass."""
         if isinstance(found, torch.Tensor):
             if is_of_record(found):
                 setattr(found, _PASS, self)
@@ -168,11 +152,7 @@ class Apart(TorchFunctionMode):
         return found
 
     def check(self, tensor: Any) -> None:
-        """Reject a tensor that was not computed from a record in this pass, or is shared.
-
-        Args:
-            tensor: the tensor.
-        """
+        """Reject a tensor that was neither computed from a record in this pass nor shared."""
         if is_of_record(tensor):
             if getattr(tensor, _PASS, None) is not self:
                 raise ParameterError(
@@ -189,19 +169,13 @@ class Apart(TorchFunctionMode):
             )
 
     def at_once(self, function: Callable[..., Any], *tensors: Any) -> Any:
-        """Call a function of the rows of all records, outside of vmap.
-
-        Args:
-            function: the function, from (records, …) tensors to one such tensor, which treats records
-                separately.
-            tensors: what it is called with, of one record.
-        """
+        """Call a function of all records' rows outside vmap; tensors are (records, …)."""
         given = [self._checked(tensor) for tensor in tensors]
         with torch._C.DisableTorchFunction():
             return self.known(_AtOnce.apply(function, self._each, *given))
 
     def _checked(self, arg: Any) -> Any:
-        """Return an argument of a function, with a copy in place of a trained parameter."""
+        """Return an argument of a function, with a copy instead of a trained parameter."""
         if isinstance(arg, torch.Tensor):
             self.check(arg)
             recording = self._recording
@@ -217,14 +191,12 @@ class Apart(TorchFunctionMode):
         return arg
 
     def _copy(self, parameter: Any) -> Any:
-        """Return a record's copy of a parameter."""
         if id(parameter) not in self._copies:
             records, recording = self._records, self._recording
             self._copies[id(parameter)] = self.at_once(lambda: recording.copies(parameter, records))
         return self._copies[id(parameter)]
 
     def _linear(self, input: Any, weight: Any, bias: Any = None) -> Any:  # noqa: A002 - as PyTorch has it
-        """Apply a linear map with a trained weight."""
         if input.dim() == 0:
             raise ParameterError(
                 "module must call linear() with records in the first dimension; do not squeeze it.",
@@ -244,7 +216,6 @@ class Apart(TorchFunctionMode):
         scale_grad_by_freq: bool = False,
         sparse: bool = False,  # noqa: ARG002 - as PyTorch has it
     ) -> Any:
-        """Look up rows of a trained table."""
         if max_norm is not None or scale_grad_by_freq:
             raise ParameterError(
                 "module must call embedding without max_norm and scale_grad_by_freq, which depend on "
@@ -265,7 +236,7 @@ class Apart(TorchFunctionMode):
         momentum: float = 0.1,
         eps: float = 1e-5,
     ) -> Any:
-        """Normalize by fixed statistics; for those of records, vmap sees one record."""
+        """Normalize by fixed statistics; for statistics of records, vmap sees one record."""
         fixed = (mean, var, weight, bias)
         of_records = any(t is not None and is_of_record(t) for t in fixed)
         if training or mean is None or of_records or x.dim() < 2:
@@ -278,7 +249,7 @@ class Apart(TorchFunctionMode):
         return self.at_once(real, x)
 
     def _attention(self, *args: Any, **kwargs: Any) -> Any:
-        """Attend within each record; four dimensions, as PyTorch's fast kernels need, at once."""
+        """Attend within all records at once; fast kernels need four dimensions."""
         attend = functional.scaled_dot_product_attention
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
         given = {**dict(zip(names, args, strict=False)), **kwargs}
@@ -307,7 +278,7 @@ class Apart(TorchFunctionMode):
         return self.at_once(real, *parts)
 
     def _for_all(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Call a function once for all records, outside of vmap."""
+        """Call a function once for all records, outside vmap."""
         found: list[Any] = []
 
         def real() -> Any:
@@ -319,20 +290,20 @@ class Apart(TorchFunctionMode):
 
 
 class _AtOnce(torch.autograd.Function):
-    """A function of the rows of all records, called from where each record is on its own."""
+    """Function of the rows of all records, callable from code for a single record."""
 
     @staticmethod
     def forward(*_given: Any) -> Any:
-        """Refuse what is never asked, since each record has something of its own."""
+        """Never called, because each record has its own tensor."""
         raise NotImplementedError
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Keep nothing: PyTorch's own functions, called for all records, have their own gradients."""
+        """Store nothing: the functions called for all records define their gradients."""
 
     @staticmethod
     def backward(_ctx: Any, *_gradients: Any) -> Any:
-        """Refuse what is never asked."""
+        """Never called."""
         raise NotImplementedError
 
     @staticmethod
@@ -359,16 +330,9 @@ def each_record(
 ) -> tuple[Any, list[Any], Apart]:
     """Call a network with each record as a batch of one.
 
-    Args:
-        call: the network.
-        inputs: positional and named inputs.
-        are_rows: whether each of their leaves has a row for each record; all records share the others.
-        records: the number of records.
-        recording: what records uses of parameters.
-
     Returns:
-        what the network returns, with (records, …) plain tensors in place of those of a record; which
-        leaves are of records, in order; and the pass.
+        the outputs of the network, in which tensors of records are plain (records, …) tensors; for
+        each leaf, whether it belongs to records; and the pass.
     """
     leaves, form = tree_flatten(inputs)
     own = [leaf for leaf, is_rows in zip(leaves, are_rows, strict=True) if is_rows]
@@ -413,17 +377,11 @@ def each_record(
 
 
 def again(of: Apart, records: int, total: Any) -> None:
-    """Run a backward pass that calls layers again, inside of the pass in which they were called.
-
-    Args:
-        of: the pass, which is over.
-        records: the number of records.
-        total: the sum of the losses of records.
-    """
+    """Run a backward pass that calls layers again, within their original pass."""
 
     def one(each: Any) -> Any:
         with of, _no_skipped_masks():
-            # Tensor.backward is refused inside of vmap, as it would be one for each record.
+            # vmap rejects Tensor.backward, because it would run once per record.
             torch.autograd.graph._engine_run_backward(
                 (total,), (ones,), False, False, (), allow_unreachable=True, accumulate_grad=True
             )
@@ -435,16 +393,12 @@ def again(of: Apart, records: int, total: Any) -> None:
 
 
 def is_of_record(tensor: Any) -> bool:
-    """Return whether a tensor was computed from a record, inside of a pass.
-
-    Args:
-        tensor: a tensor.
-    """
+    """Return True if a tensor was computed from a record of the current pass."""
     return bool(torch._C._functorch.is_batchedtensor(tensor))
 
 
 def _check_draws_and_text(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Reject draws that follow a record's place, and text that shows a record's values."""
+    """Reject draws that depend on a record's position, and text with its values."""
     if kwargs.get("generator") is not None:
         raise ParameterError(
             f"module must call {name}() without generator=, because the draws for a record would "
@@ -460,7 +414,7 @@ def _check_draws_and_text(name: str, args: Sequence[Any], kwargs: Mapping[str, A
 
 
 def _check_gradients(name: str, args: Sequence[Any]) -> None:
-    """Reject functions that change gradients, of all records at once, on their way back."""
+    """Reject functions that modify gradients during the backward pass."""
     changes = "hook" in name or name in ("grad_fn", "retain_grad")
     if changes and any(isinstance(arg, torch.Tensor) and is_of_record(arg) for arg in args):
         raise ParameterError(
@@ -479,7 +433,7 @@ def _check_gradients(name: str, args: Sequence[Any]) -> None:
 
 
 def _is_one_number(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether a function draws a single number, without tensors."""
+    """Return True if a function draws a single number, without tensors."""
     if any(isinstance(arg, torch.Tensor) for arg in args):
         return False
     if "size" in kwargs:
@@ -493,7 +447,7 @@ def _is_one_number(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Let functions be slow that vmap has no rule for, without a warning."""
+    """Silence warnings about slow functions without a vmap rule."""
     torch._C._functorch._set_vmap_fallback_warning_enabled(False)
     try:
         yield
@@ -506,7 +460,7 @@ _is_tracing = torch.jit.is_tracing
 
 
 def _is_tracing_or_inside() -> bool:
-    """Return whether a network is traced; models that skip masks by values must not do so in a pass."""
+    """Return True while tracing or within a pass, to keep masks independent of values."""
     if getattr(_inside, "passes", 0) and sys._getframe(1).f_globals.get("__name__") in _MASKS:
         return True
     return bool(_is_tracing())
@@ -517,7 +471,7 @@ torch.jit.is_tracing = _is_tracing_or_inside
 
 @contextmanager
 def _no_skipped_masks() -> Iterator[None]:
-    """Let transformers make masks whatever is masked in the records of a batch."""
+    """Make transformers build masks regardless of the masked tokens in a batch."""
     _inside.passes = getattr(_inside, "passes", 0) + 1
     try:
         yield

@@ -1,4 +1,4 @@
-"""Request of a run, checked: a private mean, its clipping bound, and its promise."""
+"""Validated request for a training run: mean, clipping bound and guarantee."""
 
 from __future__ import annotations
 
@@ -30,18 +30,7 @@ Noise = Literal["independent", "banded"]
 
 @dataclass(frozen=True)
 class Numbers:
-    """A caller's public numbers for a run; None for those left out.
-
-    Args:
-        n_users: the size of the roster.
-        steps: how many steps are made.
-        sampling_rate: the probability to be in a step.
-        max_grad_norm: the clipping bound, or how it is found.
-        noise_multiplier: noise sd ÷ clipping bound.
-        target_epsilon: the promised ε.
-        share: the share of the open budget.
-        bands: the number of bands.
-    """
+    """Public numbers of a run as passed by the caller; None if omitted."""
 
     n_users: int | None
     steps: int | None
@@ -55,25 +44,14 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Asked:
-    """A request for a run.
-
-    Args:
-        promise: what it is to keep.
-        mean: its public numbers.
-        rule: how its clipping bound is found; None where it is stated.
-    """
+    """Validated request for a run; ``rule`` is None for a fixed clipping bound."""
 
     promise: Promise
     mean: Mean
     rule: AdaptiveNorm | None = None
 
     def facts(self, *, named: bool, collated: bool) -> tuple[Fact | str, ...]:
-        """Return what the run takes as public, and what it rests on, in words.
-
-        Args:
-            named: True if users' labels were passed.
-            collated: True if a function of the caller makes batches of records.
-        """
+        """Return the public facts and assumptions of the run."""
         roster = Fact("a roster of {:,} users", (self.mean.n_users,))
         alone = () if named else (_NO_USERS,)
         follows = () if self.rule is None else (_FOLLOWS,)
@@ -92,19 +70,7 @@ def clipped_run(
     exact: bool,
     noise: Noise,
 ) -> Asked:
-    """Check the request for a run with clipped blocks, and find its noise.
-
-    Args:
-        promise: what it is to keep, whose ε is not used where noise is stated.
-        numbers: the public numbers.
-        sampling: whether blocks or users are drawn.
-        elements_per_user: the public number of blocks per user.
-        exact: True for whole numbers.
-        noise: whether noise cancels over steps.
-
-    Raises:
-        ParameterError: if a number is missing or out of range, or numbers do not go together.
-    """
+    """Validate the request for a run with clipped blocks, and calibrate its noise."""
     _validate.one_of(("pairs", "users"), sampling=sampling)
     rule, start = _bound(numbers.max_grad_norm)
     rounds = _validate.integer(minimum=1, steps=numbers.steps)
@@ -135,17 +101,7 @@ def clipped_run(
 
 
 def given_mean(promise: Promise, *, mean: Mean, numbers: Numbers, noise: Noise) -> Asked:
-    """Check that a private mean can be published in each step of a run.
-
-    Args:
-        promise: the unit, relation and δ.
-        mean: the mean.
-        numbers: the public numbers, which must be left out.
-        noise: whether noise cancels over steps, which must be left as it is.
-
-    Raises:
-        ParameterError: if it is no mean, its blocks are not those of the unit, or numbers are given.
-    """
+    """Check that a private mean can be published in each step of a run."""
     if isinstance(mean, type) or not (hasattr(mean, "start") and hasattr(mean, "event")):
         raise ParameterError(
             f"mean must be a private mean of dpgrain.means, not {_validate.said(mean)}.",
@@ -173,14 +129,14 @@ def given_mean(promise: Promise, *, mean: Mean, numbers: Numbers, noise: Noise) 
 
 
 def _bound(stated: float | AdaptiveNorm | None) -> tuple[AdaptiveNorm | None, float]:
-    """Return the rule of the clipping bound, if there is one, and the bound of the first step."""
+    """Return the rule of the clipping bound, if any, and the bound of the first step."""
     if isinstance(stated, AdaptiveNorm):
         return stated, stated.start
     return None, check_bound(max_grad_norm=stated)  # type: ignore[arg-type]
 
 
 def _bands(numbers: Numbers, noise: Noise, *, exact: bool) -> int | None:
-    """Return the number of bands, or None where the best is to be found."""
+    """Return the number of bands, or None to choose the best number."""
     _validate.one_of(("independent", "banded"), noise=noise)
     if noise == "independent":
         if numbers.bands is not None:
@@ -205,7 +161,7 @@ def _bands(numbers: Numbers, noise: Noise, *, exact: bool) -> int | None:
 def _stated(
     promise: Promise, noise_multiplier: float, bands: int, given: dict[str, Any]
 ) -> ClippedMean:
-    """Return the public numbers of a run with stated noise."""
+    """Return the public numbers of a run with an explicit noise multiplier."""
     kept = promise.unit.max_elements if isinstance(promise.unit, User) else None
     level = "element" if kept is not None else promise.level
     return ClippedMean(

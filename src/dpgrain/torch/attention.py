@@ -1,4 +1,4 @@
-"""Attention with the weights of linear maps, in the place of PyTorch's own."""
+"""Attention built from linear maps, as a replacement for PyTorch's layer."""
 
 from __future__ import annotations
 
@@ -11,18 +11,9 @@ nn, functional = torch.nn, torch.nn.functional
 
 
 class MultiheadAttention(torch.nn.Module):
-    """``torch.nn.MultiheadAttention`` with its own parameters, whose gradients can be clipped by block.
+    """``torch.nn.MultiheadAttention`` built from linear maps, for clipping by block.
 
-    Args:
-        layer: the layer whose parameters it has, with ``batch_first=True``. They are shared, so that an
-            optimizer of the layer is one of this.
-
-    Raises:
-        ParameterError: if the layer has its records second, inputs of several widths, or tokens of its
-            own (``add_bias_kv``, ``add_zero_attn``).
-
-    It is called as the layer is. Where query, key and value are not one tensor the packed map is made
-    for each.
+    The parameters are shared with the original layer, so its optimizer remains valid.
 
     >>> import torch
     >>> layer = torch.nn.MultiheadAttention(8, 2, batch_first=True)
@@ -31,7 +22,7 @@ class MultiheadAttention(torch.nn.Module):
     True
     """
 
-    in_proj_bias = None  # so that torch.nn.TransformerEncoderLayer takes no shortcut past the maps
+    in_proj_bias = None  # prevents torch.nn.TransformerEncoderLayer from bypassing the maps
     batch_first = True
     _qkv_same_embed_dim = True
 
@@ -61,19 +52,7 @@ class MultiheadAttention(torch.nn.Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Any, Any]:
-        """Return what PyTorch's layer returns: what is attended to, and the weights if asked for.
-
-        Args:
-            query: (rows, targets, width).
-            key: (rows, sources, width).
-            value: (rows, sources, width).
-            key_padding_mask: (rows, sources) sources to leave out, or what is added to their scores.
-            need_weights: True also returns the weights.
-            attn_mask: (targets, sources) or (rows·heads, targets, sources) pairs to leave out, or what
-                is added to their scores.
-            average_attn_weights: True returns weights averaged over heads.
-            is_causal: a hint that ``attn_mask`` is causal, which is not needed.
-        """
+        """Return the attention outputs and, on request, the weights."""
         del is_causal
         q, k, v = (self._heads(part) for part in self._mapped(query, key, value))
         mask = self._mask(q, k, attn_mask, key_padding_mask)
@@ -89,7 +68,7 @@ class MultiheadAttention(torch.nn.Module):
         return self._out(weights @ v), weights.mean(1) if average_attn_weights else weights
 
     def _mapped(self, query: Any, key: Any, value: Any) -> tuple[Any, ...]:
-        """Return query, key and value by their maps; one tensor is mapped once."""
+        """Return the mapped query, key and value; the same tensor is mapped only once."""
         made: dict[int, Any] = {}
         parts = []
         for place, of in enumerate((query, key, value)):
@@ -105,7 +84,7 @@ class MultiheadAttention(torch.nn.Module):
         return self.out_proj(seen.transpose(1, 2).flatten(2))
 
     def _mask(self, q: Any, k: Any, attn_mask: Any, padding: Any) -> Any:
-        """Return what is added to scores, (rows or 1, heads or 1, targets or 1, sources); or None."""
+        """Return the mask to add to scores, broadcastable to (rows, heads, targets, sources)."""
         parts = []
         if attn_mask is not None:
             each = attn_mask.dim() == 3
@@ -117,14 +96,14 @@ class MultiheadAttention(torch.nn.Module):
 
 
 def _added(mask: Any, like: Any) -> Any:
-    """Return a mask as numbers that are added to scores."""
+    """Return a mask as numbers to add to scores."""
     if mask.dtype == torch.bool:
         return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask, float("-inf"))
     return mask.to(like.dtype)
 
 
 def _check(layer: Any) -> None:
-    """Refuse a layer that does what this does not."""
+    """Reject a layer with unsupported options."""
     if not isinstance(layer, nn.MultiheadAttention):
         raise ParameterError(
             f"layer must be a torch.nn.MultiheadAttention, not a {type(layer).__name__}.",

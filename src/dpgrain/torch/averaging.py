@@ -1,4 +1,4 @@
-"""The average of the weights after each step, which is no look at the data."""
+"""Average of the weights after each step, by post-processing of published weights."""
 
 from __future__ import annotations
 
@@ -11,26 +11,10 @@ from dpgrain.torch.library import torch
 
 
 class AveragedWeights:
-    """The average of the trained weights of a network after each step.
+    """Average of a network's trained weights after each step, in double precision.
 
-    Args:
-        module: the network.
-        rule: how each iterate is weighed against all before it.
-
-    The promise of a private run is about its weights after every step, so that their average costs
-    nothing (post-processing). It is kept in double precision.
-
-    >>> from dpgrain.optimize import Uniform
-    >>> layer = torch.nn.Linear(1, 1, bias=False)
-    >>> average = AveragedWeights(layer, Uniform())
-    >>> for weight in (1.0, 2.0, 6.0):
-    ...     _ = layer.weight.data.fill_(weight)
-    ...     average.update()
-    >>> with average.swapped():
-    ...     print(layer.weight.item())
-    3.0
-    >>> layer.weight.item()
-    6.0
+    The guarantee of a private run covers the weights after every step, so their average is free
+    post-processing.
     """
 
     def __init__(self, module: Any, rule: Average) -> None:
@@ -39,7 +23,7 @@ class AveragedWeights:
         self._average = {name: p.detach().double().clone() for name, p in self._trained.items()}
 
     def update(self) -> None:
-        """Take in the weights as they are after a step."""
+        """Add the current weights to the average."""
         self._steps += 1
         share = self._rule.weight(self._steps)
         for name, weight in self._trained.items():
@@ -48,7 +32,7 @@ class AveragedWeights:
 
     @contextmanager
     def swapped(self) -> Iterator[None]:
-        """Put the average into the network, and the weights themselves back at the end."""
+        """Use the averaged weights temporarily, then restore the original weights."""
         own = {name: weight.detach().clone() for name, weight in self._trained.items()}
         self.keep()
         try:
@@ -57,16 +41,16 @@ class AveragedWeights:
             self._put(own)
 
     def keep(self) -> None:
-        """Put the average into the network for good."""
+        """Replace the weights by their average permanently."""
         self._put(self._average)
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps: the number of steps, and the average of each weight."""
+        """Return the checkpoint state: the number of steps and the averages."""
         copies = {name: average.clone() for name, average in self._average.items()}
         return {"steps": self._steps, "average": copies}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state` has returned."""
+        """Restore the result of :meth:`state`."""
         self._steps = int(state["steps"])
         for name, average in self._average.items():
             average.copy_(state["average"][name])

@@ -1,4 +1,4 @@
-"""From the drawn blocks of a step to batches of bounded size."""
+"""Batches of bounded size from the drawn blocks of a step."""
 
 from __future__ import annotations
 
@@ -14,14 +14,10 @@ from dpgrain.torch.layout import Layout
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows read together by the network: whole blocks, or a part of one.
+    """Rows that the network reads together: whole blocks, or a part of one block.
 
-    Args:
-        rows: (rows,) their places in the data set, one block after the other.
-        layout: the blocks; a part counts as one.
-        part: True if these are some of the rows of one block.
-        records: the number of rows of the whole block that this part ends; 0 where more follow.
-        last: True if no other batch of the step follows.
+    ``rows`` are indices in the data set, grouped by block. If ``part``, the rows belong to a single
+    block, and ``records`` is the block's total number of rows in its last part, otherwise 0.
     """
 
     rows: IndexArray
@@ -33,47 +29,32 @@ class Batch:
 
 @dataclass(frozen=True)
 class Blocks:
-    """The rows of each block, one after the other.
-
-    Args:
-        rows: (rows,) places in the data set.
-        starts: (blocks + 1,) the first place of each block in ``rows``, and the end.
-    """
+    """Rows of each block: block i has ``rows[starts[i]:starts[i + 1]]``."""
 
     rows: IndexArray
     starts: IndexArray
 
     @staticmethod
     def arrange(found: Rows) -> Blocks:
-        """Put rows in the order of their blocks, and in their own order within a block."""
+        """Group rows by block, and preserve their order within a block."""
         order = np.argsort(found.blocks, kind="stable")
         starts = np.searchsorted(found.blocks[order], np.arange(len(found.owners) + 1))
         return Blocks(found.kept[order], starts)
 
     @property
     def blocks(self) -> int:
-        """The number of blocks."""
+        """Number of blocks."""
         return len(self.starts) - 1
 
     def by_size(self, drawn: IndexArray | None = None) -> IndexArray:
-        """Return blocks in their order in batches: small ones first.
-
-        Args:
-            drawn: the blocks; all by default.
-        """
+        """Return blocks in the order of batches, smallest first; by default all blocks."""
         blocks = np.arange(self.blocks) if drawn is None else drawn
         return blocks[np.argsort(np.diff(self.starts)[blocks], kind="stable")]
 
     def batches(
         self, drawn: IndexArray, max_rows: int | None, *, single: bool = False
     ) -> Iterator[Batch]:
-        """Yield the batches of one step.
-
-        Args:
-            drawn: (blocks drawn,) which blocks take part.
-            max_rows: the most rows of a batch; None for any number. A block with more rows has batches
-                of its own.
-            single: True if each block has a batch of its own.
+        """Yield the batches of one step; split blocks with more than ``max_rows`` rows.
 
         >>> blocks = Blocks(np.arange(6), np.array([0, 4, 5, 6]))
         >>> [batch.rows.tolist() for batch in blocks.batches(np.arange(3), 3)]
@@ -102,7 +83,7 @@ class Blocks:
 
 
 def _ends(sizes: IndexArray, most: int) -> Iterator[int]:
-    """Yield where batches of whole blocks end, as many blocks in each as fit, and at least one."""
+    """Yield the ends of greedily filled batches, with at least one whole block each."""
     filled = 0
     for place, size in enumerate(sizes.tolist()):
         if filled and filled + size > most:

@@ -1,4 +1,4 @@
-"""The promise of a saved model, in its card and beside it."""
+"""Guarantee of a saved model, in its model card and in a separate file."""
 
 from __future__ import annotations
 
@@ -7,19 +7,14 @@ from pathlib import Path
 from dpgrain._files import whole_file
 from dpgrain.publishing.guarantee import Guarantee
 
-#: File beside a saved model with its promise, for :meth:`Guarantee.from_json`.
+#: File with the guarantee, next to a saved model; for :meth:`Guarantee.from_json`.
 PROMISE = "guarantee.json"
 _CARD = "README.md"
 _HEADING = "## Privacy"
 
 
 def write_promise(folder: Path, guarantee: Guarantee) -> None:
-    """Write a promise into a model card, and beside it.
-
-    Args:
-        folder: the folder of the model.
-        guarantee: the promise.
-    """
+    """Write a guarantee to the model card and to a separate file."""
     folder.mkdir(parents=True, exist_ok=True)
     card = folder / _CARD
     text = card.read_text(encoding="utf-8") if card.exists() else f"# {folder.name}\n"

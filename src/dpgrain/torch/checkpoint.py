@@ -1,8 +1,7 @@
-"""Checkpoints: everything for a private run to go on after its process has ended.
+"""Checkpoints of private runs, for resuming in another process.
 
-The file of a private run is made of public numbers and of what steps have published; nothing of the
-data is in it, and nothing of the noise. Beside it lies the journal of the run, which counts the steps
-that were made after the file was written.
+The file of a private run contains public numbers and published results, but neither data nor noise.
+The journal of the run, in the same folder, counts the steps after the checkpoint.
 """
 
 from __future__ import annotations
@@ -24,25 +23,16 @@ from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.library import torch
 from dpgrain.units import Level
 
-# Version of the format of files.
+# Version of the file format.
 _FORMAT = 2
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The public numbers of a run.
+    """Public numbers of a run, with the key of the hash of its labels (hexadecimal).
 
-    Args:
-        run: the id of the run.
-        level: the unit that is protected.
-        max_elements: the number of elements that are kept of each user; None for all.
-        mean: rounds, rate, clipping bound, noise and divisor.
-        rule: how the clipping bound is found; None where it is stated.
-        loss_reduction: how the loop's loss adds up the losses of records.
-        guarantee: the promise, with the lines of ledgers in which the run was charged.
-        users: the name of the users' labels; empty without a name, None for one user per record.
-        elements: the name of the elements' labels; empty without a name, None where there are none.
-        key: the key of the hash of all labels, in hexadecimals; the hash itself is in the journal.
+    The journal contains the hash itself. ``users`` and ``elements`` are names of labels: empty for
+    unnamed labels, None if there are no labels.
     """
 
     run: str
@@ -69,28 +59,13 @@ class Plan:
 
     @staticmethod
     def from_json(text: str) -> Plan:
-        """Read a plan from :meth:`to_json`.
-
-        Raises:
-            ParameterError: if the text does not describe a plan.
-        """
+        """Read a plan written by :meth:`to_json`."""
         return _fields.read(Plan, _fields.loads(text, "a checkpoint"), "a checkpoint")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run between two steps.
-
-    Args:
-        plan: what is public about the run.
-        done: how many steps the parameters have made.
-        begun: how many steps were begun when the file was written.
-        steps: what steps keep from one to the next: of a private run what they have published.
-        module: the state of the network.
-        optimizer: the state of the optimizer.
-        seeded: where the sources of a seeded run stand, which is not private; None for a private run.
-        extra: what the caller has added.
-    """
+    """State of a run between two steps; ``seeded`` is None for a private run."""
 
     plan: Plan
     done: int
@@ -102,12 +77,7 @@ class Checkpoint:
     extra: Mapping[str, Any]
 
     def write(self, path: Path) -> None:
-        """Write the file whole, or leave the old one.
-
-        Raises:
-            DataError: if it cannot be written.
-            ParameterError: if ``extra`` holds more than tensors, plain values, lists and dicts.
-        """
+        """Write the file atomically."""
         values = {part.name: getattr(self, part.name) for part in fields(self)}
         values |= {"plan": self.plan.to_json(), "format": _FORMAT}
         with whole_file(path) as part:
@@ -118,18 +88,14 @@ class Checkpoint:
 
     @staticmethod
     def read(path: Path) -> Checkpoint:
-        """Read a file of :func:`write`; no code in it is run.
-
-        Raises:
-            DataError: if the file cannot be read, is no checkpoint, or another version has written it.
-        """
-        # What torch.save writes is a zip file, which has its end where nothing was cut off.
+        """Read a file written by :func:`write`, without running code in it."""
+        # torch.save writes a zip file, which has its directory at the end unless it is truncated.
         try:
             if not zipfile.is_zipfile(path):
                 raise _unreadable(path)
             values = torch.load(path, map_location="cpu", weights_only=True)
         except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, *_fields.MISFITS) as error:
-            # Bytes that were changed are met at any place of the reader.
+            # Corrupted bytes can raise an error anywhere in the reader.
             raise _unreadable(path) from error
         names = {part.name for part in fields(Checkpoint)}
         if not isinstance(values, dict) or values.keys() != {*names, "format"}:
@@ -143,7 +109,7 @@ class Checkpoint:
 
 
 def _check_plain(part: Path) -> None:
-    """Refuse what could be written, but not be read again without running code of the file."""
+    """Reject values that could not be read again without running code of the file."""
     try:
         torch.load(part, map_location="cpu", weights_only=True, mmap=True)
     except pickle.UnpicklingError as error:

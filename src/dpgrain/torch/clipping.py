@@ -1,9 +1,9 @@
-"""Sums of clipped blocks: mean gradients of the blocks of a batch, each shortened to a bound, added up.
+"""Sums of clipped blocks: the blocks' mean gradients, clipped and added up.
 
-What rounding may add to a block is bounded. A product of matrices is taken to be off by at most
-:data:`PRODUCT_ERROR` times the sum of lengths of its terms. A block whose terms are so long that this
-would show, since they cancel, is formed apart from others in double precision, so that the very vector
-is added whose norm was found. :func:`overshoot` is what is left, and it is billed.
+Rounding of a block is bounded. The error of a matrix product is assumed to be at most
+:data:`PRODUCT_ERROR` times the sum of the norms of its terms. A block with large cancelling terms
+is computed separately in double precision, so that the clipped vector is the one added.
+:func:`overshoot` bounds the remaining error, which the accounting includes.
 """
 
 from __future__ import annotations
@@ -22,31 +22,28 @@ from dpgrain.torch.library import torch
 from dpgrain.torch.precision import precisely
 from dpgrain.torch.uses import Kept, Lookup, Outer, Uses, joined, products
 
-#: A product of matrices is off by at most this share of the sum of the lengths of its terms, by type of
-#: number: 128 roundings in one direction. The tests measure it.
+#: Largest error of a matrix product, as a share of the sum of the norms of its terms, by type of
+#: number: 128 roundings in one direction. Measured by tests.
 PRODUCT_ERROR: Mapping[Any, float] = {torch.float32: 2.0**-17, torch.float64: 2.0**-46}
-# Bounds beyond which a block whose terms are longer, as they are added, is formed by itself.
+# Largest norm of a block's terms, in bounds; blocks above it are computed separately.
 _LONGEST_BOUNDS = 64.0
-# Bounds beyond which numbers make a block that is formed by itself: its weight might be no number.
+# Largest number in a separately computed block, in bounds; beyond it, the weight might be NaN.
 _WIDEST_BOUNDS = 2.0**80
-#: Largest number in a block that adds anything: nothing else overflows in any precision.
+#: Largest number in a block that contributes to a sum; sums of such numbers never overflow.
 LARGEST_NUMBER = 2.0**120
 
-#: What is added to each parameter.
+#: Sum by parameter.
 Sums: TypeAlias = dict[Any, Any]
-#: What blocks count, (blocks,) in [−1, 1], from their lengths in bounds.
+#: Counts of blocks, (blocks,) in [−1, 1], from their norms in bounds.
 Counts: TypeAlias = Callable[[FloatArray], FloatArray]
 
 
 def overshoot(precision: Any) -> float:
-    """Return the share by which a clipped block may be longer than its bound, from rounding.
+    """Return the relative amount by which rounding can push a block above its bound.
 
-    Args:
-        precision: the type of number of the parameters, ``torch.float32`` or ``torch.float64``.
-
-    Formal guarantee: the norm is found with an error of one product, and the block added with another,
-    each at most :data:`PRODUCT_ERROR` times 64 bounds; the rounding of the weight is far smaller than
-    what is added for it here.
+    Formal guarantee: the error of the norm and the error of the added block are each at most one
+    product's, :data:`PRODUCT_ERROR` times 64 bounds; the rounding of the weight is far smaller than
+    the margin added here.
 
     >>> overshoot(torch.float32) < 0.001
     True
@@ -60,16 +57,12 @@ def clipped_sums(
     bound: float,
     told: Callable[[FloatArray], None] | None = None,
 ) -> Sums:
-    """Return the sum over blocks of their mean gradients, each shortened to a bound.
+    """Return the sum of the blocks' mean gradients, each clipped to a bound.
 
-    Args:
-        uses: what blocks add to each parameter.
-        layout: the blocks, of which the whole batch is made.
-        bound: the largest norm of a block's mean gradient, over all parameters together.
-        told: what is given the norms of mean gradients before they are shortened, (blocks,).
+    ``told`` receives the norms of the mean gradients before clipping, (blocks,).
 
-    Formal guarantee: each block adds a vector of norm at most ``bound·(1 + overshoot)``; one that has
-    numbers beyond :data:`LARGEST_NUMBER`, or that are none, adds nothing, and has norm 0. Source:
+    Formal guarantee: each block adds a vector of norm at most ``bound·(1 + overshoot)``. A block
+    with NaN or with numbers above :data:`LARGEST_NUMBER` adds nothing, and its norm is 0. Source:
     element-level paper, Algorithm 1; docs/theory, "Gradient steps of networks".
     """
     with precisely():
@@ -85,7 +78,7 @@ def _clipped_sums(
     uses = {parameter: joined(of) for parameter, of in uses.items()}
     lengths, norms = _lengths(uses), _norms(uses, layout)
     reaches = _reaches(uses)
-    # What is left out follows from the block alone, and not from the way its sum is made.
+    # Whether a block is dropped depends only on the block, not on how its sum is computed.
     broken = ~((reaches <= LARGEST_NUMBER) & torch.isfinite(norms))
     if broken.any():
         uses = {p: [use.without(broken) for use in of] for p, of in uses.items()}
@@ -108,13 +101,7 @@ def _clipped_sums(
 
 
 def shortened(vector: Sums, bound: float, share: float = 1.0) -> Sums:
-    """Return a vector times a share, shortened to a bound; nothing if it is not finite.
-
-    Args:
-        vector: its parts, by parameter.
-        bound: the largest norm.
-        share: what it is multiplied by before.
-    """
+    """Return a scaled and clipped vector; 0 if it is not finite."""
     norm = length(vector)
     if norm == 0:
         return {}
@@ -123,35 +110,20 @@ def shortened(vector: Sums, bound: float, share: float = 1.0) -> Sums:
 
 
 def length(vector: Sums) -> float:
-    """Return the norm of a vector; 0 if it is not finite.
-
-    Args:
-        vector: its parts, by parameter.
-    """
+    """Return the norm of a vector; 0 if it is not finite."""
     norm = math.hypot(*(float(torch.linalg.vector_norm(part.double())) for part in vector.values()))
     return norm if math.isfinite(norm) else 0.0
 
 
 def whole_sums(uses: Uses, layout: Layout) -> Sums:
-    """Return the sum over all rows, not clipped: a part of one block.
-
-    Args:
-        uses: what the rows add to each parameter, as one block.
-        layout: the rows.
-    """
+    """Return the unclipped sum of all rows, which are a part of one block."""
     weights = torch.full((layout.blocks,), 1.0, dtype=torch.float64)
     with precisely():
         return {p: sum(use.total(weights.to(p.device)) for use in of) for p, of in uses.items()}
 
 
 class FloatSum:
-    """The sum of clipped blocks of one step, in floating point.
-
-    Args:
-        parameters: what is trained.
-        bound: the clipping bound.
-        counts: what blocks count beside their gradients; nothing by default.
-    """
+    """Sum of the clipped blocks of one step, in floating point."""
 
     def __init__(
         self, parameters: Sequence[Any], bound: float, counts: Counts | None = None
@@ -161,16 +133,16 @@ class FloatSum:
         self.counted = torch.zeros((), dtype=torch.float64, device=parameters[0].device)
 
     def tensors(self) -> list[Any]:
-        """Return what is added up over processes, in place."""
+        """Return the tensors to sum over processes in place."""
         return [*self.sums.values(), self.counted]
 
     def add_blocks(self, uses: Uses, layout: Layout) -> None:
-        """Add the blocks of a batch that holds whole blocks."""
+        """Add a batch of whole blocks."""
         told = None if self._counts is None else self._count
         _add(self.sums, clipped_sums(uses, layout, self.bound, told))
 
     def add_block(self, vector: Sums, records: int) -> None:
-        """Add one block whose gradient was added up over batches, a sum over its records."""
+        """Add one block, given the sum of its gradients over ``records`` records."""
         _add(self.sums, shortened(vector, self.bound, 1 / records))
         self._count(np.array([length(vector) / records]))
 
@@ -180,16 +152,9 @@ class FloatSum:
 
 
 class ExactSum:
-    """The sum of clipped blocks of one step, in whole steps of a grid.
+    """Sum of the clipped blocks of one step, as integer multiples of a grid step.
 
-    Args:
-        parameters: what is trained.
-        bound: the clipping bound.
-        step: the step of the grid.
-        counts: what blocks count beside their gradients, in a last entry of the sum; nothing by
-            default.
-        count_share: what a count of 1 adds to it, in bounds.
-        stretch: the norm of a block's vector with its count, in bounds.
+    If there are ``counts``, they are the last entry of the sum.
     """
 
     def __init__(
@@ -208,20 +173,20 @@ class ExactSum:
         self.total: IntArray = np.zeros(entries, dtype=np.int64)
 
     def tensors(self) -> list[Any]:
-        """Return what is added up over processes, in place."""
+        """Return the tensors to sum over processes in place."""
         return [torch.from_numpy(self.total)]
 
     def add_blocks(self, uses: Uses, layout: Layout) -> None:
-        """Add a batch, which must hold one block."""
+        """Add a batch, which must contain exactly one block."""
         assert layout.blocks == 1  # noqa: S101 - nothing of other blocks may enter a kernel
         self.add_block(whole_sums(uses, layout), layout.rows)
 
     def add_block(self, vector: Sums, records: int) -> None:
-        """Add one block, a sum over its records."""
+        """Add one block, given the sum of its gradients over ``records`` records."""
         mean = mean_of(vector, self.parameters, records)[None]
         joint = clipped(mean, self.bound)
         if self._counts is not None:
-            # A norm that overflows is that of a long block.
+            # A norm that overflows belongs to a block above the bound.
             with np.errstate(over="ignore"):
                 counts = self._counts(np.linalg.norm(mean, axis=1) / self.bound)
             joint = np.hstack([joint, counts[:, None] * self._count_share * self.bound])
@@ -229,13 +194,7 @@ class ExactSum:
 
 
 def mean_of(vector: Sums, parameters: Sequence[Any], records: int) -> FloatArray:
-    """Return a block's mean gradient as one vector; 0 if it is not finite.
-
-    Args:
-        vector: the sum over the block's records, by parameter.
-        parameters: what is trained, in the order of the vector.
-        records: the number of the block's records.
-    """
+    """Return a block's mean gradient as one vector; 0 if it is not finite."""
     parts = [
         vector[p].double().cpu().numpy().ravel() if p in vector else np.zeros(p.numel())
         for p in parameters
@@ -246,19 +205,19 @@ def mean_of(vector: Sums, parameters: Sequence[Any], records: int) -> FloatArray
 
 
 def _lengths(uses: Uses) -> Any:
-    """Return (blocks,) the sums of lengths of the terms of blocks, all parameters together."""
+    """Return the sums of norms of blocks' terms over all parameters, (blocks,)."""
     each = [sum(use.lengths() for use in of) for of in uses.values()]
     return torch.stack(each).square().sum(0).sqrt()
 
 
 def _reaches(uses: Uses) -> Any:
-    """Return (blocks,) what no number exceeds that blocks' sums are made of, with records' losses."""
+    """Return upper limits of all numbers in blocks' sums and losses, (blocks,)."""
     of_inputs, of_gradients = sum(use.reaches() for of in uses.values() for use in of)
     return of_inputs + of_gradients
 
 
 def _norms(uses: Uses, layout: Layout) -> Any:
-    """Return (blocks,) the norms of blocks' sums, all parameters together."""
+    """Return the norms of the blocks' sums over all parameters, (blocks,)."""
     squares = []
     for of in uses.values():
         if len(of) == 1:
@@ -268,7 +227,7 @@ def _norms(uses: Uses, layout: Layout) -> Any:
             both = of[0].squares() + of[1].squares() + 2 * products(of[0], of[1])
             squares.append(both.clamp(min=0))
             continue
-        # A parameter that is used several times has one gradient, which is the sum.
+        # The gradient of a parameter with several uses is the sum of their gradients.
         blocks = range(layout.blocks)
         formed = (sum(use.formed(block) for use in of) for block in blocks)
         squares.append(torch.stack([part.square().sum() for part in formed]))
@@ -288,12 +247,7 @@ def _add(sums: Sums, more: Sums) -> None:
 
 
 def add_part(vector: Sums, part: Sums) -> None:
-    """Add a part of a block to the block's vector, in double precision.
-
-    Args:
-        vector: the block's vector so far, which changes.
-        part: what more rows of the block add.
-    """
+    """Add a part of a block to the block's vector in place, in double precision."""
     _add(vector, {parameter: value.double() for parameter, value in part.items()})
 
 

@@ -1,8 +1,8 @@
-"""Records of a data set as batches, in which none ends a training.
+"""Collation of records into batches, in which no record can stop the training.
 
-A record that cannot be read or collated, or that makes something else than the schema says, is blank:
-padding alone, whose labels are left out. What is wrong with the schema itself is found out before, on
-a record that is made up from it.
+A record is blank if it cannot be read or collated, or does not match the schema. A blank record is
+only padding, with ignored labels. Errors in the schema itself are detected in advance, with a
+synthetic record.
 """
 
 from __future__ import annotations
@@ -15,20 +15,17 @@ from dpgrain.errors import ParameterError, only_interrupts
 from dpgrain.torch.library import torch
 from dpgrain.torch.padding import Labels, is_of_tokens, together
 
-#: What stands in the place of a record that cannot be read.
+#: Marker of a record that cannot be read.
 UNREADABLE = object()
-# Entries of a made-up list.
+# Entries of a synthetic list.
 _MADE_UP = 3
-# Rows of a record: tensors by name, (1, …) each.
+# Row of a record: tensors by name, (1, …) each.
 _Row: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Readable:
-    """A data set of which each record can be asked for, as far as it can be read.
-
-    Args:
-        dataset: the records by place.
+    """Data set with a marker instead of each unreadable record.
 
     >>> Readable([3, 4])[1], Readable([3])[7] is UNREADABLE
     (4, True)
@@ -37,7 +34,6 @@ class Readable:
     dataset: Any
 
     def __len__(self) -> int:
-        """Return the number of records."""
         return len(self.dataset)
 
     def __getitem__(self, place: int) -> Any:
@@ -50,11 +46,9 @@ class Readable:
 
 
 def made_up(dataset: Any) -> dict[str, Any] | None:
-    """Return a record that is made up from the schema of a data set; None where that does not say.
+    """Return a synthetic record from a data set's schema; None without a schema.
 
-    Args:
-        dataset: a ``datasets.Dataset``; others have no schema, and those with a transform of their own
-            have another one.
+    A data set with a custom transform has an unknown schema.
     """
     features = getattr(dataset, "features", None)
     if not isinstance(features, Mapping) or dataset.format["type"] == "custom":
@@ -66,11 +60,7 @@ def made_up(dataset: Any) -> dict[str, Any] | None:
 
 
 def _made_up(feature: Any) -> Any:
-    """Return a value of a feature.
-
-    Raises:
-        LookupError: if it is another one than numbers, text and lists of these, such as a picture.
-    """
+    """Return a synthetic number, text or list; LookupError for other types."""
     kind = type(feature).__name__
     if kind == "ClassLabel":
         return 0
@@ -92,16 +82,10 @@ def _made_up(feature: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Collating:
-    """The way from records to a batch, of which each row is made by itself.
+    """Collation of records into a batch, row by row.
 
-    Args:
-        collator: makes a batch of a list of one record.
-        padding: the token that pads tokens.
-        labels: what labels are; tokens are cut and padded.
-        masks: whether the model takes a mask, without which it would read the padding.
-        most: tokens of a record, at most, beyond which it is cut; None for any number.
-        fixed: True pads all records to ``most`` tokens.
-        like: a row as the schema says that all are; None where that is not known.
+    Without a mask (``masks``), a model would read the padding. ``most`` limits the tokens of a
+    record, and ``like`` is a row that matches the schema, or None.
 
     >>> batch = Collating(lambda rows: {"input_ids": torch.tensor([rows[0]])}, 0)([[5, 6], UNREADABLE])
     >>> batch["input_ids"].tolist(), batch["attention_mask"].tolist()
@@ -117,7 +101,7 @@ class Collating:
     like: _Row | None = None
 
     def __call__(self, records: Sequence[Any]) -> dict[str, Any] | None:
-        """Return a batch with a row for each record; None where no record can be read."""
+        """Return a batch with a row for each record; None if no record can be read."""
         rows = [self._row(record) for record in records]
         like = next((row for row in rows if row is not None), None)
         if like is None:
@@ -125,15 +109,7 @@ class Collating:
         return self.together([_blank(like) if row is None else row for row in rows])
 
     def tried(self, record: Any, needed: str) -> Collating:
-        """Return the same for records like one that is made up, on which the collator is tried.
-
-        Args:
-            record: a record as the schema says that all are.
-            needed: the name that the loss needs, of which another one is ``"label"``.
-
-        Raises:
-            ParameterError: if the collator fails, makes no row of it, or leaves labels out.
-        """
+        """Try the collator on a synthetic record, and use the result as the reference row."""
         try:
             row = self._collated(record)
         except Exception as error:
@@ -150,27 +126,19 @@ class Collating:
         return replace(self, like=row)
 
     def together(self, rows: Sequence[_Row]) -> dict[str, Any]:
-        """Return rows, (1, …) each, as one batch.
-
-        Args:
-            rows: the rows.
-        """
+        """Return rows, (1, …) each, as one batch."""
         length = self.most if self.fixed else None
         return together(rows, self.padding, labels=self.labels, length=length)
 
     def padded(self, records: list[Any]) -> dict[str, Any]:
-        """Return a batch of public records; those that the collator cannot stack are padded.
-
-        Args:
-            records: the records, none of which is replaced by a blank one.
-        """
+        """Return a batch of public records without blanks, padded if necessary."""
         try:
             return dict(self.collator(records))
         except (ValueError, RuntimeError):
             return self.together([self._collated(record) for record in records])
 
     def _row(self, record: Any) -> _Row | None:
-        """Return the row of a record; None of one that is blank."""
+        """Return the row of a record; None for a blank record."""
         if record is UNREADABLE:
             return None
         try:
@@ -183,7 +151,7 @@ class Collating:
 
     def _collated(self, record: Any) -> _Row:
         row = dict(self.collator([record]))
-        # Without a mask a model would read the padding, which follows from others.
+        # Without a mask a model would read the padding, which depends on other records.
         if "input_ids" in row and self.masks:
             row.setdefault("attention_mask", torch.ones_like(row["input_ids"]))
         return {name: self._cut(name, value) for name, value in row.items()}
@@ -203,21 +171,21 @@ def _no_row(record: Mapping[str, Any], what: str) -> ParameterError:
 
 
 def _is_one(row: _Row) -> bool:
-    """Return whether a collator has made tensors with one row each."""
+    """Return True if a collator returned tensors with one row each."""
     return bool(row) and all(
         isinstance(value, torch.Tensor) and len(value) == 1 for value in row.values()
     )
 
 
 def _alike(row: _Row, like: _Row) -> bool:
-    """Return whether a row has the names and the dimensions of another one."""
+    """Return True if two rows have the same names and numbers of dimensions."""
     return row.keys() == like.keys() and all(
         value.dim() == like[name].dim() for name, value in row.items()
     )
 
 
 def _blank(like: _Row) -> _Row:
-    """Return a row without an entry, which is padding alone, of which a mask shows one token."""
+    """Return a row that is only padding; its mask shows one token."""
     return {
         name: value.new_ones((1,) * value.dim())
         if name.endswith("mask")

@@ -1,4 +1,4 @@
-"""Labels of records of a data set, which are read when a run is charged."""
+"""Labels of the records of a data set, read when a run is charged."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError, only_interrupts
 from dpgrain.torch.held import of_record
 
-# Bytes of the hash that is a record's own label.
+# Bytes of the hash that labels a record without a user column.
 _BYTES = 16
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A column of a data set, one label for each record.
-
-    Args:
-        dataset: the data set.
-        name: the name of the column.
+    """Column of a data set, with one label for each record.
 
     >>> list(Column({"author": ["ann", None]}, "author"))
     ['ann', None]
@@ -32,16 +28,7 @@ class Column:
 
     @staticmethod
     def of(dataset: Any, name: str | None, parameter: str) -> Column | None:
-        """Return a column that a caller names; None where none is named.
-
-        Args:
-            dataset: the data set.
-            name: the name of the column.
-            parameter: the parameter that names it.
-
-        Raises:
-            ParameterError: if the data set has no such column.
-        """
+        """Return a column selected by the caller; None if no column is selected."""
         if name is None:
             return None
         if name not in getattr(dataset, "column_names", ()):
@@ -52,23 +39,19 @@ class Column:
         return Column(dataset, name)
 
     def __len__(self) -> int:
-        """Return the number of records."""
         return len(self.dataset)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the labels, as plain objects."""
         return iter(_plain(self.dataset)[self.name])
 
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """The contents of each record as its label, so that records of one user are told apart.
+    """Hash of each record as its label, which distinguishes the records of a user.
 
-    Args:
-        dataset: the data set. Its own transforms, which may draw, are left out.
-
-    It is a public partition: whatever others hold, and in which order, the label of a record stays, and
-    records that are the same in all columns have the same one.
+    It is a public partition: a record's label does not depend on other records, and equal records
+    have equal labels. Transforms of the data set are not applied, because they may draw random
+    numbers.
 
     >>> len(set(Contents([{"text": "a"}, {"text": "b"}, {"text": "a"}])))
     2
@@ -78,7 +61,6 @@ class Contents:
     name: str = "the contents of a record"
 
     def __len__(self) -> int:
-        """Return the number of records."""
         return len(self.dataset)
 
     def __iter__(self) -> Iterator[str]:
@@ -88,13 +70,13 @@ class Contents:
             try:
                 yield _hash(rows[place])
             except BaseException as error:
-                # A record that cannot be read is one like any other that cannot.
+                # All unreadable records have the same label.
                 only_interrupts(error)
                 yield ""
 
 
 def _plain(dataset: Any) -> Any:
-    """Return a data set whose records are plain objects, without transforms."""
+    """Return a data set of plain objects, without transforms."""
     return dataset.with_format(None) if hasattr(dataset, "with_format") else dataset
 
 

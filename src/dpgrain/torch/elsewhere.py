@@ -1,4 +1,4 @@
-"""Names of Opacus's engine, and what to write here in their place."""
+"""Names in Opacus's engine, and their equivalents in dpgrain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INSTEAD = (
     "make_private(module=, optimizer=, dataset=, n_users=, steps=, sampling_rate=, max_grad_norm=, "
     "target_epsilon=, target_delta=)"
 )
-#: Parameters of other engines, most of Opacus's → what is written here.
+#: Parameters of other engines, mainly Opacus, and their equivalents.
 PARAMETERS: Mapping[str, str] = {
     "data_loader": "pass the data set as dataset=, and the batch size ÷ n_users as sampling_rate=, "
     "because each step draws a new batch",
@@ -31,7 +31,7 @@ PARAMETERS: Mapping[str, str] = {
     "epsilon": "pass it as target_epsilon=",
     "delta": "pass it as target_delta=",
 }
-#: Names of Opacus's engine → what is written here.
+#: Names in Opacus's engine and their equivalents.
 NAMES: Mapping[str, str] = {
     "make_private_with_epsilon": f"write {_INSTEAD}",
     "is_compatible": "make_private rejects layers that mix records, by name",
@@ -43,10 +43,7 @@ NAMES: Mapping[str, str] = {
 
 
 def refused(name: str) -> AttributeError:
-    """Return the error about a name that an engine has not.
-
-    Args:
-        name: the name.
+    """Return the error about an unknown attribute of an engine.
 
     >>> str(refused("is_compatible"))
     "'PrivacyEngine' has no 'is_compatible': make_private rejects layers that mix records, by name."
@@ -58,11 +55,7 @@ def refused(name: str) -> AttributeError:
 def named_here(
     method: Callable[Concatenate[Whose, Parameters], Made],
 ) -> Callable[Concatenate[Whose, Parameters], Made]:
-    """Return a method that says of Opacus's parameters what to write in their place.
-
-    Args:
-        method: the method.
-    """
+    """Make a method explain the equivalents of Opacus's parameters."""
 
     @wraps(method)
     def named(whose: Whose, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Made:

@@ -1,4 +1,4 @@
-"""The engine that makes a network, an optimizer and a data set private, and reports the promise."""
+"""Engine for private training of a network with a custom training loop."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ from dpgrain.units import OWN_UNIT, Relation, Unit, User
 
 
 class PrivacyEngine:
-    """Private training of one network, with a promise for records, elements or users.
+    """Private training of a network, for records, elements or users.
 
     Args:
-        unit: what is protected: ``Record()``, ``Element()``, ``User()``, each of which is one block; or
-            ``User(max_elements=M)``, whose first M elements are blocks. By default ``User()`` where
-            users are passed, and ``Record()`` where they are not.
+        unit: the protected unit. ``Record()``, ``Element()`` and ``User()`` are one block each; the
+            blocks of ``User(max_elements=M)`` are a user's first M elements. By default ``User()``
+            if users are passed, otherwise ``Record()``.
         relation: the neighbouring relation.
         random_state: a seed for tests and research, which makes the run not private.
 
     Raises:
-        ParameterError: if the unit or the relation is none.
+        ParameterError: if the unit or the relation is invalid.
 
-    Formal guarantee: that of :attr:`guarantee`, for any records, if the loss of the training loop is a
-    mean or a sum over records of what depends on each record alone, no record makes reading it, the
-    network or the loss fail, and no decision of the loop follows from outputs or losses, which have no
-    noise: learning rates, the number of steps and what is published are fixed or follow from published
-    numbers. Source: element-level paper, Algorithm 1 and (15), with pairs drawn
-    instead of users; docs/theory, "Gradient steps of networks".
+    Formal guarantee: :attr:`guarantee`, for any records, under three conditions. The loss of the
+    training loop is a mean or a sum over records of terms that each depend on one record only. No
+    record makes reading, the network or the loss fail. No decision of the loop depends on outputs
+    or losses, which have no noise: learning rates, the number of steps and the published results
+    are fixed or follow from published numbers. Source: element-level paper, Algorithm 1 and (15),
+    with sampled pairs instead of users; docs/theory, "Gradient steps of networks".
 
     >>> import torch
     >>> data = torch.utils.data.TensorDataset(torch.ones(60, 3), torch.ones(60, 1))
@@ -78,7 +78,7 @@ class PrivacyEngine:
         random_state: RandomState = None,
     ) -> None:
         self._unit = unit
-        # Making a promise checks the unit and the relation.
+        # Creating a promise validates the unit and the relation.
         _ = Promise(User() if unit is None else unit, 1.0, 1e-6, relation)
         self._relation, self._random_state = relation, random_state
         self._guarantee: Guarantee | None = None
@@ -118,60 +118,68 @@ class PrivacyEngine:
         example: Any = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
     ) -> Query[Made]:
-        """Charge a training run, and return what an ordinary training loop needs.
+        """Charge a training run, and return the objects for an ordinary training loop.
 
-        ``query`` of the same arguments returns the run as a query, which a plan may hold.
+        ``query`` with the same arguments returns the run as a query, for use in a plan.
 
         Args:
-            module: the network, which is returned with hooks that the last step takes off. Of one in
-                ``DistributedDataParallel``, which all its processes train together, the network itself
-                is returned.
-            optimizer: a PyTorch optimizer of all parameters that are trained.
-            dataset: the records by place, a map-style data set.
-            n_users: the public size of the roster by which sums are divided, which is never counted.
-            steps: how many steps are made; all are charged before the first batch.
-            sampling_rate: the public probability q that a block, or a user, is in a step.
-            max_grad_norm: the clipping bound of a block's mean gradient, l2 over all parameters; or an
-                ``AdaptiveNorm``, which follows a quantile of them.
-            users: (records,) whose each record is; None where records are protected.
-            elements: (records,) the cell of each record, by a public partition.
-            noise_multiplier: noise sd ÷ clipping bound; or in its place
-            target_epsilon: the promised ε of the whole run.
-            target_delta: the δ of the promise.
-            share: a share of the open budget, in place of ε and δ.
-            sampling: ``"pairs"`` draws each block on its own, ``"users"`` a user with all blocks.
-            elements_per_user: the public number of blocks per user that sums are divided by.
-            loss_reduction: how the loop's loss adds up the losses of records. A mean over all tokens of
-                a batch is not a mean over records where records have different numbers of them:
-                average each record's tokens first. Under half precision it must be ``"sum"``, and the
-                loop's loss a sum.
-            max_rows: the most rows of a batch. A step with more has several batches, of whole blocks;
-                the gradient of a block with more rows is added up before it is clipped.
-            exact: True hands out each block by itself, truncates it to a grid and adds integers, with
-                integer noise; no rounding is left out then, and it is slow.
-            noise: ``"banded"`` makes noise that cancels over steps, and draws from random parts of the
-                users in turn; it pays for small rates (:func:`dpgrain.planning.plan_bands`).
-            bands: the number of bands and parts; by default the best for ``target_epsilon``.
-            mean: any private mean of :mod:`dpgrain.means` of one vector per block, for small networks,
-                in place of all public numbers above and of noise. Each step then reads every block, one
-                by one. A mean that publishes that it stops ends the loader.
-            records_apart: types of layers of one's own that take one tensor and treat records apart.
-            example: what the module is called with for a few made-up records: a tensor, a tuple, or a
-                dictionary of named inputs. On these it is tried, before anything is charged, on whether
-                it mixes records and whether their gradients can be clipped; without them, on random
-                numbers in the shapes of the first batch, after the charge.
-            collate_fn: makes a batch of a list of records, a row of each from this record alone, in
-                their order, which the guarantee then rests on; PyTorch's by default.
+            module: the network. It is returned with hooks, which the last step removes. For a
+                network in ``DistributedDataParallel``, which all its processes train together, the
+                inner network is returned.
+            optimizer: a PyTorch optimizer of all trained parameters.
+            dataset: the records, a map-style data set.
+            n_users: the public number of users in the known population, by which sums are divided;
+                it is never counted from the records.
+            steps: the number of steps; all are charged before the first batch.
+            sampling_rate: the public probability q that a step includes a block, or a user.
+            max_grad_norm: the clipping bound of a block's mean gradient (l2 norm over all
+                parameters); or an ``AdaptiveNorm``, which follows a quantile of these norms.
+            users: (records,) the user id of each record; None to protect records.
+            elements: (records,) the cell of each record in a public partition.
+            noise_multiplier: noise sd ÷ clipping bound; or instead
+            target_epsilon: the ε of the guarantee for the whole run.
+            target_delta: the δ of the guarantee.
+            share: a share of the open budget, instead of ε and δ.
+            sampling: ``"pairs"`` samples each block independently; ``"users"`` samples a user with
+                all blocks.
+            elements_per_user: the public number of blocks per user, by which sums are divided.
+            loss_reduction: how the loss of the loop combines the losses of records. A mean over all
+                tokens of a batch is not a mean over records if their numbers of tokens differ:
+                average each record's tokens first. With half precision it must be ``"sum"``, and
+                the loss of the loop must be a sum.
+            max_rows: the maximum number of rows in a batch. A step with more rows has several
+                batches of whole blocks; the gradient of a block with more rows is accumulated
+                before it is clipped.
+            exact: True processes each block separately, truncates it to a grid, and adds integers
+                with integer noise. This accounts for all rounding, but is slow.
+            noise: ``"banded"`` uses noise that cancels over steps, and samples from random parts of
+                the users in turn; it is useful for small sampling rates
+                (:func:`dpgrain.planning.plan_bands`).
+            bands: the number of bands and parts; by default, the best number for
+                ``target_epsilon``.
+            mean: any private mean from :mod:`dpgrain.means` of one vector per block, for small
+                networks; it replaces the public numbers above and the noise. Each step then reads
+                every block separately. If the mean publishes that it stops, the loader ends.
+            records_apart: types of custom layers that accept one tensor and process records
+                separately.
+            example: the inputs of the module for a few synthetic records: a tensor, a tuple, or a
+                dictionary of named inputs. Before charging, the module is tested with them for
+                mixing of records and for clipping. Without an example, it is tested after charging,
+                on random numbers with the shapes of the first batch.
+            collate_fn: a function that builds a batch from a list of records. The guarantee assumes
+                that each row depends only on its own record, and that rows are in the order of
+                records. By default, PyTorch's function.
 
         Returns:
-            the module, the optimizer and the loader. The loader begins the generators of PyTorch,
-            NumPy and Python anew for each batch, with seeds that nobody knows, also where the loop
-            has seeded them: dropout would otherwise follow from a record's place among others.
+            the module, the optimizer and the loader. For each batch the loader re-seeds the
+            generators of PyTorch, NumPy and Python with secret seeds, even if the loop has seeded
+            them. Otherwise, dropout would depend on a record's position in the batch.
 
         Raises:
-            ParameterError: if a parameter is out of range, users are left out where more than records
-                is protected, a layer mixes records or is not known, the optimizer fails in a step of
-                made-up blocks, or the open budget does not hold the run; nothing is charged then.
+            ParameterError: if a parameter is out of range, users are missing for a unit other than
+                records, a layer mixes records or is unknown, the optimizer fails in a step with
+                synthetic blocks, or the open budget is insufficient; nothing is charged in these
+                cases.
         """
         self.check_new()
         unit = unit_of(self._unit, users)
@@ -223,7 +231,7 @@ class PrivacyEngine:
             self._random_state,
         )
         if promise.share is None:
-            # Wrong numbers are refused here, and not when the run is charged.
+            # Reject invalid numbers here, before the run is charged.
             check_vectors(query.asked.mean, run.parameters, alone=processes.alone)
         if example is not None:
             run.try_on(example)
@@ -235,10 +243,10 @@ class PrivacyEngine:
         raise refused(name)
 
     def check_new(self) -> None:
-        """Refuse a second run.
+        """Check that the engine has no run yet.
 
         Raises:
-            ParameterError: if the engine has a run.
+            ParameterError: if the engine already has a run.
         """
         if self._run is not None:
             raise ParameterError(
@@ -254,39 +262,39 @@ class PrivacyEngine:
         source: Source,
         plan: Plan | None,
     ) -> None:
-        """Take a charged run as the engine's own.
+        """Attach a charged run to the engine.
 
         Args:
             run: the run.
-            guarantee: its promise, charged.
+            guarantee: its guarantee, already charged.
             held: the records and labels of this process.
-            draws: what draws the blocks of each step.
-            source: where noise comes from.
-            plan: its public numbers; None for a run that cannot go on elsewhere.
+            draws: the sampler of the blocks of each step.
+            source: the source of noise.
+            plan: its public numbers; None for a run that cannot be resumed elsewhere.
         """
         self._run, self._guarantee, self._plan = run, guarantee, plan
         self._held, self._draws, self._source = held, draws, source
 
     def save(self, path: str | Path, *, extra: Mapping[str, Any] | None = None) -> None:
-        """Write a checkpoint, from which :meth:`resume` goes on after the process has ended.
+        """Write a checkpoint for :meth:`resume` in another process.
 
         Args:
-            path: the file, which is written whole or not at all. A file beside it is the journal of the
-                run, which gets a dot for each step from then on, before its noise is drawn; all
-                checkpoints of a run must lie in one folder.
-            extra: what else the loop needs to go on, such as the state of a scheduler: tensors,
-                numbers, text, lists and dicts.
+            path: the file, which is written atomically. The journal of the run is a file in the
+                same folder. From now on, each step adds a dot to the journal before its noise is
+                drawn. All checkpoints of a run must be in one folder.
+            extra: other state of the loop, such as a scheduler's: tensors, numbers, text, lists and
+                dicts.
 
         Raises:
-            ParameterError: if the run is inside a step, has its journal in another folder, or goes on
-                in the process from which this one was forked.
+            ParameterError: if the run is within a step, has its journal in another folder, or
+                continues in the process from which this one was forked.
             DataError: if a file cannot be written.
 
-        The file of a private run holds what was published, and nothing that only the curator may know.
-        The journal has a hash of users and elements, by which :meth:`resume` knows them; its key is in
-        the checkpoint. Neither file alone says anything of the data; both together show whether a
-        guess of all labels is right, so the journal stays with whoever holds the data. Of several
-        processes the first one writes.
+        The file of a private run contains published results only. The journal contains a hash of
+        users and elements, which identifies them for :meth:`resume`; the checkpoint contains the
+        hash key. Each file separately reveals nothing else about the data. Both together reveal
+        whether a guess of all labels is correct, so store the journal with the data. If there are
+        several processes, the first one writes.
         """
         run, path, added = self._begun(), _validate.path(path=path), _validate.mapping(extra=extra)
         with run.between():
@@ -307,13 +315,13 @@ class PrivacyEngine:
         records_apart: Sequence[type] = (),
         collate_fn: Callable[[list[Any]], Any] | None = None,
     ) -> tuple[PrivacyEngine, Any, PrivateOptimizer, PrivateLoader]:
-        """Go on with a run from its checkpoint, in another process or in the same one.
+        """Resume a run from its checkpoint, in the same or another process.
 
         Args:
-            path: the file that :meth:`save` has written.
-            module: a network like the one that was saved, whose parameters are replaced.
-            optimizer: a PyTorch optimizer like the one that was saved, whose state is replaced.
-            dataset: the records by place, of the same people.
+            path: the file written by :meth:`save`.
+            module: a network with the same structure; its parameters are replaced.
+            optimizer: a PyTorch optimizer of the same type; its state is replaced.
+            dataset: the records of the same users.
             users: as in :meth:`make_private`.
             elements: as in :meth:`make_private`.
             max_rows: as in :meth:`make_private`.
@@ -321,21 +329,22 @@ class PrivacyEngine:
             collate_fn: as in :meth:`make_private`.
 
         Returns:
-            an engine with the run, the module, the optimizer and the loader of the steps that are left.
+            an engine with the run, the module, the optimizer, and the loader of the remaining
+            steps.
 
         Raises:
-            ParameterError: if module, optimizer, labels or the number of records are others than when
-                the run began, or the open budget does not hold the run.
-            DataError: if the checkpoint, or the journal beside it, is missing or damaged.
+            ParameterError: if the module, the optimizer, the labels or the number of records have
+                changed since the run began, or the open budget is insufficient.
+            DataError: if the checkpoint or its journal is missing or damaged.
 
-        A ledger that has charged the run is not charged again; another one, or a budget that is open,
-        is charged for all steps before a label is read, also where labels are refused then. Steps that
-        were begun after the checkpoint are not made again, since they may have been seen: the run is
-        shorter by them. A seeded run, which is not private, makes them again as they were.
+        A ledger that has charged the run is not charged again. Another ledger or an open budget is
+        charged for all steps before any label is read, even if labels are then rejected. Steps
+        begun after the checkpoint are not repeated, because their results may have been seen: the
+        run is shorter by these steps. A seeded run, which is not private, repeats them identically.
 
-        Formal guarantee: that of the run, for all that any process has published of it, however often
-        it went on from which checkpoint, whoever decided to; if the journal on the disk is that of all
-        these processes, and no older copy of it. Source: docs/theory, "Gradient steps of networks".
+        Formal guarantee: the guarantee of the run covers everything that any process has published
+        of it, for any number of resumptions from any checkpoints, if the journal on disk is the
+        current one of all these processes. Source: docs/theory, "Gradient steps of networks".
 
         >>> import tempfile, torch
         >>> data = torch.utils.data.TensorDataset(torch.ones(60, 3), torch.ones(60, 1))
@@ -366,7 +375,7 @@ class PrivacyEngine:
         check_dataset(dataset)
         _check_optimizer(module, optimizer)
         _check_loop(plan.loss_reduction, max_rows, collate_fn)
-        # Of a promise whose noise is known nothing but the unit, the relation and δ is used.
+        # If the noise is known, only the unit, the relation and δ of the promise are used.
         promise = Promise(unit, 1.0, plan.guarantee.delta, plan.guarantee.relation)
         asked = Asked(promise, plan.mean, plan.rule)
         passed = Passed(
@@ -385,7 +394,8 @@ class PrivacyEngine:
         )
         guarantee = replace(guarantee, receipts=plan.guarantee.receipts)
         with run.hooked():
-            # Labels are people's: they are compared with those of the run only when it is charged.
+            # Labels are personal data: they are compared with the labels of the run only after
+            # charging.
             resuming.check_there(processes, checkpoint, path)
             guarantee = charged_once(
                 run, asked, passed, lambda: before_resuming(guarantee, n_users=plan.mean.n_users)
@@ -398,15 +408,15 @@ class PrivacyEngine:
 
     @property
     def extra(self) -> Mapping[str, Any]:
-        """The extra of the checkpoint, as given to :meth:`save`; empty for a run that began here."""
+        """Extra state passed to :meth:`save`; empty for a run that began here."""
         return self._extra
 
     @property
     def guarantee(self) -> Guarantee:
-        """The promise of all steps together, which are charged whether they are made or not.
+        """Guarantee of all steps, which are charged even if they are not made.
 
         Raises:
-            ParameterError: if nothing was made private yet.
+            ParameterError: if nothing has been made private yet.
         """
         if self._guarantee is None:
             raise _no_run()
@@ -414,10 +424,10 @@ class PrivacyEngine:
 
     @property
     def mean(self) -> Mean:
-        """The public numbers of a step, such as its noise, rate and divisor.
+        """Public numbers of a step, such as its noise, sampling rate and divisor.
 
         Raises:
-            ParameterError: if nothing was made private yet.
+            ParameterError: if nothing has been made private yet.
         """
         return self._begun().mean
 
@@ -429,24 +439,24 @@ class PrivacyEngine:
         unit: Unit | None = None,
         relation: Relation | None = None,
     ) -> float:
-        """Return ε of all steps, as a point of the curve over units of one person.
+        """Return the ε of all steps for a number of changed units.
 
         Args:
-            delta: the δ at which ε is asked for; by default that of the promise.
-            units: how many units of one person differ.
-            unit: the unit; by default the engine's own. The same run answers for others, such as
-                ``Record()`` or ``User(max_elements=40)``.
+            delta: the δ of the query; by default, the δ of the guarantee.
+            units: the number of changed units of one user.
+            unit: the privacy unit, by default the engine's; others, such as ``Record()`` or
+                ``User(max_elements=40)``, are possible for the same run.
             relation: the neighbouring relation; by default the engine's own.
 
         Raises:
-            ParameterError: if an argument is out of range, or nothing was made private yet.
+            ParameterError: if an argument is out of range, or nothing has been made private yet.
 
-        A run that ends early has no smaller ε here: when to stop may follow from what was seen.
+        The ε of a run that stops early is not smaller, because the decision to stop may depend on
+        its results.
         """
         return self.guarantee.epsilon(delta, units=units, unit=unit, relation=relation)
 
     def _begun(self) -> Run:
-        """Return the run."""
         if self._run is None:
             raise _no_run()
         return self._run
@@ -459,7 +469,7 @@ class PrivacyEngine:
         delta: float,
         share: float | None,
     ) -> Promise:
-        """Return what the run is asked to keep, of which ε is not used where noise is stated."""
+        """Return the requested promise; its ε is unused if the noise is explicit."""
         stated = [value for value in (noise_multiplier, epsilon, share) if value is not None]
         if len(stated) != 1:
             raise ParameterError(
@@ -478,7 +488,7 @@ def _no_run() -> ParameterError:
 
 
 def check_dataset(dataset: Any) -> None:
-    """Refuse what draws batches by itself, or has no places."""
+    """Reject iterable data sets and other objects without indices."""
     if isinstance(dataset, torch.utils.data.DataLoader):
         raise ParameterError(
             "dataset must be the loader's dataset, not a DataLoader with a "
@@ -501,20 +511,20 @@ def check_dataset(dataset: Any) -> None:
 
 
 def _has_places(dataset: Any) -> bool:
-    """Return whether records are given by place, and are counted."""
+    """Return True if records are accessible by index and countable."""
     iterable = isinstance(dataset, torch.utils.data.IterableDataset)
     if iterable or not hasattr(dataset, "__getitem__"):
         return False
     try:
         len(dataset)
     except TypeError:
-        # It has no length; such as an array without axes.
+        # Objects without a length, such as zero-dimensional arrays.
         return False
     return True
 
 
 def _check_optimizer(module: Any, optimizer: Any) -> None:
-    """Refuse an optimizer that has other parameters than those that are trained."""
+    """Reject an optimizer unless it has exactly the trained parameters."""
     if not isinstance(module, torch.nn.Module):
         raise ParameterError(
             f"module must be a torch.nn.Module, not {_validate.said(module)}.", name="module"
@@ -544,7 +554,7 @@ def _check_optimizer(module: Any, optimizer: Any) -> None:
 
 
 def _check_loop(loss_reduction: str, max_rows: int | None, collate_fn: object) -> None:
-    """Refuse what no loop has, such as batches without a record."""
+    """Reject invalid options of the training loop."""
     check_precise()
     _validate.one_of(("mean", "sum"), loss_reduction=loss_reduction)
     if max_rows is not None:
@@ -554,7 +564,7 @@ def _check_loop(loss_reduction: str, max_rows: int | None, collate_fn: object) -
 
 
 def _types(records_apart: object) -> tuple[type, ...]:
-    """Return types of layers, as stated; refuse what is none."""
+    """Return validated types of layers."""
     types = tuple(_validate.sequence(records_apart=records_apart))
     for kind in types:
         if not (isinstance(kind, type) and issubclass(kind, torch.nn.Module)):

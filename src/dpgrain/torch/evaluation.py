@@ -1,4 +1,4 @@
-"""The loss of each record of a data set, which nobody is shown before there is noise."""
+"""Loss of each record of a data set, before noise; for internal use only."""
 
 from __future__ import annotations
 
@@ -18,16 +18,9 @@ def losses_on(
     rows: int,
     module: Any,
 ) -> FloatArray:
-    """Return (records,) the loss of each record, by the network as it is evaluated.
+    """Return the loss of each record in evaluation mode, (records,).
 
-    Args:
-        dataset: the records by place.
-        collate: makes a batch of a list of records; None where none of them can be read.
-        losses: makes the loss of each record of a batch.
-        rows: the number of records that are read at a time.
-        module: the network.
-
-    A loss that is no number counts as the largest, and a record that cannot be read has none.
+    NaN is treated as the largest loss; unreadable records have no loss.
 
     >>> from dpgrain.torch.library import torch
     >>> data, net = [[1.0], [3.0], [2.0]], torch.nn.Identity()

@@ -1,4 +1,4 @@
-"""Mixtures of experts of Hugging Face that cannot be trained record by record, and why."""
+"""Hugging Face mixtures of experts that cannot be trained record by record."""
 
 from __future__ import annotations
 
@@ -9,21 +9,13 @@ from typing import Any
 from dpgrain.errors import ParameterError
 from dpgrain.torch.layers import own_parameters
 
-# Weights of losses of a router, by their names in configurations.
+# Weights of router losses, by their names in configurations.
 _WEIGHTS = ("router_aux_loss_coef", "aux_loss_coef", "router_z_loss_coef")
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 def check_router_loss(model: Any, keywords: Mapping[str, Any] = _NONE) -> None:
-    """Reject a model whose loss includes a loss of its router, which the loss of a record leaves out.
-
-    Args:
-        model: a model of Hugging Face, or any other one.
-        keywords: its named inputs.
-
-    Raises:
-        ParameterError: if router logits are requested and the weight of their loss is not 0.
-    """
+    """Reject a model with a router loss, which the losses of records do not include."""
     for config in _configurations(model):
         asked = keywords.get("output_router_logits")
         asked = getattr(config, "output_router_logits", False) if asked is None else asked
@@ -39,14 +31,7 @@ def check_router_loss(model: Any, keywords: Mapping[str, Any] = _NONE) -> None:
 
 
 def check_loop_over_experts(model: Any) -> None:
-    """Reject trained experts that run in a loop over those that the records have chosen.
-
-    Args:
-        model: a model of Hugging Face, or any other one.
-
-    Raises:
-        ParameterError: if it has such experts.
-    """
+    """Reject trained experts that run in a loop over the chosen experts."""
     for name, part in model.named_modules():
         config = getattr(part, "config", None)
         is_loop = getattr(config, "_experts_implementation", None) == "eager"
@@ -60,8 +45,8 @@ def check_loop_over_experts(model: Any) -> None:
 
 
 def _configurations(model: Any) -> Iterator[Any]:
-    """Yield the configuration of a model, and that of its text model if there is one."""
-    # Adapters pass the attribute of the model inside on.
+    """Yield the configuration of a model and, if it exists, of its text model."""
+    # Adapters forward the attribute of the inner model.
     config = getattr(model, "config", None)
     if config is not None:
         yield config

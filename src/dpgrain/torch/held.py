@@ -1,8 +1,8 @@
-"""A process's records and labels of a run, and keyed hashes for their comparison.
+"""Records and labels of a training process, with keyed hashes to compare them.
 
-Processes that train together, and one that goes on from a checkpoint, must read the same records under
-the same labels: a person who has one block here and another there adds two. What is compared is hashed
-with a key that is drawn at random, so that a hash alone shows nothing of labels that can be guessed.
+Processes of the same run, and a process that resumes it, must read the same records with the same
+labels; otherwise a user could contribute two blocks instead of one. The hash key is random, so that
+the hash does not reveal guessable labels.
 """
 
 from __future__ import annotations
@@ -23,23 +23,17 @@ from dpgrain.torch.batches import Blocks
 from dpgrain.torch.library import torch
 from dpgrain.torch.randomness import randomness_from
 
-# Bytes of a key, and of a hash.
+# Bytes of a key and of a hash.
 _BYTES = 32
-# Names by which objects, such as the pictures of Pillow, say that NumPy can read what they hold.
+# Attributes of objects that NumPy can convert, such as Pillow images.
 _WAYS_TO_AN_ARRAY = ("__array__", "__array_interface__", "__array_struct__")
-# Records of a data set that is not a table of tensors, that are read to compare it.
+# Records compared in a data set other than a TensorDataset; a sample, because reading is slow.
 _RECORDS_READ = 256
 
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """The records of one process, their labels, and how they lie in blocks.
-
-    Args:
-        dataset: the records by place.
-        users: the labels of users, as passed.
-        elements: the labels of elements, as passed.
-        blocks: the rows of each block.
+    """Records of one process, their labels, and their blocks.
 
     >>> own = Blocks(np.arange(2), np.arange(3))
     >>> one, other = (Held(range(2), names, None, own) for names in (["ann", "bob"], ["bob", "ann"]))
@@ -54,25 +48,18 @@ class Held:
 
     @staticmethod
     def key() -> bytes:
-        """Return a new key, unknown to anybody."""
+        """Return a new random key."""
         return secrets.token_bytes(_BYTES)
 
     def hash(self, key: bytes) -> str:
-        """Return a hash of labels, of the number of records and of their blocks.
-
-        Args:
-            key: without it the hash shows nothing.
-        """
+        """Return a keyed hash of the labels, the number of records and the blocks."""
         return _hash(key, self._of_rows(), _of_labels(self.users), _of_labels(self.elements))
 
     def hashes(self, key: bytes) -> dict[str, str]:
-        """Return hashes of all records and labels, by the name of the parameter behind each.
+        """Return keyed hashes of all records and labels, by parameter name.
 
-        Args:
-            key: as in :meth:`hash`; it chooses which records are read, too.
-
-        Of a ``TensorDataset`` all numbers are hashed; of others 256 records that the key draws, each
-        read twice with the same randomness, and left out where that does not give the same.
+        Other data sets than ``TensorDataset`` are sampled: 256 records chosen by the key. Each is
+        read twice from the same seed, and ignored if the results differ.
         """
         return {
             "users": _hash(key, _of_labels(self.users)),
@@ -111,7 +98,7 @@ def _hash(key: bytes, *parts: Iterable[bytes]) -> str:
 
 
 def _of_labels(labels: Any) -> Iterator[bytes]:
-    """Yield what labels are, each by its own key, in the order of rows."""
+    """Yield the index of each row's label, then the labels."""
     if labels is None:
         return
     of_rows, keys = codes(labels)
@@ -125,10 +112,7 @@ def _of_places(places: IndexArray) -> bytes:
 
 
 def of_record(record: Any) -> Iterator[bytes]:
-    """Yield the parts of a record as bytes: numbers, text and pictures, and of other objects the type.
-
-    Args:
-        record: tensors, numbers, text and pictures, in tuples, lists and mappings.
+    """Yield the parts of a record as bytes; only the type of unsupported objects.
 
     >>> list(of_record({"text": "a", "label": 1}))
     [b"'a'", b'1']

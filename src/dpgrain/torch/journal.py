@@ -1,7 +1,7 @@
-"""The journal of a run: a file with a dot for each step, written before the step's noise is drawn.
+"""Journal of a run: a file with a dot per step, written before noise is drawn.
 
-Steps that a kill takes from the weights are in the file all the same, so that whoever goes on from a
-checkpoint knows how many steps may have been seen.
+The journal also counts steps lost in a crash. A process that resumes from a checkpoint therefore
+knows how many steps may have been seen.
 """
 
 from __future__ import annotations
@@ -14,24 +14,14 @@ from dpgrain._files import on_disk
 from dpgrain.errors import DataError, ParameterError
 
 _FIRST = "Steps of the run {run}, one dot for each, before its noise is drawn.\n"
-# Line for the people whose records the run reads: a hash, whose key is in the checkpoint alone.
+# Line with a hash that identifies the records of the run; only the checkpoint has its key.
 _PEOPLE = "Its records: {people}\n"
-# The owner alone reads the file, since with a checkpoint it tests a guess of all records.
+# Readable by the owner only: with a checkpoint, the journal confirms a guess of all records.
 _MODE = 0o600
 
 
 class Journal:
-    """The journal of one run, for all processes that go on from its checkpoints.
-
-    Args:
-        path: the file.
-        run: the id of the run.
-        people: a keyed hash of the labels and blocks of all records.
-
-    Raises:
-        DataError: if the file is missing, or not the journal of this run.
-        ParameterError: if it is the journal of a run of other records.
-    """
+    """Journal of one run, shared by all processes that resume from its checkpoints."""
 
     def __init__(self, path: Path, run: str, people: str = "") -> None:
         self.path, self.run = path, run
@@ -45,20 +35,12 @@ class Journal:
 
     @staticmethod
     def beside(checkpoint: Path, run: str) -> Path:
-        """Return the place of the journal of a run: in the folder of its checkpoints."""
+        """Return the path of the journal of a run, in the folder of its checkpoints."""
         return checkpoint.parent.resolve() / f"{run}.steps"
 
     @staticmethod
     def check(path: Path, run: str) -> None:
-        """Refuse a file that is not the journal of a run, whosever records the run reads.
-
-        Args:
-            path: the file.
-            run: the id of the run.
-
-        Raises:
-            DataError: if the file is missing, or not the journal of this run.
-        """
+        """Reject a file that is not the journal of this run, regardless of records."""
         file = _opened(path)
         try:
             _first_line(file, path, run)
@@ -67,16 +49,7 @@ class Journal:
 
     @staticmethod
     def create(path: Path, run: str, begun: int, people: str = "") -> Journal:
-        """Make the journal of a run, durably.
-
-        Args:
-            path: the file, which must not exist.
-            run: the id of the run.
-            begun: how many steps were begun by now.
-            people: a keyed hash of the labels and blocks of all records.
-
-        Raises:
-            DataError: if the file cannot be written.
+        """Create the journal of a run durably.
 
         >>> import tempfile
         >>> place = Path(tempfile.mkdtemp()) / "7f3a.steps"
@@ -97,24 +70,14 @@ class Journal:
 
     @property
     def begun(self) -> int:
-        """The number of steps begun by now, in this process and in others.
-
-        It never falls, also where the file was cut.
-        """
+        """Number of steps begun by all processes; never decreases in a truncated file."""
         self._known = max(self._known, os.fstat(self._file).st_size - self._before)
         return self._known
 
     def note(self, steps: int = 1) -> int:
-        """Note that steps are begun; when this returns, that is on the disk.
+        """Record begun steps durably, and return their total number.
 
-        Args:
-            steps: how many of them.
-
-        Returns:
-            How many steps were begun by now, these included.
-
-        Raises:
-            DataError: if the file cannot be written; no noise may be drawn then.
+        If it raises DataError, no noise may be drawn.
         """
         self._known = self.begun + steps
         try:
@@ -128,9 +91,9 @@ class Journal:
 
 
 def _opened(path: Path) -> int:
-    """Open a journal to read and to append, and return the number of the open file."""
+    """Open a journal for reading and appending, and return the file descriptor."""
     try:
-        # What several processes append follows each other, and nothing is made that is missing.
+        # Appends of several processes are ordered, and a missing file is not created.
         return os.open(path, os.O_RDWR | os.O_APPEND)
     except OSError as error:
         raise DataError(
@@ -140,7 +103,7 @@ def _opened(path: Path) -> int:
 
 
 def _first_line(file: int, path: Path, run: str) -> bytes:
-    """Return the first line of the journal of a run, which the file must begin with."""
+    """Return the first line that the journal of this run must have."""
     first = _FIRST.format(run=run).encode()
     if os.pread(file, len(first), 0) != first:
         raise DataError(
@@ -151,7 +114,7 @@ def _first_line(file: int, path: Path, run: str) -> bytes:
 
 
 def other_people() -> ParameterError:
-    """Return the refusal of records with which a run did not begin."""
+    """Return the error about records that differ from the original ones of a run."""
     return ParameterError(
         "users, elements and the number of records must be the same as when the run began, in "
         "the same order, because a user with other blocks would count twice; pass the same, or "

@@ -1,4 +1,4 @@
-"""Labels with which a model of Hugging Face is called: its loss is that of each record then."""
+"""Labels of Hugging Face models, and the loss of each record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpgrain.torch import losses
 from dpgrain.torch.experts import check_router_loss
 from dpgrain.torch.outputs import LEFT_OUT
 
-# The loss of models, by the end of the name of their class.
+# Losses by the suffix of a model's class name.
 _LOSS_OF = {
     "ForCausalLM": losses.causal_lm,
     "LMHeadModel": losses.causal_lm,
@@ -25,44 +25,30 @@ _LOSS_OF = {
 
 
 def whole(model: Any) -> Any:
-    """Return the model that adapters are put around.
-
-    Args:
-        model: a model, or one of peft around it.
-    """
+    """Return the model inside adapters."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def loss_of(model: Any) -> losses.Loss | None:
-    """Return the loss of each record that belongs to a model's class; None where none is known.
-
-    Args:
-        model: a model of Hugging Face, with adapters or without.
-    """
+    """Return the loss of each record for a model's class; None if unknown."""
     model = whole(model)
     if not any(kind.__module__.startswith("transformers.") for kind in type(model).__mro__):
         return None
     name = type(model).__name__
     loss = next((loss for end, loss in _LOSS_OF.items() if name.endswith(end)), None)
     config = getattr(model, "config", None)
-    # Models that read pictures and write text are called the same, without a decoder of their own.
+    # Image-to-text models have the same suffix, but no separate decoder.
     if loss is losses.seq2seq and not getattr(config, "is_encoder_decoder", True):
         return losses.causal_lm
     return loss
 
 
 def apart(model: Any, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Return what a model is called with, without labels, and the labels; None where there are none.
+    """Separate the labels from the other inputs of a model; None if there are none.
 
-    Args:
-        model: the model.
-        keywords: its named inputs. How many tokens a batch has is never passed on.
-
-    Raises:
-        ParameterError: as in :func:`decoder_inputs`, or if the model adds a loss of its router.
-
-    Labels of a model of whose class no loss is known stay: it makes one number of them, from which no
-    backward pass may start.
+    Labels remain among the inputs if no loss is known for the model's class. The model then
+    computes a single number, which allows no backward pass. The number of tokens of a batch is
+    never passed on.
     """
     given = dict(keywords)
     labels, loss = given.get("labels"), loss_of(model)
@@ -77,15 +63,7 @@ def apart(model: Any, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Any]
 
 
 def decoder_inputs(model: Any, labels: Any) -> Any:
-    """Return (records, tokens) what a decoder reads to write labels: each token comes one later.
-
-    Args:
-        model: a model with an encoder and a decoder.
-        labels: (records, tokens) the tokens to be written; −100 is read as padding.
-
-    Raises:
-        ParameterError: if the model does not say with which token its decoder begins.
-    """
+    """Return the decoder inputs for labels: shifted tokens, (records, tokens)."""
     inside = whole(model)
     if hasattr(inside, "prepare_decoder_input_ids_from_labels"):
         return inside.prepare_decoder_input_ids_from_labels(labels=labels)
@@ -103,16 +81,7 @@ def decoder_inputs(model: Any, labels: Any) -> Any:
 
 
 def with_loss(model: Any, outputs: Any, labels: Any) -> Any:
-    """Return the outputs of a model with the loss of each record, (records,), in place of one number.
-
-    Args:
-        model: the model.
-        outputs: what it has returned without labels: an object with ``logits``, or a tuple.
-        labels: the labels.
-
-    Raises:
-        ParameterError: if outputs or labels have other shapes than those of the loss.
-    """
+    """Return the outputs of a model with the loss of each record, (records,)."""
     loss = loss_of(model)
     assert loss is not None  # noqa: S101 - labels are taken apart only where there is a loss
     if isinstance(outputs, tuple):

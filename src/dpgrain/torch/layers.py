@@ -1,4 +1,4 @@
-"""Layers with clipping by block: what each of their calls adds to their parameters."""
+"""Layers with clipping by block: the use of their parameters in each call."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from dpgrain.torch.uses import Filters, Kept, Lookup, Outer, Use
 
 nn, functional = torch.nn, torch.nn.functional
 
-#: From a layer, what went in, the gradient by what came out (both by rows) and the blocks, to the uses
-#: of the layer's own parameters by name.
+#: Map a layer, its input, the gradient with respect to its output (both by rows) and the blocks to
+#: the uses of the layer's own parameters, by name.
 Rule: TypeAlias = Callable[[Any, Any, Any, Layout], Mapping[str, Use]]
 
 _APART = (
     "which mixes records in training mode; use GroupNorm or LayerNorm, or freeze its statistics "
     "by calling eval() of this layer after train() of the module"
 )
-# In evaluation mode these normalize by statistics that are fixed.
+# In evaluation mode these normalize by fixed statistics.
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _BY_MAPS = (
     "which does not use Linear layers for its weights; dpgrain.torch.through_linear_maps(module) "
     "replaces it by a layer with the same parameters"
 )
-#: Layers that are refused by name, and why.
+#: Rejected layers, with the reason.
 REFUSED: Mapping[type, str] = {
     **dict.fromkeys(_BATCH_NORMS, _APART),
     nn.MultiheadAttention: _BY_MAPS,
@@ -47,13 +47,12 @@ def _linear(_layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
 
 
 def _added(layout: Layout, b: Any) -> Kept:
-    """Return the use of what is added at each position."""
+    """Return the use of a term added at each position."""
     kind = torch.promote_types(b.dtype, torch.float32)
     return Kept(layout, layout.per_block(b.sum(1, dtype=kind)))
 
 
 def _convolution(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
-    """Return the uses of a convolution."""
     padding = layer.padding
     if layer.padding_mode != "zeros" or isinstance(padding, str):
         mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
@@ -73,7 +72,6 @@ def _convolution(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use
 
 
 def _embedding(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
-    """Return the use of a table of vectors."""
     places, b = x.reshape(len(x), -1), b.reshape(len(x), -1, b.shape[-1])
     if layer.padding_idx is not None:
         b = b.masked_fill((places == layer.padding_idx)[..., None], 0)
@@ -81,7 +79,7 @@ def _embedding(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
 
 
 def _bag(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
-    """Return the use of a table of vectors, those of a record added up or averaged."""
+    """Return the use of an embedding table, with a record's rows summed or averaged."""
     if x.dim() != 2:
         raise ParameterError(
             f"EmbeddingBag must be called with (records, positions), not {tuple(x.shape)}, "
@@ -98,7 +96,7 @@ def _bag(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
 
 
 def _slope(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
-    """Return the use of the slopes of negative numbers: one, or one for each channel."""
+    """Return the use of the slopes for negative numbers: one, or one per channel."""
     parts = (b * x.clamp(max=0)).reshape(*x.shape[:2], -1).sum(2)
     if layer.num_parameters == 1:
         parts = parts.sum(1, keepdim=True)
@@ -106,7 +104,7 @@ def _slope(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
 
 
 def _over_last(layer: Any, b: Any, normal: Any, layout: Layout) -> Mapping[str, Use]:
-    """Return the uses of a scale and a shift of the last dimensions."""
+    """Return the uses of a scale and a shift over the last dimensions."""
     shape = tuple(layer.normalized_shape)
     b, scaled = (t.reshape(len(t), -1, *shape).sum(1) for t in (b, b * normal))
     return {
@@ -116,19 +114,17 @@ def _over_last(layer: Any, b: Any, normal: Any, layout: Layout) -> Mapping[str, 
 
 
 def _layer_norm(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
-    """Return the uses of a normalisation of each position."""
     normal = functional.layer_norm(x, layer.normalized_shape, eps=layer.eps)
     return _over_last(layer, b, normal, layout)
 
 
 def _rms_norm(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
-    """Return the use of a normalisation by the root mean square."""
     normal = functional.rms_norm(x, layer.normalized_shape, eps=layer.eps)
     return {"weight": _over_last(layer, b, normal, layout)["weight"]}
 
 
 def _over_channels(b: Any, normal: Any, layout: Layout) -> Mapping[str, Use]:
-    """Return the uses of a scale and a shift of the channels."""
+    """Return the uses of a scale and a shift by channel."""
     b, scaled = (t.reshape(*t.shape[:2], -1).sum(2) for t in (b, b * normal))
     return {
         "weight": Kept(layout, layout.per_block(scaled)),
@@ -137,48 +133,46 @@ def _over_channels(b: Any, normal: Any, layout: Layout) -> Mapping[str, Use]:
 
 
 def _group_norm(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
-    """Return the uses of a normalisation of groups of channels."""
     return _over_channels(b, functional.group_norm(x, layer.num_groups, eps=layer.eps), layout)
 
 
 def _frozen_norm(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
-    """Return the uses of a normalisation by fixed statistics."""
+    """Return the uses of a normalization by fixed statistics."""
     normal = functional.batch_norm(x, layer.running_mean, layer.running_var, eps=layer.eps)
     return _over_channels(b, normal, layout)
 
 
 def _instance_norm(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
-    """Return the uses of a normalisation of each channel of each record."""
     return _over_channels(b, functional.instance_norm(x, eps=layer.eps), layout)
 
 
 def _linear_by_columns(_layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
-    """Return the uses of a linear map whose weight has inputs first."""
+    """Return the uses of a linear map with a weight of shape (inputs, outputs)."""
     x, b = (t.reshape(len(t), -1, t.shape[-1]) for t in (x, b))
     return {"weight": Outer.of(layout, b, x), "bias": _added(layout, b)}
 
 
 def _root_mean_square(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
-    """Return the use of a scale of what has root mean square 1, or of what is added to a scale of 1."""
+    """Return the use of a scale, or an offset to a scale of 1, after RMS normalization."""
     scaled = (b * _normal(x, _epsilon_of(layer))).reshape(len(x), -1, x.shape[-1]).sum(1)
     return {"weight": Kept(layout, layout.per_block(scaled))}
 
 
 def _normal(x: Any, epsilon: float) -> Any:
-    """Return numbers divided by their root mean square."""
+    """Divide numbers by their root mean square."""
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + epsilon)
 
 
 def _epsilon_of(layer: Any) -> float:
-    """Return what a layer adds to a mean square; no number if it states none."""
+    """Return the offset that a layer adds to a mean square; NaN if it is unknown."""
     for name in ("variance_epsilon", "eps", "epsilon"):
         if isinstance(value := getattr(layer, name, None), float):
             return value
     return math.nan
 
 
-#: Formulas of layers of other libraries, by which they are known: the number of dimensions of the
-#: weight, which of these inputs have, the formula from a layer, inputs, weight and bias, and the rule.
+#: Formulas that identify layers of other libraries: the number of dimensions of the weight, which
+#: of them are inputs, the formula of layer, inputs, weight and bias, and the rule.
 _FORMULAS: tuple[tuple[int, int, Callable[[Any, Any, Any, Any], Any], Rule], ...] = (
     (2, 1, lambda _layer, x, weight, bias: functional.linear(x, weight, bias), _linear),
     (
@@ -203,12 +197,10 @@ _FORMULAS: tuple[tuple[int, int, Callable[[Any, Any, Any, Any], Any], Rule], ...
 
 
 def by_formula(layer: Any) -> Rule | None:
-    """Return the rule of a layer that computes what a known formula does; None if none does.
+    """Return the rule of a layer that matches a known formula; None if there is none.
 
-    Args:
-        layer: the layer. It is known by what it makes of random numbers, with random parameters, so
-            that layers of other libraries are as quick as PyTorch's. No promise rests on it: a rule
-            takes each record's gradient from this record's rows alone.
+    The layer is evaluated on random inputs and parameters. The guarantee does not depend on a
+    match: a rule computes each record's gradient from this record's rows only.
     """
     shapes = {name: tuple(p.shape) for name, p in layer.named_parameters()}
     alone = not list(layer.children()) and not list(layer.buffers())
@@ -221,7 +213,7 @@ def by_formula(layer: Any) -> Rule | None:
 
 
 def _computes(layer: Any, shapes: Mapping[str, Any], of_inputs: int, formula: Any) -> bool:
-    """Return whether a layer computes a formula."""
+    """Return True if a layer computes a formula."""
     generator = torch.Generator().manual_seed(3)
     sizes = {**shapes, "x": (2, 3, shapes["weight"][of_inputs])}
     device = layer.weight.device
@@ -236,7 +228,7 @@ def _computes(layer: Any, shapes: Mapping[str, Any], of_inputs: int, formula: An
             wanted = formula(layer, x, made["weight"], made.get("bias"))
             return bool(torch.allclose(result, wanted, rtol=1e-4, atol=1e-4))
     except Exception:
-        # It takes other inputs, or returns no tensor.
+        # The layer needs other inputs, or does not return a tensor.
         return False
 
 
@@ -245,14 +237,7 @@ def _named(prefix: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def by_record(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
-    """Return the uses of any layer that treats records apart, by a derivative for each block.
-
-    Args:
-        layer: the layer, which is called with one tensor.
-        x: (rows, …) what went in.
-        b: (rows, …) the gradient of the loss by what came out.
-        layout: the blocks.
-    """
+    """Return the uses of any layer with separate records, by a derivative per block."""
     parameters = {name: p.detach() for name, p in layer.named_parameters() if p.requires_grad}
     bare = _Bare(layer)
 
@@ -273,18 +258,14 @@ def by_record(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
 
 
 class _Bare(torch.nn.Module):
-    """A layer without its hooks.
-
-    Args:
-        layer: the layer.
-    """
+    """Layer without its hooks."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
         self.layer = layer
 
     def forward(self, x: Any) -> Any:
-        """Return what comes out of the layer."""
+        """Call the forward function of the layer."""
         return type(self.layer).forward(self.layer, x)
 
 
@@ -308,20 +289,12 @@ RULES: Mapping[type, Rule] = {
 }
 
 
-#: Rules that take numbers in half precision.
+#: Rules that accept numbers in half precision.
 TAKE_HALVES: frozenset[Rule] = frozenset((_linear, _linear_by_columns))
 
 
 def rule_of(layer: Any, apart: tuple[type, ...]) -> Rule | None:
-    """Return the rule of a layer; None if there is none, and the layer is walked into.
-
-    Args:
-        layer: the layer.
-        apart: types of layers that treat records apart, as the caller states.
-
-    Raises:
-        ParameterError: if the layer mixes records, or has options with which it does.
-    """
+    """Return the rule of a layer; None to descend into its parts."""
     kind = type(layer)
     if isinstance(layer, apart):
         return by_record
@@ -340,14 +313,9 @@ def rule_of(layer: Any, apart: tuple[type, ...]) -> Rule | None:
 
 
 def within_table(layer: Any, places: Any) -> Any:
-    """Return places of a table of vectors: what is none of them is its padding, or else its first.
+    """Replace out-of-range indices of an embedding table by its padding, or else by 0.
 
-    Args:
-        layer: an ``Embedding`` or an ``EmbeddingBag``.
-        places: (records, …) whole numbers, such as tokens.
-
-    A record with a token that a vocabulary does not have would end a training, and show that it is
-    there.
+    Otherwise, a record with an unknown token would stop the training, and reveal its presence.
 
     >>> within_table(nn.Embedding(3, 2), torch.tensor([[0, 2], [3, -1]])).tolist()
     [[0, 2], [0, 0]]
@@ -357,10 +325,7 @@ def within_table(layer: Any, places: Any) -> Any:
 
 
 def is_frozen_norm(layer: Any) -> bool:
-    """Return whether a layer is a batch norm in evaluation mode, with statistics of its own.
-
-    Args:
-        layer: the layer.
+    """Return True for a batch norm in evaluation mode with its own statistics.
 
     >>> is_frozen_norm(nn.BatchNorm1d(3)), is_frozen_norm(nn.BatchNorm1d(3).eval())
     (False, True)
@@ -369,10 +334,7 @@ def is_frozen_norm(layer: Any) -> bool:
 
 
 def own_parameters(layer: Any) -> dict[str, Any]:
-    """Return the trained parameters that a layer holds itself, by name.
-
-    Args:
-        layer: the layer.
+    """Return the trained parameters of the layer itself, by name.
 
     >>> list(own_parameters(nn.Sequential(nn.Linear(2, 2)))), list(own_parameters(nn.PReLU()))
     ([], ['weight'])
@@ -381,7 +343,7 @@ def own_parameters(layer: Any) -> dict[str, Any]:
 
 
 def _is_compiled(layer: Any) -> bool:
-    """Return whether ``torch.compile`` has made a layer, its call or its forward function."""
+    """Return True if ``torch.compile`` created a layer or its functions."""
     return (
         type(layer).__name__ == "OptimizedModule"
         or getattr(layer, "_compiled_call_impl", None) is not None
@@ -390,7 +352,7 @@ def _is_compiled(layer: Any) -> bool:
 
 
 def _check_options(layer: Any) -> None:
-    """Refuse options with which a layer keeps or shares what it saw of records."""
+    """Reject options with which a layer stores or shares information about records."""
     kind = type(layer).__name__
     if _is_compiled(layer):
         raise ParameterError(

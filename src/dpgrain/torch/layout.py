@@ -1,4 +1,4 @@
-"""The blocks of a batch: rows that lie one block after the other, small blocks first."""
+"""Layout of the blocks of a batch, in consecutive rows and by ascending size."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ from dpgrain.torch.library import torch
 
 @dataclass(frozen=True)
 class Layout:
-    """The sizes of the blocks of a batch, in the order of its rows.
+    """Sizes of a batch's blocks in the order of its rows, ascending and at least 1.
 
-    Args:
-        sizes: (blocks,) the number of rows of each block, ascending and at least 1.
-
-    Blocks of one size follow each other, so that they are views of the batch and nothing is copied.
+    Blocks of the same size are adjacent, so that views need no copies.
 
     >>> Layout((1, 1, 3)).classes
     [(1, 0, 2), (3, 2, 1)]
@@ -28,27 +25,27 @@ class Layout:
 
     @staticmethod
     def of(sizes: Iterable[int]) -> Layout:
-        """Return the layout of blocks of these sizes, which must be ascending."""
+        """Return the layout of blocks with ascending sizes."""
         return Layout(tuple(int(size) for size in sizes))
 
     @property
     def blocks(self) -> int:
-        """The number of blocks."""
+        """Number of blocks."""
         return len(self.sizes)
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
+        """Number of rows."""
         return self.starts[-1]
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """The first row of each block, and the number of rows."""
+        """First row of each block, followed by the number of rows."""
         return (0, *accumulate(self.sizes))
 
     @cached_property
     def classes(self) -> list[tuple[int, int, int]]:
-        """The blocks by size: the size, the first block that has it, and how many have it."""
+        """Blocks by size: the size, its first block, and its number of blocks."""
         result, first = [], 0
         for size, same in groupby(self.sizes):
             count = len(list(same))
@@ -57,11 +54,7 @@ class Layout:
         return result
 
     def times(self, count: int) -> Layout:
-        """Return the layout of as many rows for each of these.
-
-        Args:
-            count: the number of rows that each row becomes.
-        """
+        """Return the layout after each row is replaced by ``count`` rows."""
         return self if count == 1 else Layout(tuple(size * count for size in self.sizes))
 
     def rows_of(self, block: int) -> slice:
@@ -69,11 +62,7 @@ class Layout:
         return slice(self.starts[block], self.starts[block + 1])
 
     def views(self, *tensors: Any) -> Iterator[tuple[slice, tuple[Any, ...]]]:
-        """Yield, size by size, the blocks that have it and the (blocks, size, …) views of tensors.
-
-        Args:
-            tensors: (rows, …) each.
-        """
+        """Yield the blocks of each size, with (blocks, size, …) views of the tensors."""
         for size, first, count in self.classes:
             rows = slice(self.starts[first], self.starts[first + count])
             blocks = slice(first, first + count)
@@ -85,5 +74,5 @@ class Layout:
         return torch.repeat_interleave(values, sizes, output_size=self.rows)
 
     def per_block(self, rows: Any) -> Any:
-        """Return (blocks, …) the sums of (rows, …) over the rows of each block."""
+        """Return the sums over the rows of each block, (blocks, …), from (rows, …)."""
         return torch.cat([view.sum(1) for _, (view,) in self.views(rows)])

@@ -1,4 +1,4 @@
-"""PyTorch, or one sentence that says how to get it."""
+"""PyTorch, or an error message with the command that installs it."""
 
 from __future__ import annotations
 

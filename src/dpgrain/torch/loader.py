@@ -1,4 +1,4 @@
-"""The loader of a private run: it draws the blocks of each step by itself."""
+"""Loader of a private run, which samples the blocks of each step."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from dpgrain.torch.steps import Draws
 
 
 class PrivateLoader:
-    """Batches of whole blocks, drawn anew for each step; ``PrivacyEngine.make_private`` makes it.
+    """Loader of whole blocks, sampled independently in each step.
 
     Args:
-        run: the run whose steps it draws.
-        dataset: the records, by place.
-        blocks: which records are one block.
-        draws: what draws blocks, each by itself or by user.
-        max_rows: the most rows of a batch; None for any number.
-        collate: makes a batch of a list of records; or None where none of them can be read, which is
-            not handed out, and adds nothing.
+        run: the run that uses the samples.
+        dataset: the records, by index.
+        blocks: the records of each block.
+        draws: the sampler of blocks, independently or by user.
+        max_rows: the maximum number of rows in a batch; None for no limit.
+        collate: a function that builds a batch from a list of records; or returns None if none can
+            be read, so that the batch is skipped and adds nothing.
 
     Raises:
         ParameterError: if there is no run, or there are no blocks.
 
-    To iterate is to make the steps that are left: there is one batch for each step, or several where
-    ``max_rows`` divides it (the optimizer then steps at the last). A draw without any record is not
-    handed out: its step is made at once, with noise alone. Of several processes each hands out whole
-    blocks of its own.
+    Created by ``PrivacyEngine.make_private``. Iteration runs the remaining steps: one batch per
+    step, or several if ``max_rows`` splits it; the optimizer then steps at the last batch. A sample
+    without records yields no batch: its step is made immediately, with only noise. If there are
+    several processes, each yields its own whole blocks.
 
     >>> from dpgrain.torch import PrivacyEngine
     >>> data = torch.utils.data.TensorDataset(torch.ones(60, 3), torch.ones(60, 1))
@@ -68,11 +68,11 @@ class PrivateLoader:
         self._pending: deque[Batch] = deque()
 
     def __len__(self) -> int:
-        """Return the number of steps left."""
+        """Return the number of remaining steps."""
         return self._run.left
 
     def __iter__(self) -> Iterator[Any]:
-        """Hand out the batches of the steps left.
+        """Yield the batches of the remaining steps.
 
         Raises:
             ParameterError: if no step is left, or one was skipped.
@@ -81,10 +81,10 @@ class PrivateLoader:
             yield from batches
 
     def by_step(self) -> Iterator[Iterator[Any]]:
-        """Hand out the steps left, each as its batches; one without any record has none.
+        """Yield the remaining steps, each as a possibly empty iterator over batches.
 
-        Such a step is made when its batches are asked for, as others are when they were stepped on:
-        whoever looks on between steps must not see which draws were empty.
+        A step without batches is made when its batches are requested, like other steps when they
+        are stepped on. An observer between steps therefore cannot distinguish empty samples.
 
         Raises:
             ParameterError: if no step is left, or one was skipped.
@@ -94,36 +94,36 @@ class PrivateLoader:
             self._run.check_stepped()
             if not self._pending:
                 with self._run.in_step():
-                    # All batches of a step are there, or none, also where this is interrupted.
+                    # Either all batches of a step are pending or none, even after an interruption.
                     drawn = list(self._drawn())
                     self._pending.extend(drawn)
             yield self._batches()
 
     def _batches(self) -> Iterator[Any]:
-        """Hand out the batches of one step, as far as it is not over; make one that has none."""
+        """Yield the remaining batches of one step; make a step without batches."""
         if not self._pending:
             self._run.publish()
         while self._pending:
             self._run.check_stepped()
-            # Data sets and collate_fn may draw, too, such as pictures that are turned.
+            # Data sets and collate_fn may also draw random numbers, such as for image augmentation.
             self._run.begin_randomness()
-            # A batch that cannot be read stays, so that no step is made without it.
+            # A batch that cannot be read stays pending, so that no step is made without it.
             records = self._records(self._pending[0])
             self._run.begin(self._pending[0])
             self._pending.popleft()
             if records is None:
-                # Nothing in it can be read, and its step is made as others are.
+                # No record can be read; the step is made like any other.
                 self._run.pass_over()
                 continue
             yield self._run.handed(records)
 
     @property
     def published(self) -> Mapping[str, Any]:
-        """The changed public numbers since the first step, such as an adaptive bound."""
+        """Public numbers changed since the first step, such as an adaptive bound."""
         return self._run.steps.published()
 
     def abandon(self) -> None:
-        """Take the hooks off the network, for good."""
+        """Remove the hooks from the network permanently."""
         self._run.abandon()
 
     def _drawn(self) -> Iterator[Batch]:

@@ -1,4 +1,4 @@
-"""The records of a batch, and the loss of each, made from the record alone."""
+"""Losses of records, each computed from its own record only."""
 
 from __future__ import annotations
 
@@ -14,19 +14,15 @@ __all__ = ["causal_lm", "classification", "masked_lm", "seq2seq"]
 
 functional = torch.nn.functional
 
-#: How a record's tokens add up to its loss.
+#: How the losses of a record's tokens are combined.
 OfTokens: TypeAlias = Literal["mean", "sum"]
 Loss = Callable[[Any, Any], Any]
 
 
 def inputs_and_target(batch: Any) -> tuple[tuple[Any, ...], Any]:
-    """Return what the network reads, and what its outputs are compared with.
+    """Split a batch into the inputs of the network and the target.
 
-    Args:
-        batch: a tuple or a list, whose last part is the target; or one tensor, which is its own.
-
-    Raises:
-        ParameterError: if it is neither.
+    A tensor is its own target; otherwise the last item is the target.
 
     >>> inputs_and_target((torch.ones(2, 3), torch.zeros(2)))[1].shape
     torch.Size([2])
@@ -43,7 +39,7 @@ def inputs_and_target(batch: Any) -> tuple[tuple[Any, ...], Any]:
 
 
 def moved(batch: Any, module: Any) -> Any:
-    """Return a batch on the devices of the network's parameters."""
+    """Move a batch to the devices of the network's parameters."""
     device = next(iter(module.parameters())).device
     if isinstance(batch, tuple | list):
         return tuple(p.to(device) if isinstance(p, torch.Tensor) else p for p in batch)
@@ -51,22 +47,21 @@ def moved(batch: Any, module: Any) -> Any:
 
 
 def record_losses(loss: Loss, outputs: Any, target: Any) -> Any:
-    """Return the loss of each record, (records,), each made from the record alone.
+    """Return the loss of each record, (records,), computed from this record only.
 
     Args:
         loss: the function from outputs and a target to a loss.
-        outputs: what the network has made of the batch: tensors with a row for each record.
+        outputs: the outputs of the network for the batch: tensors with a row for each record.
         target: the target, with a row for each record.
 
     Raises:
-        ParameterError: if the loss of a batch of one record is not one number, or outputs have no row
-            for each record.
+        ParameterError: if the loss of a batch with one record is not a single number, or outputs do
+            not have a row for each record.
 
-    The loss is called with a batch of one record at a time (all of them in one go, by
-    ``torch.func.vmap``), so that it cannot mix records, whatever it is: a mean over tokens is one over
-    the tokens of the record. It must be made of PyTorch's operations, without ``.item()`` or branches
-    on values, and take all that belongs to a record as outputs and target. Source: docs/theory,
-    "Gradient steps of networks".
+    The loss is called with one record at a time (vectorized by ``torch.func.vmap``), so it cannot
+    mix records: a mean over tokens is a mean over the record's tokens. It must consist of PyTorch
+    operations, without ``.item()`` or branches on values, and depend on the record only through
+    outputs and target. Source: docs/theory, "Gradient steps of networks".
 
     >>> tokens = torch.tensor([[1, 0, 0], [1, 1, 1]])
     >>> def per_token(outputs, target):
@@ -94,7 +89,7 @@ def record_losses(loss: Loss, outputs: Any, target: Any) -> Any:
 
 
 def _check_rows(**given: Any) -> None:
-    """Refuse outputs and a target that do not all have a row for each of some records."""
+    """Reject outputs and a target unless all have the same number of rows."""
     parts = [(name, part) for name, found in given.items() for part in _leaves(name, found)]
     tensors = (part for _, part in parts if isinstance(part, torch.Tensor) and part.dim())
     records = next(map(len, tensors), 0)
@@ -108,7 +103,7 @@ def _check_rows(**given: Any) -> None:
 
 
 def _leaves(name: str, found: Any) -> list[Any]:
-    """Return what is in outputs, or in a target; itself where it holds nothing."""
+    """Return the leaves of outputs or a target; the object itself if it is empty."""
     try:
         return torch.utils._pytree.tree_leaves(found) or [found]
     except RecursionError as error:
@@ -118,22 +113,23 @@ def _leaves(name: str, found: Any) -> list[Any]:
 
 
 def causal_lm(outputs: Any, labels: Any, *, reduction: OfTokens = "mean") -> Any:
-    """Return the loss of each record, (records,), of a model that predicts each next token.
+    """Return the loss of each record, (records,), for next-token prediction.
 
     Args:
-        outputs: what the model has made of the batch without its labels: an object or a mapping with
-            ``logits``, or these, (records, tokens, words).
-        labels: (records, tokens) the tokens themselves, which are shifted here; −100 leaves a token
-            out, such as padding or a prompt, and so does any number that is no word.
-        reduction: whether a record's tokens are averaged or added up. One without any has loss 0.
+        outputs: the outputs of the model for the batch without labels: an object or a mapping with
+            ``logits``, or the logits, (records, tokens, words).
+        labels: (records, tokens) the tokens themselves, which are shifted here. −100, and any
+            number outside the vocabulary, ignores a token, such as padding or a prompt.
+        reduction: the mean or the sum of a record's tokens. The loss of a record without tokens is
+            0.
 
     Raises:
-        ParameterError: if outputs or labels have other shapes; such as those of several records that
-            are packed into one sequence, whose tokens would have one loss.
+        ParameterError: if outputs or labels have other shapes, such as several records packed into
+            one sequence, which would share one loss.
 
-    A record's loss follows from the record alone: a mean over the tokens of the batch, which models
-    make that are called with labels, depends on everybody's padding. Source: docs/theory, "Gradient
-    steps of networks".
+    The loss depends only on the record. Models called with labels return a mean over the tokens of
+    the batch, which depends on the padding of other records. Source: docs/theory, "Gradient steps
+    of networks".
 
     >>> tokens = torch.tensor([[1, 2, 0], [1, 0, -100]])
     >>> causal_lm(torch.eye(3)[tokens.clamp(min=0)], tokens)
@@ -144,18 +140,18 @@ def causal_lm(outputs: Any, labels: Any, *, reduction: OfTokens = "mean") -> Any
 
 
 def masked_lm(outputs: Any, labels: Any, *, reduction: OfTokens = "mean") -> Any:
-    """Return the loss of each record, (records,), of a model that predicts tokens where they are.
+    """Return the loss of each record, (records,), for masked-token prediction.
 
     Args:
         outputs: as in :func:`causal_lm`.
-        labels: (records, tokens) the tokens that were masked; −100 everywhere else.
+        labels: (records, tokens) the masked tokens; −100 elsewhere.
         reduction: as in :func:`causal_lm`.
 
     Raises:
         ParameterError: as in :func:`causal_lm`.
 
-    It is the loss of models that label each token, too. A collator that masks tokens must draw them for
-    each record by itself.
+    It is also the loss of token classification. A collator that masks tokens must draw them
+    separately for each record.
 
     >>> tokens = torch.tensor([[1, -100], [-100, -100]])
     >>> masked_lm({"logits": torch.zeros(2, 2, 3)}, tokens)
@@ -165,13 +161,13 @@ def masked_lm(outputs: Any, labels: Any, *, reduction: OfTokens = "mean") -> Any
 
 
 def seq2seq(outputs: Any, labels: Any, *, reduction: OfTokens = "mean") -> Any:
-    """Return the loss of each record, (records,), of a model that writes a sequence after another one.
+    """Return the loss of each record, (records,), for sequence-to-sequence models.
 
     Args:
-        outputs: what the model has made of the batch with ``decoder_input_ids`` and without labels;
-            otherwise as in :func:`causal_lm`.
-        labels: (records, tokens) the tokens to be written, which are those of the decoder's inputs
-            shifted to the left; −100 leaves a token out.
+        outputs: the outputs of the model for the batch with ``decoder_input_ids`` and without
+            labels; otherwise as in :func:`causal_lm`.
+        labels: (records, tokens) the target tokens, which are the decoder's inputs shifted to the
+            left; −100 ignores a token.
         reduction: as in :func:`causal_lm`.
 
     Raises:
@@ -184,13 +180,13 @@ def seq2seq(outputs: Any, labels: Any, *, reduction: OfTokens = "mean") -> Any:
 
 
 def classification(outputs: Any, labels: Any) -> Any:
-    """Return the loss of each record, (records,), of a model that puts records into classes.
+    """Return the loss of each record, (records,), for classification.
 
     Args:
-        outputs: an object or a mapping with ``logits``, or these, (records, classes).
-        labels: (records,) the class of each; or (records, classes) numbers from 0 to 1, of classes
-            that do not exclude each other. A record whose label is no class has loss 0; numbers beyond
-            0 and 1 are the nearer of these, and what is none (NaN) is 0.
+        outputs: an object or a mapping with ``logits``, or the logits, (records, classes).
+        labels: (records,) the class of each record; or (records, classes) numbers from 0 to 1 for
+            classes that are not mutually exclusive. The loss of an out-of-range class is 0; numbers
+            are clamped to [0, 1], and NaN is treated as 0.
 
     Raises:
         ParameterError: if outputs or labels have other shapes.
@@ -221,7 +217,7 @@ def classification(outputs: Any, labels: Any) -> Any:
 
 
 def _logits_of(outputs: Any, labels: Any, *, dims: int) -> Any:
-    """Return what a model says of each record, in single precision at least."""
+    """Return the logits of each record, in single precision or better."""
     logits: Any = outputs.get("logits") if isinstance(outputs, Mapping) else outputs
     logits = getattr(logits, "logits", logits)
     if not _is_real(logits) or logits.dim() != dims:
@@ -240,13 +236,13 @@ def _logits_of(outputs: Any, labels: Any, *, dims: int) -> Any:
 
 
 def _is_real(tensor: Any) -> bool:
-    """Return whether something is a dense tensor of real or whole numbers."""
+    """Return True for a dense tensor of real numbers or integers."""
     dense = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
     return dense and not tensor.is_complex()
 
 
 def _check_whole(labels: Any) -> None:
-    """Refuse labels of classes or words that are no whole numbers."""
+    """Reject labels of classes or words unless they are integers."""
     if labels.is_floating_point():
         raise ParameterError(
             f"labels must be integers, not of {labels.dtype}; convert them by .long().",
@@ -255,7 +251,7 @@ def _check_whole(labels: Any) -> None:
 
 
 def _of_tokens(logits: Any, labels: Any, reduction: OfTokens) -> Any:
-    """Return the loss of each record from those of its own tokens."""
+    """Return the loss of each record from the losses of its tokens."""
     _validate.one_of(("mean", "sum"), reduction=reduction)
     _check_whole(labels)
     labels = within_classes(labels.long(), logits.shape[2])
@@ -268,7 +264,7 @@ def _of_tokens(logits: Any, labels: Any, reduction: OfTokens) -> Any:
 
 
 def _as_batch(record: Any) -> Any:
-    """Return what there is of one record as a batch of one."""
+    """Return the tensors of one record as a batch of one."""
     if isinstance(record, dict):
         return {name: _as_batch(part) for name, part in record.items()}
     if isinstance(record, tuple | list):
@@ -277,12 +273,12 @@ def _as_batch(record: Any) -> Any:
 
 
 def _kind(part: Any) -> str:
-    """Return the shape of a tensor, and of anything else the type."""
+    """Return the shape of a tensor, or the type of any other object."""
     return str(tuple(part.shape)) if isinstance(part, torch.Tensor) else type(part).__name__
 
 
 def _kinds(batch: Any) -> str:
-    """Return the types of a batch's parts, in words."""
+    """Describe the types of a batch's parts."""
     if isinstance(batch, tuple | list):
         return f"{type(batch).__name__} of {', '.join(type(part).__name__ for part in batch)}"
     return type(batch).__name__

@@ -1,4 +1,4 @@
-"""Layers of PyTorch with hidden linear maps, in a form with clipping by block."""
+"""Replacements of PyTorch layers with hidden linear maps, for clipping by block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpgrain.torch.library import torch
 from dpgrain.torch.recurrent import Recurrent
 
 nn = torch.nn
-#: Replacement of each layer that hides its maps.
+#: Replacement of each layer with hidden linear maps.
 OPENED: Mapping[type, Callable[[Any], Any]] = {
     nn.MultiheadAttention: MultiheadAttention,
     nn.LSTM: Recurrent,
@@ -21,19 +21,19 @@ OPENED: Mapping[type, Callable[[Any], Any]] = {
 
 
 def through_linear_maps(module: Any) -> Any:
-    """Replace attention and recurrent layers by such as call linear maps, with the same parameters.
+    """Replace attention and recurrent layers by equivalents built from linear maps.
 
     Args:
         module: the network, which is changed in place, or one such layer.
 
     Returns:
-        the network; or what stands for the layer.
+        the network, or the replacement of the layer.
 
     Raises:
-        ParameterError: if a layer has its records second, or options that are not supported.
+        ParameterError: if a layer has records in the second dimension, or unsupported options.
 
-    Parameters are shared, so that an optimizer that was made before keeps its parameters; names in
-    ``state_dict`` are others for those of the layers that were replaced.
+    Parameters are shared, so an existing optimizer keeps its parameters. In ``state_dict``, the
+    parameters of replaced layers have new names.
 
     >>> import torch
     >>> layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
@@ -43,7 +43,7 @@ def through_linear_maps(module: Any) -> Any:
     module = _validate.instance(nn.Module, module=module)
     if type(module) in OPENED:
         return OPENED[type(module)](module)
-    # Only PyTorch's own attention takes nested tensors.
+    # Only PyTorch's own attention supports nested tensors.
     if isinstance(module, nn.TransformerEncoder):
         module.use_nested_tensor = False
     for name, child in list(module.named_children()):

@@ -1,4 +1,4 @@
-"""Gaussian noise on the sum of one step: in floating point, or whole steps of a grid."""
+"""Gaussian noise for the sum of one step, in floating point or on a grid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpgrain.noise import Source
 from dpgrain.torch.clipping import ExactSum, FloatSum
 from dpgrain.torch.library import torch
 
-# Words of 64 bits with which each step's generator is seeded.
+# 64-bit words of the seed of each step's generator.
 _SEED_WORDS = 4
 
 
@@ -25,18 +25,10 @@ def in_floating_point(
     source: Source,
     correlated: Sequence[Correlated] | None = None,
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield each parameter and the noisy sum, in double precision.
+    """Yield each parameter and its noisy sum, in double precision.
 
-    Args:
-        found: the sum.
-        parameters: the parameters, in the order in which noise is drawn.
-        sd: the standard deviation of the noise of each coordinate.
-        source: where the seed of a generator comes from, which is made for this step alone.
-        correlated: for each parameter what makes noise of independent noise of deviation 1; None for
-            noise that is independent from step to step.
-
-    Noise is drawn in double precision: PyTorch's in single precision has no values beyond 5.8 standard
-    deviations, and its generator knows no more than 2^32 seeds, all of which can be tried.
+    In single precision, PyTorch's noise is bounded by 5.8 standard deviations, and its generator
+    has only 2^32 seeds, few enough to try them all.
     """
     generator = _generator(source)
     for place, parameter in enumerate(parameters):
@@ -47,13 +39,7 @@ def in_floating_point(
 
 
 def noisy_count(count: float, sd: float, source: Source) -> float:
-    """Return a count with noise of its own, in double precision.
-
-    Args:
-        count: the sum of what blocks count.
-        sd: the standard deviation of the noise.
-        source: where the seed of a generator comes from.
-    """
+    """Add independent noise to a count, in double precision."""
     return count + sd * float(_generator(source).standard_normal())
 
 
@@ -63,23 +49,12 @@ def _generator(source: Source) -> np.random.Generator:
 
 
 def on_the_grid(found: ExactSum, noise_multiplier: float, source: Source) -> FloatArray:
-    """Return the noisy sum, made of whole numbers, as one vector.
-
-    Args:
-        found: the sum.
-        noise_multiplier: noise sd ÷ the norm that a block's vector has at most.
-        source: where noise comes from.
-    """
+    """Return the noisy sum of integers as one vector."""
     return noised_steps(found.total, found.reach, noise_multiplier, found.step, source)
 
 
 def split(vector: FloatArray, parameters: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield each parameter and its part of a vector.
-
-    Args:
-        vector: the parts of all parameters, in their order; what follows them is left out.
-        parameters: the parameters.
-    """
+    """Yield each parameter and its part of a vector; later entries are ignored."""
     ends = np.cumsum([parameter.numel() for parameter in parameters])
     for parameter, part in zip(parameters, np.split(vector, ends), strict=False):
         yield parameter, torch.from_numpy(part).reshape(parameter.shape).to(parameter.device)

@@ -1,4 +1,4 @@
-"""The record of a training's steps: the average of weights, norms, and results of evaluation."""
+"""Observer of training steps: averaged weights, gradient norms and evaluations."""
 
 from __future__ import annotations
 
@@ -23,17 +23,7 @@ Evaluate = Callable[[Any], "float | Mapping[str, float]"]
 
 
 class Observer:
-    """An observer of a network after each step, with nothing in sight but what is published.
-
-    Args:
-        module: the network, as it is before the first step.
-        rule: how the weights after each step are averaged.
-        evaluate: a function of the network that returns a number, or several by name; None for none.
-        every: how many steps lie between two evaluations.
-
-    Raises:
-        ParameterError: if the evaluation of the network before the first step returns something else.
-    """
+    """Observer of a network after each step, based on published values only."""
 
     def __init__(self, module: Any, rule: Average, evaluate: Evaluate | None, every: int) -> None:
         self._module, self._evaluate, self._every = module, evaluate, every
@@ -48,11 +38,11 @@ class Observer:
 
     @property
     def done(self) -> int:
-        """The number of steps seen."""
+        """Number of observed steps."""
         return len(self._norms)
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps, all of which is published."""
+        """Return the checkpoint state; all of it is published."""
         return {
             "norms": list(self._norms),
             "evaluated": list(self._evaluated),
@@ -61,24 +51,19 @@ class Observer:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state` has returned."""
+        """Restore the result of :meth:`state`."""
         self._norms, self._evaluated = list(state["norms"]), list(state["evaluated"])
         self._measures = {name: list(values) for name, values in state["measures"].items()}
         self._average.load_state(state["average"])
 
     def begin(self, loader: PrivateLoader, bar: Progress) -> None:
-        """Begin to follow a run.
-
-        Args:
-            loader: the loader, which knows how many steps are left.
-            bar: the line that shows what is done.
-        """
+        """Start observing a run."""
         self._steps = len(self._norms) + len(loader)
         self._bar = bar
         bar.stage(self._line())
 
     def after_step(self, *_of_the_hook: object) -> None:
-        """Take in a step, when the optimizer has just made it."""
+        """Observe the step that the optimizer has just made."""
         squares = (float(p.grad.double().square().sum()) for p in self._parameters)
         self._norms.append(math.sqrt(sum(squares)))
         self._average.update()
@@ -88,11 +73,7 @@ class Observer:
             self._bar.stage(self._line())
 
     def end(self, noise_sd: float) -> TrainingHistory:
-        """Put the average into the network, and say what was seen.
-
-        Args:
-            noise_sd: the standard deviation of the noise of each coordinate of a gradient.
-        """
+        """Replace the weights by their average, and return the history."""
         if self._evaluated[-1:] != [len(self._norms)]:
             self._look()
         self._average.keep()
@@ -106,7 +87,7 @@ class Observer:
         )
 
     def _look(self) -> None:
-        """Evaluate the average of the weights."""
+        """Evaluate the averaged weights."""
         if self._evaluate is None:
             return
         with self._average.swapped(), evaluating(self._module):
@@ -128,14 +109,7 @@ class Observer:
 
 
 def measures_of(found: Any, evaluate: Evaluate) -> dict[str, float]:
-    """Return what an evaluation has found, by name.
-
-    Args:
-        found: what it returned: a number, or a mapping from names to numbers.
-        evaluate: the function, whose name is that of a single number.
-
-    Raises:
-        ParameterError: if it returned something else.
+    """Return an evaluation's results by name; a single number has the function's name.
 
     >>> def accuracy(network):
     ...     return 0.5

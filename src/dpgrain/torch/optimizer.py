@@ -1,4 +1,4 @@
-"""The optimizer of a private run: the caller's own, with noisy gradients alone."""
+"""Optimizer of a private run: the caller's optimizer with noisy gradients."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from dpgrain.torch.run import Run
 
 
 class PrivateOptimizer(torch.optim.Optimizer):
-    """An optimizer for steps against noisy gradients; ``PrivacyEngine.make_private`` makes it.
+    """Optimizer that steps with noisy gradients.
 
     Args:
-        run: the run whose steps it makes.
+        run: the run of the steps.
 
     Raises:
-        ParameterError: if it is no run.
+        ParameterError: if ``run`` is not a run.
 
-    Learning rates, momentum and weight decay are those of the caller's optimizer, and schedulers take
-    this one in its place. A scheduler must not follow a training loss, which has no noise.
+    Created by ``PrivacyEngine.make_private``. It uses the learning rate, momentum and weight decay
+    of the caller's optimizer, and replaces that optimizer in schedulers. A scheduler must not
+    follow a training loss, which has no noise.
 
     >>> from dpgrain.torch import PrivacyEngine
     >>> data = torch.utils.data.TensorDataset(torch.ones(60, 3), torch.ones(60, 1))
@@ -43,31 +44,31 @@ class PrivateOptimizer(torch.optim.Optimizer):
 
     @property
     def param_groups(self) -> Any:
-        """The groups of parameters, with their learning rates."""
+        """Parameter groups, with their learning rates."""
         return self._own.param_groups
 
     @property
     def state(self) -> Any:
-        """The optimizer's state of each parameter."""
+        """State of the optimizer, by parameter."""
         return self._own.state
 
     @property
     def defaults(self) -> Any:
-        """The options that groups have by default."""
+        """Default options of parameter groups."""
         return self._own.defaults
 
     def step(self, closure: Any = None) -> bool:  # type: ignore[override, unused-ignore]
-        """Add the blocks of the batch, and make the optimizer's step at the last batch of a step.
+        """Add the blocks of the batch; after the last batch, make the optimizer's step.
 
         Args:
-            closure: None; an optimizer that reads a batch several times is refused.
+            closure: must be None, because an optimizer must not read a batch several times.
 
         Returns:
-            True if parameters were changed: False at a batch of a step that has more to come.
+            True if parameters were changed; False if the step has more batches.
 
         Raises:
-            ParameterError: if the batch was not drawn by the loader, not read once, or stepped on
-                before; or gradients reached parameters by a way that was not clipped.
+            ParameterError: if the batch was not drawn by the loader, was not read exactly once, or
+                was used before; or if gradients reached parameters without clipping.
         """
         if closure is not None:
             raise ParameterError(
@@ -77,7 +78,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
         return self._run.step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: ARG002 - as PyTorch has it
-        """Forget the gradients; a later backward pass begins anew."""
+        """Clear the gradients; a later backward pass starts again."""
         self._run.forget_gradients()
 
     def state_dict(self) -> Any:
@@ -91,7 +92,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
             state_dict: the state.
 
         Raises:
-            ParameterError: if it is that of an optimizer with other groups of parameters, or none.
+            ParameterError: if it is not the state of an optimizer with the same parameter groups.
         """
         try:
             self._own.load_state_dict(state_dict)
@@ -103,7 +104,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
             ) from error
 
     def add_param_group(self, param_group: Any) -> NoReturn:  # noqa: ARG002 - as PyTorch has it
-        """Refuse another group, with gradients that would not be clipped.
+        """Reject parameter groups, because their gradients would not be clipped.
 
         Raises:
             ParameterError: always.

@@ -1,9 +1,9 @@
-"""Outputs of a network in a private run, with their records on the way to a loss.
+"""Outputs of a network in a private run, which track their records up to the loss.
 
-A block's gradient is its own only if the loss adds up, over records, what depends on each record alone.
-So what a network returns is an :class:`Output`. The functions that keep its records apart are a closed
-list, :data:`RULES`; what any other function makes of it may be looked at, and no backward pass starts
-there. A gradient that reaches a layer in any other way is refused where it arrives.
+A block's gradient is separate only if the loss is a sum over records of terms that each depend on
+one record. The network therefore returns an :class:`Output`. :data:`RULES` is a closed list of
+functions that keep records separate. Results of other functions can be read, but no backward pass
+can start from them. A gradient that reaches a layer by another path is rejected there.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _REMEDY = (
     "seq2seq, classification), and dpgrain.torch.record_losses(loss, outputs, target) computes "
     "losses from any function of one record"
 )
-#: Label that cross-entropy leaves out where nothing else is stated, in PyTorch and Hugging Face.
+#: Label that cross-entropy ignores by default, in PyTorch and Hugging Face.
 LEFT_OUT = -100
-# Reader of the node of the graph behind a tensor, at which gradients can be changed.
+# Reader of a tensor's graph node, at which gradients can be modified.
 _READS_NODE = torch.Tensor.grad_fn.__get__
 
 
@@ -45,15 +45,9 @@ _READS_NODE = torch.Tensor.grad_fn.__get__
 class Pass:
     """One forward pass over a batch, for at most one backward pass.
 
-    Args:
-        records: the number of records of the batch.
-        reduction: how the loop's loss adds up the losses of records.
-        around: what runs a backward pass, since layers may be called again in it.
-        is_tracked: True if the loader has handed out the batch, so that it is known which tensors have
-            rows of its records; all tensors with as many rows have them otherwise.
-
-    Attributes:
-        is_running: True while the backward pass runs: layers take gradients then, and at no other time.
+    ``around`` runs a backward pass, which can call layers again. If ``is_tracked``, the loader has
+    returned the batch, so the tensors with rows of its records are known; otherwise all tensors
+    with the same number of rows count. Layers accept gradients only while ``is_running``.
     """
 
     records: int
@@ -64,14 +58,7 @@ class Pass:
     _was_run: bool = False
 
     def backward(self, total: Any) -> None:
-        """Run the backward pass of this batch.
-
-        Args:
-            total: the sum of the losses of records.
-
-        Raises:
-            ParameterError: if it was run before.
-        """
+        """Run the backward pass of this batch, from the sum of the losses of records."""
         if self._was_run:
             raise ParameterError(
                 "loss.backward() was called twice on one batch; call it once, on the sum of all "
@@ -84,40 +71,20 @@ class Pass:
             self.is_running = False
 
     def check_gradient(self, layer: str, gradient: Any) -> None:
-        """Refuse a gradient that reached a layer in another way, or lost digits on its way.
-
-        Args:
-            layer: the name of the layer.
-            gradient: the gradient by what came out of it.
-
-        Raises:
-            ParameterError: if no backward pass from this batch's loss has brought it; or if it has half
-                precision, and the loss is a mean.
-        """
+        """Reject a gradient from another path, or with digits lost in half precision."""
         if not self.is_running:
             raise alone()
         if is_half(gradient.dtype) and self.reduction == "mean":
             raise half_mean(f"layer {layer!r} returns {gradient.dtype}")
 
     def output(self, tensor: Any, form: Form, why: str = "", total: Any = None) -> Output:
-        """Return a tensor with the knowledge of what it is made of.
-
-        Args:
-            tensor: the tensor.
-            form: whether it has rows of records, or is a sum or a mean over records, or neither.
-            why: why it is neither, as a clause.
-            total: the sum over records, of a mean.
-        """
+        """Return a tensor with its origin; ``why`` explains the form "neither"."""
         made: Output = tensor.as_subclass(torch.Tensor).as_subclass(Output)
         made.origin = Origin(self, form, why, made._version, _node_of(made), total)
         return made
 
     def whole(self, tensor: Any) -> Output:
-        """Return a tensor that the network has made of all records together.
-
-        Args:
-            tensor: the tensor.
-        """
+        """Return a tensor computed from all records together."""
         why = (
             f"the module itself computed {_shape(tensor)} from all {self.records} records, which "
             "happens when a model is called with labels"
@@ -125,11 +92,7 @@ class Pass:
         return self.output(tensor, "neither", why)
 
     def shared(self, tensor: Any) -> Output:
-        """Return a tensor that the network has returned, and that was not computed from records.
-
-        Args:
-            tensor: the tensor.
-        """
+        """Return an output that was not computed from records."""
         why = f"the module returned {_shape(tensor)} that was not computed from records"
         return self.output(tensor, "neither", why)
 
@@ -139,18 +102,13 @@ Form: TypeAlias = Literal["rows", "sum", "mean", "neither"]
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """Origin of an output: the pass, and how it was made of records.
+    """Origin of an output: its pass, and how it depends on records.
 
-    Args:
-        of: the pass.
-        form: ``"rows"`` where the first dimension has as many rows for each record, in their order;
-            ``"sum"`` or ``"mean"`` over records of one number for each; or ``"neither"``.
-        why: why it is neither, as a clause.
-        version: how often the output was changed in place before.
-        node: where a gradient goes from the output, in PyTorch's graph; a function of the caller's own
-            (``torch.autograd.Function``) puts another one there, which may mix gradients.
-        total: the sum over records, of a mean: a backward pass starts there, so that the number of
-            records divides no gradient on its way back, where it would be rounded by that number.
+    ``form`` is ``"rows"`` if the first dimension has the same number of rows for each record, in
+    order; ``"sum"`` or ``"mean"`` over one number per record; or ``"neither"``. ``node`` detects a
+    custom ``torch.autograd.Function``, which replaces it and could mix gradients. A backward pass
+    starts from ``total``, the sum instead of the mean, because dividing by the number of records
+    would make the rounding of gradients depend on it.
     """
 
     of: Pass
@@ -161,12 +119,12 @@ class Origin:
     total: Any = None
 
 
-# The pass of copies, which know of none.
+# Pass of copies, without records.
 _NONE = Pass(0, "sum")
 
 
 class Output(torch.Tensor):
-    """A tensor made by a network from a batch, or made of such tensors."""
+    """Tensor computed by a network from a batch, or derived from such tensors."""
 
     origin: Origin | None = None
 
@@ -176,18 +134,11 @@ class Output(torch.Tensor):
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle the numbers as a plain tensor, without the run that they belong to."""
+        """Pickle the numbers as a plain tensor, without the run."""
         return plain(self).__reduce_ex__(protocol)
 
     def check_handed(self, of: Pass | None) -> None:
-        """Refuse an input of a network that is not the batch that the loader has handed out last.
-
-        Args:
-            of: the pass of this batch.
-
-        Raises:
-            ParameterError: if records were mixed in it, or it is of another batch.
-        """
+        """Reject a network input unless it is the current batch of the loader."""
         origin = _origin_of(self)
         if origin.form == "rows" and origin.of is of:
             return
@@ -204,24 +155,18 @@ class Output(torch.Tensor):
         )
 
     def __format__(self, spec: str) -> str:
-        """Write a number as PyTorch does."""
         with torch._C.DisableTorchFunctionSubclass():
             return format(self.detach().as_subclass(torch.Tensor), spec)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a function of PyTorch, and say what its result is made of.
-
-        Raises:
-            ParameterError: if the function changes an output, or its gradients, in place; if it is a
-                backward pass from what no backward pass may start from; or if a scheduler reads it.
-        """
+        """Call a PyTorch function, and determine the origin of its result."""
         kwargs = {} if kwargs is None else kwargs
         check_saved(but_checkpoints=True)
         if func is torch.Tensor.backward:
             with torch._C.DisableTorchFunctionSubclass():
                 of, total = _start_of(*args, **kwargs)
-            # Layers may be called again in it, with tensors of which something is known.
+            # It can call layers again, with tensors of known origin.
             of.backward(total)
             return None
         if _name(func) in READS:
@@ -241,19 +186,12 @@ class Output(torch.Tensor):
 
 
 def hooks_on_saved() -> Any:
-    """Return the functions that pack and unpack what PyTorch saves for a backward pass, if any."""
+    """Return the functions that pack and unpack PyTorch's saved tensors, if any."""
     return torch._C._autograd._top_saved_tensors_default_hooks(False)
 
 
 def check_saved(*, but_checkpoints: bool = False) -> None:
-    """Reject hooks on saved tensors, which may change activations of all records together.
-
-    Args:
-        but_checkpoints: whether those of activation checkpointing are accepted.
-
-    Raises:
-        ParameterError: if there are any.
-    """
+    """Reject hooks on saved tensors, because they could modify activations."""
     found = hooks_on_saved()
     if found is None or (
         but_checkpoints and all(hook.__module__ == "torch.utils.checkpoint" for hook in found)
@@ -267,11 +205,7 @@ def check_saved(*, but_checkpoints: bool = False) -> None:
 
 
 def plain(tensor: Any) -> Any:
-    """Return a tensor without what is known of it.
-
-    Args:
-        tensor: anything.
-    """
+    """Return a tensor without its origin."""
     if isinstance(tensor, Output):
         with torch._C.DisableTorchFunctionSubclass():
             return tensor.as_subclass(torch.Tensor)
@@ -279,11 +213,11 @@ def plain(tensor: Any) -> Any:
 
 
 class _MixesError(Exception):
-    """A call of a function so that it may mix records; the message says how."""
+    """Call that could mix records; the message explains how."""
 
 
 def _origin_of(output: Output) -> Origin:
-    """Return what an output is made of, as it is now."""
+    """Return the current origin of an output."""
     origin = output.origin
     if origin is None:
         return Origin(_NONE, "neither", "it is a copy of an output", 0, None)
@@ -295,13 +229,13 @@ def _origin_of(output: Output) -> Origin:
 
 
 def _node_of(output: Any) -> Any:
-    """Return the node of the graph behind an output, None if no gradient goes back from it."""
+    """Return the graph node of an output; None if it has no gradient."""
     with torch._C.DisableTorchFunctionSubclass():
         return output.grad_fn
 
 
 def _unknown(func: Any, origins: list[Origin]) -> str:
-    """Return why a function of outputs has no rule, as a clause; empty if it has one."""
+    """Explain why a function of outputs has no rule; empty if it has one."""
     for origin in origins:
         if origin.form == "neither":
             return origin.why
@@ -317,7 +251,7 @@ def _start_of(
     create_graph: bool = False,
     inputs: Any = None,
 ) -> tuple[Pass, Any]:
-    """Return the pass of a loss with records kept apart, and the sum from which it runs backwards."""
+    """Return the pass of a loss with separate records, and the sum to start from."""
     if gradient is not None or retain_graph or create_graph or inputs is not None:
         raise ParameterError(
             "loss.backward() must be called without gradient, retain_graph, create_graph and "
@@ -351,7 +285,7 @@ def _refused(why: str) -> ParameterError:
 
 
 def alone() -> ParameterError:
-    """Return the refusal of a gradient that no backward pass of a loss has brought."""
+    """Return the error about a gradient without a backward pass of a loss."""
     return ParameterError(
         "a gradient reached a layer without loss.backward() on the module's outputs, and such "
         "gradients are not clipped (torch.autograd.grad, torch.autograd.backward, transforms of "
@@ -362,14 +296,7 @@ def alone() -> ParameterError:
 
 
 def plain_rows(found: Any) -> tuple[Pass | None, Any]:
-    """Return plain tensors in place of outputs that have rows of records, and the pass they are of.
-
-    Args:
-        found: tensors, in tuples and mappings.
-
-    Raises:
-        ParameterError: if an output has no row for each record, or another pass than others.
-    """
+    """Replace outputs with rows of records by plain tensors, and return their pass."""
     origins = [_origin_of(t) for t in _tensors(found) if isinstance(t, Output)]
     for origin in origins:
         if origin.form != "rows":
@@ -383,26 +310,16 @@ def plain_rows(found: Any) -> tuple[Pass | None, Any]:
     return of, _everywhere(found, lambda t: t.as_subclass(torch.Tensor))
 
 
-# -- what is looked at in a call --
+# -- inspection of calls --
 
 
 def is_rows(tensor: Any, records: int) -> bool:
-    """Return whether a tensor has a row for each record.
-
-    Args:
-        tensor: what is looked at.
-        records: the number of records.
-    """
+    """Return True if a tensor has a row for each record."""
     return isinstance(tensor, torch.Tensor) and tensor.dim() > 0 and len(tensor) == records
 
 
 def within_classes(labels: Any, classes: int, left_out: int = LEFT_OUT) -> Any:
-    """Return labels, of which those that are no class are left out.
-
-    Args:
-        labels: (records, …) whole numbers.
-        classes: the number of classes.
-        left_out: the label that a loss leaves out.
+    """Replace out-of-range labels, (records, …), by the ignored label.
 
     >>> within_classes(torch.tensor([0, 2, 3, -1, -100]), 3).tolist()
     [0, 2, -100, -100, -100]
@@ -411,12 +328,7 @@ def within_classes(labels: Any, classes: int, left_out: int = LEFT_OUT) -> Any:
 
 
 def mapped(function: Callable[[Any], Any], out: Any) -> Any:
-    """Return what a network has returned, with a function of each tensor in its place.
-
-    Args:
-        function: the function of a tensor.
-        out: tensors, in tuples, mappings and objects with attributes, such as dataclasses.
-    """
+    """Apply a function to each tensor of a network's outputs."""
 
     def of(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -434,7 +346,7 @@ def mapped(function: Callable[[Any], Any], out: Any) -> Any:
 
 
 def _everywhere(found: Any, function: Callable[[Any], Any]) -> Any:
-    """Return what PyTorch's function has returned, with a function of each tensor in its place."""
+    """Apply a function to each tensor of a PyTorch function's result."""
     return tree_map(lambda t: function(t) if isinstance(t, torch.Tensor) else t, found)
 
 
@@ -451,16 +363,16 @@ def _name(func: Any) -> str:
 
 
 def _spoken(func: Any) -> str:
-    """Return the name of a function of PyTorch, or of an attribute, as it is written in a loop."""
+    """Return the name of a PyTorch function or attribute, as in source code."""
     if _name(func) == "__get__":
         return f".{func.__self__.__name__}"
     return f"{_name(func)}()"
 
 
 def _check_reads(func: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
-    """Refuse a function that changes gradients on their way back, or writes outputs into a tensor.
+    """Reject a function that modifies gradients, or writes outputs into a tensor.
 
-    An output that is changed in place is known by its version. Numbers may be added up for a log.
+    An output changed in place is recognized by its version. Adding up numbers for a log is allowed.
     """
     name = "grad_fn" if func == _READS_NODE else _name(func)
     if "hook" in name or name in ("grad_fn", "retain_grad", "__set__", "__delete__"):
@@ -479,14 +391,14 @@ def _check_reads(func: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
         )
 
 
-# -- the closed list of functions that keep records apart --
+# -- the closed list of functions that keep records separate --
 
-#: From a pass, a function and what it is called with, to its result as outputs.
+#: Map a pass, a function and its arguments to its result as outputs.
 Rule: TypeAlias = Callable[[Pass, Any, Any, Any], Any]
 
 
 def _check_beside(of: Pass, result: Any, tensors: list[Any]) -> None:
-    """Refuse tensors whose rows are not those of the records that a result has in its rows."""
+    """Reject tensors unless their rows belong to the same records as a result's."""
     if not isinstance(result, torch.Tensor):
         raise _MixesError("returns no tensor with one row per record")
     for tensor in tensors:
@@ -498,20 +410,20 @@ def _check_beside(of: Pass, result: Any, tensors: list[Any]) -> None:
 
 
 def _is_beside(of: Pass, tensor: Any, like: Any) -> bool:
-    """Return whether a tensor has the rows of the records of another one."""
+    """Return True if two tensors have rows of the same records."""
     known = isinstance(tensor, Output) or not of.is_tracked
     return known and tensor.dim() == like.dim() and is_rows(tensor, len(like))
 
 
 def _is_one_for_all(of: Pass, tensor: Any, like: Any) -> bool:
-    """Return whether a tensor was made without the batch, and is the same for each record."""
+    """Return True if a tensor is independent of the batch and equal for each record."""
     if isinstance(tensor, Output) or not of.is_tracked:
         return False
     return bool(tensor.dim() < like.dim() or (tensor.dim() == like.dim() and tensor.shape[0] == 1))
 
 
 def _check_constant(tensor: Any) -> None:
-    """Refuse a tensor that asks for a gradient, and did not come out of the module."""
+    """Reject a tensor that requires a gradient but is not an output of the module."""
     if tensor.requires_grad and not isinstance(tensor, Output):
         raise _MixesError(
             "has a tensor with requires_grad that the module did not return, such as a penalty "
@@ -529,7 +441,7 @@ def _first(args: Any) -> Any:
 
 
 def _by_entry(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
-    """Apply a function of single entries."""
+    """Apply an elementwise function."""
     tensors = _tensors(args, kwargs)
     for tensor in tensors:
         _check_constant(tensor)
@@ -541,7 +453,7 @@ def _by_entry(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _added(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
-    """Add numbers or rows of records, or sums over records to each other."""
+    """Add numbers or rows of records, or add sums over records to each other."""
     tensors = _tensors(args, kwargs)
     forms = {_origin_of(t).form if isinstance(t, Output) else "neither" for t in tensors}
     if forms == {"sum"} and not kwargs:
@@ -553,11 +465,9 @@ def _added(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _along(place: int, default: Any = None) -> Rule:
-    """Return the rule of functions along dimensions, of which the first must not be one.
+    """Return the rule of functions along dimensions other than the first.
 
-    Args:
-        place: the place of the dimensions among the arguments.
-        default: the dimensions where none are stated.
+    ``place`` is the index of the argument with the dimensions, and ``default`` its default.
     """
 
     def rule(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
@@ -585,14 +495,14 @@ def _total(of: Pass, each: Any, dtype: Any = None) -> Any:
 
 
 def _dims(stated: Any, x: Any) -> set[int]:
-    """Return dimensions from 0; all where none are stated."""
+    """Return non-negative dimensions; all dimensions by default."""
     every = range(x.dim())
     listed = every if stated is None else [stated] if isinstance(stated, int) else list(stated)
     return {dim % x.dim() for dim in listed} or set(every)
 
 
 def _reshaped(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
-    """Write the same entries, in the same order, in another shape."""
+    """Reshape entries without reordering them."""
     x, result = _first(args), func(*args, **kwargs)
     whole = result.dim() > 0 and len(result) > 0 and len(result) % of.records == 0
     if not whole or result.numel() != x.numel():
@@ -601,7 +511,7 @@ def _reshaped(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _squeezed(of: Pass, _func: Any, args: Any, kwargs: Any) -> Any:
-    """Leave out dimensions of size 1, but never that of records, also where there is one record."""
+    """Remove dimensions of size 1, but never the dimension of records."""
     x = _first(args)
     stated = kwargs.get("dim", args[1] if len(args) > 1 else range(1, x.dim()))
     dims = _dims(stated, x) if x.dim() > 1 else set()
@@ -611,7 +521,7 @@ def _squeezed(of: Pass, _func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _turned(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
-    """Put dimensions in another order, of which the first stays."""
+    """Permute all dimensions except the first."""
     x, result = _first(args), func(*args, **kwargs)
     stated = [*args[1:], *kwargs.values()]
     flat = stated[0] if len(stated) == 1 and not isinstance(stated[0], int) else stated
@@ -622,14 +532,14 @@ def _turned(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _swapped(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
-    """Swap the last two dimensions, of which none is that of records."""
+    """Swap the last two dimensions, neither of which is the first."""
     if _first(args).dim() < 3:
         raise _MixesError("moves the dimension of records")
     return of.output(func(*args, **kwargs), "rows")
 
 
 def _picked(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
-    """Take entries of each record by whole numbers and slices."""
+    """Index entries of each record by integers and slices."""
     if isinstance(args[1], Output) and not isinstance(args[0], Output):
         return _looked_up(of, func, args, kwargs)
     x, index = _first(args), args[1]
@@ -646,14 +556,14 @@ def _picked(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _looked_up(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
-    """Look up rows of a table at places that each record has."""
+    """Look up rows of a table at indices of each record."""
     if args[1].dtype not in (torch.int32, torch.int64):
         raise _MixesError("selects rows by a mask of the batch: use integers, the indices of rows")
     return of.output(func(*args, **kwargs), "rows")
 
 
 def _is_plain(part: Any) -> bool:
-    """Return whether an index is a whole number, or a slice between such numbers."""
+    """Return True if an index is an integer or a slice of integers."""
     if isinstance(part, slice):
         return all(
             end is None or isinstance(end, int) for end in (part.start, part.stop, part.step)
@@ -662,7 +572,7 @@ def _is_plain(part: Any) -> bool:
 
 
 def _gathered(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
-    """Take from each record's row the entries at places that are its own."""
+    """Gather entries of each record's row at the record's own indices."""
     x = _first(args)
     if len(args) != 3 or kwargs or 0 in _dims(args[1], x):
         raise _MixesError("acts across records: write x.gather(1, places)")
@@ -672,7 +582,7 @@ def _gathered(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _loss(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
-    """Apply a loss of PyTorch's, entry by entry, and add it up as it is asked."""
+    """Apply an elementwise PyTorch loss, and reduce it as requested."""
 
     def check(each: Any) -> None:
         _check_beside(of, each, _tensors(args))
@@ -687,9 +597,9 @@ def _loss(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
 def _loss_of_classes(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     """Apply cross-entropy to outputs of shape (records, classes, …).
 
-    A mean over classes' labels divides by the number, or the weights, of those that count: by others'
-    labels. One label for each record, and none that the caller leaves out, is a mean over records; one
-    that is −100 all the same adds 0 then, and counts.
+    A mean over labels divides by the number or the weights of valid labels, which depends on other
+    records. With one label per record and no ignored label, it is a mean over records; a label of
+    −100 then has loss 0 but is included in the divisor.
     """
     x, target = _first(args), args[1]
     known = isinstance(target, Output) or not of.is_tracked
@@ -697,7 +607,8 @@ def _loss_of_classes(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
         raise _MixesError("must have outputs (records, classes, …), and one target per record")
     by_label = target.dim() == x.dim() - 1
     if by_label:
-        # A record whose label is no class would end a training, and show that it is there.
+        # Otherwise, a record with an out-of-range label would stop the training, and reveal its
+        # presence.
         left_out = kwargs.get("ignore_index", LEFT_OUT)
         args = (x, within_classes(target, x.shape[1], left_out), *args[2:])
     if by_label and kwargs.get("reduction") == "mean":
@@ -740,9 +651,9 @@ def _lost(of: Pass, func: Any, args: Any, kwargs: Any, check: Callable[[Any], No
     raise _MixesError(f"has reduction={reduction!r}")
 
 
-# Parameters of losses that weigh classes or entries.
+# Parameters of losses that weight classes or entries.
 _WEIGHTS = ("weight", "pos_weight")
-# The names of functions of single entries.
+# Elementwise functions.
 _ENTRIES = """
     sub subtract rsub mul multiply div divide true_divide neg negative abs absolute exp expm1 log log1p
     log2 log10 sqrt rsqrt square pow reciprocal sigmoid tanh sin cos erf relu relu6 gelu silu mish elu
@@ -753,7 +664,7 @@ _ENTRIES = """
     __div__ __rdiv__ __pow__ __rpow__ __neg__ __pos__ __abs__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__
     __invert__ __and__ __or__
 """
-# Losses of torch.nn.functional, entry by entry.
+# Elementwise losses of torch.nn.functional.
 _LOSSES = """
     mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits
     kl_div poisson_nll_loss soft_margin_loss
@@ -777,9 +688,9 @@ _RULES_BY_NAME: Mapping[str, Rule] = {
 
 
 def _functions(name: str, rule: Rule) -> Iterator[Any]:
-    """Yield the functions of a name: operators of tensors, losses, and others in all places."""
+    """Yield the functions with a name: tensor operators, losses, and others."""
     if rule is _swapped:
-        # It is an attribute, which PyTorch reads by this function.
+        # For an attribute, PyTorch calls this function.
         yield getattr(torch.Tensor, name).__get__
         return
     if rule not in (_loss, _loss_of_classes):
@@ -789,11 +700,11 @@ def _functions(name: str, rule: Rule) -> Iterator[Any]:
         yield None if rule in (_loss, _loss_of_classes) else getattr(torch, name, None)
 
 
-#: The functions that keep records apart, and what each must be called with to do so.
+#: Functions that keep records separate, with the conditions on their arguments.
 RULES: Mapping[Any, Rule] = {
     func: rule
     for name, rule in _RULES_BY_NAME.items()
     for func in _functions(name, rule)
-    # Some names are those of types of numbers, and of modules, as well.
+    # Some names are also names of dtypes and modules.
     if callable(func)
 }

@@ -1,4 +1,4 @@
-"""Records that were collated one by one, as one batch that is padded to its longest."""
+"""Batches of separately collated records, padded to the longest."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Literal, TypeAlias
 from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
 
-# What pads tensors, by the end of their names; tokens and others are padded by the caller's number.
+# Padding by the suffix of a tensor's name; the caller sets the padding of tokens and others.
 _PADDING = {"labels": -100, "mask": 0, "token_type_ids": 0, "position_ids": 0, "values": 0}
-# Ends of names of whole numbers; all else is real, whatever another record of the batch holds.
+# Suffixes of names of integer tensors; others are real, independently of other records.
 _WHOLE = ("ids", "mask")
-#: What labels are: a token for each token of a record, other whole numbers, or numbers.
+#: Type of labels: a token for each token of a record, other integers, or real numbers.
 Labels: TypeAlias = Literal["tokens", "whole", "real"]
 
 
@@ -23,20 +23,10 @@ def together(
     labels: Labels = "tokens",
     length: int | None = None,
 ) -> dict[str, Any]:
-    """Return a batch of records, each of which is a batch of one.
+    """Return a batch of records, each of them a batch of one; ``length`` is in tokens.
 
-    Args:
-        records: tensors by name, (1, …) each.
-        padding: the token that pads tokens.
-        labels: what labels are.
-        length: the number of tokens to which all records are padded; None for the longest's, and one
-            at least.
-
-    Raises:
-        ParameterError: if a collator has made something else of a record than a row in each tensor.
-
-    So each row follows from what the collator makes of its record, and so does its type: tokens and
-    masks are whole numbers, and all else is real. How far a row is padded follows from others.
+    Each row, including its type, depends only on its own record: tokens and masks are integers,
+    others are real. Only the amount of padding depends on other records.
 
     >>> rows = [{"input_ids": torch.ones(1, 2)}, {"input_ids": torch.ones(1, 3)}]
     >>> together(rows, 7)["input_ids"].tolist()
@@ -65,13 +55,7 @@ def together(
 
 
 def of_lengths(like: Mapping[str, Any], lengths: Sequence[int], words: int) -> list[dict[str, Any]]:
-    """Return made-up rows of several lengths, (1, …) each, in the form of another one.
-
-    Args:
-        like: a row.
-        lengths: the number of tokens of each.
-        words: tokens are below this number.
-    """
+    """Return synthetic rows, (1, …) each, with several lengths and a row's structure."""
     generator = torch.Generator().manual_seed(1)
 
     def of(name: str, value: Any, length: int, tokens: Any) -> Any:
@@ -89,21 +73,15 @@ def of_lengths(like: Mapping[str, Any], lengths: Sequence[int], words: int) -> l
 
 
 def is_of_tokens(name: str, value: Any, labels: Labels = "tokens") -> bool:
-    """Return whether a tensor has an entry for each token of a record.
-
-    Args:
-        name: its name.
-        value: (1, …) the tensor.
-        labels: what labels are.
-    """
+    """Return True if a tensor, (1, …), has an entry for each token of a record."""
     ends = (*_WHOLE, "labels") if labels == "tokens" else _WHOLE
     return isinstance(value, torch.Tensor) and value.dim() == 2 and name.endswith(ends)
 
 
 def _padded(rows: Sequence[Any], name: str, padding: int, kind: Any, length: int | None) -> Any:
-    """Return rows as one tensor of a type, padded at the end of each dimension."""
+    """Stack rows as one tensor of a type, padded at the end of each dimension."""
     sizes = zip(*(row.shape[1:] for row in rows), strict=True)
-    # A batch without any token would be one that models fail on.
+    # Models fail on a batch without tokens.
     longest = [max(1, length or 0, *of_rows) for of_rows in sizes]
     value = next((pad for end, pad in _PADDING.items() if name.endswith(end)), padding)
     made = rows[0].new_full((len(rows), *longest), value, dtype=kind)

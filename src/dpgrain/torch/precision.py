@@ -1,4 +1,4 @@
-"""The precision of blocks' gradients, whatever the caller's loop computes in."""
+"""Precision of blocks' gradients, independent of the training loop's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpgrain.torch.library import torch
 
 @contextmanager
 def precisely() -> Iterator[None]:
-    """Compute in the precision of the numbers: no gradients, no autocast, no shortened products."""
+    """Disable gradients, autocast and reduced-precision products."""
     half = (torch.autocast(kind, enabled=False) for kind in ("cpu", "cuda"))
     with whole_products(), torch.no_grad(), next(half), next(half):
         yield
@@ -20,10 +20,10 @@ def precisely() -> Iterator[None]:
 
 @contextmanager
 def whole_products() -> Iterator[None]:
-    """Shorten no factor of a product, or of a convolution, in single precision.
+    """Disable reduced precision in single-precision products and convolutions.
 
-    GPUs shorten them to 10 bits where they are let (TF32: convolutions by default), and processors to
-    7 where ``torch.set_float32_matmul_precision("medium")`` lets them.
+    GPUs can round factors to 10 bits (TF32, the default for convolutions), and CPUs to 7 bits after
+    ``torch.set_float32_matmul_precision("medium")``.
     """
     products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
     before, level = (products.allow_tf32, convolutions.allow_tf32), _level()
@@ -43,7 +43,7 @@ def whole_products() -> Iterator[None]:
 
 
 def _level() -> str | None:
-    """Return how far products may be shortened in general; None where settings differ."""
+    """Return the global precision of products; None if settings differ."""
     try:
         return str(torch.get_float32_matmul_precision())
     except RuntimeError:
@@ -51,16 +51,13 @@ def _level() -> str | None:
 
 
 def _on_processors() -> list[Any]:
-    """Return where PyTorch keeps the precision of products on processors, from version 2.9 on."""
+    """Return PyTorch's precision settings for CPUs, which exist since version 2.9."""
     kinds = (getattr(torch.backends.mkldnn, name, None) for name in ("matmul", "conv"))
     return [kind for kind in kinds if hasattr(kind, "fp32_precision")]
 
 
 def is_half(kind: Any) -> bool:
-    """Return whether a type of number has fewer digits than single precision.
-
-    Args:
-        kind: the type of number.
+    """Return True if a dtype has fewer digits than single precision.
 
     >>> is_half(torch.bfloat16), is_half(torch.float32), is_half(torch.int8)
     (True, False, False)
@@ -69,30 +66,19 @@ def is_half(kind: Any) -> bool:
 
 
 def halves_inputs() -> bool:
-    """Return whether layers are called under autocast."""
+    """Return True under autocast."""
     return any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
 
 
 def check_digits(module: Any) -> None:
-    """Refuse a network whose gradients may pass through half precision, under a loss that is a mean.
-
-    Args:
-        module: the network.
-
-    Raises:
-        ParameterError: if it has parameters or buffers in half precision.
-    """
+    """Reject a network with half-precision gradients, for a loss that is a mean."""
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if is_half(tensor.dtype):
             raise half_mean(f"{name!r} is {tensor.dtype}")
 
 
 def half_mean(what: str) -> ParameterError:
-    """Return the refusal of a loss that is a mean, under half precision.
-
-    Args:
-        what: what has half precision, as a clause.
-    """
+    """Return the error about a mean loss in half precision; ``what`` names its cause."""
     return ParameterError(
         f"loss_reduction must be 'sum' if gradients pass through half precision ({what}); sum the "
         "losses of records in the loop, and pass loss_reduction='sum'.",
@@ -101,11 +87,10 @@ def half_mean(what: str) -> ParameterError:
 
 
 def check_precise() -> None:
-    """Refuse settings under which no precision can be asked for, before anything is charged.
+    """Reject precision settings that dpgrain cannot override, before charging.
 
-    Raises:
-        ParameterError: if the loop sets precisions in PyTorch's newer way, which does not go with the
-            one that older versions have, too.
+    PyTorch's newer precision settings are incompatible with the interface that older versions
+    share.
     """
     try:
         with precisely():

@@ -1,4 +1,4 @@
-"""The promise that is asked of a private fine-tuning by ``dpgrain.torch.Trainer``."""
+"""Privacy settings for fine-tuning with ``dpgrain.torch.Trainer``."""
 
 from __future__ import annotations
 
@@ -18,46 +18,51 @@ _LOSSES = ("causal_lm", "masked_lm", "seq2seq", "classification")
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyArguments:
-    """The promise of a fine-tuning, beside ``transformers.TrainingArguments``.
+    """Privacy settings of a fine-tuning, next to ``transformers.TrainingArguments``.
 
     Args:
-        n_users: the public size of the roster by which sums are divided, which is never counted.
-        unit: what is protected, and what is clipped as one block; by default ``User()`` where
-            ``users_column`` is stated, and ``Record()`` where it is not.
-        target_epsilon: the promised ε of the whole fine-tuning; or in its place
+        n_users: the public number of users in the known population, by which sums are divided; it
+            is never counted from the records.
+        unit: the protected unit, which is clipped as one block; by default ``User()`` with
+            ``users_column``, otherwise ``Record()``.
+        target_epsilon: the ε of the guarantee for the whole fine-tuning; or instead
         noise_multiplier: noise sd ÷ clipping bound; or
-        share: a share of the open budget, in place of ε and δ.
-        target_delta: the promised δ.
-        users_column: the column of the data set that says whose each record is.
-        elements_column: the column with the cell of each record, by a public partition; for
-            ``Element()``, and for ``User(max_elements=M)``, which keeps M cells of each user.
-        clip: the clipping bound of a block's mean gradient, l2 over all parameters.
-        sampling_rate: the public probability that a block is in a step; by default what draws
+        share: a share of the open budget, instead of ε and δ.
+        target_delta: the δ of the guarantee.
+        users_column: the column with the user id of each record.
+        elements_column: the column with the cell of each record in a public partition; for
+            ``Element()``, and for ``User(max_elements=M)``, which retains M cells of each user.
+        clip: the clipping bound of a block's mean gradient (l2 norm over all parameters).
+        sampling_rate: the public probability that a step includes a block; by default,
             ``per_device_train_batch_size × gradient_accumulation_steps`` blocks on average.
-        elements_per_user: the public number of blocks per user that sums are divided by.
-        sampling: ``"pairs"`` draws each block on its own, and ``"users"`` a user with all blocks;
-            ``"records"`` is for ``User(max_elements=M)`` without cells: a block is a record, each is
-            drawn on its own, and M different ones are kept of each user, who is protected.
-        noise: as there.
-        bands: as there.
+        elements_per_user: the public number of blocks per user, by which sums are divided.
+        sampling: ``"pairs"`` samples each block independently; ``"users"`` samples a user with all
+            blocks. ``"records"`` is for ``User(max_elements=M)`` without cells: each record is a
+            block, sampled independently, and M different records of each user are retained; the
+            user is protected.
+        noise: as in :meth:`PrivacyEngine.make_private`.
+        bands: as in :meth:`PrivacyEngine.make_private`.
         relation: the neighbouring relation.
-        loss: the loss of each record: one of :mod:`dpgrain.torch.losses`, or a function of the model's
-            outputs and the labels that returns (records,); by default that of the model's class.
-        max_length: tokens of a record, at most, beyond which it is cut; by default those that the
-            model's configuration has room for. Where it is stated, the model is tried at this length.
-        pad_to_max_length: True pads all records to this length, for models that make something else of
-            a record that is padded.
-        eval_is_public: True states that the records on which the model is evaluated are public, or of
-            people who are not in the data set. Nothing is evaluated otherwise. Rows of the data set are
-            rejected if they were selected, shuffled or wrapped; copies of them are not recognized.
-        example: what the model is called with for a few made-up records, a dictionary of tensors, on
-            which it is tried before anything is charged; by default made-up texts if the model reads
-            them, and otherwise random numbers in the shapes of the first batch, after the charge.
+        loss: the loss of each record: the name of a loss in :mod:`dpgrain.torch.losses`, or a
+            function of the model's outputs and the labels that returns (records,); by default, the
+            loss of the model's class.
+        max_length: the maximum number of tokens of a record, which is then truncated; by default,
+            the limit in the model's configuration. If it is set, the model is tested at this
+            length.
+        pad_to_max_length: True pads all records to this length, for models with results that depend
+            on padding.
+        eval_is_public: True states that the evaluation records are public, or belong to people
+            outside the data set. Without it, nothing is evaluated. Rows selected, shuffled or
+            wrapped from the data set are rejected; copies are not recognized.
+        example: the inputs of the model for a few synthetic records, a dictionary of tensors, to
+            test it before charging. By default synthetic texts if the model accepts them; otherwise
+            the model is tested after charging, on random numbers with the shapes of the first
+            batch.
         random_state: a seed for tests and research, which makes the run not private.
 
     Raises:
-        ParameterError: if a number is out of range, not one of ε, noise and a share is stated, or
-            columns, unit and sampling do not go together.
+        ParameterError: if a number is out of range, if not exactly one of ε, noise and share is
+            set, or if columns, unit and sampling are incompatible.
 
     >>> PrivacyArguments(n_users=1000, target_epsilon=8.0, users_column="author").target_delta
     1e-06
@@ -109,7 +114,7 @@ class PrivacyArguments:
             _validate.one_of(_LOSSES, loss=self.loss)
 
     def _check_columns(self) -> None:
-        """Refuse columns, a unit and sampling that do not go together."""
+        """Reject incompatible columns, unit and sampling."""
         _validate.one_of(("pairs", "users", "records"), sampling=self.sampling)
         for name in ("users_column", "elements_column"):
             if getattr(self, name) is not None:
@@ -142,13 +147,13 @@ class PrivacyArguments:
             )
 
     def rate(self, blocks: int) -> float:
-        """Return the probability that a block is in a step.
+        """Return the probability that a step includes a block.
 
         Args:
-            blocks: the number of blocks that a step draws on average where no rate is stated.
+            blocks: the average number of blocks in a step if no rate is set.
 
         Raises:
-            ParameterError: if it is no whole number above 0.
+            ParameterError: if ``blocks`` is not a positive integer.
 
         >>> PrivacyArguments(n_users=100, target_epsilon=1.0).rate(20)
         0.2

@@ -1,7 +1,7 @@
-"""The processes of one run: a network in ``DistributedDataParallel``, or one process alone.
+"""Processes of one run, with ``DistributedDataParallel`` or a single process.
 
-All processes hold the same records. The first one charges the run, draws blocks, keeps the journal and
-draws noise; each reads whole blocks, which are clipped where they are read.
+All processes have the same records. The first process charges the run, samples blocks, writes the
+journal and draws noise. Each process reads and clips whole blocks.
 """
 
 from __future__ import annotations
@@ -20,12 +20,7 @@ Said = TypeVar("Said")
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes of a run, as one of them sees them.
-
-    Args:
-        group: the process group; None for one process alone.
-        rank: the number of this process in the group.
-        count: how many processes there are.
+    """Processes of a run; ``group`` is None for a single process.
 
     >>> alone = Processes()
     >>> alone.first, alone.told(lambda: "drawn")
@@ -38,12 +33,7 @@ class Processes:
 
     @staticmethod
     def of(module: Any) -> tuple[Any, Processes]:
-        """Return the network itself, and the processes of its training.
-
-        Args:
-            module: a network, which this process trains alone; or one in ``DistributedDataParallel``,
-                which all processes of its group train.
-        """
+        """Return the network inside ``DistributedDataParallel``, and its processes."""
         if not isinstance(module, torch.nn.parallel.DistributedDataParallel):
             return module, Processes()
         group = module.process_group
@@ -51,23 +41,16 @@ class Processes:
 
     @property
     def alone(self) -> bool:
-        """True if there is no other process."""
+        """True for a single process."""
         return self.group is None
 
     @property
     def first(self) -> bool:
-        """True in the process for charges, draws and files."""
+        """True for the process that charges, draws and writes files."""
         return self.rank == 0
 
     def told(self, say: Callable[[], Said]) -> Said:
-        """Return in all processes the result of a function, called in the first alone.
-
-        Args:
-            say: what is called; its result, or its error, must be one that can be pickled.
-
-        Raises:
-            DpgrainError: if the function raises one, or a process is gone.
-        """
+        """Call a function in the first process; return or raise its result in all."""
         if self.alone:
             return say()
         said: list[Any] = [None, None]
@@ -85,14 +68,7 @@ class Processes:
         return result
 
     def check_alike(self, **values: Any) -> None:
-        """Refuse values that differ between processes.
-
-        Args:
-            values: what is compared, by the name of the parameter that it follows from.
-
-        Raises:
-            ParameterError: in all processes, if one is not the same in all; or if a process is gone.
-        """
+        """Reject, in all processes, values that differ; they have parameter names."""
         if self.alone:
             return
         result: list[Any] = [None] * self.count
@@ -107,14 +83,7 @@ class Processes:
                 )
 
     def add_up(self, found: Any) -> None:
-        """Put into each tensor of a sum the sum of all processes' tensors.
-
-        Args:
-            found: a sum of blocks, which has the tensors.
-
-        Raises:
-            DpgrainError: if a process is gone.
-        """
+        """Sum the tensors of a sum over all processes, in place."""
         if self.alone:
             return
         with _all_there():
@@ -124,11 +93,7 @@ class Processes:
                 tensor.copy_(there)
 
     def hand_out(self, tensors: Iterable[Any]) -> None:
-        """Put into each tensor that of the first process.
-
-        Raises:
-            DpgrainError: if a process is gone.
-        """
+        """Broadcast tensors from the first process, in place."""
         if self.alone:
             return
         with _all_there():
@@ -136,13 +101,13 @@ class Processes:
                 torch.distributed.broadcast(tensor, group=self.group, group_src=0)
 
     def _carrier(self, tensor: Any) -> Any:
-        """Return where a tensor must be to be added up: groups of nccl carry what is on GPUs alone."""
+        """Return the device for communication; nccl requires tensors on a GPU."""
         if torch.distributed.get_backend(self.group) != "nccl":
             return tensor.device
         return torch.device("cuda", torch.cuda.current_device())
 
     def share(self, things: IndexArray) -> IndexArray:
-        """Return the things of this process alone.
+        """Return this process's share of an array.
 
         >>> import numpy as np
         >>> [Processes(None, rank, 2).share(np.arange(5)).tolist() for rank in range(2)]

@@ -1,4 +1,4 @@
-"""Queries for training runs: their noise from public numbers, and the reading of records."""
+"""Queries for training runs: calibrated noise, and reading of records."""
 
 from __future__ import annotations
 
@@ -25,20 +25,13 @@ from dpgrain.torch.steps import Draws, owners_of, steps_of
 if TYPE_CHECKING:
     from dpgrain.torch.engine import PrivacyEngine
 
-#: What an ordinary training loop needs.
+#: The network, optimizer and loader for an ordinary training loop.
 Made: TypeAlias = tuple[Any, PrivateOptimizer, PrivateLoader]
 
 
 @dataclass(frozen=True, eq=False)
 class Passed:
-    """Records and labels as passed by a caller, not yet read.
-
-    Args:
-        dataset: the records by place.
-        whose: whose each record is, and its cell.
-        max_rows: the most rows of a batch.
-        collate_fn: the function that makes a batch of a list of records.
-    """
+    """Records and labels as passed by a caller, not read yet."""
 
     dataset: Any
     whose: Unread
@@ -46,11 +39,7 @@ class Passed:
     collate_fn: Callable[[list[Any]], Any] | None
 
     def promised(self, asked: Asked) -> Guarantee:
-        """Return the guarantee of a run on these records, before it is charged.
-
-        Args:
-            asked: what the run is asked to be.
-        """
+        """Return the guarantee of a run on these records, before it is charged."""
         return guarantee_of(
             asked.promise,
             asked.mean.event,
@@ -62,52 +51,31 @@ class Passed:
 
     @cached_property
     def rows(self) -> Rows:
-        """The rows in blocks; the labels are read for them, once."""
+        """Rows in blocks; labels are read once."""
         return self.whose.arranged()
 
     @cached_property
     def held(self) -> Held:
-        """The records and labels of this process, in blocks."""
+        """Records and labels of this process, in blocks."""
         blocks = Blocks.arrange(self.rows)
         return Held(self.dataset, self.whose.users, self.whose.elements, blocks)
 
     def started(self, run: Run, asked: Asked, source: Source) -> Draws:
-        """Read the labels, let a run begin, and return what draws the blocks of each step.
-
-        Args:
-            run: the run, of which no step was made.
-            asked: what it is asked to be.
-            source: where draws and noise come from.
-        """
+        """Read the labels, start a run, and return the sampler of each step's blocks."""
         owners = owners_of(asked.mean, self.rows, self.whose.users)
         steps, draws = steps_of(asked, run.parameters, source, self.held.blocks.by_size(), owners)
         run.start(steps)
         return draws
 
     def loader(self, run: Run, draws: Draws) -> PrivateLoader:
-        """Return the loader of the batches of a begun run.
-
-        Args:
-            run: the run.
-            draws: what draws the blocks of each step.
-        """
+        """Return the loader of a started run."""
         most = run.most_rows(self.max_rows)
         return PrivateLoader(run, self.dataset, self.held.blocks, draws, most, self.collate_fn)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RunQuery(Query[Made]):
-    """A query for a training run; made by :meth:`PrivacyEngine.query`.
-
-    Args:
-        promise: what the whole run promises.
-        ask: the function that checks the public numbers under a promise, and finds the noise.
-        engine: the engine, which gets the run.
-        network: the run of the network, of which no step is made.
-        passed: the records, which nobody has read.
-        loss_reduction: how the loop's loss adds up the losses of records.
-        random_state: a seed, for tests and research.
-    """
+    """Query for a training run, created by :meth:`PrivacyEngine.query`."""
 
     promise: Promise
     ask: Callable[[Promise], Asked]
@@ -122,28 +90,21 @@ class RunQuery(Query[Made]):
 
     @cached_property
     def asked(self) -> Asked:
-        """The public numbers of all steps."""
+        """Public numbers of all steps."""
         return self.ask(self.promise)
 
     @property
     def plan(self) -> Planned:
-        """The noise of all steps."""
+        """Noise of all steps."""
         self.engine.check_new()
         return Planned(self.passed.promised(self.asked), self.asked.mean.n_users)
 
     def charged(self, charge: Callable[[], Guarantee]) -> Guarantee:
-        """Charge the run once, in the first of its processes.
-
-        Args:
-            charge: the function that warns, and charges what is open.
-
-        Raises:
-            ParameterError: if processes do not hold the same records, which are read for this.
-        """
+        """Charge the run once, in the first of its processes."""
         return charged_once(self.network, self.asked, self.passed, charge)
 
     def run(self, charge: Charge) -> Made:
-        """Put people's records into blocks, and let the network be trained."""
+        """Group records into blocks, and prepare the network for training."""
         network, passed, asked = self.network, self.passed, self.asked
         source = charge.lend(asked.mean.event)
         draws = charge.read(lambda: passed.started(network, asked, source))
@@ -155,18 +116,9 @@ class RunQuery(Query[Made]):
 
 
 def _check_alike(run: Run, asked: Asked, held: Held) -> None:
-    """Refuse a run if its processes do not hold the same records and numbers.
-
-    Args:
-        run: the run, of several processes.
-        asked: the public numbers.
-        held: what this process holds.
-
-    Raises:
-        ParameterError: in all processes, if something is not the same in all.
-    """
+    """Reject a run, in all processes, if their records or numbers differ."""
     processes = run.processes
-    # The key is kept nowhere, so that hashes show nothing when the run has begun.
+    # The key is not stored, so the hashes reveal nothing after the run has begun.
     processes.check_alike(
         module=[tuple(parameter.shape) for parameter in run.parameters],
         noise_multiplier=repr(asked.mean),
@@ -177,16 +129,9 @@ def _check_alike(run: Run, asked: Asked, held: Held) -> None:
 def charged_once(
     run: Run, asked: Asked, passed: Passed, charge: Callable[[], Guarantee]
 ) -> Guarantee:
-    """Charge a run in the first of its processes, and the open budgets in the others.
+    """Charge a run in the first process, and open budgets in the others.
 
-    Args:
-        run: the run.
-        asked: the public numbers.
-        passed: the records of this process, which are read before only to compare several processes.
-        charge: the function that charges.
-
-    Raises:
-        ParameterError: in all processes, if they do not hold the same records.
+    If there are several processes, their records are read first, to compare them.
     """
     processes = run.processes
     if not processes.alone:

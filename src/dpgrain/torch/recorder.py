@@ -1,9 +1,9 @@
-"""Hooks that turn inputs of layers, and gradients by their outputs, into uses of parameters.
+"""Recorder of parameter uses, by hooks on layers' inputs and output gradients.
 
-While a layer runs its parameters ask for no gradient, so that a backward pass makes none of them: it
-hands the gradients by outputs to :class:`_Tap`, from which everything is made that blocks add, at
-once, so that what needs no keeping is let go of on the way. A gradient that reaches a parameter all
-the same came by a way that nobody recorded, and is refused.
+While a layer runs, its parameters do not require gradients, so the backward pass computes none. It
+passes the gradients of outputs to :class:`_Tap`, which immediately computes the contributions of
+blocks, to free memory early. If a parameter nevertheless receives a gradient, that gradient was not
+recorded, and is rejected.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from dpgrain.torch.trial import check_same, made_up, repeated
 from dpgrain.torch.uses import Kept, Lookup, Outer, Use, Uses, add_use, single
 
 functional = torch.nn.functional
-# Numbers of records for which a network is tried, at most.
+# Maximum number of different batch sizes for which a network is tested.
 _MOST_SIZES = 16
 _FOR_VMAP = (
     "write it without branches on values, NumPy and in-place changes of values shared by records"
@@ -54,8 +54,8 @@ _FROM_THE_LOOP = (
     "create all inputs in the data set or in collate_fn, because tensors created in the loop are "
     "shared by all records if other inputs come from the loader"
 )
-# Dimensions of the inputs of layers that run on the rows of all records at once, by type; the others
-# have theirs in `_dims_of`.
+# Input dimensions of layers that run on the rows of all records at once, by type; see also
+# `_dims_of`.
 _DIMS: Mapping[type, int] = {
     torch.nn.Linear: 2,
     torch.nn.Embedding: 2,
@@ -68,7 +68,7 @@ _DIMS: Mapping[type, int] = {
 }
 
 
-# The same of batch norms with fixed statistics.
+# The same for batch norms with fixed statistics.
 _FROZEN_DIMS: Mapping[type, int] = {
     torch.nn.BatchNorm1d: 2,
     torch.nn.BatchNorm2d: 4,
@@ -79,17 +79,7 @@ _FROZEN_DIMS: Mapping[type, int] = {
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call of one layer.
-
-    Args:
-        name: the name of the layer in the module.
-        layer: the layer.
-        parameters: its trained parameters, by name.
-        rule: how they are used.
-        layout: the blocks of the batch.
-        uses: where to leave what blocks add to each parameter.
-        of: the pass, whose backward pass alone may bring gradients.
-    """
+    """One call of one layer; only the backward pass of ``of`` may bring gradients."""
 
     name: str
     layer: Any
@@ -100,16 +90,7 @@ class Call:
     of: Pass
 
     def arrive(self, x: Any, gradient: Any) -> None:
-        """Leave the blocks' additions to the trained parameters of the layer.
-
-        Args:
-            x: (rows, …) what went in.
-            gradient: (rows, …) the gradient of the loss by what came out.
-
-        Raises:
-            ParameterError: if the gradient has half precision, and must not; or if no backward pass of
-                a loss that keeps records apart has brought it.
-        """
+        """Record the blocks' contributions to parameters; tensors are (rows, …)."""
         self.of.check_gradient(self.name, gradient)
         with precisely():
             x, b = x.detach(), gradient.detach()
@@ -122,18 +103,18 @@ class Call:
 
 
 class _Tap(torch.autograd.Function):
-    """The identity, whose backward pass hands the gradient to a call."""
+    """Identity function with a backward pass that forwards the gradient to a call."""
 
     @staticmethod
     def forward(ctx: Any, out: Any, _anchor: Any, x: Any, call: Call) -> Any:
-        """Return what came out of a layer, which now asks for a gradient."""
+        """Return a layer's output, which now requires a gradient."""
         ctx.call = call
         ctx.save_for_backward(x)
         return out.detach()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Hand the gradient to the call, and on to the layer's own input."""
+        """Pass the gradient to the call, and to the layer's input."""
         (gradient,) = gradients
         call: Call = ctx.call
         try:
@@ -151,17 +132,17 @@ class _Tap(torch.autograd.Function):
 
 
 class _Lift(torch.autograd.Function):
-    """Copies of a parameter for each record, whose gradients are handed to a call."""
+    """Copies of a parameter for each record, with gradients passed to a call."""
 
     @staticmethod
     def forward(ctx: Any, copies: Any, _anchor: Any, call: Call) -> Any:
-        """Return the copies, which take no room and ask for a gradient."""
+        """Return the copies, which use no memory and require a gradient."""
         ctx.call = call
         return copies.detach()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Hand the gradients of copies to the call, and none to the parameter."""
+        """Pass the gradients of copies to the call, and none to the parameter."""
         (gradient,) = gradients
         with torch._C.DisableTorchFunction():
             ctx.call.arrive(gradient, gradient)
@@ -169,12 +150,7 @@ class _Lift(torch.autograd.Function):
 
 
 class _CallOf:
-    """The call of a module that is recorded; copies of the module are ordinary ones.
-
-    Args:
-        module: the module.
-        call: what is called in place of the module.
-    """
+    """Recorded call of a module; copies of the module have an ordinary call."""
 
     def __init__(self, module: Any, call: Callable[..., Any]) -> None:
         self._module, self._call = module, call
@@ -183,22 +159,19 @@ class _CallOf:
         return self._call(*inputs, **keywords)
 
     def __reduce__(self) -> Any:
-        # Copies and pickles are made by this.
+        # Used by copy and pickle.
         return _ordinary_call, (self._module,)
 
 
 def _ordinary_call(module: Any) -> Any:
-    """Return the call of a module as PyTorch has it."""
+    """Return the PyTorch call of a module."""
     return types.MethodType(type(module)._call_impl, module)
 
 
 class _Hook:
-    """A hook that stays with its module: copies of the module have none.
+    """Hook of a module that its copies do not have.
 
-    Args:
-        call: what it does.
-
-    So a copy, such as an average of weights, is an ordinary module, and holds nothing of the run.
+    Copies, such as averaged weights, are ordinary modules without references to the run.
     """
 
     def __init__(self, call: Callable[..., Any]) -> None:
@@ -208,23 +181,17 @@ class _Hook:
         return self._call(*inputs, **keywords)
 
     def __reduce__(self) -> Any:
-        # Copies and pickles are made by this.
+        # Used by copy and pickle.
         return _Hook, (_nothing,)
 
 
 def _nothing(*_inputs: Any, **_keywords: Any) -> None:
-    """Do nothing, as the hooks of copies do."""
+    """Do nothing; the hook of copies."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Inputs:
-    """Inputs of a network, as plain tensors.
-
-    Args:
-        inputs: positional and named inputs.
-        are_rows: whether each of their leaves has a row for each record.
-        of: the pass of the batch from the loader; None if no input comes from it.
-    """
+    """Plain inputs of a network; ``of`` is None unless they come from the loader."""
 
     inputs: Any
     are_rows: tuple[bool, ...]
@@ -241,20 +208,10 @@ class _Inputs:
 
 
 class Recorder:
-    """The record of the uses of parameters in a pass of one module over a batch.
+    """Recorder of the parameter uses of one module in a pass over a batch.
 
-    Args:
-        module: the module.
-        apart: types of layers that treat records apart, as the caller states.
-        begin: what is called before each forward pass that is recorded; it returns the blocks of the
-            batch, or refuses the pass.
-        reduction: how the loop's loss adds up the losses of records.
-
-    Attributes:
-        uses: what blocks add to each parameter, after a backward pass of the loss.
-
-    Raises:
-        ParameterError: if a layer mixes records by definition.
+    ``begin`` is called before each recorded forward pass; it returns the blocks of the batch, or
+    rejects the pass. ``uses`` contains the blocks' contributions after a backward pass.
     """
 
     def __init__(
@@ -272,9 +229,9 @@ class Recorder:
         self._handed: Pass | None = None
         self._layout = Layout(())
         self._apart: Apart | None = None
-        # Whether the module runs, and whether uses are recorded then.
+        # Whether the module is running, and whether uses are recorded.
         self._is_inside = self._is_trial = self._makes_again = self._halves = False
-        # The structure and the numbers of records that were tried, and the places of outputs that mix.
+        # The tested structure and batch sizes, and the indices of outputs that mix records.
         self._tried: Any = None
         self._sizes: set[int] = set()
         self._mixed: set[int] = set()
@@ -286,7 +243,7 @@ class Recorder:
         self._layers = {layer: (name, rule) for name, layer, rule in found if rule is not None}
         self._owners = [layer for _, layer, rule in found if rule is None]
         self._trained = {id(p): (p, n) for n, p in module.named_parameters() if p.requires_grad}
-        # Parameters, by id, that a rule takes care of while their layer runs.
+        # Parameters, by id, which a rule handles while their layer runs.
         self.frozen: dict[int, Any] = {}
         self._put: list[Any] = []
         self._hooks: list[Any] = []
@@ -294,19 +251,19 @@ class Recorder:
 
     @property
     def records(self) -> int:
-        """The number of records of the batch that is read."""
+        """Number of records of the current batch."""
         return self._layout.rows
 
     @property
     def entries(self) -> int:
-        """The number of entries of parameters of which each record of a batch has a copy."""
+        """Number of parameter entries copied for each record of a batch."""
         copied = [
             o for o in self._owners if not isinstance(o, torch.nn.Linear | torch.nn.Embedding)
         ]
         return sum(p.numel() for owner in copied for p in own_parameters(owner).values())
 
     def hook(self) -> None:
-        """Let calls of the module be recorded."""
+        """Start recording calls of the module."""
         self.module.__dict__["_call_impl"] = _CallOf(self.module, self._called)
         for part in self.module.modules():
             if isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag):
@@ -316,27 +273,22 @@ class Recorder:
             if layer is not self.module:
                 alone = layer.register_forward_pre_hook(_Hook(self._alone(layer, name)))
                 self._hooks.append(alone)
-        # A part of the module may be called by itself.
+        # Parts of the module can also be called directly.
         self._hooks += [n.register_forward_pre_hook(_Hook(_freeze)) for n in self._frozen_norms]
 
     def remove(self) -> None:
-        """Make the module an ordinary one again."""
+        """Restore the original module."""
         self.module.__dict__.pop("_call_impl", None)
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
 
     def clear(self) -> None:
-        """Forget the last pass."""
+        """Discard the last pass."""
         self.uses = {}
 
     def handed(self, batch: Any, records: int) -> Any:
-        """Return a batch for the loop, whose tensors are known to have a row for each record.
-
-        Args:
-            batch: tensors, in tuples, lists, mappings and objects with attributes.
-            records: the number of records.
-        """
+        """Return a batch for the loop, and mark its tensors as rows of records."""
         of = self._handed = Pass(records, self._reduction, self._in_backward, is_tracked=True)
         why = "collate_fn returned a tensor without one row per record"
 
@@ -347,15 +299,7 @@ class Recorder:
         return mapped(known, batch)
 
     def try_on(self, inputs: Any, records: int) -> None:
-        """Run the module on made-up records, and refuse it if it is seen to mix them.
-
-        Args:
-            inputs: what it is called with: positional inputs, and named ones.
-            records: the number of records.
-
-        Raises:
-            ParameterError: if it mixes records, or does what a pass over a batch may not do.
-        """
+        """Run the module on synthetic records, and reject it if it mixes them."""
         given = _made_up_inputs(inputs, records)
         self._example = inputs, given.are_rows, records
         self._tried, self._sizes, self._mixed = structure_of(self.module, inputs), {records}, set()
@@ -372,30 +316,14 @@ class Recorder:
             ) from error
 
     def try_like(self, inputs: Any, records: int) -> Any:
-        """Try the module on records of random numbers, and return these.
-
-        Args:
-            inputs: records in the shapes of those of a batch.
-            records: the number of records.
-
-        Raises:
-            ParameterError: if it mixes records, or fails on them.
-        """
+        """Test the module on random records with the shapes of a batch, and return them."""
         made = self._try_on_shapes(_made_up_inputs(inputs, records), records)
         self._sizes.add(records)
         self._tried = structure_of(self.module, inputs)
         return made
 
     def rehearsed(self, inputs: Any, records: int) -> tuple[Uses, Layout]:
-        """Return what made-up records add to each parameter, recorded as those of a batch are.
-
-        Args:
-            inputs: what the module is called with: positional inputs, and named ones.
-            records: the number of records.
-
-        Raises:
-            ParameterError: if a pass over a batch would fail.
-        """
+        """Return the contributions of synthetic records, recorded like those of a batch."""
         layout = Layout((1,) * records)
         modes = {part: part.training for part in self.module.modules()}
         gradients = [(p, p.grad) for p in self.module.parameters()]
@@ -418,7 +346,7 @@ class Recorder:
                 parameter.grad = gradient
 
     def _called(self, *inputs: Any, **keywords: Any) -> Any:
-        """Call the module; in training, read a batch."""
+        """Call the module; in training mode, the inputs must be a batch."""
         call = _ordinary_call(self.module)
         if self._is_inside:
             return call(*inputs, **keywords)
@@ -446,7 +374,7 @@ class Recorder:
         return out
 
     def _opened(self, inputs: Any, records: int) -> _Inputs:
-        """Return inputs as plain tensors, and which of them have a row for each record."""
+        """Return plain inputs, marked by whether they have a row for each record."""
         leaves, form = tree_flatten(inputs)
         known = [leaf for leaf in leaves if isinstance(leaf, Output)]
         for leaf in known:
@@ -476,7 +404,7 @@ class Recorder:
         )
 
     def _without_labels(self, given: _Inputs) -> tuple[_Inputs, Any]:
-        """Return inputs without labels of which losses are made, and the labels."""
+        """Separate the labels, from which losses are computed, from the other inputs."""
         inputs, keywords = given.inputs
         marks, form = tree_flatten(given.inputs)
         where = tree_unflatten(list(given.are_rows), form)
@@ -484,7 +412,7 @@ class Recorder:
         without, labels = labelled.apart(self.module, keywords)
         if labels is None:
             return given, None
-        # What is made of labels has rows as they have.
+        # Inputs derived from labels have rows like the labels.
         named = {name: where[1].get(name, True) for name in without}
         are_rows, _ = tree_flatten((where[0], named))
         return _Inputs((inputs, without), tuple(are_rows), given.of), labels
@@ -508,7 +436,7 @@ class Recorder:
         }
         whole: list[Any] = []
         if mixed:
-            # They are for logs only, so they may be what the network makes of all records.
+            # These outputs are only for logs, so they may depend on all records.
             with torch.no_grad(), self._inside(is_trial=True):
                 inputs, keywords = given.inputs
                 mapped(whole.append, _ordinary_call(self.module)(*inputs, **keywords))
@@ -525,7 +453,7 @@ class Recorder:
         return mapped(known, out)
 
     def _is_mixed(self, place: int, row: Any) -> bool:
-        """Return whether an output is not rows of records; one number of all is not."""
+        """Return True if an output does not consist of rows of records."""
         return place in self._mixed or row.dim() < 2
 
     def _each(self, given: _Inputs, records: int) -> Any:
@@ -545,25 +473,25 @@ class Recorder:
                 name="module",
             ) from error
 
-    # -- trials --
+    # -- tests on synthetic records --
 
     def _try_if_new(self, given: _Inputs, records: int) -> None:
-        """Try the module before its first batch, once changed, and for new numbers of records."""
+        """Test the module before its first batch, after changes, and for new batch sizes."""
         structure = structure_of(self.module, given.inputs)
         if structure != self._tried:
             self._sizes, self._mixed = set(), set()
         if records in self._sizes or len(self._sizes) >= _MOST_SIZES:
             return
-        # A record on its own cannot be mixed with others; what is set up at first tells of nobody.
+        # One record cannot be mixed with others, and a module's initial setup reveals nothing.
         if records > 1 or not self._is_settled:
             self._try_on_shapes(given, records)
         self._sizes.add(records)
         self._tried = structure_of(self.module, given.inputs)
 
     def _try_on_shapes(self, given: _Inputs, records: int) -> Any:
-        """Return the made-up records on which the module was tried.
+        """Return the synthetic records used to test the module.
 
-        They have the shapes of a batch, or are those of the example.
+        They have the shapes of a batch, or are the example.
         """
         if self._example is not None:
             inputs, are_rows, few = self._example
@@ -573,10 +501,10 @@ class Recorder:
                 made = repeated(inputs, are_rows, few, records)
                 self._try(_Inputs(made, are_rows, None), records)
                 return made
-        # Whole numbers may be places of tables, or mark what is seen.
+        # Integers can be indices of tables, or mask entries.
         parts = self.module.modules()
         tables = [part.num_embeddings for part in parts if hasattr(part, "num_embeddings")]
-        # A table of one row would make all made-up records alike, of which nothing is seen.
+        # In a table of one row, all synthetic records would be equal, and mixing undetectable.
         tables = [size for size in tables if size > 1]
         for whole in (min(tables, default=2), 2):
             try:
@@ -596,7 +524,7 @@ class Recorder:
         ) from failed
 
     def _try(self, given: _Inputs, records: int) -> None:
-        """Compare what the module makes of made-up records one by one and together."""
+        """Compare the module's results for synthetic records separately and together."""
         inputs, keywords = given.inputs
         self._layout, self._halves = Layout((1,) * records), halves_inputs()
 
@@ -616,7 +544,7 @@ class Recorder:
 
     @contextmanager
     def _mode(self, training: bool) -> Iterator[Callable[[], bool]]:
-        """Run the module as it is, or in evaluation mode, from the same seed."""
+        """Run the module in its own mode or in evaluation mode, from the same seed."""
         modes = {part: part.training for part in self.module.modules()}
         try:
             if not training:
@@ -629,17 +557,18 @@ class Recorder:
 
     @contextmanager
     def _checked(self, *, is_trial: bool = False) -> Iterator[None]:
-        """Refuse a module that keeps what records were."""
+        """Reject a module that stores information about records."""
         module = self.module
-        # Contents are compared in the first pass over made-up records, and in the first over a batch.
+        # Contents are compared in the first pass over synthetic records, and in the first over a
+        # batch.
         before = _states_of(module, contents=is_trial not in self._compared)
         self._compared.add(is_trial)
         kept = kept_of(module)
         yield
         now = _states_of(module)
         changed = [name for name in now if name not in before or before[name].differs(now[name])]
-        # What a module sets up when it is first called, on made-up records, tells of nobody; a number
-        # or a word that it changes then may follow from how long the first records are.
+        # The first call on synthetic records may initialize the module. A number or text that
+        # changes in that call could still depend on the length of the first records.
         settled, self._is_settled = self._is_settled, True
         changed += [
             _said(*which)
@@ -655,7 +584,7 @@ class Recorder:
 
     @contextmanager
     def _inside(self, *, is_trial: bool = False) -> Iterator[None]:
-        """Let layers with a rule be recorded while the module runs."""
+        """Record layers with a rule while the module runs."""
         for part in self.module.modules():
             hooks = (part._backward_hooks, part._backward_pre_hooks)
             if any(hooks) or _has_global_hooks():
@@ -675,7 +604,7 @@ class Recorder:
 
     def _put_on(self) -> None:
         for layer, (name, rule) in self._layers.items():
-            # A forward function of its own is run as any other function.
+            # A custom forward function is run like any other function.
             if "forward" not in vars(layer):
                 layer.__dict__["forward"] = _Forward(self, layer, name, rule)
                 self._put.append(layer)
@@ -686,31 +615,22 @@ class Recorder:
         self._put = []
 
     def _in_backward(self, total: Any) -> None:
-        """Run a backward pass; layers are called again in one that has kept no activations."""
+        """Run a backward pass, which calls layers again if activations were not stored."""
         if not self._makes_again or self._apart is None:
             total.backward()
             return
         with self._inside():
             again(self._apart, self.records, total)
 
-    # -- what the pass asks --
+    # -- interface for the pass --
 
     def name_of(self, parameter: Any) -> str | None:
-        """Return the name of a trained parameter; None for any other tensor.
-
-        Args:
-            parameter: a tensor.
-        """
+        """Return the name of a trained parameter; None for any other tensor."""
         found = self._trained.get(id(parameter))
         return None if found is None or found[0] is not parameter else found[1]
 
     def copies(self, parameter: Any, records: int) -> Any:
-        """Return (records, …) the copies of a parameter, whose gradients are recorded.
-
-        Args:
-            parameter: the parameter.
-            records: the number of records.
-        """
+        """Return the copies of a parameter with recorded gradients, (records, …)."""
         own = parameter.detach().expand(records, *parameter.shape)
         if not self._records_uses:
             return own
@@ -719,12 +639,7 @@ class Recorder:
         return _Lift.apply(own, anchor, call)
 
     def linear(self, weight: Any, x: Any) -> Any:
-        """Return (records, …) the linear map of rows.
-
-        Args:
-            weight: the trained weight.
-            x: (records, …) what it is applied to.
-        """
+        """Return a linear map of rows, (records, …)."""
         name = self._trained[id(weight)][1]
 
         def uses(_layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
@@ -736,13 +651,7 @@ class Recorder:
         )
 
     def embedding(self, weight: Any, x: Any, padding: int | None) -> Any:
-        """Return (records, …) rows of a table.
-
-        Args:
-            weight: the trained table.
-            x: (records, …) the places.
-            padding: the place whose row is not trained.
-        """
+        """Return rows of an embedding table, (records, …); ``padding`` is untrained."""
         name = self._trained[id(weight)][1]
 
         def uses(_layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
@@ -756,15 +665,11 @@ class Recorder:
         )
 
     def made_again(self) -> None:
-        """Note that activations are computed again in the backward pass."""
+        """Note that the backward pass recomputes activations."""
         self._makes_again = True
 
     def note_halves(self, x: Any) -> None:
-        """Note that a layer reads numbers in half precision.
-
-        Args:
-            x: what it reads.
-        """
+        """Note that a layer reads numbers in half precision."""
         self._halves = self._halves or is_half(x.dtype) or halves_inputs()
 
     @property
@@ -774,16 +679,7 @@ class Recorder:
     def _tapped(
         self, name: str, layer: Any, parameters: Mapping[str, Any], rule: Rule, x: Any, out: Any
     ) -> Any:
-        """Return what came out of a layer, whose gradient is recorded by a rule.
-
-        Args:
-            name: the name of the layer in the module.
-            layer: the layer.
-            parameters: its trained parameters, by the names that the rule gives them.
-            rule: how they are used.
-            x: (rows, …) what went in.
-            out: (rows, …) what came out.
-        """
+        """Return a layer's output with a recorded gradient; tensors are (rows, …)."""
         if not self._records_uses:
             return out
         call, anchor = self._call(name, layer, parameters, rule, x.detach())
@@ -792,19 +688,19 @@ class Recorder:
     def _call(
         self, name: str, layer: Any, parameters: Mapping[str, Any], rule: Rule, x: Any
     ) -> tuple[Call, Any]:
-        """Return where a gradient is left, and what makes PyTorch ask for it."""
+        """Return the record of a gradient, and an anchor that makes PyTorch compute it."""
         anchor = torch.zeros((), device=x.device, requires_grad=True)
         layout = self._layout.times(len(x) // self.records)
         return Call(name, layer, parameters, rule, layout, self.uses, self._pass), anchor
 
     def _inside_table(self, part: Any, inputs: Any) -> Any:
-        """Let a table be read at a place of its own by a record that asks for none of them."""
+        """Replace out-of-range indices of an embedding table."""
         if not self._is_inside or not inputs:
             return None
         return within_table(part, inputs[0]), *inputs[1:]
 
     def _alone(self, layer: Any, name: str) -> Callable[..., None]:
-        """Return a hook that refuses a call of a layer on its own."""
+        """Return a hook that rejects direct calls of a layer."""
 
         def check(*_given: Any) -> None:
             if not self._is_inside and layer.training and torch.is_grad_enabled():
@@ -818,31 +714,24 @@ class Recorder:
 
 
 class _Forward:
-    """The forward function of a layer with a rule, in a pass.
-
-    Args:
-        recorder: the recorder.
-        layer: the layer.
-        name: its name in the module.
-        rule: how its parameters are used.
-    """
+    """Forward function of a layer with a rule, during a pass."""
 
     def __init__(self, recorder: Recorder, layer: Any, name: str, rule: Rule) -> None:
         self._recorder, self._layer, self._name, self._rule = recorder, layer, name, rule
         self._parameters = {n: p for n, p in layer.named_parameters() if p.requires_grad}
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
-        """Return what comes out of the layer, whose gradient is recorded."""
+        """Return the layer's output, with a recorded gradient."""
         if len(inputs) != 1 or keywords or not isinstance(inputs[0], torch.Tensor):
             raise ParameterError(
                 f"layer {self._name!r} must be called with one tensor.", name="module"
             )
         of = _current()
-        # A network that is called outside of autocast may turn it on by itself.
+        # A network called outside autocast may enable it itself.
         self._recorder.note_halves(inputs[0])
         layer, (x,) = self._layer, inputs
         if of is None:
-            # The module runs on all made-up records together.
+            # The module runs on all synthetic records together.
             return type(layer).forward(layer, x)
         if (dims := _dims_of(layer)) is not None:
             if x.dim() < dims - 1:
@@ -862,7 +751,7 @@ class _Forward:
         return of.at_once(self._tap, x, out)
 
     def _on_rows(self, x: Any) -> Any:
-        """Run the layer on (records, …) the inputs of all records at once."""
+        """Run the layer on the inputs of all records at once, (records, …)."""
         rows, sizes = _flat(x, _dims_of(self._layer))
         asked = list(self._parameters.values())
         for parameter in asked:
@@ -875,7 +764,7 @@ class _Forward:
         return _folded(self._tapped(rows, out), sizes)
 
     def _tap(self, x: Any, out: Any) -> Any:
-        """Record the gradient by (records, …) what came out."""
+        """Record the gradient of the outputs, (records, …)."""
         x, sizes = _flat(x, 2)
         return _folded(self._tapped(x, _flat(out, 2)[0] if sizes else out), sizes)
 
@@ -884,7 +773,7 @@ class _Forward:
 
     @contextmanager
     def _frozen(self) -> Iterator[None]:
-        """Let functions read parameters that ask for no gradient, which the rule makes."""
+        """Pass parameters without gradients, because the rule computes their gradients."""
         before, recorder = self._recorder.frozen, self._recorder
         recorder.frozen = {id(p): p.detach() for p in self._parameters.values()}
         try:
@@ -894,7 +783,7 @@ class _Forward:
 
 
 def _dims_of(layer: Any) -> int | None:
-    """Return how many dimensions rows have that a layer of PyTorch's reads; None for other layers."""
+    """Return the input dimensions of a PyTorch layer; None for other layers."""
     kind = type(layer)
     if is_frozen_norm(layer):
         return _FROZEN_DIMS[kind]
@@ -906,7 +795,7 @@ def _dims_of(layer: Any) -> int | None:
 
 
 def _flat(x: Any, dims: int | None) -> tuple[Any, Any]:
-    """Return (records, rows, …) as rows of one dimension, if a record has rows, and what undoes it."""
+    """Flatten (records, rows, …) if a record has rows, and return the inverse."""
     if dims is not None and x.dim() > dims:
         return x.flatten(0, 1), x.shape[:2]
     return x, None
@@ -917,7 +806,7 @@ def _folded(rows: Any, sizes: Any) -> Any:
 
 
 def _kept(name: str) -> Rule:
-    """Return the rule of copies of a parameter, whose gradients are those of records."""
+    """Return the rule of a parameter's copies, with one gradient per record."""
 
     def uses(_layer: Any, _x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
         return {name: Kept(layout, layout.per_block(b))}
@@ -926,7 +815,7 @@ def _kept(name: str) -> Rule:
 
 
 def _leaves(out: Any) -> list[Any]:
-    """Return the tensors that a network has returned."""
+    """Return the tensors in a network's outputs."""
     found: list[Any] = []
 
     def keep(tensor: Any) -> Any:
@@ -938,7 +827,7 @@ def _leaves(out: Any) -> list[Any]:
 
 
 def _where(module: Any, error: BaseException) -> str:
-    """Return words for the innermost layer in which an error was raised."""
+    """Describe the innermost layer that raised an error."""
     names = {id(part): name for name, part in module.named_modules()}
     words, trace = "module", error.__traceback__
     while trace is not None:
@@ -950,7 +839,7 @@ def _where(module: Any, error: BaseException) -> str:
 
 
 def _current() -> Apart | None:
-    """Return the pass in which a network runs now."""
+    """Return the current pass of a network."""
     modes = torch.overrides._get_current_function_mode_stack()
     return next((mode for mode in reversed(modes) if isinstance(mode, Apart)), None)
 
@@ -961,7 +850,7 @@ def _has_global_hooks() -> bool:
 
 
 def _parts(name: str, module: Any, apart: tuple[type, ...]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the layers of a module with rules, and what holds trained parameters without one."""
+    """Yield layers with rules, and modules with trained parameters without a rule."""
     rule = rule_of(module, apart)
     if rule is not None:
         yield name, module, rule
@@ -973,15 +862,14 @@ def _parts(name: str, module: Any, apart: tuple[type, ...]) -> Iterator[tuple[st
 
 
 def _freeze(norm: Any, _inputs: Any) -> None:
-    """Let a batch norm use its own statistics, which follow from no record then."""
+    """Make a batch norm use its own statistics, which are independent of records."""
     norm.eval()
 
 
 def _frozen_norms(module: Any) -> list[Any]:
-    """Return the batch norms with fixed statistics, which keep these for the whole run.
+    """Return the batch norms in evaluation mode, whose statistics are fixed.
 
-    Raises:
-        ParameterError: if they are in evaluation mode only because the whole module is.
+    ParameterError is raised if the whole module is in evaluation mode.
     """
     found = [part for part in module.modules() if is_frozen_norm(part)]
     if found and not module.training:
@@ -995,7 +883,7 @@ def _frozen_norms(module: Any) -> list[Any]:
 
 
 def _made_up_inputs(inputs: Any, records: int) -> _Inputs:
-    """Return made-up records, which are public: their shapes tell which have a row for each."""
+    """Return synthetic records; their public shapes show which inputs have rows."""
     leaves, _ = tree_flatten(inputs)
     are_rows = tuple(
         isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and len(leaf) == records
@@ -1005,7 +893,7 @@ def _made_up_inputs(inputs: Any, records: int) -> _Inputs:
 
 
 def _is_word(held: Any) -> bool:
-    """Return whether what a module holds is a number or a word, as :func:`kept_of` has it."""
+    """Return True if a module's attribute is a number or text; see :func:`kept_of`."""
     return isinstance(held, tuple) and held[0] in (bool, int, float, str)
 
 
@@ -1014,34 +902,28 @@ def _said(layer: str, attribute: str) -> str:
 
 
 def _check_plain_pass() -> None:
-    """Refuse a pass inside transforms of functions, and one that carries derivatives forwards."""
+    """Reject passes inside function transforms or with forward-mode derivatives."""
     if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
         raise alone()
 
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """The state of a tensor before a pass.
-
-    Args:
-        tensor: the tensor.
-        version: how often it was changed in place, by all ways but ``.data``.
-        contents: its contents; None where they are not compared.
-    """
+    """State of a tensor before a pass; the version misses changes through ``.data``."""
 
     tensor: Any
     version: int
     contents: Any
 
     def differs(self, now: _State) -> bool:
-        """Return whether the tensor was changed or replaced since."""
+        """Return True if the tensor has been changed or replaced."""
         if now.tensor is not self.tensor or now.version != self.version:
             return True
         return self.contents is not None and not torch.equal(self.contents, _bytes_of(now.tensor))
 
 
 def _states_of(module: Any, *, contents: bool = False) -> dict[str, _State]:
-    """Return what all buffers and parameters of a module are, by name."""
+    """Return the state of all buffers and parameters of a module, by name."""
     named = [(f"buffer {name!r}", tensor) for name, tensor in module.named_buffers()]
     named += [(f"parameter {name!r}", tensor) for name, tensor in module.named_parameters()]
     return {
@@ -1051,5 +933,5 @@ def _states_of(module: Any, *, contents: bool = False) -> dict[str, _State]:
 
 
 def _bytes_of(tensor: Any) -> Any:
-    """Return a tensor's contents, among which what is no number is itself."""
+    """Return a tensor's contents as bytes, so that NaN equals itself."""
     return tensor.detach().reshape(-1).view(torch.uint8)

@@ -1,4 +1,4 @@
-"""Recurrent layers with the weights of linear maps, in the place of PyTorch's own."""
+"""Recurrent layers built from linear maps, as replacements for PyTorch's layers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dpgrain.torch.library import torch
 
 nn, functional = torch.nn, torch.nn.functional
 
-#: From the maps of an input and of the state, and the state, to the next state, whose first part
-#: comes out.
+#: Map the input's and the state's linear maps and the state to the next state, with the output as
+#: its first part.
 Cell: TypeAlias = Callable[[Any, Any, tuple[Any, ...]], tuple[Any, ...]]
 
 
@@ -36,17 +36,10 @@ CELLS: Mapping[str, Cell] = {
 
 
 class Recurrent(torch.nn.Module):
-    """``torch.nn.LSTM``, ``GRU`` or ``RNN`` with its own parameters, for clipping by block.
+    """``torch.nn.LSTM``, ``GRU`` or ``RNN`` built from linear maps.
 
-    Args:
-        layer: the layer whose parameters it has, with ``batch_first=True``. They are shared, so that an
-            optimizer of the layer is one of this.
-
-    Raises:
-        ParameterError: if the layer has its records second, or projects its states.
-
-    It is called with (rows, positions, inputs), and returns what the layer returns. The state at first
-    is zeros: one that is carried from batch to batch would keep what records were.
+    The parameters are shared with the original layer, so its optimizer remains valid. The initial
+    state is zero: a state passed from batch to batch would store information about records.
 
     >>> import torch
     >>> layer = torch.nn.LSTM(3, 4, num_layers=2, batch_first=True, bidirectional=True)
@@ -70,11 +63,7 @@ class Recurrent(torch.nn.Module):
         self.train(layer.training)
 
     def forward(self, x: Any) -> tuple[Any, Any]:
-        """Return (rows, positions, states) what comes out, and the last states of each layer.
-
-        Args:
-            x: (rows, positions, inputs).
-        """
+        """Return the outputs, (rows, positions, states), and each layer's last states."""
         last = []
         for first in range(0, len(self.inputs), self.ways):
             if first:
@@ -86,7 +75,7 @@ class Recurrent(torch.nn.Module):
         return x, states if self.mode == "LSTM" else states[0]
 
     def _run(self, x: Any, which: int, *, backwards: bool) -> tuple[Any, tuple[Any, ...]]:
-        """Return what comes out of one layer in one direction, and its last state."""
+        """Return the outputs and the last state of one layer in one direction."""
         mapped, cell, out = self.inputs[which](x).unbind(1), CELLS[self.mode], []
         state = (x.new_zeros(len(x), self.hidden),) * (2 if self.mode == "LSTM" else 1)
         for at in reversed(mapped) if backwards else mapped:
@@ -96,7 +85,7 @@ class Recurrent(torch.nn.Module):
 
 
 def _shared(layer: Any, kind: str, name: str) -> Any:
-    """Return a linear map with parameters of a recurrent layer."""
+    """Return a linear map with the parameters of a recurrent layer."""
     weight = getattr(layer, f"weight_{kind}_{name}")
     result = nn.Linear(weight.shape[1], weight.shape[0], bias=layer.bias, device="meta")
     result.weight = weight
@@ -106,7 +95,7 @@ def _shared(layer: Any, kind: str, name: str) -> Any:
 
 
 def _check(layer: Any) -> None:
-    """Refuse a layer that does what this does not."""
+    """Reject a layer with unsupported options."""
     if not isinstance(layer, nn.RNNBase):
         raise ParameterError(
             f"layer must be a torch.nn.LSTM, GRU or RNN, not a {type(layer).__name__}.",

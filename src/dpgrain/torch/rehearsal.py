@@ -1,8 +1,8 @@
-"""A step of made-up blocks, made before a run is charged.
+"""Test of a training step with synthetic blocks, before a run is charged.
 
-A step that fails after the charge has spent the budget for nothing. So the path of a step is run
-before, with the same functions: norms, clipped sums, their division into gradients and the optimizer's
-own step. No noise is drawn. Parameters, the state of the optimizer and generators stay unchanged.
+A step that fails after the run was charged would waste the budget. The test therefore runs the same
+functions as a step: norms, clipped sums, their division into gradients, and the optimizer's step.
+It draws no noise, and leaves parameters, the state of the optimizer and generators unchanged.
 """
 
 from __future__ import annotations
@@ -24,25 +24,17 @@ from dpgrain.torch.noise import split
 from dpgrain.torch.randomness import randomness_from
 from dpgrain.torch.uses import Kept, Uses
 
-# Characters of another library's error that are shown.
+# Maximum number of characters shown of another library's error.
 _ERROR_CHARACTERS = 200
 
 
 def rehearse_step(parameters: Sequence[Any], optimizer: Any) -> None:
-    """Make a step of made-up blocks with one parameter of each shape, on copies.
-
-    Args:
-        parameters: all trained parameters.
-        optimizer: the caller's optimizer, which stays unchanged.
-
-    Raises:
-        ParameterError: if a step of the run would fail.
-    """
+    """Test a step of synthetic blocks, on copies of one parameter of each shape."""
     _check_step(optimizer)
     some = _one_of_each(parameters)
     with _failing("optimizer", "a step of the optimizer"), randomness_from(0):
         gradients = split(_summed(some), some)
-        # Other libraries' optimizers may keep state that copies do not have.
+        # Optimizers of other libraries may store state that copies lack.
         if type(optimizer).__module__.startswith("torch.optim"):
             twin, copies = _twin(optimizer, some)
             for parameter, gradient in gradients:
@@ -51,21 +43,13 @@ def rehearse_step(parameters: Sequence[Any], optimizer: Any) -> None:
 
 
 def rehearse_clipping(uses: Uses, layout: Layout) -> None:
-    """Compute the norms and the clipped sum of recorded blocks.
-
-    Args:
-        uses: what made-up blocks add to each parameter.
-        layout: the blocks.
-
-    Raises:
-        ParameterError: if clipping fails.
-    """
+    """Compute the norms and the clipped sum of recorded synthetic blocks."""
     with _failing("module", "clipping the gradients of synthetic records"):
         clipped_sums(uses, layout, 1.0)
 
 
 def _summed(parameters: Sequence[Any]) -> FloatArray:
-    """Return the clipped sum of two made-up blocks of one record each, as one vector."""
+    """Return the clipped sum of two synthetic one-record blocks as one vector."""
     layout = Layout((1, 1))
     uses: Uses = {
         p: [Kept(layout, torch.ones_like(p).expand(layout.blocks, *p.shape))] for p in parameters
@@ -76,7 +60,7 @@ def _summed(parameters: Sequence[Any]) -> FloatArray:
 
 
 def _one_of_each(parameters: Sequence[Any]) -> list[Any]:
-    """Return the smallest parameter of each number of dimensions, type and device."""
+    """Return the smallest parameter of each number of dimensions, dtype and device."""
     found: dict[Any, Any] = {}
     for parameter in sorted(parameters, key=lambda p: int(p.numel())):
         found.setdefault((parameter.dim(), parameter.dtype, parameter.device), parameter)
@@ -84,7 +68,7 @@ def _one_of_each(parameters: Sequence[Any]) -> list[Any]:
 
 
 def _twin(optimizer: Any, parameters: Sequence[Any]) -> tuple[Any, dict[int, Any]]:
-    """Return an optimizer of copies of some parameters, without hooks, and the copies by id."""
+    """Return a copy of an optimizer without hooks, for parameter copies by id."""
     own = {id(parameter) for parameter in parameters}
     groups = [
         {**group, "params": [p for p in group["params"] if id(p) in own]}
@@ -106,7 +90,7 @@ def _twin(optimizer: Any, parameters: Sequence[Any]) -> tuple[Any, dict[int, Any
 
 
 def _check_step(optimizer: Any) -> None:
-    """Reject an optimizer whose step needs a closure, which reads a batch several times."""
+    """Reject an optimizer with a closure, because it would read a batch several times."""
     needed = [
         parameter.name
         for parameter in inspect.signature(type(optimizer).step).parameters.values()
@@ -123,12 +107,7 @@ def _check_step(optimizer: Any) -> None:
 
 @contextmanager
 def _failing(name: str, what: str) -> Iterator[None]:
-    """Raise an error of this library if a rehearsal fails.
-
-    Args:
-        name: the parameter that is rejected.
-        what: what failed.
-    """
+    """Convert an error during the test to an error about parameter ``name``."""
     try:
         yield
     except DpgrainError:

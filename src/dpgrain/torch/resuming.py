@@ -1,8 +1,8 @@
-"""Writing checkpoints of a run, and going on from one.
+"""Checkpoints of a run: saving and resuming.
 
-A run goes on with fresh noise, and counts all steps that its journal knows of: those after the
-checkpoint are lost, since they may have been seen. So all that is ever published of a run is of as many
-steps as were charged, and nothing is charged again.
+A resumed run draws new noise, and includes all steps in its journal: steps after the checkpoint are
+lost, because their results may have been seen. The published results therefore never exceed the
+charged number of steps, and nothing is charged again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dpgrain.units import User
 
 
 def labels_name(labels: Any) -> str | None:
-    """Return the name of labels; empty where they have none, None where there are no labels."""
+    """Return the name of labels: empty for unnamed labels, None without labels."""
     return None if labels is None else name_of(labels) or ""
 
 
@@ -40,15 +40,7 @@ def plan_of(
     users: Any,
     elements: Any,
 ) -> Plan | None:
-    """Return the public plan of a new run; None of one that cannot go on elsewhere.
-
-    Args:
-        asked: what is asked for.
-        guarantee: the promise, charged.
-        loss_reduction: how the loop's loss adds up the losses of records.
-        users: the labels of users, as passed.
-        elements: the labels of elements, as passed.
-    """
+    """Return the public plan of a new run; None if it cannot be resumed elsewhere."""
     if not isinstance(asked.mean, ClippedMean):
         return None
     unit = asked.promise.unit
@@ -75,22 +67,8 @@ def save(
     path: Path,
     extra: Mapping[str, Any],
 ) -> None:
-    """Write a checkpoint, and begin the journal of the run at the first one.
-
-    Args:
-        run: the run, between two steps.
-        plan: what is public about it.
-        held: the records and their labels.
-        source: where its draws and noise come from.
-        draws: what draws its blocks.
-        path: the file.
-        extra: what the caller adds.
-
-    Raises:
-        ParameterError: if the run has a journal in another folder, or cannot go on elsewhere.
-        DataError: if a file cannot be written.
-    """
-    # Nothing that is secret is asked for where the run is private.
+    """Write a checkpoint, and create the journal of the run at the first one."""
+    # The state of a private run contains no secrets.
     steps = run.steps.state(secret=not source.private)
     assert plan is not None  # noqa: S101 - a run without a plan has refused to give its state
     place = Journal.beside(path, plan.run)
@@ -117,19 +95,20 @@ def save(
 
 
 def _people(held: Held, plan: Plan) -> str:
-    """Return the hash of labels and blocks, which is in the journal, while its key is in checkpoints.
+    """Return the journal's hash of labels and blocks; checkpoints contain the key.
 
-    So neither file alone says anything of the data.
+    Each file separately reveals nothing about the data.
     """
     return held.hash(bytes.fromhex(plan.key))
 
 
 def _stand(source: SeededSource, draws: Any, people: str) -> dict[str, Any]:
-    """Return where the sources of a seeded run stand, from which all that follows can be predicted.
+    """Return the state of a seeded run's generators, which determines all later draws.
 
-    It has no journal, and nothing of it is private: the hash of its labels is in the file.
+    A seeded run has no journal and is not private, so the file also contains the hash of its
+    labels.
     """
-    # Layers such as dropout draw from PyTorch's own generators, one for each device.
+    # Layers such as dropout use PyTorch's global generators, one per device.
     return {
         "source": source.state(),
         "draws": draws.state(),
@@ -140,20 +119,16 @@ def _stand(source: SeededSource, draws: Any, people: str) -> dict[str, Any]:
 
 
 def source_of(checkpoint: Checkpoint) -> Source:
-    """Return where the noise of the steps to come is drawn from: never from what was in a file.
+    """Return the source of future noise, which a private run never reads from a file.
 
-    A seeded run, which is not private, draws what it would have drawn.
+    A seeded run, which is not private, continues its own sequence.
     """
     seeded = checkpoint.seeded
     return SystemSource() if seeded is None else SeededSource.at(seeded["source"])
 
 
 def load(checkpoint: Checkpoint, module: Any, optimizer: Any) -> None:
-    """Put the states of a checkpoint into a network and an optimizer.
-
-    Raises:
-        ParameterError: if they are others than those that were saved.
-    """
+    """Load the states of a checkpoint into a network and an optimizer."""
     try:
         module.load_state_dict(checkpoint.module)
     except RuntimeError as error:
@@ -170,17 +145,7 @@ def load(checkpoint: Checkpoint, module: Any, optimizer: Any) -> None:
 
 
 def check_alike(plan: Plan, guarantee: Guarantee, users: Any, elements: Any) -> None:
-    """Refuse to go on about other people, or by another partition, as far as names show.
-
-    Args:
-        plan: what was public about the run.
-        guarantee: the guarantee that it would have if it began now.
-        users: the labels of users that are passed.
-        elements: the labels of elements that are passed.
-
-    Raises:
-        ParameterError: if labels have other names, or records of another region are read.
-    """
+    """Reject a resumption if names show other users or another partition."""
     for name, labels, before in (
         ("users", users, plan.users),
         ("elements", elements, plan.elements),
@@ -200,36 +165,16 @@ def check_alike(plan: Plan, guarantee: Guarantee, users: Any, elements: Any) -> 
 
 
 def check_there(processes: Processes, checkpoint: Checkpoint, path: Path) -> None:
-    """Refuse to go on without the journal of a private run, before anything is charged.
-
-    Args:
-        processes: the processes of the run.
-        checkpoint: where the run stood.
-        path: the file of the checkpoint, beside which the journal lies.
-
-    Raises:
-        DataError: if the journal is missing, or another one.
-    """
+    """Require the journal of a private run before anything is charged."""
     if checkpoint.seeded is None:
         run = checkpoint.plan.run
         processes.told(lambda: Journal.check(Journal.beside(path, run), run))
 
 
 def go_on(run: Run, held: Held, draws: Any, checkpoint: Checkpoint, path: Path) -> None:
-    """Put a run where a checkpoint left it, and count the steps made since.
+    """Restore a run from a checkpoint, including later steps in its journal.
 
-    Args:
-        run: the run, of which no step was made.
-        held: the records and their labels.
-        draws: what draws its blocks.
-        checkpoint: where it stood.
-        path: the file of the checkpoint, beside which the journal lies.
-
-    Raises:
-        DataError: if the journal is missing, is another one, or lacks steps that the checkpoint has.
-        ParameterError: if users, elements or the number of records are others than when it began.
-
-    A private run begins a cycle of turns anew, with noise that knows of none before.
+    A private run starts a new noise cycle, which is independent of earlier noise.
     """
     run.steps.load_state(dict(checkpoint.steps))
     seeded, people = checkpoint.seeded, _people(held, checkpoint.plan)
@@ -248,7 +193,7 @@ def go_on(run: Run, held: Held, draws: Any, checkpoint: Checkpoint, path: Path) 
 
 
 def _counted(run: Run, checkpoint: Checkpoint, path: Path, people: str) -> int:
-    """Open the journal, and return how many steps were begun."""
+    """Open the journal, and return the number of begun steps."""
     plan = checkpoint.plan
     journal = Journal(Journal.beside(path, plan.run), plan.run, people)
     if journal.begun < checkpoint.begun:

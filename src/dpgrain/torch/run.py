@@ -1,8 +1,8 @@
-"""One private training run: the loader, the optimizer and the accountant's number of steps are one.
+"""State of a private training run, shared by loader, optimizer and accountant.
 
-A batch is drawn, read once, and stepped on, in this order; whatever else a training loop does with it
-is refused by name, since it was not accounted for. A step counts as soon as its noise may be drawn,
-whatever happens then.
+A batch is drawn, read once and used for a step, in this order. Other uses of a batch are rejected
+with an error message, because the accounting does not cover them. A step counts once its noise may
+be drawn, even if it fails later.
 """
 
 from __future__ import annotations
@@ -32,36 +32,22 @@ from dpgrain.torch.rehearsal import rehearse_clipping, rehearse_step
 from dpgrain.torch.steps import Steps
 from dpgrain.torch.trial import FEW_RECORDS
 
-# Entries of gradients of records, at most, that a batch has of parameters without a rule.
+# Maximum number of entries in per-record gradients of parameters without a rule, per batch.
 _MOST_COPIED_ENTRIES = 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
 class Like:
-    """A record in whose shapes others are made up.
-
-    Args:
-        inputs: what the network is called with for a batch of this record: tensors, (1, …) each.
-    """
+    """Inputs of a network for one record, (1, …), as a template for synthetic records."""
 
     inputs: tuple[Any, ...]
 
 
 class Run:
-    """The state of a training run, begun by :meth:`start` once it is charged.
+    """State of a training run, started by :meth:`start` once it is charged.
 
-    Args:
-        module: the network.
-        optimizer: what steps against noisy gradients.
-        apart: types of layers that treat records apart, as the caller states.
-        loss_reduction: how the loop's loss adds up the losses of a batch's records.
-        processes: the processes that make the run together.
-        private: False for a run whose draws and noise come from a seed.
-
-    Attributes:
-        done: how many steps the parameters have made.
-        ended: True if no other step is made, though some may be left.
-        journal: what counts steps on the disk; None as long as there is no checkpoint.
+    ``private`` is False for a seeded run. ``ended`` is True if no further step is made, even if
+    some remain. ``journal`` is None before the first checkpoint.
     """
 
     def __init__(
@@ -90,7 +76,7 @@ class Run:
         self.journal: Journal | None = None
         self._begun = self._ahead = 0
         self._inside = False
-        # Whoever saves counts the steps that were begun, and none is begun meanwhile.
+        # Saving must count all begun steps, so no step may begin in the meantime.
         self._stepping = threading.RLock()
         self._batch: Batch | None = None
         self._was_read = False
@@ -98,44 +84,31 @@ class Run:
         self._sum: Any = None
 
     def start(self, steps: Steps) -> None:
-        """Hook the module, and let steps begin.
-
-        Args:
-            steps: what each step adds up and publishes.
-        """
+        """Install the hooks, and allow steps."""
         self.mean, self.steps = steps.mean, steps
         self._recorder.hook()
 
     @property
     def begun(self) -> int:
-        """The number of steps that count: whose noise may have been drawn, by whichever process.
+        """Number of steps of all processes with noise that may have been drawn.
 
-        Steps whose noise cancels count as a whole cycle, from its first one on.
+        Steps with cancelling noise count as a whole cycle from the first one.
         """
         return self._begun if self.journal is None else self.journal.begun
 
     def stand(self, done: int, begun: int) -> None:
-        """Go on from the place of a checkpoint.
-
-        Args:
-            done: how many steps the parameters have made.
-            begun: how many steps were begun, in all processes.
-        """
+        """Restore the counts of a checkpoint."""
         self.done, self._begun = done, begun
 
     @property
     def left(self) -> int:
-        """The number of steps paid for and not yet begun; none of an ended run."""
+        """Number of charged steps not yet begun; 0 for an ended run."""
         if self.ended:
             return 0
         return max(self.mean.rounds - self.begun, 0) + self._ahead
 
     def most_rows(self, asked: int | None) -> int | None:
-        """Return the most rows of a batch, so that copies of parameters fit into a gibibyte or two.
-
-        Args:
-            asked: what is asked for; None for any number.
-        """
+        """Limit the rows of a batch, so that parameter copies fit into one or two GiB."""
         entries = self._recorder.entries
         if entries == 0:
             return asked
@@ -143,13 +116,13 @@ class Run:
         return fit if asked is None else min(asked, fit)
 
     def abandon(self) -> None:
-        """Take the hooks off the module, for good."""
+        """Remove the hooks from the module permanently."""
         self.ended = True
         self._recorder.remove()
 
     @contextmanager
     def hooked(self) -> Iterator[None]:
-        """Take the hooks off the module again if what is inside fails, such as a charge."""
+        """Remove the hooks again if the enclosed code fails, such as a charge."""
         try:
             yield
         except BaseException:
@@ -157,15 +130,7 @@ class Run:
             raise
 
     def try_on(self, example: Any) -> None:
-        """Try the module on made-up records, and clip their gradients as those of a batch.
-
-        Args:
-            example: what the module is called with.
-
-        Raises:
-            ParameterError: if the module mixes records, the example holds fewer than two, or the
-                gradients cannot be clipped.
-        """
+        """Test the module on synthetic records, including clipping."""
         if isinstance(example, Like):
             self._try_like(example)
             return
@@ -188,7 +153,7 @@ class Run:
             self._recorder.remove()
 
     def _try_like(self, example: Like) -> None:
-        """Try the module on random numbers in the shapes of one record."""
+        """Test the module on random numbers with the shapes of one record."""
         inputs = tree_map(lambda leaf: leaf.repeat_interleave(FEW_RECORDS, 0), (example.inputs, {}))
         self._recorder.hook()
         try:
@@ -198,43 +163,34 @@ class Run:
             self._recorder.remove()
 
     def begin(self, batch: Batch) -> None:
-        """Hand out a batch.
-
-        Raises:
-            ParameterError: if there was no step on the batch before, or other parameters are trained
-                than when the run began.
-        """
+        """Start a batch; the previous batch must have been used for a step."""
         self.check_stepped()
         self._check_as_made()
         self._batch, self._was_read, self._inside = batch, False, True
         self.forget_gradients()
 
     def handed(self, records: Any) -> Any:
-        """Return a batch for the loop, whose tensors are known to be of its records.
-
-        Args:
-            records: the batch that :meth:`begin` has begun.
-        """
+        """Return a started batch for the loop, and mark its tensors as rows of records."""
         assert self._batch is not None  # noqa: S101 - it was begun
         return self._recorder.handed(records, self._batch.layout.rows)
 
     def begin_randomness(self) -> None:
-        """Let what is drawn for a record, such as dropout, follow from nothing that anybody knows.
+        """Re-seed the generators, so that dropout and similar draws are unpredictable.
 
-        From a known seed it follows from the record's place in the batch, so that a record that is
-        missing would change what all that come after it add. A seeded run is not private, and stays
-        as it was.
+        From a known seed, the draws for a record would depend on its position in the batch, so a
+        missing record would change the contributions of all later ones. A seeded run is not private
+        and is left unchanged.
         """
         if self._private:
             randomness_that_nobody_knows()
 
     def forget_gradients(self) -> None:
-        """Forget the gradients of everything that the optimizer may change."""
+        """Clear the gradients of everything that the optimizer can change."""
         for _name, parameter in self._held():
             parameter.grad = None
 
     def _held(self) -> Iterator[tuple[str, Any]]:
-        """Yield all parameters now in the network and the optimizer, with words for them."""
+        """Yield the current parameters of network and optimizer, with descriptions."""
         for name, parameter in self.module.named_parameters():
             yield f"parameter {name!r} of the network", parameter
         for group in self.optimizer.param_groups:
@@ -242,11 +198,7 @@ class Run:
                 yield "a parameter of the optimizer", parameter
 
     def _check_as_made(self) -> None:
-        """Refuse a network or an optimizer that trains others than those whose blocks are clipped.
-
-        Raises:
-            ParameterError: if one was frozen, unfrozen or added after the run began.
-        """
+        """Reject a network or an optimizer if its trained parameters have changed."""
         own = {id(parameter) for parameter in self.parameters}
         for which, parameter in self._held():
             if parameter.requires_grad != (id(parameter) in own):
@@ -258,11 +210,7 @@ class Run:
                 )
 
     def check_stepped(self) -> None:
-        """Refuse to go on while there was no step on the batch that was handed out last.
-
-        Raises:
-            ParameterError: if there was none: to skip a step would reveal the batch.
-        """
+        """Check that the last batch was not skipped, which would reveal the batch."""
         if self._batch is not None:
             raise ParameterError(
                 f"step {self.done + 1} was skipped; call backward() and optimizer.step() once for "
@@ -272,11 +220,10 @@ class Run:
 
     @contextmanager
     def between(self) -> Iterator[None]:
-        """Look at the run between two steps; no other thread begins one meanwhile.
+        """Lock the run between two steps; no other thread can begin one.
 
-        Raises:
-            ParameterError: if it is inside a step, whose sums have no noise yet, or in a copy of the
-                process that makes its steps.
+        A run within a step is rejected because its sums have no noise yet, and a forked copy of the
+        process is rejected.
         """
         self._check_own()
         with self._stepping:
@@ -292,11 +239,7 @@ class Run:
             raise _copied()
 
     def check_left(self) -> None:
-        """Refuse another step when all are made, or in a copy of the process that makes them.
-
-        Raises:
-            ParameterError: if there are none left, or this process was forked.
-        """
+        """Check that steps are left, and that this process was not forked."""
         self._check_own()
         if self.left == 0:
             raise self._over()
@@ -313,21 +256,14 @@ class Run:
         )
 
     def step(self) -> bool:
-        """Add the blocks of the batch, and step against the noisy gradient if the batch is the last.
-
-        Returns:
-            True if the optimizer has made its step.
-
-        Raises:
-            ParameterError: if the batch was not drawn, not read, or gradients came by another way.
-        """
-        # Two threads that step on one batch would step twice on what was drawn once.
+        """Add the blocks of the batch; after the last batch, step and return True."""
+        # Two threads with the same batch would otherwise use the same draw for two steps.
         with self._stepping:
             return self._step()
 
     def _step(self) -> bool:
         batch = self._check_ready()
-        # Uses are taken away before they are added, so that no block is ever added twice.
+        # Uses are removed before they are added, so that no block is ever added twice.
         uses = self._recorder.uses
         self._recorder.clear()
         if self._sum is None:
@@ -342,14 +278,7 @@ class Run:
         return batch.last and self.publish()
 
     def pass_over(self) -> bool:
-        """Add blocks of a batch of which no record can be read, as if they were 0; step at the last.
-
-        Returns:
-            True if the optimizer has made its step.
-
-        Raises:
-            ParameterError: if no batch was handed out.
-        """
+        """Add an unreadable batch as zeros; after the last batch, step and return True."""
         with self._stepping:
             batch, self._batch = self._handed_out(), None
             self._recorder.clear()
@@ -363,25 +292,24 @@ class Run:
             return batch.last and self.publish()
 
     def _end_block(self, records: int) -> None:
-        """Add a block whose gradient was added up over batches."""
+        """Add a block with a gradient accumulated over batches."""
         self._sum.add_block(self._vector, records)
         self._vector = {}
 
     def publish(self) -> bool:
-        """Step against the noisy gradient of all added blocks, also if there were none.
+        """Step with the noisy gradient of all added blocks, even if there are none.
 
-        Returns:
-            True if the optimizer has made its step; False if the mean has ended the run instead.
+        Returns False if the mean has ended the run instead.
         """
         self.check_left()
         self._check_as_made()
-        # A gradient that nobody has clipped is of no step, wherever it was left.
+        # Unclipped gradients belong to no step, wherever they are stored.
         self.forget_gradients()
         with self._stepping:
             return self._publish()
 
     def _publish(self) -> bool:
-        # The sum is taken away before anything can go wrong, so that no other step adds to it.
+        # The sum is removed before anything can fail, so that no other step adds to it.
         result = self.steps.empty() if self._sum is None else self._sum
         self._sum = None
         with self.in_step():
@@ -402,7 +330,7 @@ class Run:
 
     @contextmanager
     def in_step(self) -> Iterator[None]:
-        """End a run whose noise cancels if something fails inside, since turns and noise part then."""
+        """End a run with cancelling noise if a step fails, which misaligns the noise."""
         try:
             yield
         except BaseException:
@@ -410,7 +338,7 @@ class Run:
             raise
 
     def _count(self) -> None:
-        """Count a step before its noise is drawn, on the disk as well where there is a journal."""
+        """Count a step before its noise is drawn, also in the journal if there is one."""
         if self._ahead == 0:
             steps = max(min(self.steps.cycle, self.mean.rounds - self.begun), 1)
             self._begun = self._begun + steps if self.journal is None else self.journal.note(steps)
@@ -420,7 +348,7 @@ class Run:
         self._ahead -= 1
 
     def _set_gradients(self, found: Any) -> None:
-        """Draw noise once, in the first process, and give all processes the noisy gradients."""
+        """Draw noise in the first process, and send noisy gradients to all processes."""
         if self.processes.first:
             with torch.no_grad():
                 for parameter, gradient in self.steps.gradients(found):
@@ -453,12 +381,12 @@ class Run:
                 "torch.no_grad()."
             )
         self._was_read = True
-        # The loop may have begun the generators with a seed of its own.
+        # The loop may have seeded the generators itself.
         self.begin_randomness()
         return self._batch.layout
 
     def _handed_out(self) -> Batch:
-        """Return the batch that the loader has handed out."""
+        """Return the current batch of the loader."""
         self.check_left()
         self._check_as_made()
         if self._batch is None:

@@ -1,4 +1,4 @@
-"""Schedulers of the learning rate that would follow a loss without noise."""
+"""Detection of learning-rate schedulers that follow a loss without noise."""
 
 from __future__ import annotations
 
@@ -12,21 +12,14 @@ _SCHEDULERS: tuple[type, ...] = (
     torch.optim.lr_scheduler.LRScheduler,
     torch.optim.lr_scheduler.ReduceLROnPlateau,
 )
-# Module of schedulers that are no LRScheduler, such as GreedyLR.
+# Module of schedulers that are not LRScheduler subclasses, such as GreedyLR.
 _MODULE = "transformers.optimization"
-#: Functions by which a scheduler reads the number in a tensor.
+#: Functions that read the number in a tensor.
 READS = frozenset(("__float__", "__bool__", "__int__", "item", "tolist"))
 
 
 def check_reader(frame: FrameType) -> None:
-    """Reject a scheduler that reads a number made from a training batch.
-
-    Args:
-        frame: the frame of the function that reads it.
-
-    Raises:
-        ParameterError: if it is a method of a scheduler.
-    """
+    """Reject a scheduler that reads a number computed from a training batch."""
     reader = frame.f_locals.get("self")
     if _is_scheduler(reader):
         raise ParameterError(

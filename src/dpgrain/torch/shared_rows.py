@@ -1,4 +1,4 @@
-"""Rows that two data sets have in common, as far as their construction shows."""
+"""Detection of rows shared by two data sets, based on their construction."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ import numpy as np
 
 from dpgrain.torch.library import torch
 
-# Identity of a row: the object or the memory that holds it, and its index there.
+# Identity of a row: the object or memory that contains it, and its index there.
 _ROW = np.dtype([("holder", np.int64), ("index", np.int64)])
 
 
 def shares_rows(one: Any, other: Any) -> bool:
-    """Return whether two data sets have rows in common.
+    """Return True if two data sets share rows; copied rows are not recognized.
 
-    Args:
-        one: a data set, list or ``datasets.Dataset``, or parts of one: selected, shuffled, filtered,
-            concatenated, or with other columns.
-        other: the other one.
-
-    Rows that were copied, such as by ``map``, are not recognized: no contents are compared.
+    Lists and ``datasets.Dataset`` are supported, as well as selected, shuffled, filtered,
+    concatenated or extended ones. Contents are not compared, so copies, such as by ``map``, remain
+    undetected.
 
     >>> rows = [{"x": 1}, {"x": 2}, {"x": 3}]
     >>> shares_rows(rows, rows[1:]), shares_rows(rows[:1], rows[1:])
@@ -34,7 +31,7 @@ def shares_rows(one: Any, other: Any) -> bool:
 
 
 def _tables(dataset: Any) -> Iterator[Any]:
-    """Yield the ``datasets.Dataset`` of which a data set is made."""
+    """Yield the underlying ``datasets.Dataset`` objects of a data set."""
     if _is_table(dataset):
         yield dataset
     for part in _parts(dataset):
@@ -46,14 +43,14 @@ def _is_table(dataset: Any) -> bool:
 
 
 def _parts(dataset: Any) -> list[Any]:
-    """Return the data sets that a data set wraps."""
+    """Return the data sets wrapped by a data set."""
     if isinstance(dataset, torch.utils.data.Subset):
         return [dataset.dataset]
     return list(dataset.datasets) if isinstance(dataset, torch.utils.data.ConcatDataset) else []
 
 
 def _rows(dataset: Any, column: str) -> Any:
-    """Return the identity of each row; of a table that of its cell in a column."""
+    """Return the identity of each row; for a table, of its cell in a column."""
     parts = [_rows(part, column) for part in _parts(dataset)]
     if isinstance(dataset, torch.utils.data.Subset):
         return parts[0][np.asarray(list(dataset.indices), dtype=np.int64)]
@@ -68,7 +65,7 @@ def _rows(dataset: Any, column: str) -> Any:
 
 
 def _of_table(dataset: Any, column: str) -> Any:
-    """Return the memory that holds each row's cell, which selecting and slicing leave in place."""
+    """Return the memory of each row's cell, which selecting and slicing preserve."""
     if column not in dataset.column_names:
         return np.zeros(0, _ROW)
     chunks = [_of_chunk(chunk) for chunk in dataset.data.column(column).chunks]

@@ -24,13 +24,10 @@ from dpgrain.torch.vectors import VectorSum, check_small
 
 
 class Steps(ABC):
-    """The steps of one run: public numbers, randomness, and what is kept from step to step.
+    """Steps of one run: public numbers, randomness, and state between steps.
 
-    Args:
-        mean: the public numbers.
-        single: True if each block must be read by itself, so that nothing of other blocks enters its
-            rounding.
-        cycle: how many steps in a row are made as one, since their noise cancels.
+    If ``single``, each block is read separately, so that its rounding is independent of other
+    blocks. ``cycle`` is the number of consecutive steps with cancelling noise.
     """
 
     def __init__(self, mean: Mean, *, single: bool, cycle: int = 1) -> None:
@@ -38,57 +35,34 @@ class Steps(ABC):
 
     @abstractmethod
     def empty(self) -> Any:
-        """Return a sum without blocks, of the next step."""
+        """Return an empty sum for the next step."""
 
     @abstractmethod
     def gradients(self, found: Any) -> Iterator[tuple[Any, Any]]:
-        """Yield each parameter and its noisy gradient, in double precision.
+        """Publish the sum once: yield each parameter and its double-precision gradient.
 
-        Args:
-            found: the sum of the step, which is published once.
-
-        Raises:
-            RunEnded: if the mean has published that it stops.
+        RunEnded is raised if the mean has published that it stops.
         """
 
     def published(self) -> dict[str, Any]:
-        """Return the changed public numbers since the first step."""
+        """Return the public numbers changed since the first step."""
         return {}
 
     def follow(self, published: dict[str, Any]) -> None:
-        """Take up public numbers published by another process."""
+        """Adopt public numbers published by another process."""
         assert not published  # noqa: S101 - whoever publishes numbers takes them up
 
     @abstractmethod
     def state(self, *, secret: bool = False) -> dict[str, Any]:
-        """Return what is kept from step to step.
-
-        Args:
-            secret: True to add what nobody may see: past noise, which gives away sums without
-                noise.
-
-        Raises:
-            ParameterError: if the run cannot go on elsewhere.
-        """
+        """Return the state; ``secret`` includes past noise, which reveals exact sums."""
 
     @abstractmethod
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from a state; where it has no past noise, noise that cancels begins anew.
-
-        Args:
-            state: what :meth:`state` has returned.
-        """
+        """Restore the state; without past noise, cancelling noise starts again."""
 
 
 class ClippedSteps(Steps):
-    """Steps against sums of clipped blocks, in floating point or in whole steps of a grid.
-
-    Args:
-        mean: the public numbers.
-        parameters: what is trained.
-        source: where noise comes from.
-        rule: how the clipping bound follows the norms of blocks; None for the bound of the mean.
-    """
+    """Steps with sums of clipped blocks, in floating point or on a grid."""
 
     def __init__(
         self,
@@ -102,12 +76,12 @@ class ClippedSteps(Steps):
         self._parameters, self._source, self._rule = parameters, source, rule
         self._stretch = 1.0 if rule is None else rule.stretch
         double = all(p.dtype == torch.float64 for p in parameters)
-        # A block may be longer than the bound by this, for which there is more noise.
+        # Rounding can push a block above the bound by this factor; the noise is scaled accordingly.
         self._longer = 1 + overshoot(torch.float64 if double else torch.float32)
         self._correlated = [Correlated(mean.matrix) for _ in parameters] if mean.bands > 1 else None
 
     def empty(self) -> FloatSum | ExactSum:
-        """Return a sum without blocks, of one step."""
+        """Return an empty sum for one step."""
         counts = None if self._rule is None else self._rule.counts
         if not self._clipped.exact:
             return FloatSum(self._parameters, self.bound, counts)
@@ -123,7 +97,7 @@ class ClippedSteps(Steps):
         )
 
     def gradients(self, found: FloatSum | ExactSum) -> Iterator[tuple[Any, Any]]:
-        """Yield each parameter and its noisy gradient, and then let the bound follow the count."""
+        """Yield each parameter and its noisy gradient, then update the bound."""
         if isinstance(found, ExactSum):
             noisy, count = self._exact(found)
         else:
@@ -141,7 +115,7 @@ class ClippedSteps(Steps):
         return split(vector, self._parameters), count
 
     def _floating(self, found: FloatSum) -> tuple[Iterator[tuple[Any, Any]], float]:
-        # In clipping bounds: how far a block moves its vector and count, times the multiplier.
+        # In clipping bounds: the sensitivity of vector and count, times the multiplier.
         sd = self._clipped.noise_multiplier * self._stretch * self._longer
         count = 0.0
         if self._rule is not None:
@@ -153,22 +127,22 @@ class ClippedSteps(Steps):
         return noisy, count
 
     def published(self) -> dict[str, Any]:
-        """Return the clipping bound, where it changes."""
+        """Return the clipping bound, if it changes."""
         return {} if self._rule is None else {"bound": self.bound}
 
     def follow(self, published: dict[str, Any]) -> None:
-        """Take up the clipping bound."""
+        """Adopt the clipping bound."""
         self.bound = published.get("bound", self.bound)
 
     def state(self, *, secret: bool = False) -> dict[str, Any]:
-        """Return the clipping bound, and past noise if it is asked for."""
+        """Return the clipping bound and, on request, past noise."""
         if not secret or self._correlated is None:
             return self.published()
         past = [[torch.from_numpy(noise.copy()) for noise in of.past] for of in self._correlated]
         return {**self.published(), "noise": past}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from a state; noise of which it has no past begins anew."""
+        """Restore the state; noise without a past starts again."""
         self.follow(state)
         for place, of in enumerate(self._correlated or ()):
             past = state["noise"][place] if "noise" in state else []
@@ -176,24 +150,17 @@ class ClippedSteps(Steps):
 
 
 class MeanSteps(Steps):
-    """Steps against a private mean of the vectors of all blocks.
-
-    Args:
-        mean: the public numbers.
-        parameters: what is trained.
-        rounds: the run of the mean.
-        places: (blocks,) the places of blocks, in the order in which they are read.
-    """
+    """Steps with a private mean of the vectors of all blocks."""
 
     def __init__(
         self, mean: Mean, parameters: Sequence[Any], rounds: Rounds, places: IndexArray
     ) -> None:
-        # What a mean counts must not follow from the rounding that other blocks bring.
+        # The counts of a mean must not depend on rounding errors caused by other blocks.
         super().__init__(mean, single=True)
         self._parameters, self._rounds, self._places = parameters, rounds, places
 
     def empty(self) -> VectorSum:
-        """Return no vectors."""
+        """Return an empty collection of vectors."""
         return VectorSum(self._parameters, self._places)
 
     def gradients(self, found: VectorSum) -> Iterator[tuple[Any, Any]]:
@@ -201,19 +168,11 @@ class MeanSteps(Steps):
         return split(self._rounds.estimate(found.vectors), self._parameters)
 
     def state(self, *, secret: bool = False) -> NoReturn:  # noqa: ARG002 - as others have it
-        """Refuse to leave a run of a mean, which other processes cannot take up.
-
-        Raises:
-            ParameterError: always.
-        """
+        """Raise ParameterError, because other processes cannot resume a run of a mean."""
         raise _stays()
 
     def load_state(self, state: dict[str, Any]) -> NoReturn:  # noqa: ARG002 - as others have it
-        """Refuse to take up a run of a mean.
-
-        Raises:
-            ParameterError: always.
-        """
+        """Raise ParameterError, because a run of a mean cannot be resumed."""
         raise _stays()
 
 
@@ -226,31 +185,21 @@ def _stays() -> ParameterError:
 
 
 class Draws(Protocol):
-    """The draws of each step's blocks."""
+    """Interface of the sampler of each step's blocks."""
 
     def draw(self, blocks: int) -> Drawn | None:
-        """Return the sorted indices of the next step's blocks, out of ``blocks``; None for all."""
+        """Return sorted indices of the next step's blocks, below ``blocks``; None for all."""
 
 
 class Everybody:
-    """The draws of a mean with all blocks as its input and draws of its own."""
+    """Sampler of all blocks, for a mean that samples internally."""
 
     def draw(self, _blocks: int) -> None:
-        """Draw all blocks."""
+        """Return None, for all blocks."""
 
 
 def check_vectors(mean: Mean, parameters: Sequence[Any], *, alone: bool) -> None:
-    """Refuse a mean of vectors of all blocks where there can be none.
-
-    Args:
-        mean: the mean.
-        parameters: what is trained.
-        alone: True if one process makes the run.
-
-    Raises:
-        ParameterError: if there are too many parameters for a vector of each block, or vectors would
-            be in several processes.
-    """
+    """Reject a mean of block vectors for too many parameters or several processes."""
     if isinstance(mean, ClippedMean):
         return
     if not alone:
@@ -269,14 +218,9 @@ def steps_of(
     places: IndexArray,
     owners: IndexArray,
 ) -> tuple[ClippedSteps | MeanSteps, Draws]:
-    """Return the steps of a requested run, and the draws of their blocks.
+    """Return the steps of a requested run, and the sampler of their blocks.
 
-    Args:
-        asked: the run.
-        parameters: what is trained.
-        source: where draws and noise come from.
-        places: (blocks,) the blocks in the order in which they are read.
-        owners: (blocks,) the user of each block.
+    ``places`` are the blocks in reading order and ``owners`` their users, both (blocks,).
     """
     mean = asked.mean
     if not isinstance(mean, ClippedMean):
@@ -285,17 +229,7 @@ def steps_of(
 
 
 def owners_of(mean: Mean, rows: Rows, users: Any) -> IndexArray:
-    """Return (blocks,) the user of each block; the user's place in the roster where that matters.
-
-    Args:
-        mean: the mean.
-        rows: the blocks.
-        users: the labels of users, as passed.
-
-    Raises:
-        ParameterError: if users are compared and more are there than the roster has, or their places
-            are needed and they are not numbers.
-    """
+    """Return the user (or user's population index, if needed) of each block, (blocks,)."""
     if mean.compares:
         check_holds_all(mean.n_users, rows.users)
     return places_of(users, rows.owners, "fresh users") if mean.fresh else rows.owners

@@ -1,4 +1,4 @@
-"""The structure behind a network's treatment of records: after a change it is tried anew."""
+"""Structure of a network, compared to detect changes that require a new test."""
 
 from __future__ import annotations
 
@@ -10,22 +10,18 @@ from typing import Any
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import halves_inputs
 
-# Things, at most, in a container that is looked into.
+# Maximum number of inspected items in a container.
 _MOST_ENTRIES = 1000
 # Hooks that PyTorch calls around all modules.
 _GLOBAL_HOOKS = tuple(name for name in vars(torch.nn.modules.module) if name.startswith("_global_"))
-# What PyTorch keeps in every module, beside its mode: parameters, buffers, modules and hooks.
+# Attributes of every PyTorch module except its mode: parameters, buffers, modules and hooks.
 _OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
 _PLAIN = (bool, int, str, bytes, type(None), torch.dtype, torch.device)
 
 
 @dataclass(frozen=True, eq=False)
 class _Same:
-    """An object equal to itself alone.
-
-    Args:
-        thing: the object, which is held so that no other one gets its place in memory.
-    """
+    """Object equal only to itself; referenced to keep its memory address unique."""
 
     thing: Any
 
@@ -37,14 +33,10 @@ class _Same:
 
 
 def structure_of(module: Any, inputs: Any) -> Any:
-    """Return what equals itself until a module is changed, or called in another way.
+    """Return a structure that stays equal until a module or its inputs' form changes.
 
-    Args:
-        module: the network.
-        inputs: what it is called with: positional inputs, and named ones.
-
-    These are its layers, their modes, hooks, functions, parametrizations, and the numbers, text and
-    objects that they hold: of tensors nothing but that they are there, and of objects which ones.
+    It contains layers, modes, hooks, functions, parametrizations, numbers and text; for tensors
+    only their presence, and for objects their identity.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.1))
     >>> called = ((torch.ones(3, 2),), {})
@@ -62,22 +54,12 @@ def structure_of(module: Any, inputs: Any) -> Any:
 
 
 def form_of(module: Any, inputs: Any) -> Any:
-    """Return how a module is called: with which inputs, by name, and of which types.
-
-    Args:
-        module: the network.
-        inputs: positional inputs, and named ones.
-    """
+    """Return the form of a call: the names and types of its inputs."""
     return _plain(arguments_of(module, inputs))
 
 
 def arguments_of(module: Any, inputs: Any) -> Any:
-    """Return what a module is called with, by the names of its parameters where it has such.
-
-    Args:
-        module: the network.
-        inputs: positional inputs, and named ones.
-    """
+    """Return the inputs of a module, by parameter name if possible."""
     given, named = inputs
     try:
         return dict(inspect.signature(module.forward).bind(*given, **named).arguments)
@@ -86,7 +68,7 @@ def arguments_of(module: Any, inputs: Any) -> Any:
 
 
 def _own(part: Any) -> Any:
-    """Return what a module holds, but for those in it, which are modules of their own."""
+    """Return the attributes of a module, without its submodules."""
     held = {name: value for name, value in vars(part).items() if name != "_modules"}
     parameters = [
         (name, _Same(p), p is not None and p.requires_grad) for name, p in part._parameters.items()
@@ -95,12 +77,9 @@ def _own(part: Any) -> Any:
 
 
 def kept_of(module: Any) -> dict[tuple[str, str], Any]:
-    """Return what the layers of a module hold beside parameters and buffers, by layer and name.
+    """Return the attributes of a module's layers other than parameters and buffers.
 
-    Args:
-        module: the network.
-
-    It equals itself until something of it is another number, text, list, object or tensor.
+    The result stays equal until a number, text, list, object or tensor in it changes.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.1))
     >>> before, net[0].seen = kept_of(net), torch.ones(2)
@@ -116,7 +95,7 @@ def kept_of(module: Any) -> dict[tuple[str, str], Any]:
 
 
 def _plain(value: Any, *, own: bool = False) -> Any:
-    """Return what of a value can be compared; of a tensor which one it is, if ``own`` is asked."""
+    """Return the comparable part of a value; for a tensor its identity, if ``own``."""
     if type(value) in _PLAIN:
         return type(value), value
     if isinstance(value, torch.Tensor):

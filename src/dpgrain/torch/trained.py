@@ -1,4 +1,4 @@
-"""Result of a private training: the network, the promise, and how the steps went."""
+"""Result of a private training: the network, the guarantee and the history."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from dpgrain.means import ClippedMean
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 
-#: What is public of an evaluation, as a fact of the promise.
+#: Public fact of a guarantee with an evaluation.
 EVALUATED = Fact("the records on which the network was evaluated while it was trained")
 
 
 @dataclass(frozen=True)
 class TrainingHistory:
-    """The known numbers of each step, all made of what was published.
+    """Published numbers of each training step.
 
     Args:
         norms: (steps,) the norms of the noisy gradients.
-        noise_norm: the rough norm of a gradient that is noise alone.
-        evaluated: (evaluations,) the number of steps after which the network was evaluated.
-        measures: the name of each measure, with its value at each evaluation.
+        noise_norm: the approximate norm of a gradient of pure noise.
+        evaluated: (evaluations,) the number of steps before each evaluation.
+        measures: the values of each measure at each evaluation, by name.
 
     Raises:
-        ParameterError: if they are no numbers.
+        ParameterError: if they are not numbers.
 
     >>> history = TrainingHistory(
     ...     np.array([9.0, 6.0, 3.0]), noise_norm=2.0, evaluated=(1, 3), measures={"loss": (0.7, 0.4)})
@@ -59,12 +59,12 @@ class TrainingHistory:
 
     @property
     def last(self) -> dict[str, float]:
-        """The measures of the last evaluation; none where there was none."""
+        """Measures of the last evaluation; empty without evaluations."""
         return {name: values[-1] for name, values in self.measures.items()}
 
     @property
     def ratio(self) -> float:
-        """The length of gradients in the last tenth of the steps, in lengths of noise (median)."""
+        """Median gradient norm in the last tenth of the steps ÷ norm of pure noise."""
         if not len(self.norms):
             return float("nan")
         last = self.norms[-max(1, len(self.norms) // 10) :]
@@ -72,7 +72,7 @@ class TrainingHistory:
 
 
 def _series(**parameter: Any) -> FloatArray:
-    """Return numbers of steps or evaluations, which lie along one axis."""
+    """Return numbers of steps or evaluations as a one-dimensional array."""
     numbers = _fields.numbers(**parameter)
     if numbers.ndim != 1:
         ((name, _),) = parameter.items()
@@ -85,19 +85,19 @@ def _series(**parameter: Any) -> FloatArray:
 
 @dataclass(frozen=True)
 class Training(ShownTraining):
-    """A privately trained network; :func:`dpgrain.torch.train` makes it.
+    """Privately trained network, returned by :func:`dpgrain.torch.train`.
 
     Args:
         module: the network, in evaluation mode, without hooks.
-        guarantee: the promise of all steps together.
-        history: the noisy gradients, and what ``evaluate`` has said.
-        mean: the public numbers of a step: clipping bound, noise, rate, divisor.
-        settings: what was asked, as names and values in words.
-        seconds: how long the steps took. It is for the curator alone, and on no page: steps take
-            longer where larger blocks are drawn, which nothing hides.
+        guarantee: the guarantee of all steps together.
+        history: the noisy gradients, and the results of ``evaluate``.
+        mean: the public numbers of a step: clipping bound, noise, sampling rate, divisor.
+        settings: the requested settings, as names and descriptions.
+        seconds: the duration of the steps. For internal use only and never published, because
+            larger sampled blocks take longer and nothing protects this.
 
     Raises:
-        ParameterError: if one is of another type.
+        ParameterError: if an argument has an invalid type.
 
     >>> import torch
     >>> from dpgrain.torch import train
@@ -126,7 +126,7 @@ class Training(ShownTraining):
 
     @property
     def weights(self) -> int:
-        """The number of trained weights."""
+        """Number of trained weights."""
         return sum(p.numel() for p in self.module.parameters() if p.requires_grad)
 
     def __str__(self) -> str:

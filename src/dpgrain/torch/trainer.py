@@ -1,8 +1,8 @@
-"""Private fine-tuning of Hugging Face's models, with the loop of ``transformers.Trainer``.
+"""Private fine-tuning of Hugging Face models with ``transformers.Trainer``.
 
-The loop, arguments, callbacks, schedules, evaluation and saving are theirs. A step of theirs is a step
-of a :class:`PrivacyEngine`: its blocks are drawn, read in batches of bounded size, clipped, added up
-and published with noise. Of what they log nothing is kept that follows from records.
+The loop, arguments, callbacks, schedules, evaluation and saving are Hugging Face's. Each of their
+steps is a step of a :class:`PrivacyEngine`: its blocks are sampled, read in batches of bounded
+size, clipped, added up and published with noise. Logs that depend on records are suppressed.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ except ImportError as error:
         name="transformers",
     ) from error
 
-# Folder of the run's own files, which stay with the data; uploads leave out such names.
+# Folder of the run's own files, which stay with the data; uploads exclude such names.
 _RUN = "_run"
-# What is logged: nothing of it follows from records. Measures of evaluation are added where public.
+# Logged values, which do not depend on records. Measures of public evaluations are added.
 _LOGGED = frozenset(("learning_rate", "epoch", "step"))
-# Losses whose labels have an entry for each token.
+# Losses with a label for each token.
 _OF_TOKENS = (losses.causal_lm, losses.masked_lm, losses.seq2seq)
-# Tokens of made-up records that are read alone, and padded beside each other.
+# Numbers of tokens of synthetic records, read separately and padded together.
 _LENGTHS = (2, 3, 5, 8, 13)
-# Arguments of theirs with the values that leave them out, which alone are taken, and why.
+# Rejected arguments of transformers: the only accepted values, and the reason.
 _REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "fp16": ((False,), "its scale depends on gradients; use bf16"),
     "auto_find_batch_size": ((False,), "the required memory depends on records"),
@@ -75,29 +75,30 @@ _REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
 
 
 class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
-    """A ``transformers.Trainer`` whose training keeps a promise for records, elements or users.
+    """A ``transformers.Trainer`` with privacy for records, elements or users.
 
     Args:
-        model: the model, which must be made of public data.
-        args: their ``TrainingArguments``. A step draws ``per_device_train_batch_size ×
-            gradient_accumulation_steps`` blocks on average for each process, which reads no more
-            records at a time than the first of these. ``max_grad_norm`` is not used: it would clip the
-            noisy gradient again.
-        privacy: the promise.
-        **others: what ``transformers.Trainer`` takes, such as ``train_dataset``, ``eval_dataset``,
-            ``data_collator``, ``processing_class`` and ``callbacks``.
+        model: the model, which must be built from public data.
+        args: ``transformers.TrainingArguments``. A step samples ``per_device_train_batch_size ×
+            gradient_accumulation_steps`` blocks on average per process, and reads at most
+            ``per_device_train_batch_size`` records at a time. ``max_grad_norm`` is ignored: it
+            would clip the noisy gradient again.
+        privacy: the privacy settings.
+        **others: other arguments of ``transformers.Trainer``, such as ``train_dataset``,
+            ``eval_dataset``, ``data_collator``, ``processing_class`` and ``callbacks``.
 
     Attributes:
-        privacy: the promise that was asked for.
+        privacy: the privacy settings.
 
     Raises:
-        ParameterError: if an argument would log or save what follows from records, or makes a run that
-            is not accounted for.
+        ParameterError: if an argument would log or save values that depend on records, or would
+            make the accounting invalid.
 
-    Formal guarantee: that of :attr:`guarantee`, for the model after every step, all checkpoints, the
-    state of the trainer, model cards, logs and callbacks; on what :class:`PrivacyEngine` assumes, and
-    if the model makes the same of a record that is padded. Each record is collated by itself, and then
-    padded to the longest of its batch. Source: docs/theory, "Gradient steps of networks".
+    Formal guarantee: :attr:`guarantee`, for the model after every step, all checkpoints, the state
+    of the trainer, model cards, logs and callbacks. It has the assumptions of
+    :class:`PrivacyEngine`, and assumes that padding does not change the model's result for a
+    record. Each record is collated separately, then padded to the longest of its batch. Source:
+    docs/theory, "Gradient steps of networks".
 
     >>> import tempfile
     >>> sizes = {"vocab_size": 8, "n_embd": 4, "n_layer": 1, "n_head": 1, "n_positions": 4}
@@ -138,17 +139,17 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         rate = privacy.rate(self._blocks)
         args.max_steps = _steps(args, rate)
         args.gradient_accumulation_steps, args.max_grad_norm = 1, 0.0
-        # Records are drawn anew for each step, so that there is none to go on from.
+        # Records are sampled in each step, so there is no position to resume from.
         args.ignore_data_skip = True
         self._engine: PrivacyEngine | None = None
         self._loader: PrivateLoader | None = None
         self._from: Path | None = None
-        # Their trainer leaves caches off for good.
+        # Hugging Face's trainer disables caches permanently.
         self._caches = getattr(getattr(model, "config", None), "use_cache", None)
         super().__init__(model=model, args=args, **others)
         if self.eval_dataset is not None:
             self._check_public(self.eval_dataset, "eval_dataset")
-        # How quickly a bar moves follows from which blocks are drawn.
+        # The speed of a progress bar depends on the sampled blocks.
         for callback in list(self.callback_handler.callbacks):
             if type(callback).__name__.endswith("ProgressCallback"):
                 self.remove_callback(callback)
@@ -165,10 +166,10 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
 
     @property
     def guarantee(self) -> Guarantee:
-        """The promise of the whole fine-tuning, whichever of its checkpoints is published.
+        """Guarantee of the whole fine-tuning, whichever of its checkpoints is published.
 
         Raises:
-            ParameterError: if nothing was trained yet.
+            ParameterError: if nothing has been trained yet.
         """
         if self._engine is None:
             raise ParameterError("this trainer has no run yet; call train first.")
@@ -185,20 +186,20 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         return replace(guarantee, public=(*guarantee.public, *public))
 
     def train(self, resume_from_checkpoint: Any = None, **others: Any) -> Any:
-        """Fine-tune the model, from where a checkpoint was saved if one is stated.
+        """Fine-tune the model, optionally from a checkpoint.
 
         Args:
             resume_from_checkpoint: the folder of a checkpoint; True for the last one.
-            **others: as they have it.
+            **others: passed to ``transformers.Trainer.train``.
 
         Returns:
-            their ``TrainOutput``, with the number of steps; its loss is no number, since it would
-            follow from records.
+            the ``TrainOutput`` with the number of steps. Its loss is NaN, because it would depend
+            on records.
 
         Raises:
-            ParameterError: if this trainer was trained before, no folder is stated, or the run is
-                refused by :class:`PrivacyEngine`.
-            DataError: if the checkpoint has no run beside it.
+            ParameterError: if this trainer has been used before, no folder is set, or
+                :class:`PrivacyEngine` rejects the run.
+            DataError: if the checkpoint has no run.
         """
         if self._engine is not None:
             raise ParameterError(
@@ -219,7 +220,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         return result._replace(training_loss=math.nan, metrics={})
 
     def _folder(self, stated: Any) -> str | None:
-        """Return the folder of the checkpoint to go on from; None where the run begins."""
+        """Return the folder of the checkpoint to resume; None for a new run."""
         if stated is True:
             last: str | None = transformers.trainer_utils.get_last_checkpoint(self.args.output_dir)
             return last
@@ -228,7 +229,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         return str(_validate.path(resume_from_checkpoint=stated))
 
     def create_optimizer(self, *args: Any, **others: Any) -> Any:
-        """Make their optimizer, and charge the run, or go on with it."""
+        """Create the optimizer, and charge or resume the run."""
         super().create_optimizer(*args, **others)
         if self._engine is not None or self.train_dataset is None:
             return self.optimizer
@@ -263,38 +264,44 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         return self.optimizer
 
     def _of_all_processes(self) -> Any:
-        """Return the model; of several processes in the wrapper, by which the run finds the others."""
+        """Return the model; with several processes, in the wrapper that identifies them."""
         if self.args.world_size == 1:
             return self.model
         return torch.nn.parallel.DistributedDataParallel(self.model)
 
     def get_train_dataloader(self) -> Any:
-        """Return the steps that are left, of which each draws its own records."""
+        """Return the remaining steps, each of which samples its own records.
+
+        Raises:
+            ParameterError: if there is no ``train_dataset``.
+        """
         if self.train_dataset is None:
             raise ParameterError("train_dataset is required.", name="train_dataset")
         return _StepsLeft(self)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
-        """Return batches of public records, padded as those of a training are.
+        """Return batches of public records, padded as in training.
 
         Args:
-            eval_dataset: the records; by default those of the trainer.
+            eval_dataset: the records; by default, the trainer's.
 
         Raises:
-            ParameterError: if they are not stated to be public, or are rows of ``train_dataset``.
+            ParameterError: if the records are not declared public, or are rows of
+                ``train_dataset``.
         """
         self._check_public(eval_dataset, "eval_dataset")
         with self._padding():
             return super().get_eval_dataloader(eval_dataset)
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
-        """Return batches of public records, padded as those of a training are.
+        """Return batches of public records, padded as in training.
 
         Args:
             test_dataset: the records.
 
         Raises:
-            ParameterError: if they are not stated to be public, or are rows of ``train_dataset``.
+            ParameterError: if the records are not declared public, or are rows of
+                ``train_dataset``.
         """
         self._check_public(test_dataset, "test_dataset")
         with self._padding():
@@ -302,7 +309,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
 
     @contextmanager
     def _padding(self) -> Iterator[None]:
-        """Let records of several lengths be batches of a loader that is made inside."""
+        """Make loaders created inside pad records of different lengths."""
         collator = self.data_collator
         self.data_collator = replace(self._collated, collator=collator).padded
         try:
@@ -311,15 +318,15 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             self.data_collator = collator
 
     def training_step(self, model: Any, inputs: Any, *_others: Any, **_named: Any) -> Any:
-        """Make a step: read its batches, and step against the sum of clipped blocks with noise.
+        """Make a step: read its batches, and step with the noisy sum of clipped blocks.
 
         Args:
-            model: their wrapped model, of which the model itself is called: the run adds up what
-                processes have read, once.
+            model: the wrapped model. The inner model is called instead, because the run itself
+                combines the processes' sums.
             inputs: the step.
 
         Returns:
-            zero: the loss of a batch follows from records.
+            zero, because the loss of a batch depends on records.
         """
         model.train()
         for batch in inputs.batches:
@@ -329,37 +336,37 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         return torch.zeros((), device=self.args.device)
 
     def floating_point_ops(self, inputs: Any) -> int:  # noqa: ARG002 - as they have it
-        """Return 0: how many operations a batch takes follows from records."""
+        """Return 0, because the number of operations of a batch depends on records."""
         return 0
 
     def num_examples(self, dataloader: Any) -> int:
-        """Return how many records there are; of private ones, the public number of users."""
+        """Return the number of records; for private ones, the public number of users."""
         if isinstance(dataloader, _StepsLeft):
             return self.privacy.n_users
         return int(super().num_examples(dataloader))
 
     def log(self, logs: dict[str, float], *others: Any, **named: Any) -> None:
-        """Log what does not follow from records: rates, steps, and measures on public records.
+        """Log values independent of private records: rates, steps, public measures.
 
         Args:
-            logs: what they log.
-            *others: as they have it.
-            **named: as they have it.
+            logs: the values to log.
+            *others: passed to ``transformers.Trainer.log``.
+            **named: passed to ``transformers.Trainer.log``.
         """
         kept = {name: value for name, value in logs.items() if self._is_public(name)}
         if kept:
             super().log(kept, *others, **named)
 
     def evaluate(self, eval_dataset: Any = None, *others: Any, **named: Any) -> Any:
-        """Evaluate the model on records that are stated to be public.
+        """Evaluate the model on records that are declared public.
 
         Args:
-            eval_dataset: the records; by default those of the trainer.
-            *others: as they have it.
-            **named: as they have it.
+            eval_dataset: the records; by default, the trainer's.
+            *others: passed to ``transformers.Trainer.evaluate``.
+            **named: passed to ``transformers.Trainer.evaluate``.
 
         Raises:
-            ParameterError: if they are not stated to be public, or cannot be evaluated.
+            ParameterError: if the records are not declared public, or cannot be evaluated.
         """
         self._check_public(eval_dataset, "eval_dataset")
         with _measured("eval_dataset"):
@@ -376,28 +383,28 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         n_users: int | None = None,
         random_state: RandomState = None,
     ) -> MeanOfUsers:
-        """Publish how large the model's loss is on private records, as a release of its own.
+        """Publish the model's loss on private records as a separate release.
 
         Args:
-            dataset: the records, with the column of users that the trainer was told of; without one
-                each record is all that one user has.
-            largest: the largest loss of a record that counts, such as the logarithm of the size of the
-                vocabulary for one per token; a record that cannot be read has loss 0.
-            epsilon: the promised ε, beside that of the training.
-            delta: the promised δ.
-            share: a share of the open budget, in place of ε and δ.
-            n_users: the public size of these users' roster, if it is known.
+            dataset: the records, with the trainer's column of users; without one, each record is a
+                user.
+            largest: the upper bound of a record's loss, such as the logarithm of the vocabulary
+                size for a loss per token. Unreadable records have loss 0.
+            epsilon: the ε of the guarantee, in addition to the training's.
+            delta: the δ of the guarantee.
+            share: a share of the open budget, instead of ε and δ.
+            n_users: the public number of these users, if it is known.
             random_state: a seed for tests and research, which makes the release not private.
 
         Returns:
-            the mean over users of their records' mean loss, with its error and guarantee.
+            the mean over users of the mean loss of their records, with its error and guarantee.
 
         Raises:
-            ParameterError: if a number is out of range, the open budget does not hold the release, or
-                several processes train.
+            ParameterError: if a number is out of range, the open budget is insufficient, or there
+                are several processes.
 
-        Formal guarantee: that of :func:`dpgrain.mean_of_users`, if the model treats records apart. What
-        the training and this release show together is what a budget or ledger adds up.
+        Formal guarantee: the guarantee of :func:`dpgrain.mean_of_users`, if the model processes
+        records separately. A budget or ledger accounts for the training and this release together.
         """
         _validate.positive(largest=largest)
         if self.args.world_size > 1:
@@ -427,7 +434,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         )
 
     def push_to_hub(self, *_others: Any, **_named: Any) -> Any:
-        """Refuse to upload the folder, in which the run's files lie.
+        """Reject uploads of the folder, because it contains the files of the run.
 
         Raises:
             ParameterError: always.
@@ -438,22 +445,22 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         )
 
     def predict(self, test_dataset: Any, *others: Any, **named: Any) -> Any:
-        """Predict records that are stated to be public, and measure the predictions.
+        """Predict records that are declared public, and measure the predictions.
 
         Args:
             test_dataset: the records.
-            *others: as they have it.
-            **named: as they have it.
+            *others: passed to ``transformers.Trainer.predict``.
+            **named: passed to ``transformers.Trainer.predict``.
 
         Raises:
-            ParameterError: if they are not stated to be public, or cannot be predicted.
+            ParameterError: if the records are not declared public, or cannot be predicted.
         """
         self._check_public(test_dataset, "test_dataset")
         with _measured("test_dataset"):
             return super().predict(test_dataset, *others, **named)
 
     def hyperparameter_search(self, *_others: Any, **_named: Any) -> Any:
-        """Refuse a search whose runs are not billed.
+        """Reject a hyperparameter search, because its runs would not be accounted for.
 
         Raises:
             ParameterError: always.
@@ -464,15 +471,15 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         )
 
     def save_model(self, output_dir: str | None = None, *others: Any, **named: Any) -> None:
-        """Save the model as they do, with its promise in the model card and beside it.
+        """Save the model, with its guarantee in the model card and a separate file.
 
         Args:
-            output_dir: the folder; by default that of the arguments.
-            *others: as they have it.
-            **named: as they have it.
+            output_dir: the folder; by default, the folder in the arguments.
+            *others: passed to ``transformers.Trainer.save_model``.
+            **named: passed to ``transformers.Trainer.save_model``.
 
         Raises:
-            ParameterError: if it is no path.
+            ParameterError: if it is not a path.
         """
         if output_dir is not None:
             output_dir = str(_validate.path(output_dir=output_dir))
@@ -481,18 +488,18 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             write_promise(Path(output_dir or self.args.output_dir), self.guarantee)
 
     def create_model_card(self, *others: Any, **named: Any) -> None:
-        """Write their model card, with the promise.
+        """Write the model card, including the guarantee.
 
         Args:
-            *others: as they have it.
-            **named: as they have it.
+            *others: passed to ``transformers.Trainer.create_model_card``.
+            **named: passed to ``transformers.Trainer.create_model_card``.
         """
         super().create_model_card(*others, **named)
         if self._engine is not None and self.args.should_save:
             write_promise(Path(self.args.output_dir), self.guarantee)
 
     def save_run(self) -> None:
-        """Save the run beside the folder of the checkpoint of this step, to go on from it."""
+        """Save the run next to the checkpoint of this step, for resuming."""
         if self._engine is not None and self.args.should_save:
             folder = Path(self.args.output_dir)
             (folder / _RUN).mkdir(parents=True, exist_ok=True)
@@ -502,16 +509,16 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
                     file.unlink()
 
     def steps_left(self) -> Iterator[Any]:
-        """Hand out the steps that are left, each with its batches."""
+        """Yield the remaining steps, each with its batches."""
         loader = self._loader
         for batches in loader.by_step() if loader is not None and len(loader) else ():
             yield _Step(batches)
 
     def _save_rng_state(self, output_dir: str) -> None:
-        """Save no generators: what they drew last, such as dropout, tells of who was where."""
+        """Save no generators, because their state depends on the positions of records."""
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        """Load none."""
+        """Load no generators."""
 
     def _asked(self) -> dict[str, Any]:
         privacy = self.privacy
@@ -525,7 +532,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             "target_epsilon": privacy.target_epsilon,
             "target_delta": privacy.target_delta,
             "share": privacy.share,
-            # Each record is a cell of its own then.
+            # Each record is then a separate cell.
             "sampling": "pairs" if privacy.sampling == "records" else privacy.sampling,
             "noise": privacy.noise,
             "bands": privacy.bands,
@@ -534,13 +541,13 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         }
 
     def _with_used_columns(self, dataset: Any) -> Any:
-        """Return records with the columns that the model takes."""
+        """Return records with the columns that the model uses."""
         if not hasattr(dataset, "column_names"):
             return dataset
         return self._remove_unused_columns(dataset, description="training")
 
     def _collating(self) -> Collating:
-        """Return the way from records to a batch, which is tried on a made-up record."""
+        """Return the collation of records, tested on a synthetic record."""
         config, privacy = getattr(self.model, "config", None), self.privacy
         padding = getattr(self.processing_class, "pad_token_id", None)
         if padding is None:
@@ -559,23 +566,22 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         return result if record is None else result.tried(record, "labels")
 
     def _labels(self) -> Labels:
-        """Return what the labels of the loss are."""
+        """Return the type of the loss's labels."""
         if self._loss in _OF_TOKENS:
             return "tokens"
         return "whole" if self._loss is losses.classification else "real"
 
     def _named(self) -> Mapping[str, Any]:
-        """Return the named inputs of the model."""
         return inspect.signature(whole(self.model).forward).parameters
 
     def _words(self) -> int:
-        """Return the size of the vocabulary."""
+        """Return the vocabulary size."""
         return int(whole(self.model).get_input_embeddings().num_embeddings)
 
     def _example(self) -> Any:
-        """Return what the model is tried on: the stated example, or made-up texts.
+        """Return the example, or synthetic texts.
 
-        Their length is the stated one, or one that the model has read before.
+        Their length is ``max_length``, or one that the model has read before.
         """
         length = self.privacy.max_length
         if self.privacy.example is not None or "input_ids" not in self._named():
@@ -600,11 +606,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         return {name: tensor.to(self.args.device) for name, tensor in batch.items()}
 
     def _try_padding(self) -> None:
-        """Refuse a model that makes something else of a record that is padded, as made-up ones show.
-
-        Raises:
-            ParameterError: if its loss is another one.
-        """
+        """Reject a model with a loss that changes if a synthetic record is padded."""
         like = self._collated.like
         if like is None or "input_ids" not in like or self.privacy.pad_to_max_length:
             return
@@ -614,7 +616,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
                 alone = torch.cat([self._tried_losses([row]) for row in rows])
                 beside = self._tried_losses(rows)
         except Exception:
-            # A model that wants other records than these is tried by its example alone.
+            # A model that needs other records is tested on its example only.
             return
         if not same(alone, beside, half=is_half(next(self.model.parameters()).dtype)):
             raise ParameterError(
@@ -626,7 +628,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         self._is_tried = True
 
     def _lengths(self) -> list[int]:
-        """Return the lengths of made-up texts, as far as the model takes them."""
+        """Return the lengths of synthetic texts, up to the model's limit."""
         most = self._collated.most or max(_LENGTHS)
         return [length for length in _LENGTHS if length <= most]
 
@@ -635,7 +637,6 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         return self._record_losses(self.model, dict(given))
 
     def _record_losses(self, model: Any, inputs: dict[str, Any]) -> Any:
-        """Return the loss of each record."""
         names = [name for name in ("labels", "label") if name in inputs]
         if not names:
             raise ParameterError(
@@ -657,7 +658,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
     def _check_public(self, dataset: Any, name: str) -> None:
         parts = list(dataset.values()) if isinstance(dataset, dict) else [dataset]
         private = self.train_dataset
-        # A name stands for one of the data sets that the trainer was given.
+        # A name refers to one of the trainer's data sets.
         known = [part for part in parts if part is not None and not isinstance(part, str)]
         if private is not None and any(shares_rows(private, part) for part in known):
             raise ParameterError(
@@ -676,26 +677,18 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
 
 
 class _Step:
-    """A step of the loop, which reads its batches when it is made.
-
-    Args:
-        batches: the batches.
-    """
+    """Step of the loop, which reads its batches when it is made."""
 
     def __init__(self, batches: Iterator[Any]) -> None:
         self.batches = batches
 
     def __contains__(self, name: object) -> bool:
-        """Return False: the loop counts no labels."""
+        """Return False, so that the loop counts no labels."""
         return False
 
 
 class _StepsLeft:
-    """The steps that are left, as their loop takes batches.
-
-    Args:
-        trainer: the trainer, whose run begins later.
-    """
+    """Remaining steps, as the loader of Hugging Face's loop."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
@@ -709,37 +702,28 @@ class _StepsLeft:
 
 
 class _Made(PrivateOptimizer):
-    """An optimizer for a loop whose steps are made when batches are read.
-
-    Args:
-        own: the optimizer that makes them.
-    """
+    """Optimizer for a loop in which steps are made while batches are read."""
 
     def __init__(self, own: PrivateOptimizer) -> None:
         super().__init__(own._run)
 
     def step(self, closure: Any = None) -> bool:  # type: ignore[override, unused-ignore]  # noqa: ARG002
-        """Do nothing: the step was made."""
+        """Do nothing, because the step has already been made."""
         return True
 
 
 class _Saving(transformers.TrainerCallback):  # type: ignore[misc, unused-ignore]
-    """Saving of the run with each checkpoint of theirs.
-
-    Args:
-        trainer: the trainer.
-    """
+    """Callback that saves the run with each Hugging Face checkpoint."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
 
     def on_save(self, *_of_the_trainer: Any, **_named: Any) -> None:
-        """Save the run."""
         self._trainer.save_run()
 
 
 def _check(args: Any) -> None:
-    """Refuse arguments with which something is logged that follows from records, or not billed."""
+    """Reject arguments that log values of records, or invalidate the accounting."""
     for name, (plain, why) in _REFUSED.items():
         value = getattr(args, name, plain[0])
         if value not in plain:
@@ -756,14 +740,14 @@ def _check(args: Any) -> None:
 
 
 def _steps(args: Any, rate: float) -> int:
-    """Return the number of steps: as many as are stated, or as many as epochs have on average."""
+    """Return the number of steps, set directly or by an average number of epochs."""
     if args.max_steps > 0:
         return int(args.max_steps)
     return max(1, math.ceil(float(args.num_train_epochs) / rate))
 
 
 def _loss_of(model: Any, privacy: PrivacyArguments) -> Any:
-    """Return the loss of each record."""
+    """Return the loss function of records."""
     if callable(privacy.loss):
         return privacy.loss
     loss = getattr(losses, privacy.loss) if privacy.loss else loss_of(model)
@@ -778,11 +762,7 @@ def _loss_of(model: Any, privacy: PrivacyArguments) -> Any:
 
 @contextmanager
 def _measured(name: str) -> Iterator[None]:
-    """Refuse public records that cannot be measured.
-
-    Args:
-        name: the parameter that has them.
-    """
+    """Raise an error about parameter ``name`` if its records cannot be evaluated."""
     try:
         yield
     except (DpgrainError, torch.OutOfMemoryError):
@@ -796,7 +776,7 @@ def _measured(name: str) -> Iterator[None]:
 
 
 def _private_file(checkpoint: Path) -> Path:
-    """Return the file of the run that belongs to a folder of theirs."""
+    """Return the run's file for a Hugging Face checkpoint folder."""
     step = checkpoint.name.removeprefix("checkpoint-")
     file = checkpoint.parent / _RUN / f"run-{step}.pt"
     if not file.exists():

@@ -1,4 +1,4 @@
-"""Private training of a network in one call, with defaults for what the promise does not state."""
+"""Private training of a network in one call, with defaults for most settings."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from dpgrain.torch.trained import EVALUATED, Training
 from dpgrain.torch.trial import evaluating
 from dpgrain.units import Relation, Unit
 
-# By default a step draws a tenth of all blocks, where that is neither very few nor very many: with as
-# many steps noise is then hardly more than with all blocks, and a step is much cheaper.
+# Default sampling: a tenth of all blocks, within these limits of blocks per step. With the same
+# number of steps, the noise is then barely larger than with all blocks, and steps are much cheaper.
 _SHARE, _FEWEST_BLOCKS, _MOST_BLOCKS = 0.1, 64, 2048
 _EVALUATIONS = 20
-# Power of the step in proportion to which weights count in their average, by default.
+# Default power of the step number that weights iterates in their average.
 _POWER = 8.0
 _LEARNING_RATE = 0.01
 _ERROR_LETTERS = 300
-# Options of the engine that are taken, too; the second ones say how a process reads the data.
+# Options passed to the engine; the second group affects only how a process reads the data.
 _OPTIONS = (
     "noise_multiplier",
     "sampling",
@@ -82,58 +82,58 @@ def train(
 
     Args:
         module: the network, which is trained in place.
-        loss: the function from outputs and targets to a loss, such as
-            ``torch.nn.functional.cross_entropy``. It is called with a batch of one record at a time, so
-            that no loss can mix records.
-        dataset: the records by place, a map-style data set of inputs and a target, ``(x, y)``; or of
-            one tensor that is both.
-        n_users: the public size of the roster by which sums are divided, which is never counted.
-        users: (records,) whose each record is; None where records are protected.
-        elements: (records,) the cell of each record, by a public partition.
-        unit: what is protected: ``Record()``, ``Element()``, ``User()`` or ``User(max_elements=M)``; by
-            default ``User()`` where users are passed, and ``Record()`` where they are not.
+        loss: a function of outputs and targets, such as ``torch.nn.functional.cross_entropy``. It
+            is called with one record at a time, so no loss can mix records.
+        dataset: the records, a map-style data set of inputs and a target, ``(x, y)``; or of one
+            tensor that is both.
+        n_users: the public number of users in the known population, by which sums are divided; it
+            is never counted from the records.
+        users: (records,) the user id of each record; None to protect records.
+        elements: (records,) the cell of each record in a public partition.
+        unit: the protected unit: ``Record()``, ``Element()``, ``User()`` or
+            ``User(max_elements=M)``; by default ``User()`` if users are passed, otherwise
+            ``Record()``.
         relation: the neighbouring relation.
-        epsilon: the promised ε of the whole training.
-        delta: the promised δ.
-        share: a share of the open budget, in place of ε and δ.
-        steps: how many steps are made; all are charged before the first record is read.
-        sampling_rate: the public probability that a block is in a step; by default a tenth, or what
-            draws 64 blocks on average where a tenth is fewer, or 2,048 where it is more.
-        elements_per_user: the public number of blocks per user that sums are divided by.
-        max_grad_norm: the clipping bound of a block's mean gradient, l2 over all parameters; or an
-            :class:`AdaptiveNorm`, which follows the norms.
-        optimizer: a PyTorch optimizer of all parameters that are trained; by default Adam with a
-            learning rate of 0.01.
-        average: how the weights after each step are averaged; by default mostly those of the last
-            tenth. ``dpgrain.optimize.Last()`` keeps the last.
-        evaluate: a function of the network, as it is after some steps, in evaluation mode, that
-            returns a number or several by name. It must read records that are public, or of people
-            who are not in ``dataset``: what it says of others is no part of the promise.
-        example: a record that was made up, such as ``(torch.zeros(3), torch.tensor(0))``, on which
-            network and loss are tried before anything is charged; by default zeros in the shape of
-            the tensors of a ``TensorDataset``, which is public. For other data sets nothing is tried
-            without it, since their records are read after the charge alone.
-        every: how many steps lie between two evaluations, and between two checkpoints; by default a
-            twentieth of all.
-        checkpoint: a file that is written from time to time, from which the same call goes on after
-            the process has ended; a training that is over is read from it.
-        max_rows: the most rows that the network reads at a time; None for any number.
-        progress: True shows a bar, False does not; None shows one on a terminal.
+        epsilon: the ε of the guarantee for the whole training.
+        delta: the δ of the guarantee.
+        share: a share of the open budget, instead of ε and δ.
+        steps: the number of steps; all are charged before the first record is read.
+        sampling_rate: the public probability that a step includes a block; by default a tenth,
+            limited to between 64 and 2,048 blocks on average.
+        elements_per_user: the public number of blocks per user, by which sums are divided.
+        max_grad_norm: the clipping bound of a block's mean gradient (l2 norm over all parameters);
+            or an :class:`AdaptiveNorm`, which follows the norms.
+        optimizer: a PyTorch optimizer of all trained parameters; by default Adam with a learning
+            rate of 0.01.
+        average: how the weights after each step are averaged; by default, mostly over the last
+            tenth. ``dpgrain.optimize.Last()`` returns the last weights.
+        evaluate: a function of the network in evaluation mode, which returns a number or several by
+            name. It must read only records that are public, or belong to people outside
+            ``dataset``; the guarantee does not cover its results for other records.
+        example: a synthetic record, such as ``(torch.zeros(3), torch.tensor(0))``, to test the
+            network and the loss before charging. By default, zeros in the shape of the tensors of a
+            ``TensorDataset``, which is public. Without an example, other data sets are not tested,
+            because their records are read only after charging.
+        every: the number of steps between evaluations and between checkpoints; by default, a
+            twentieth of all steps.
+        checkpoint: a file that is written regularly, from which the same call resumes in a new
+            process; a finished training is read from it.
+        max_rows: the maximum number of rows that the network reads at a time; None for no limit.
+        progress: True shows a progress bar, False does not; None shows one in a terminal.
         random_state: a seed for tests and research, which makes the training not private.
-        **options: ``noise_multiplier`` in place of ε, ``sampling``, ``exact``, ``noise``, ``bands``,
+        **options: ``noise_multiplier`` instead of ε, ``sampling``, ``exact``, ``noise``, ``bands``,
             ``collate_fn`` and ``records_apart``, as in :meth:`PrivacyEngine.make_private`.
 
     Raises:
-        ParameterError: if a parameter is out of range, a layer mixes records, the network and the loss
-            do not take such records, or the open budget does not hold the training; nothing is charged
-            then.
+        ParameterError: if a parameter is out of range, a layer mixes records, the network or the
+            loss fails on such records, or the open budget is insufficient; nothing is charged in
+            these cases.
 
-    Formal guarantee: that of :class:`PrivacyEngine`, for the network after every step, their average,
-    and everything that the result says but :attr:`Training.seconds`; if layers treat records apart, and
-    so does ``collate_fn`` where one is given (which must not sort them either), and no record makes
-    reading it, the network or the loss fail, such as a class that the network does not have. Source:
-    element-level paper, Algorithm 1 and (15), with pairs drawn instead of users; docs/theory,
-    "Gradient steps of networks".
+    Formal guarantee: the guarantee of :class:`PrivacyEngine`, for the network after every step,
+    their average, and the whole result except :attr:`Training.seconds`. It assumes that layers and
+    ``collate_fn`` process records separately and in order, and that no record makes reading, the
+    network or the loss fail, such as an out-of-range class. Source: element-level paper, Algorithm
+    1 and (15), with sampled pairs instead of users; docs/theory, "Gradient steps of networks".
 
     >>> import torch
     >>> data = torch.utils.data.TensorDataset(torch.ones(60, 3), torch.ones(60, 1))
@@ -221,15 +221,7 @@ def train(
 
 @dataclass
 class _Checkpoints:
-    """Saving of a training, from step to step.
-
-    Args:
-        engine: the engine of the run.
-        place: the file; None for none.
-        observer: what is kept of each step.
-        asked: the public numbers that were asked for, in words.
-        every: how many steps lie between two files.
-    """
+    """Checkpoints of a training; ``asked`` describes the requested public numbers."""
 
     engine: PrivacyEngine
     place: Path | None
@@ -239,27 +231,27 @@ class _Checkpoints:
     _saved: int = -1
 
     def write(self) -> None:
-        """Write the file, unless it is that of this step."""
+        """Write the file, unless this step is already saved."""
         if self.place is not None and self._saved != self.observer.done:
             extra = {"asked": dict(self.asked), "observer": self.observer.state()}
             self.engine.save(self.place, extra=extra)
             self._saved = self.observer.done
 
     def after_step(self) -> None:
-        """Write the file if enough steps were made since the last."""
+        """Write the file after every ``every`` steps."""
         if self.observer.done - self._saved >= self.every:
             self.write()
 
 
 def _in_words(asked: Mapping[str, Any]) -> dict[str, str]:
-    """Return public numbers as a checkpoint keeps them, without those that are not stated."""
+    """Return the stated public numbers as text for a checkpoint."""
     names = {"target_epsilon": "epsilon", "target_delta": "delta"}
     stated = {name: value for name, value in asked.items() if value is not None}
     return {names.get(name, name): repr(value) for name, value in stated.items()}
 
 
 def _check_same(then: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Refuse to go on with a training that was asked for otherwise."""
+    """Reject resuming a training with different settings."""
     for name in {**now, **then}:
         if then.get(name) != now.get(name):
             raise ParameterError(
@@ -270,7 +262,7 @@ def _check_same(then: Mapping[str, str], now: Mapping[str, str]) -> None:
 
 
 def _as_it_ended(mean: Any, loader: PrivateLoader) -> ClippedMean:
-    """Return the public numbers of the last step, whose clipping bound may have moved."""
+    """Return the public numbers of the last step, including the final clipping bound."""
     result: ClippedMean = replace(mean, clip=loader.published.get("bound", mean.clip))
     return result
 
@@ -289,7 +281,6 @@ def _follow(
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    """Refuse unknown options."""
     for name in options:
         if name not in _OPTIONS:
             raise ParameterError(
@@ -303,7 +294,7 @@ def _check_options(options: dict[str, Any]) -> None:
 def _check_promise(
     epsilon: float | None, delta: float, share: float | None, options: dict[str, Any]
 ) -> None:
-    """Refuse a promise that is not stated, or stated twice."""
+    """Require the privacy budget to be stated exactly once."""
     stated = {
         "epsilon": epsilon,
         "share": share,
@@ -322,7 +313,7 @@ def _check_promise(
 
 
 def _check_evaluation(evaluate: object, every: object) -> None:
-    """Refuse an evaluation that is no function, or never made."""
+    """Reject an invalid evaluation."""
     _validate.integer(minimum=1, every=every)
     if evaluate is not None and not callable(evaluate):
         raise ParameterError(
@@ -333,7 +324,7 @@ def _check_evaluation(evaluate: object, every: object) -> None:
 
 
 def _rate(blocks: float) -> float:
-    """Return the default rate of drawing a public number of blocks.
+    """Return the default sampling rate for a public number of blocks.
 
     >>> [_rate(blocks) for blocks in (20, 200, 2_000, 200_000)]
     [1.0, 0.32, 0.1, 0.01024]
@@ -342,7 +333,7 @@ def _rate(blocks: float) -> float:
 
 
 def _check_module(module: Any) -> None:
-    """Refuse what is no network, or has nothing to train."""
+    """Reject invalid networks and networks without trained parameters."""
     if not isinstance(module, torch.nn.Module):
         raise ParameterError(
             f"module must be a torch.nn.Module, not {_validate.said(module)}.", name="module"
@@ -360,7 +351,7 @@ def _check_module(module: Any) -> None:
 
 
 def _rule(average: Average | None) -> Average:
-    """Return how weights are averaged; refuse what is no rule."""
+    """Return a valid averaging rule."""
     if average is None:
         return Weighted(_POWER)
     if isinstance(average, type) or not callable(getattr(average, "weight", None)):
@@ -373,7 +364,6 @@ def _rule(average: Average | None) -> Average:
 
 
 def _adam(module: Any) -> Any:
-    """Return the default optimizer."""
     return torch.optim.Adam([p for p in module.parameters() if p.requires_grad], lr=_LEARNING_RATE)
 
 
@@ -384,13 +374,9 @@ def _try(
     example: Any,
     collate: Callable[[list[Any]], Any] | None,
 ) -> tuple[Any, ...] | None:
-    """Let network and loss read a made-up record, before anything is charged or read.
+    """Run network and loss on a synthetic record, before anything is charged or read.
 
-    Returns:
-        what the network was called with; None if no record could be made up.
-
-    Raises:
-        ParameterError: if they cannot.
+    Returns the inputs of the network; None if no synthetic record can be built.
     """
     check_dataset(dataset)
     if isinstance(dataset, tuple):
@@ -424,9 +410,9 @@ def _try(
 
 
 def _made_up(dataset: Any) -> Any:
-    """Return a record of zeros like those of a data set of tensors; None for other data sets.
+    """Return a record of zeros for a data set of tensors; None for other data sets.
 
-    The shapes and types of tensors are public, and no record is read for them.
+    Shapes and types of tensors are public, and reading them reads no record.
     """
     if type(dataset) is torch.utils.data.Subset:
         return _made_up(dataset.dataset)
@@ -436,7 +422,7 @@ def _made_up(dataset: Any) -> Any:
 
 
 def _other_type(inputs: Sequence[Any], module: Any) -> str:
-    """Say which inputs have another type of numbers than the network, if some have."""
+    """Describe inputs with another dtype than the network, if any."""
     own = next(iter(module.parameters())).dtype
     for part in inputs:
         if part.is_floating_point() and part.dtype != own:
@@ -450,7 +436,7 @@ def _other_type(inputs: Sequence[Any], module: Any) -> str:
 def _settings(
     optimizer: Any, blocks: float, steps: int, rate: float, *, every: int | None
 ) -> tuple[tuple[str, str], ...]:
-    """Return what was asked, in words."""
+    """Describe the requested settings."""
     rates = sorted({float(group["lr"]) for group in optimizer.param_groups})
     evaluated = "never" if every is None else f"every {every:,} steps"
     return (

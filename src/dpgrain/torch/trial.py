@@ -1,9 +1,8 @@
-"""A network is tried on made-up records: it must make the same of them one by one and together.
+"""Test that a network treats synthetic records the same separately and together.
 
-A pass over a batch computes each record as a batch of one, so no record changes what is computed of
-another. A network that mixes records, or depends on their number, would then be trained as another
-function than the one that it is. A trial finds that on made-up records. Nothing here depends on real
-records: only shapes and types of a batch are used.
+A pass over a batch processes each record as a batch of one, so no record affects another. A network
+that mixes records, or depends on their number, would therefore be trained as a different function.
+The test detects this with synthetic records; it uses only the shapes and types of real batches.
 """
 
 from __future__ import annotations
@@ -18,21 +17,17 @@ from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import is_half
 
-#: The number of records that are made up where a batch does not say how many.
+#: Number of synthetic records if a batch does not determine it.
 FEW_RECORDS = 4
-# Entries that are compared at a time.
+# Entries compared at a time.
 _SLICE_ENTRIES = 1 << 18
-# Numbers of the same record may differ by this share of the largest, from rounding.
+# Allowed relative difference of the same record's numbers, from rounding.
 _ROUNDING: Mapping[Any, float] = {torch.float64: 1e-9, torch.float32: 1e-4}
 _ROUNDING_IN_HALF = 0.05
 
 
 def made_up(inputs: Any, whole: int = 2) -> Any:
-    """Return inputs of made-up records, in the shapes and types of those of a batch.
-
-    Args:
-        inputs: tensors, in tuples and mappings.
-        whole: whole numbers are below this; they may be places of tables.
+    """Return synthetic inputs shaped like a batch; integers are below ``whole``.
 
     >>> import torch
     >>> made_up((torch.zeros(9, 3), torch.zeros(9, dtype=torch.int64), "words"))[0].shape
@@ -53,14 +48,7 @@ def made_up(inputs: Any, whole: int = 2) -> Any:
 
 
 def repeated(inputs: Any, are_rows: Sequence[bool], few: int, records: int) -> Any:
-    """Return inputs of a few records, repeated for more of them.
-
-    Args:
-        inputs: tensors, in tuples and mappings.
-        are_rows: whether each of their leaves has a row for each record.
-        few: the number of records.
-        records: the number of records that are returned.
-    """
+    """Repeat the inputs of ``few`` records for ``records`` records."""
     leaves, form = tree_flatten(inputs)
     rows = [place % few for place in range(records)]
     made = [leaf[rows] if is_rows else leaf for leaf, is_rows in zip(leaves, are_rows, strict=True)]
@@ -72,25 +60,17 @@ def check_same(
     each: Callable[[bool], list[Any]],
     halves: Callable[[], bool],
 ) -> set[int]:
-    """Refuse a network that makes something else of records one by one than of all of them together.
+    """Reject a network with different results for records separately and together.
 
-    Args:
-        together: runs the network on all records, in its own mode (True) or in evaluation mode; it
-            returns tensors, and whether any number was drawn.
-        each: runs it on each record as a batch of one; tensors (records, …) of records are in a tuple.
-        halves: whether it has computed in half precision, where numbers are compared less closely.
-
-    Returns:
-        the places of tensors that are not the same, such as a mean over the batch.
-
-    Raises:
-        ParameterError: if no tensor of real numbers is the same, or depends on what was read before.
+    ``together`` runs the network on all records, in its own mode (True) or in evaluation mode, and
+    returns tensors and whether it drew random numbers. Returns the indices of tensors that differ,
+    such as a mean over the batch.
     """
     wanted, draws = together(True)
     _check_numbers(wanted)
     made = [each(not draws), each(not draws)]
     if draws:
-        # What is drawn for a record is not what is drawn for a batch.
+        # Random draws for a single record differ from draws for a batch.
         wanted, draws = together(False)
     half = halves()
     if any(len(found) != len(wanted) for found in made):
@@ -121,13 +101,13 @@ def _mixes(why: str) -> ParameterError:
 
 
 def _is_same(one: Any, wanted: Any, half: bool, draws: bool) -> bool:
-    """Return whether what comes out one by one is what comes out of all together."""
+    """Return True if separate results equal the results of all records together."""
     rows = one[0] if isinstance(one, tuple) else one
     if draws:
         return bool(rows.dim() > 1 and rows.flatten(0, 1).shape == wanted.shape)
     if not isinstance(one, tuple):
         return same(one, wanted, half=half)
-    # A network that is called outside of autocast may turn it on by itself.
+    # A network called outside autocast may enable it itself.
     return rows.dim() > 1 and same(rows.flatten(0, 1), wanted, half=half or is_half(wanted.dtype))
 
 
@@ -141,19 +121,13 @@ def _check_numbers(found: Sequence[Any]) -> None:
 
 
 def same(one: Any, other: Any, *, half: bool = False) -> bool:
-    """Return whether two tensors are the same but for rounding; values not finite are left out.
-
-    Args:
-        one: the first tensor.
-        other: the second.
-        half: True if they were computed in half precision, where they are compared less closely.
-    """
+    """Return True if two tensors are equal up to rounding, ignoring non-finite values."""
     if one.shape != other.shape:
         return False
     if not one.is_floating_point() or one.numel() == 0:
         return bool(torch.equal(one, other))
     rounding = _ROUNDING_IN_HALF if half else _ROUNDING.get(one.dtype, _ROUNDING_IN_HALF)
-    # Slices, since outputs of language models are large.
+    # In slices, because outputs of language models are large.
     parts = [t.detach().reshape(-1).split(_SLICE_ENTRIES) for t in (one, other)]
     longest, off = 0.0, 0.0
     for pair in zip(*parts, strict=True):
@@ -165,7 +139,7 @@ def same(one: Any, other: Any, *, half: bool = False) -> bool:
 
 @contextmanager
 def evaluating(module: Any) -> Iterator[None]:
-    """Put a network into evaluation mode, without gradients, and its layers back at the end."""
+    """Evaluate a network without gradients, then restore its layers' modes."""
     modes = {part: part.training for part in module.modules()}
     module.eval()
     try:

@@ -1,8 +1,8 @@
-"""Gradients of the blocks of a batch by one parameter of one layer's call, never formed in full.
+"""Per-block gradients of a parameter in one layer call, without forming them.
 
-A *use* is one call of one layer, seen from one parameter. It gives the squared norm of what each block
-adds, and the sum over blocks with a weight for each. Most layers need no gradient for each block:
-norms come from small products, and one weighted product gives the sum (bookkeeping).
+A *use* is one call of one layer with one parameter. It computes the squared norm of each block's
+contribution, and the weighted sum over blocks. Most layers need no gradient per block: norms follow
+from small products, and one weighted product yields the sum (bookkeeping).
 """
 
 from __future__ import annotations
@@ -16,77 +16,70 @@ from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import is_half
 
-# Entries of a slice in which gradients of blocks are made that are formed for their norms alone.
+# Entries per slice, for block gradients that are formed only for their norms.
 _SLICE_ENTRIES = 1 << 19
-# Entries up to which gradients of blocks are kept until their weights are known.
+# Maximum number of entries of block gradients stored until their weights are known.
 _MOST_KEPT_ENTRIES = 1 << 24
-# Ratio of the terms' length to the sum's from which on sums that are kept are made again in double
-# precision.
+# Ratio of the norms of terms to the norm of their sum above which a stored sum is recomputed in
+# double precision.
 _LONGEST_TERMS = 1024.0
-# Ratio of memory to that of the factors up to which sums over blocks of products are kept.
+# Maximum memory of stored block sums, relative to their factors.
 _KEPT_MEMORY = 1.25
-# Ratio of k²·(inputs + outputs) to inputs·outputs up to which a Gram matrix of k rows is made.
+# Maximum ratio of k²·(inputs + outputs) to inputs·outputs for a Gram matrix of k rows.
 _GRAM_WORTH = 4
-# Ratio of k·(inputs + outputs) to inputs·outputs up to which it is, where double precision costs twice
-# as much as single precision: products with it are fewer then, and no block has a gradient of its own.
+# Maximum ratio of k·(inputs + outputs) to inputs·outputs for a Gram matrix where double precision
+# costs twice as much as single precision: it needs fewer products, and no per-block gradient.
 _LONG_GRAM_WORTH = 0.5
-# Versions of GPUs that have half as many units for double precision as for single.
+# GPU versions (compute capability) with half as many units for double as for single precision.
 _QUICK_IN_DOUBLE = frozenset(((6, 0), (7, 0), (8, 0), (9, 0)))
-# Records of blocks that are put beside each other as groups of one convolution, at most.
+# Maximum number of records per block that are processed as groups of one convolution.
 _FEW_RECORDS = 2
-# Numbers that are laid out beside each other on a GPU, of what filters see, at a time, at most.
+# Maximum number of entries of unfolded filter inputs on a GPU at a time.
 _SEEN_ENTRIES = 1 << 26
 
 
 class Use(ABC):
-    """The gradient of each block by one parameter in one call of a layer, summed over its rows.
-
-    Args:
-        layout: the blocks.
-    """
+    """Gradient of each block by one parameter in one layer call, summed over its rows."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
 
     @abstractmethod
     def squares(self) -> Any:
-        """Return (blocks,) the squared norm of what each block adds, in double precision."""
+        """Return the squared norms of contributions in double precision, (blocks,)."""
 
     @abstractmethod
     def lengths(self) -> Any:
-        """Return (blocks,) the sum of norms of the terms of which each block's sum is made.
+        """Return the sum of norms of the terms of each block's sum, (blocks,).
 
-        The rounding of a sum is relative to it. It is 0 where the very sum is kept that is added.
+        Rounding errors are relative to it. It is 0 if the stored sum is the one that is added.
         """
 
     @abstractmethod
     def reaches(self) -> Any:
-        """Return (2, blocks) how large what goes in is, and gradients with all that is made of both.
+        """Return upper limits of the inputs, and of gradients and products, (2, blocks).
 
-        They follow from the block's own rows alone, whichever way its sum is made. The second is in
-        proportion to gradients.
+        They depend only on the block's own rows, however its sum is computed. The second limit is
+        proportional to gradients.
         """
 
     @abstractmethod
     def total(self, weights: Any) -> Any:
-        """Return the sum over blocks, each times its weight, (blocks,)."""
+        """Return the weighted sum over blocks; weights are (blocks,)."""
 
     @abstractmethod
     def formed(self, block: int) -> Any:
-        """Return what one block adds, made apart from other blocks and in double precision."""
+        """Return one block's contribution, computed separately in double precision."""
 
     @abstractmethod
     def without(self, blocks: Any) -> Use:
-        """Return the use with nothing from some blocks, given as (blocks,) truths."""
+        """Return the use without the contributions of masked blocks, (blocks,)."""
 
     def keeping(self, sums: Any) -> Kept:
-        """Return the use with its sums, which products of all blocks beside each other have made.
+        """Return the use with stored sums, (blocks, …), computed for all blocks together.
 
-        Args:
-            sums: (blocks, …) what each block adds, which may change.
-
-        Where terms cancel, the last digits are a whole vector, and would follow from other blocks: such
-        a sum is made anew.
+        If terms cancel, the last digits of a sum are significant and depend on other blocks, so
+        such a sum is recomputed.
         """
         cancelled = self.lengths() > _LONGEST_TERMS * _squares(sums).sqrt()
         for block in torch.nonzero(cancelled).flatten().tolist():
@@ -94,33 +87,27 @@ class Use(ABC):
         return Kept(self.layout, sums, self.reaches())
 
 
-#: What blocks add to each parameter, in all calls of layers that use it.
+#: Contributions of blocks to each parameter, in all layer calls that use it.
 Uses: TypeAlias = dict[Any, list[Use]]
 
 
 class Kept(Use):
-    """A use with kept sums over blocks.
-
-    Args:
-        layout: the blocks.
-        sums: (blocks, …) what each block adds.
-        reaches: (2, blocks) those of what the sums were made of; norms of the sums by default.
-    """
+    """Use with stored block sums, (blocks, …); ``reaches`` defaults to their norms."""
 
     def __init__(self, layout: Layout, sums: Any, reaches: Any = None) -> None:
         super().__init__(layout)
         self.sums, self._reaches = sums, reaches
 
     def squares(self) -> Any:
-        """Return (blocks,) the squared norm of what each block adds, in double precision."""
+        """Return the squared norms of contributions in double precision, (blocks,)."""
         return _squares(self.sums)
 
     def lengths(self) -> Any:
-        """Return zeros: the sums are kept."""
+        """Return zeros, because the sums are stored."""
         return self.sums.new_zeros(self.layout.blocks, dtype=torch.float64)
 
     def reaches(self) -> Any:
-        """Return (2, blocks) how large what the sums were made of is."""
+        """Return upper limits of the terms of the sums, (2, blocks)."""
         return _alone(self.squares().sqrt()) if self._reaches is None else self._reaches
 
     def plus(self, other: Kept) -> Kept:
@@ -129,30 +116,26 @@ class Kept(Use):
         return Kept(self.layout, self.sums + other.sums, reaches)
 
     def total(self, weights: Any) -> Any:
-        """Return the sum over blocks, each times its weight."""
+        """Return the weighted sum over blocks."""
         return torch.tensordot(weights.to(self.sums.dtype), self.sums, 1)
 
     def formed(self, block: int) -> Any:
-        """Return what one block adds."""
+        """Return one block's contribution."""
         return self.sums[block].double()
 
     def without(self, blocks: Any) -> Use:
-        """Return the use with nothing from some blocks."""
+        """Return the use without the contributions of some blocks."""
         return Kept(
             self.layout, _emptied(self.sums, blocks), self.reaches().masked_fill(blocks, 0.0)
         )
 
 
 class Outer(Use):
-    """The use of the weight of a linear map: the sum over rows of b xᵀ.
+    """Use of the weight of a linear map: the sum over rows of b xᵀ.
 
-    Factors may have half precision, in which they take half of the memory, or none where the network
-    keeps them itself; all is computed in single precision or better.
-
-    Args:
-        layout: the blocks.
-        x: (rows, positions, inputs) what went into the map.
-        b: (rows, positions, outputs) the gradient of the loss by what came out.
+    ``x`` is the input, (rows, positions, inputs), and ``b`` the gradient of the output, (rows,
+    positions, outputs). Factors may have half precision to save memory; computations use single
+    precision or better.
     """
 
     def __init__(self, layout: Layout, x: Any, b: Any) -> None:
@@ -161,13 +144,7 @@ class Outer(Use):
 
     @staticmethod
     def of(layout: Layout, x: Any, b: Any) -> Use:
-        """Return the use, of which sums are kept if they need little memory beside what makes them.
-
-        Args:
-            layout: the blocks.
-            x: (rows, positions, inputs) what went into the map.
-            b: (rows, positions, outputs) the gradient of the loss by what came out.
-        """
+        """Return the use, with stored sums if they need little memory."""
         inputs, outputs = x.shape[-1], b.shape[-1]
         entries, made_of = layout.blocks * inputs * outputs, x.numel() + b.numel()
         if entries > _KEPT_MEMORY * made_of:
@@ -179,59 +156,56 @@ class Outer(Use):
         return Outer(layout, x, b).keeping(parts[0] if len(parts) == 1 else torch.cat(parts))
 
     def beside(self, others: Sequence[Outer]) -> Outer:
-        """Return the use in several calls, whose positions are put beside each other."""
+        """Return the use in several calls, with concatenated positions."""
         x, b = (torch.cat([getattr(use, of) for use in (self, *others)], 1) for of in ("x", "b"))
         return Outer(self.layout, x, b)
 
     def squares(self) -> Any:
-        """Return (blocks,) the squared norm of what each block adds, in double precision."""
+        """Return the squared norms of contributions in double precision, (blocks,)."""
         if self.layout.rows * self.x.shape[1] == self.layout.blocks:
             return self.lengths().square()
         views = self.layout.views(self.x, self.b)
         return torch.cat([_squares_of_products(x, b) for _, (x, b) in views])
 
     def lengths(self) -> Any:
-        """Return (blocks,) the sums over rows of ‖x‖‖b‖."""
+        """Return the sums over rows of ‖x‖‖b‖, (blocks,)."""
         of_x, of_b = self._norms
         return self.layout.per_block((of_x * of_b).sum(1))
 
     def reaches(self) -> Any:
-        """Return (2, blocks) how large what goes in is, and gradients with products."""
+        """Return upper limits of the inputs, and of gradients and products, (2, blocks)."""
         of_x, of_b = self._norms
         both = torch.stack([of_x, (of_x + 1) * of_b])
         return torch.stack([self.layout.per_block(part.sum(1)) for part in both])
 
     @cached_property
     def _norms(self) -> tuple[Any, Any]:
-        """The (rows, positions) norms of what went in, and of gradients by what came out."""
+        """Norms of inputs and of output gradients, (rows, positions)."""
         return norms(self.x), norms(self.b)
 
     def total(self, weights: Any) -> Any:
-        """Return the sum over blocks, each times its weight."""
+        """Return the weighted sum over blocks."""
         b, x = single(self.b), single(self.x)
         weighted = b * self.layout.per_row(weights.to(b.dtype))[:, None, None]
         return weighted.flatten(0, 1).t() @ x.flatten(0, 1)
 
     def formed(self, block: int) -> Any:
-        """Return what one block adds."""
+        """Return one block's contribution."""
         rows = self.layout.rows_of(block)
         b, x = self.b[rows].flatten(0, 1).double(), self.x[rows].flatten(0, 1).double()
         return b.t() @ x
 
     def without(self, blocks: Any) -> Use:
-        """Return the use with nothing from some blocks."""
+        """Return the use without the contributions of some blocks."""
         rows = self.layout.per_row(blocks)
         return Outer(self.layout, _emptied(self.x, rows), _emptied(self.b, rows))
 
 
 class Lookup(Use):
-    """The use of a table of vectors: gradients are added to the rows looked up.
+    """Use of an embedding table: gradients are added to the rows looked up.
 
-    Args:
-        layout: the blocks.
-        places: (rows, positions) which vectors were looked up.
-        b: (rows, positions, width) the gradient of the loss by what came out.
-        size: the number of vectors of the table.
+    ``places`` are the indices, (rows, positions), and ``b`` the gradient of the output, (rows,
+    positions, width).
     """
 
     def __init__(self, layout: Layout, places: Any, b: Any, size: int) -> None:
@@ -239,14 +213,14 @@ class Lookup(Use):
         self.places, self.b, self.size = places, b, size
 
     def beside(self, others: Sequence[Lookup]) -> Lookup:
-        """Return the use in several calls, whose positions are put beside each other."""
+        """Return the use in several calls, with concatenated positions."""
         places, b = (
             torch.cat([getattr(u, of) for u in (self, *others)], 1) for of in ("places", "b")
         )
         return Lookup(self.layout, places, b, self.size)
 
     def squares(self) -> Any:
-        """Return (blocks,) the squared norm of what each block adds, in double precision."""
+        """Return the squared norms of contributions in double precision, (blocks,)."""
         block = self.layout.per_row(torch.arange(self.layout.blocks, device=self.b.device))
         keys, of = torch.unique(self.places + block[:, None] * self.size, return_inverse=True)
         sums = self.b.new_zeros(len(keys), self.b.shape[-1])
@@ -255,25 +229,25 @@ class Lookup(Use):
         return out.index_add_(0, keys // self.size, _squares(sums))
 
     def lengths(self) -> Any:
-        """Return (blocks,) the sums of norms of the gradients."""
+        """Return the sums of norms of the gradients, (blocks,)."""
         return self.layout.per_block(norms(self.b).sum(1))
 
     def reaches(self) -> Any:
-        """Return (2, blocks) zeros, and the sums of norms of the gradients."""
+        """Return zeros, and the sums of norms of the gradients, (2, blocks)."""
         return _alone(self.lengths())
 
     def total(self, weights: Any) -> Any:
-        """Return the sum over blocks, each times its weight."""
+        """Return the weighted sum over blocks."""
         weighted = self.b * self.layout.per_row(weights.to(self.b.dtype))[:, None, None]
         return self._table(self.places, weighted)
 
     def formed(self, block: int) -> Any:
-        """Return what one block adds."""
+        """Return one block's contribution."""
         rows = self.layout.rows_of(block)
         return self._table(self.places[rows], self.b[rows].double())
 
     def without(self, blocks: Any) -> Use:
-        """Return the use with nothing from some blocks."""
+        """Return the use without the contributions of some blocks."""
         rows = self.layout.per_row(blocks)
         return Lookup(self.layout, self.places, _emptied(self.b, rows), self.size)
 
@@ -283,17 +257,10 @@ class Lookup(Use):
 
 
 class Filters(Use):
-    """The use of the weight of a convolution, whose sums over blocks are made by the library's kernel.
+    """Use of a convolution's weight, with block sums by the library's kernel.
 
-    Args:
-        layout: the blocks.
-        x: (rows, channels, …) what went in, padded already.
-        b: (rows, filters, …) the gradient of the loss by what came out.
-        shape: the shape of the weight.
-        stride: the step of the filters along each dimension.
-        dilation: their spread along each dimension.
-        groups: in how many groups channels and filters are divided.
-        padding: the zeros that are added at each side, along each dimension.
+    ``x`` is the input, (rows, channels, …), already padded; ``b`` is the gradient of the output,
+    (rows, filters, …). ``padding`` is the number of zeros at each side, by dimension.
     """
 
     def __init__(
@@ -303,7 +270,7 @@ class Filters(Use):
         self.x, self.b, self.shape, self.geometry = x, b, tuple(shape), geometry
 
     def kept(self) -> Use:
-        """Return the use with its sums, if they are few enough to keep; otherwise itself."""
+        """Return the use with stored sums if they are small enough, otherwise itself."""
         if self.layout.blocks * torch.Size(self.shape).numel() > _MOST_KEPT_ENTRIES:
             return self
         if _on_gpu(self.x):
@@ -312,53 +279,54 @@ class Filters(Use):
         return Kept(self.layout, torch.cat(sums), self.reaches())
 
     def squares(self) -> Any:
-        """Return (blocks,) the squared norm of what each block adds, in double precision."""
+        """Return the squared norms of contributions in double precision, (blocks,)."""
         if _on_gpu(self.x):
             return torch.cat([_squares(sums) for sums in self._by_products()])
         rows = [self.layout.rows_of(block) for block in range(self.layout.blocks)]
         return torch.cat([_squares(self._gradient(self.x[r], self.b[r])[None]) for r in rows])
 
     def lengths(self) -> Any:
-        """Return (blocks,) bounds on the sums of norms."""
+        """Return upper bounds of the sums of norms, (blocks,)."""
         of_x, of_b = self._norms
         return self.layout.per_block(of_x * of_b * self._places)
 
     def reaches(self) -> Any:
-        """Return (2, blocks) how large what goes in is, and gradients with products."""
+        """Return upper limits of the inputs, and of gradients and products, (2, blocks)."""
         of_x, of_b = self._norms
         both = torch.stack([of_x, (of_x + 1) * of_b]) * self._places
         return torch.stack([self.layout.per_block(part) for part in both])
 
     @property
     def _places(self) -> float:
-        """The growth of products in length, since an entry of x meets each place of a filter once."""
+        """Growth of norms in products: an entry of x meets each filter position once."""
         return float(torch.Size(self.shape[2:]).numel() ** 0.5)
 
     @cached_property
     def _norms(self) -> tuple[Any, Any]:
-        """The (rows,) norms of what went in, and of gradients by what came out."""
+        """Norms of inputs and of output gradients, (rows,)."""
         return norms(self.x.flatten(1)), norms(self.b.flatten(1))
 
     def total(self, weights: Any) -> Any:
-        """Return the sum over blocks, each times its weight."""
+        """Return the weighted sum over blocks."""
         rows = self.layout.per_row(weights.to(self.b.dtype))
         return self._gradient(self.x, self.b * rows.reshape(-1, *[1] * (self.b.dim() - 1)))
 
     def formed(self, block: int) -> Any:
-        """Return what one block adds."""
+        """Return one block's contribution."""
         rows = self.layout.rows_of(block)
         return self._gradient(self.x[rows].double(), self.b[rows].double())
 
     def without(self, blocks: Any) -> Use:
-        """Return the use with nothing from some blocks."""
+        """Return the use without the contributions of some blocks."""
         rows = self.layout.per_row(blocks)
         x, b = _emptied(self.x, rows), _emptied(self.b, rows)
         return Filters(self.layout, x, b, self.shape, **self.geometry)
 
     def _by_products(self) -> Iterator[Any]:
-        """Yield the sums of some blocks at a time, (blocks, …), as products of matrices.
+        """Yield the sums of some blocks at a time, (blocks, …), as matrix products.
 
-        On a GPU a call of the kernel for each block takes longer than the work, but for large blocks.
+        On a GPU, a kernel call per block takes longer than the computation, except for large
+        blocks.
         """
         of_record = torch.Size(self.shape[1:]).numel() * self._groups * self.b[0, 0].numel()
         for _, (x, b) in self.layout.views(self.x, self.b):
@@ -368,7 +336,7 @@ class Filters(Use):
                 yield self._products(xs, bs) if most else self._gradient(xs[0], bs[0])[None]
 
     def _products(self, x: Any, b: Any) -> Any:
-        """Return the sums of blocks of one size, from (blocks, size, …) views, by a product each."""
+        """Return sums of equal-sized blocks from (blocks, size, …) views, by products."""
         count, size = x.shape[:2]
         stride, padding, dilation = self._along
         sides = [zeros for side in reversed(padding) for zeros in (side, side)]
@@ -377,7 +345,7 @@ class Filters(Use):
         for dim, (places, step, spread) in enumerate(filters, 2):
             seen = seen.unfold(dim, (places - 1) * spread + 1, step)
         seen = seen[(..., *(slice(None, None, spread) for spread in dilation))]
-        # (blocks, records, groups, channels, places of outputs …, places of a filter …).
+        # (blocks, records, groups, channels, output positions …, filter positions …).
         seen = seen.unflatten(1, (self._groups, -1)).unflatten(0, (count, size))
         b = b.unflatten(2, (self._groups, -1))
         outputs, inside = range(4, b.dim()), range(b.dim(), seen.dim())
@@ -388,7 +356,7 @@ class Filters(Use):
 
     @property
     def _along(self) -> tuple[tuple[int, ...], ...]:
-        """Stride, padding and dilation, along each dimension."""
+        """Stride, padding and dilation by dimension."""
         return tuple(self.geometry[of] for of in ("stride", "padding", "dilation"))  # type: ignore[misc]
 
     @property
@@ -396,7 +364,7 @@ class Filters(Use):
         return int(self.geometry["groups"])  # type: ignore[arg-type]
 
     def _of_size(self, x: Any, b: Any) -> Any:
-        """Return the sums of blocks of one size, from (blocks, size, …) views."""
+        """Return the sums of equal-sized blocks from (blocks, size, …) views."""
         count, size = x.shape[:2]
         if size > _FEW_RECORDS:
             kernel = self._kernel(x)
@@ -412,7 +380,7 @@ class Filters(Use):
         return self._kernel(x)(b, x)
 
     def _kernel(self, like: Any, count: int = 1) -> Callable[[Any, Any], Any]:
-        """Return the library's kernel of gradients of ``count`` weights beside each other."""
+        """Return the library's kernel for gradients of ``count`` weights side by side."""
         weight = like.new_empty(1).expand(count * self.shape[0], *self.shape[1:])
         stride, padding, dilation = self._along
         groups = self._groups * count
@@ -426,13 +394,7 @@ def _on_gpu(tensor: Any) -> bool:
 
 
 def add_use(uses: Uses, parameter: Any, use: Use) -> None:
-    """Add the use of a parameter in one more call of a layer.
-
-    Args:
-        uses: what blocks add to each parameter so far, which changes.
-        parameter: the parameter.
-        use: the use. Sums that are kept are added to those of another call at once.
-    """
+    """Add a parameter's use in another layer call; add stored sums immediately."""
     of = uses.setdefault(parameter, [])
     if of and isinstance(use, Kept) and isinstance(of[-1], Kept):
         of[-1] = of[-1].plus(use)
@@ -441,11 +403,7 @@ def add_use(uses: Uses, parameter: Any, use: Use) -> None:
 
 
 def joined(of: Sequence[Use]) -> list[Use]:
-    """Return the uses of one parameter, of which those of one kind with positions are one.
-
-    Args:
-        of: the uses, in several calls.
-    """
+    """Combine uses of one parameter that have the same type and positions."""
     out = [use for use in of if not isinstance(use, Outer | Lookup)]
     for kind in (Outer, Lookup):
         alike: dict[Layout, list[Any]] = {}
@@ -457,7 +415,7 @@ def joined(of: Sequence[Use]) -> list[Use]:
 
 
 def _squares_of_products(x: Any, b: Any) -> Any:
-    """Return (n,) the squared norms of bᵀx for each of n blocks, (n, rows, positions, …) each."""
+    """Return the squared norms of bᵀx, (n,), from n blocks (n, rows, positions, …)."""
     x, b = x.flatten(1, 2), b.flatten(1, 2)
     n, rows, inputs = x.shape
     outputs = b.shape[-1]
@@ -466,7 +424,7 @@ def _squares_of_products(x: Any, b: Any) -> Any:
     few = rows * rows * (inputs + outputs) <= _GRAM_WORTH * inputs * outputs
     some = rows * (inputs + outputs) <= _LONG_GRAM_WORTH * inputs * outputs
     if few or (some and _is_quick_in_double(x)):
-        # Sums cancel, so that the Gram matrix loses twice the digits: it is made in double precision.
+        # Sums cancel, so the Gram matrix loses twice the digits: use double precision.
         x, b = x.double(), b.double()
         return ((x @ x.mT) * (b @ b.mT)).sum((1, 2)).clamp_(min=0)
     few = max(1, _SLICE_ENTRIES // (inputs * outputs))
@@ -475,11 +433,7 @@ def _squares_of_products(x: Any, b: Any) -> Any:
 
 
 def single(tensor: Any) -> Any:
-    """Return a tensor of real numbers in single precision or better; whole numbers stay.
-
-    Args:
-        tensor: the tensor.
-    """
+    """Convert real numbers to single precision or better; integers are unchanged."""
     return tensor.float() if is_half(tensor.dtype) else tensor
 
 
@@ -490,14 +444,10 @@ def _is_quick_in_double(tensor: Any) -> bool:
 
 
 def products(of: Outer | Kept, lookup: Lookup) -> Any:
-    """Return (blocks,) the products of what blocks add in a map, or by sums, and in a lookup.
+    """Return inner products of blocks' contributions in a map and a lookup, (blocks,).
 
-    Args:
-        of: the use of a parameter that is a map or a sum.
-        lookup: its use as a table, as in language models whose head is tied to it.
-
-    From the map's sum bᵀx and a row g that is added at place p, the product is Σ b_p (x·g), for which
-    no gradient is formed.
+    This is for language models with a tied head. For the map's sum bᵀx and a row g added at index
+    p, the product is Σ b_p (x·g), which needs no gradient.
     """
     layout = lookup.layout
     if isinstance(of, Kept):
@@ -514,12 +464,9 @@ def products(of: Outer | Kept, lookup: Lookup) -> Any:
 
 
 def norms(tensor: Any) -> Any:
-    """Return the norms along the last dimension, with squares in double precision.
+    """Return norms along the last dimension, with squares in double precision.
 
-    Squares of small numbers in single precision are 0, and those of large ones infinite.
-
-    Args:
-        tensor: (…, entries) numbers in single or double precision.
+    Squares in single precision could underflow or overflow.
     """
     flat = tensor.flatten(0, -2)
     few = max(1, _SLICE_ENTRIES // max(1, tensor.shape[-1]))
@@ -530,15 +477,15 @@ def norms(tensor: Any) -> Any:
 
 
 def _squares(tensor: Any) -> Any:
-    """Return (n,) the squared norms of n tensors, which may be numbers, in double precision."""
+    """Return the squared norms of n tensors or numbers in double precision, (n,)."""
     return norms(tensor[..., None].flatten(1)).square()
 
 
 def _alone(of_gradients: Any) -> Any:
-    """Return the reaches of what is made of gradients alone, (blocks,)."""
+    """Return the reaches of contributions that consist of gradients only, (blocks,)."""
     return torch.stack([torch.zeros_like(of_gradients), of_gradients])
 
 
 def _emptied(tensor: Any, rows: Any) -> Any:
-    """Return the tensor with zeros in some of its rows, given as truths."""
+    """Replace the rows in a mask by zeros."""
     return tensor.masked_fill(rows.reshape(-1, *[1] * (tensor.dim() - 1)), 0)

@@ -1,4 +1,4 @@
-"""The vectors of all blocks of one step, side by side, for means with comparisons."""
+"""Vectors of all blocks of one step, for means that compare vectors."""
 
 from __future__ import annotations
 
@@ -14,16 +14,12 @@ from dpgrain.torch.clipping import Sums, mean_of, whole_sums
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.uses import Uses
 
-# The vectors of a thousand blocks then take half a gigabyte.
+# Maximum number of parameters; the vectors of 1,000 blocks then need 0.5 GB.
 _MOST_PARAMETERS = 2**16
 
 
 def check_small(parameters: Sequence[Any]) -> None:
-    """Refuse a network with too many parameters for a vector of each block.
-
-    Raises:
-        ParameterError: if it has.
-    """
+    """Reject a network with too many parameters to store a vector per block."""
     entries = sum(parameter.numel() for parameter in parameters)
     if entries > _MOST_PARAMETERS:
         raise ParameterError(
@@ -35,11 +31,9 @@ def check_small(parameters: Sequence[Any]) -> None:
 
 
 class VectorSum:
-    """The mean gradients of the blocks of one step, read one by one.
+    """Mean gradients of the blocks of one step, read separately.
 
-    Args:
-        parameters: what is trained.
-        places: (blocks,) the place among the blocks of each that comes, in the order in which they do.
+    ``places`` are the indices of blocks in reading order, (blocks,).
     """
 
     def __init__(self, parameters: Sequence[Any], places: IndexArray) -> None:
@@ -48,16 +42,16 @@ class VectorSum:
         self._come = 0
 
     def add_blocks(self, uses: Uses, layout: Layout) -> None:
-        """Add a batch, which must hold one block."""
+        """Add a batch, which must contain exactly one block."""
         assert layout.blocks == 1  # noqa: S101 - nothing of other blocks may enter a kernel
         self.add_block(whole_sums(uses, layout), layout.rows)
 
     def add_block(self, vector: Sums, records: int) -> None:
-        """Add one block, a sum over its records."""
+        """Add one block, given the sum of its gradients over ``records`` records."""
         self._vectors[self._places[self._come]] = mean_of(vector, self._parameters, records)
         self._come += 1
 
     @property
     def vectors(self) -> Vectors:
-        """The vectors, in the order of blocks; the blocks that have not come are 0."""
+        """Vectors in the order of blocks; missing blocks are 0."""
         return Vectors(self._vectors)
