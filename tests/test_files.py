@@ -111,7 +111,7 @@ def test_a_guarantee_of_other_numbers_is_refused(tmp_path: Path) -> None:
     pair(path, OLD)
     pair(other, NEW)
     path.write_text(NEW)
-    with pytest.raises(DataError, match="has the guarantee of other numbers beside it"):
+    with pytest.raises(DataError, match="has a guarantee file for other numbers"):
         _files.promise_beside(path)
     _files.guarantee_beside(other).rename(_files.guarantee_beside(path))
     assert _files.promise_beside(path) == {"about": NEW}
@@ -147,7 +147,7 @@ def test_the_folder_of_tables_is_the_one_that_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DPGRAIN_DATA", raising=False)
-    with pytest.raises(DataError, match=r"folder that holds words\.csv"):
+    with pytest.raises(DataError, match=r"folder that contains words\.csv"):
         _files.data_folder("words.csv")
     monkeypatch.setenv("DPGRAIN_DATA", str(tmp_path))
     with refuses("folder", "lacks", kind=DataError):

@@ -96,7 +96,7 @@ def test_a_terminal_shows_what_is_being_done(tmp_path: Path) -> None:
     for words in (
         "Choosing clipping bounds: numbering users",
         "Choosing clipping bounds: reading rows",
-        "going through users",
+        "processing users",
     ):
         assert words in shown, words
     # No number of rows or users is shown.
@@ -114,7 +114,7 @@ def test_nothing_is_shown_where_it_is_piped(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "user"),
-    [("reading rows", WHOLE), ("going through users", WHOLE), ("numbering users", TEXT)],
+    [("reading rows", WHOLE), ("processing users", WHOLE), ("numbering users", TEXT)],
 )
 def test_control_c_ends_a_pass_and_leaves_nothing(words: str, user: str, tmp_path: Path) -> None:
     terminal = Terminal(code(20_000_000, user=user), tmp_path)

@@ -75,9 +75,9 @@ def test_a_budget_and_a_ledger_state_it(tmp_path: Path, command: Command) -> Non
     (line,) = (entry for entry in opened.entries if entry.guarantees)
     assert line.to_dict()["releases"][0]["provenance"] == "as given"
     opened.report(tmp_path / "page.html")
-    assert "as the caller made them" in (tmp_path / "page.html").read_text()
+    assert "from the caller (unverified)" in (tmp_path / "page.html").read_text()
     told = command("ledger", "show", book)
-    assert "as the caller made them" in told.stdout
+    assert "from the caller (unverified)" in told.stdout
     document = json.loads(command("ledger", "show", book, "--json").stdout)
     assert document["id"] == opened.id
 

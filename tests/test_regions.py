@@ -183,7 +183,7 @@ def test_moments_are_counted_in_utc() -> None:
 
 
 def test_labels_are_a_list_of_texts_that_can_be_written() -> None:
-    for wrong, word in ((-1, "list"), ("ab", "list"), (("\ud800",), "UTF-8"), ((0.5,), "whole")):
+    for wrong, word in ((-1, "list"), ("ab", "list"), (("\ud800",), "UTF-8"), ((0.5,), "integers")):
         with refuses("labels", word):
             Among(wrong)  # type: ignore[arg-type]
 

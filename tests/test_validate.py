@@ -60,26 +60,26 @@ def test_limits_of_numbers(
 SAID: dict[str, tuple[Callable[..., object], dict[str, Any], Any, str]] = {
     "text": (_validate.real, {}, "1", "must be a number, not '1'."),
     "huge": (_validate.real, {}, 10**400, "must be a number below 10^308."),
-    "half": (_validate.whole, {}, 0.5, "must be a whole number, not 0.5."),
+    "half": (_validate.whole, {}, 0.5, "must be an integer, not 0.5."),
     "vast": (_validate.whole, {}, 10**19, "must be at most 10^18."),
-    "none": (_validate.integer, {"minimum": 2}, 1, "must be a whole number of at least 2, not 1."),
+    "none": (_validate.integer, {"minimum": 2}, 1, "must be an integer of at least 2, not 1."),
     "many": (_validate.integer, {"minimum": 2}, 10**19, "must be at most 10^18."),
     "one": (_validate.truth, {}, 1, "must be True or False, not 1."),
     "word": (_validate.sequence, {}, "ab", "must be a list, not 'ab'."),
     "other": (partial(_validate.instance, Path), {}, [1], "must be a Path, not [1]."),
     "number": (_validate.function, {}, 3, "must be a function, not 3."),
-    "zero": (_validate.positive, {}, 0.0, "must be finite and above 0, not 0.0."),
+    "zero": (_validate.positive, {}, 0.0, "must be positive and finite, not 0.0."),
     "below": (_validate.non_negative, {}, -1, "must be finite and at least 0, not -1."),
-    "whole": (_validate.fraction, {}, 1.0, "must lie strictly between 0 and 1, not 1.0."),
-    "above": (_validate.probability, {}, 1.5, "must lie in [0, 1], not 1.5."),
-    "delta": (_validate.delta, {"allow_zero": True}, 1.0, "must lie in [0, 1), not 1.0."),
+    "whole": (_validate.fraction, {}, 1.0, "must be in (0, 1), not 1.0."),
+    "above": (_validate.probability, {}, 1.5, "must be in [0, 1], not 1.5."),
+    "delta": (_validate.delta, {"allow_zero": True}, 1.0, "must be in [0, 1), not 1.0."),
     "scale": (
-        _validate.scale, {}, 1e101, "must lie between 1e-100 and 1e100, not 1e+101; rescale."
+        _validate.scale, {}, 1e101, "must be between 1e-100 and 1e100, not 1e+101; rescale."
     ),
     "noise": (
         _validate.noise, {}, 2.0**-11,
-        "must lie between 2^-10 and 2^30, not 0.00048828125: beyond that nothing is private, or "
-        "nothing is left.",
+        "must be between 2^-10 and 2^30, not 0.00048828125: outside this range the result is "
+        "not private, or only noise.",
     ),
     "choice": (partial(_validate.one_of, ("a", "b")), {}, "c", "must be one of 'a', 'b', not 'c'."),
 }  # fmt: skip

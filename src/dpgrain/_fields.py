@@ -109,9 +109,7 @@ def _text(name: str, value: Any) -> str:
         raise _validate.wrong(name, f"must be text, not {_validate.said(value)}.")
     if not _validate.is_written(value):
         # It would have no hash.
-        raise _validate.wrong(
-            name, f"must be text that UTF-8 can hold, not {_validate.said(value)}."
-        )
+        raise _validate.wrong(name, f"must be valid UTF-8 text, not {_validate.said(value)}.")
     return str(value)
 
 
@@ -146,7 +144,7 @@ def loads(text: str, what: str) -> Any:
             floating point, gives a field twice, or is nested too deeply.
     """
     if not isinstance(text, str | bytes):
-        raise ParameterError(f"the text of {what} must be text, not {_validate.said(text)}.")
+        raise ParameterError(f"{what} must be JSON text, not {_validate.said(text)}.")
     try:
         return json.loads(
             text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_once
@@ -154,14 +152,16 @@ def loads(text: str, what: str) -> Any:
     except ParameterError:
         raise
     except (ValueError, RecursionError) as error:
-        raise ParameterError(f"the text is not JSON of {what}; give what to_json wrote.") from error
+        raise ParameterError(
+            f"the text is not valid JSON of {what}; pass the output of to_json."
+        ) from error
 
 
 def _finite(number: str) -> float:
     value = float(number)
     if not math.isfinite(value):
         raise ParameterError(
-            f"numbers must be finite, not {number[:20]}; an infinite one is written 'inf'."
+            f"numbers must be finite, not {number[:20]}; write an infinite one as 'inf'."
         )
     return value
 
@@ -171,7 +171,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ParameterError(f"field {_validate.said(twice)} is given twice; give it once.")
+        raise ParameterError(f"field {_validate.said(twice)} occurs twice; remove one.")
     return values
 
 
@@ -187,9 +187,7 @@ def read(cls: Callable[..., Made], values: Any, what: str) -> Made:
         ParameterError: if a field is missing, unknown or of the wrong type.
     """
     if not isinstance(values, dict):
-        raise ParameterError(
-            f"{what} must be an object with its fields, not {_validate.said(values)}."
-        )
+        raise ParameterError(f"{what} must be an object with fields, not {_validate.said(values)}.")
     kinds = _kinds(cls)
     needed = [
         part.name

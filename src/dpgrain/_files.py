@@ -89,8 +89,8 @@ def refuse_ending(
     path = _validate.path(**{name: path})
     if path.suffix.lower() in others:
         raise ParameterError(
-            f"{name} {_validate.said(str(path))} is written as {written}: choose that ending"
-            f"{f'; {instead}' if instead else ''}.",
+            f"{name} {_validate.said(str(path))} is written as {written}: choose that "
+            f"ending{f'; {instead}' if instead else ''}.",
             name=name,
         )
 
@@ -106,7 +106,7 @@ def check_page(path: str | Path | None, *, name: str = "path") -> None:
         ParameterError: if it has.
     """
     if path is not None:
-        refuse_ending(path, _NO_PAGES, "a page of HTML (.html)", name=name)
+        refuse_ending(path, _NO_PAGES, "an HTML page (.html)", name=name)
 
 
 @contextmanager
@@ -147,7 +147,9 @@ def whole_file(path: Path, *, promise: Mapping[str, Any] | None = None) -> Itera
 def _require_file(path: Path) -> None:
     """Raise if something stands there that a file would replace, and is none: a folder, or a device."""
     if is_there(path) and not path.is_file():
-        raise DataError(f"{str(path)!r} is no file, and is not replaced by one; name a file.")
+        raise DataError(
+            f"{str(path)!r} is not a regular file, and is not replaced; choose another path."
+        )
 
 
 @contextmanager
@@ -191,12 +193,12 @@ def promise_beside(path: Path) -> dict[str, Any] | None:
         numbers = about.pop(NUMBERS, None)
         own = _hash(path)
     except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
-        raise DataError(f"{str(path)!r} or the guarantee beside it cannot be read.") from error
+        raise DataError(f"{str(path)!r} or its guarantee file cannot be read.") from error
     if numbers is not None and numbers != own:
         raise DataError(
-            f"{str(path)!r} has the guarantee of other numbers beside it, as a file that was copied or "
-            "written over has: nothing says what these numbers promise; look for their own guarantee, "
-            "or publish anew."
+            f"{str(path)!r} has a guarantee file for other numbers, such as after copying or "
+            "overwriting: the privacy of these numbers is unknown; find their own guarantee, "
+            "or publish again."
         )
     return dict(about)
 
@@ -245,7 +247,7 @@ def check_folder(path: Path) -> None:
     if there != path:
         check_writable(there / path.name)
     elif not path.is_dir():
-        raise DataError(f"{str(path)!r} is no folder; name a folder for the outputs.")
+        raise DataError(f"{str(path)!r} is not a folder; choose a folder for the outputs.")
 
 
 def make_folder(path: Path) -> None:
@@ -343,7 +345,7 @@ def check_outputs(
 def _known(path: Path) -> set[_Known]:
     """Return what a file is known by: its path, and its device and number where there is one."""
     if "\0" in str(path):
-        raise DataError(f"{str(path)!r} is no name of a file.")
+        raise DataError(f"{str(path)!r} is not a file name.")
     known: set[_Known] = {path.resolve()}
     with suppress(OSError):
         result = path.stat()
@@ -352,7 +354,7 @@ def _known(path: Path) -> set[_Known]:
 
 
 def _used_twice(path: Path) -> ParameterError:
-    return ParameterError(f"{str(path)!r} is already used in this command; name another file.")
+    return ParameterError(f"{str(path)!r} is already used in this command; choose another file.")
 
 
 def data_folder(*names: str, stated: Path | None = None) -> Path:
@@ -370,13 +372,13 @@ def data_folder(*names: str, stated: Path | None = None) -> Path:
     variable = os.environ.get("DPGRAIN_DATA")
     if stated is None and not variable:
         tables = ", ".join(names) or "the public tables"
-        raise DataError(f"DPGRAIN_DATA is not set: let it name the folder that holds {tables}.")
+        raise DataError(f"DPGRAIN_DATA is not set: set it to the folder that contains {tables}.")
     folder = Path(variable or ".") if stated is None else stated
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
         raise DataError(
-            f"The folder {str(folder)!r} lacks {', '.join(missing)}: let DPGRAIN_DATA name the one "
-            "that holds them."
+            f"The folder {str(folder)!r} lacks {', '.join(missing)}: set DPGRAIN_DATA to "
+            "the folder that contains them."
         )
     return folder
 

@@ -100,7 +100,7 @@ def whole(**parameter: object) -> int:
     """Return the parameter as an int, or raise unless it is a whole number of at most 10^18 in size."""
     name, value = _only(parameter)
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise wrong(name, f"must be a whole number, not {said(value)}.")
+        raise wrong(name, f"must be an integer, not {said(value)}.")
     if abs(int(value)) > _LARGEST_INTEGER:
         raise wrong(name, "must be at most 10^18.")
     return int(value)
@@ -168,7 +168,7 @@ def integers(*, minimum: int, **parameter: object) -> list[int]:
     if len(whole) < len(listed) or not all(minimum <= one <= _LARGEST_INTEGER for one in whole):
         raise wrong(
             name,
-            f"must be whole numbers of at least {minimum}, and at most 10^18, not {said(value)}.",
+            f"must be integers from {minimum} to 10^18, not {said(value)}.",
         )
     return whole
 
@@ -177,9 +177,9 @@ def path(**parameter: object) -> Path:
     """Return the parameter as a path, or raise unless it is the path of a file or folder."""
     name, value = _only(parameter)
     if not isinstance(value, str | PathLike):
-        raise wrong(name, f"must be the path of a file, not {said(value)}.")
+        raise wrong(name, f"must be a file path, not {said(value)}.")
     if not 0 < len(str(value)) <= _LONGEST_PATH or "\0" in str(value) or not _is_encoded(value):
-        raise wrong(name, f"must be the path of a file, not {said(value)}.")
+        raise wrong(name, f"must be a file path, not {said(value)}.")
     return Path(value)
 
 
@@ -196,7 +196,7 @@ def mapping(**parameter: object) -> dict[str, Any]:
     """Return the parameter as a dict, or raise unless it maps names; None maps nothing."""
     name, value = _only(parameter)
     if value is not None and not isinstance(value, Mapping):
-        raise wrong(name, f"must map names to values, not {said(value)}.")
+        raise wrong(name, f"must be a mapping from names to values, not {said(value)}.")
     return dict(value or {})
 
 
@@ -222,7 +222,7 @@ def positive(**parameter: object) -> float:
     name, value = _only(parameter)
     number = _real(name, value)
     if not (math.isfinite(number) and number > 0):
-        raise wrong(name, f"must be finite and above 0, not {said(value)}.")
+        raise wrong(name, f"must be positive and finite, not {said(value)}.")
     return number
 
 
@@ -231,7 +231,7 @@ def scale(**parameter: object) -> float:
     name, value = _only(parameter)
     number = positive(**parameter)
     if not 1e-100 <= number <= 1e100:
-        raise wrong(name, f"must lie between 1e-100 and 1e100, not {said(value)}; rescale.")
+        raise wrong(name, f"must be between 1e-100 and 1e100, not {said(value)}; rescale.")
     return number
 
 
@@ -242,8 +242,8 @@ def noise(*, low: int = -10, high: int = 30, **parameter: object) -> float:
     if not 2.0**low <= number <= 2.0**high:
         raise wrong(
             name,
-            f"must lie between 2^{low} and 2^{high}, not {said(value)}: beyond that nothing is "
-            "private, or nothing is left.",
+            f"must be between 2^{low} and 2^{high}, not {said(value)}: outside this range "
+            "the result is not private, or only noise.",
         )
     return number
 
@@ -262,7 +262,7 @@ def fraction(**parameter: object) -> float:
     name, value = _only(parameter)
     number = _real(name, value)
     if not 0 < number < 1:
-        raise wrong(name, f"must lie strictly between 0 and 1, not {said(value)}.")
+        raise wrong(name, f"must be in (0, 1), not {said(value)}.")
     return number
 
 
@@ -271,7 +271,7 @@ def probability(**parameter: object) -> float:
     name, value = _only(parameter)
     number = _real(name, value)
     if not 0 <= number <= 1:
-        raise wrong(name, f"must lie in [0, 1], not {said(value)}.")
+        raise wrong(name, f"must be in [0, 1], not {said(value)}.")
     return number
 
 
@@ -282,11 +282,11 @@ def delta(*, allow_zero: bool, **parameter: object) -> float:
     if number == 0 and not allow_zero:
         raise wrong(
             name,
-            f"= 0 needs pure differential privacy: choose noise='laplace', "
-            f"or a {name} such as 1e-6.",
+            f"= 0 requires pure differential privacy: pass noise='laplace', or a {name} such "
+            "as 1e-6.",
         )
     if not 0 <= number < 1:
-        raise wrong(name, f"must lie in [0, 1), not {said(value)}.")
+        raise wrong(name, f"must be in [0, 1), not {said(value)}.")
     return number
 
 
@@ -294,7 +294,7 @@ def integer(*, minimum: int, **parameter: object) -> int:
     """Return the parameter as an int, or raise unless it is a whole number ≥ minimum."""
     name, value = _only(parameter)
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < minimum:
-        raise wrong(name, f"must be a whole number of at least {minimum}, not {said(value)}.")
+        raise wrong(name, f"must be an integer of at least {minimum}, not {said(value)}.")
     if int(value) > _LARGEST_INTEGER:
         raise wrong(name, "must be at most 10^18.")
     return int(value)

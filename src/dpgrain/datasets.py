@@ -81,8 +81,8 @@ def loans(readers: int = 3000, *, typical: int = 9, seed: int = 0) -> pa.Table:
     typical = _validate.integer(minimum=1, typical=typical)
     if readers * typical > _MOST_LOANS:
         raise ParameterError(
-            f"readers times typical must be at most {_MOST_LOANS:,}, not {readers * typical:,}: the "
-            "table is made in memory."
+            f"readers times typical must be at most {_MOST_LOANS:,}, not "
+            f"{readers * typical:,}: the table is built in memory."
         )
     generator = np.random.default_rng(_validate.integer(minimum=0, seed=seed))
     counts = np.ceil(generator.lognormal(np.log(typical), _SPREAD, readers)).astype(np.int64)

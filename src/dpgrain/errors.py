@@ -26,7 +26,7 @@ class DpgrainError(Exception):
     ...     dg.read("visits.parquet", threads=0)
     ... except dg.DpgrainError as error:
     ...     print(error)
-    threads must be a whole number of at least 1, not 0.
+    threads must be an integer of at least 1, not 0.
     """
 
 
@@ -62,7 +62,7 @@ class ParameterError(_NamedError):
     ...     dg.budget(epsilon=-1.0)
     ... except dg.ParameterError as error:
     ...     print(error, error.name, isinstance(error, ValueError))
-    epsilon must be finite and above 0, not -1.0. epsilon True
+    epsilon must be positive and finite, not -1.0. epsilon True
     """
 
 

@@ -87,17 +87,20 @@ class Rule:
         stated = {name: length for name, length in lengths.items() if length is not None}
         if len(stated) != (self.kind == "any"):
             raise ParameterError(
-                f"days or hours must be given for any stretch of time alone, "
-                f"not {_validate.said(stated)}."
+                "days or hours must be passed for kind 'any', and for no other kind, not "
+                f"{_validate.said(stated)}."
             )
         for name, length in stated.items():
             _validate.integer(minimum=1, **{name: length})
         if list(self.edges) != sorted(set(self.edges)) or bool(self.edges) != (self.kind == "bins"):
             raise ParameterError(
-                f"edges must be growing whole numbers, for bins alone, not {list(self.edges)!r}."
+                "edges must be increasing integers for kind 'bins', and empty for other kinds, "
+                f"not {list(self.edges)!r}."
             )
         if bool(self.mark) != (self.kind == "stated"):
-            raise ParameterError(f"mark must be given for stated rules alone, not {self.mark!r}.")
+            raise ParameterError(
+                f"mark must be passed for kind 'stated', and for no other kind, not {self.mark!r}."
+            )
         if self.cells is not None:
             _validate.integer(minimum=1, cells=self.cells)
 
@@ -296,8 +299,8 @@ class Partition:
         columns = [rule.column for rule in self.rules]
         if not columns or len(set(columns)) < len(columns):
             raise ParameterError(
-                f"a partition must have one rule for each of its columns, "
-                f"not {_validate.said(columns)}."
+                "a partition must have one rule for each of its columns, not "
+                f"{_validate.said(columns)}."
             )
         ordered = sorted(self.rules, key=lambda rule: rule.column)
         object.__setattr__(self, "rules", tuple(ordered))

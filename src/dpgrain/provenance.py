@@ -14,13 +14,13 @@ Kind = TypeVar("Kind", Provenance, Stated)
 _BY_ASSUMPTION: tuple[Stated, ...] = ("table", "checked", "", "as given")
 #: Words on a page for each kind of provenance.
 IN_WORDS: dict[Stated, str] = {
-    "table": "a table, as it stands",
-    "checked": "made of a table by dpgrain, row by row or person by person",
+    "table": "a base table, unchanged",
+    "checked": "derived from a table by dpgrain, row by row or person by person",
     "as given": (
-        "as the caller made them; assumed is that what one person holds decides neither over rows of "
-        "others nor whether all rows can be read"
+        "from the caller (unverified), with the assumption that data of one person affect "
+        "neither the rows of others nor whether all rows can be read"
     ),
-    "": "not stated where they come from",
+    "": "of unknown origin",
 }
 
 

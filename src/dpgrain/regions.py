@@ -145,7 +145,7 @@ def _label(value: Any) -> int | str:
         return _whole_number("labels", value)
     if not _validate.is_written(value):
         raise ParameterError(
-            f"labels must be text that UTF-8 can hold, not {_validate.said(value)}.", name="labels"
+            f"labels must be valid UTF-8 text, not {_validate.said(value)}.", name="labels"
         )
     return value
 
@@ -154,7 +154,7 @@ def _whole_number(name: str, value: Any) -> int:
     """Return a whole number of any size, as columns of hashes hold them."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ParameterError(
-            f"{name} must be text or whole numbers, not {_validate.said(value)}.", name=name
+            f"{name} must be text or integers, not {_validate.said(value)}.", name=name
         )
     return int(value)
 
@@ -311,7 +311,7 @@ class Side:
             ParameterError: if a field is missing, unknown or wrong.
         """
         if not isinstance(values, dict) or "column" not in values:
-            raise ParameterError("a side of a region must have the fields that to_dict gives it.")
+            raise ParameterError("a side of a region must have the fields written by to_dict.")
         rest = ("column", "missing", "kind")
         inside = {name: v for name, v in values.items() if name not in rest}
         what = "the values of a side"
@@ -352,8 +352,8 @@ class Region:
         for side in self.sides:
             if not side:
                 raise ParameterError(
-                    f"the region holds nothing: no value of {side.column!r} lies in it; state a "
-                    "region that records can lie in."
+                    f"the region is empty: it contains no value of {side.column!r}; pass a "
+                    "region that records can be in."
                 )
         told = [side for side in self.sides if not side.everything]
         ordered = sorted(told, key=lambda side: side.column)
@@ -478,8 +478,8 @@ def atoms(regions: Sequence[Region]) -> dict[Region, frozenset[int]]:
         result = split | dict.fromkeys(rest, frozenset({place}))
         if len(result) > _MOST_ATOMS:
             raise ParameterError(
-                f"the regions must tell at most {_MOST_ATOMS:,} classes of records apart; publish by "
-                "fewer columns."
+                f"the regions must split records into at most {_MOST_ATOMS:,} classes; "
+                "publish by fewer columns."
             )
     return result
 

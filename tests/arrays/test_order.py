@@ -66,14 +66,14 @@ ENTRIES: dict[str, Callable[[Any, Any, Any], Any]] = {
 def test_reordered_users_are_rejected(entry: str) -> None:
     call = ENTRIES[entry]
     call(X, Y, USERS)
-    with pytest.raises(ParameterError, match="users must have its index in the order of") as caught:
+    with pytest.raises(ParameterError, match="users must have the same index order as") as caught:
         call(X, Y, USERS.sort_index())
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("entry", ["fit", "tune", "minimise", "accuracy", "auc", "r2", "score"])
 def test_reordered_targets_are_rejected(entry: str) -> None:
-    with pytest.raises(ParameterError, match="must have its index in the order of"):
+    with pytest.raises(ParameterError, match="must have the same index order as"):
         ENTRIES[entry](X, Y.sort_index(), USERS)
 
 
@@ -83,7 +83,7 @@ def test_reordered_elements_are_rejected() -> None:
         return model.fit(X.to_numpy(), Y.to_numpy(), users=USERS, elements=elements)
 
     fit(ELEMENTS)
-    with refuses("elements", "its index in the order of users"):
+    with refuses("elements", "the same index order as users"):
         fit(ELEMENTS.sort_index())
 
 

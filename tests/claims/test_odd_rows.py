@@ -856,7 +856,7 @@ def test_a_list_of_rows_requires_the_number_of_features(longer: int, form: Any) 
     targets = [0.0, 1.0] * 50 + [0.0]
     with dg.budget(1.0, 1e-6) as budget:
         for given in ([], rows):
-            with pytest.raises(ParameterError, match="n_features must be stated for a list"):
+            with pytest.raises(ParameterError, match="n_features must be passed for a list"):
                 LinearRegression(rounds=1).fit(form(given), targets[: len(given)])
     assert budget.guarantee is None
     model = LinearRegression(rounds=1, n_features=2).fit(form(rows), targets)

@@ -291,7 +291,7 @@ def test_a_column_of_wider_integers_than_arrow_s_is_refused_beside_times(
     polars.make(polars.rows(kinds, odd=True)).write_parquet(source)
     found = Use("count", "day").of(source, kinds[1], engine=engine)
     assert found.refused, found.said
-    assert "integers of 128 bits" in found.said
+    assert "128-bit integers" in found.said
 
 
 # -- one label that is long --

@@ -19,36 +19,36 @@ from dpgrain.errors import SchemaError
 # Parameter → its wrong values, each with how the sentence about the parameter goes on.
 WRONG: dict[str, dict[Any, str]] = {
     "epsilon": {
-        -1.0: "must be finite and above 0, not -1.0.",
-        float("inf"): "must be finite and above 0, not inf.",
+        -1.0: "must be positive and finite, not -1.0.",
+        float("inf"): "must be positive and finite, not inf.",
         "1": "must be a number, not '1'.",
     },
     "delta": {
-        1.0: "must lie in [0, 1), not 1.0.",
-        -0.1: "must lie in [0, 1), not -0.1.",
+        1.0: "must be in [0, 1), not 1.0.",
+        -0.1: "must be in [0, 1), not -0.1.",
     },
     "share": {
-        2.0: "must lie in [0, 1], not 2.0.",
+        2.0: "must be in [0, 1], not 2.0.",
         0.0: "must be above 0 and at most 1, not 0.0.",
     },
     "relation": {"both": "must be one of 'zero_out', 'replace', not 'both'."},
     "n_users": {
-        0: "must be a whole number of at least 1, not 0.",
-        1.5: "must be a whole number of at least 1, not 1.5.",
+        0: "must be an integer of at least 1, not 0.",
+        1.5: "must be an integer of at least 1, not 1.5.",
         10**19: "must be at most 10^18.",
     },
-    "clip": {0.0: "must be finite and above 0, not 0.0."},
+    "clip": {0.0: "must be positive and finite, not 0.0."},
     "noise": {"cauchy": "must be one of {}, not 'cauchy'."},
     "method": {"best": "must be one of {}, not 'best'."},
     "sampling": {"half": "must be one of {}, not 'half'."},
     "by": {"colour": "'colour' is not a column of the table; it has who, item, cell, x."},
     "weight": {"colour": "'colour' is not a column of the table; it has who, item, cell, x."},
-    "domain": {("a", "a"): "names item 'a' twice; name each item once."},
-    "rounds": {0: "must be a whole number of at least 1, not 0."},
-    "sampling_rate": {1.5: "must lie in [0, 1], not 1.5."},
-    "elements_per_user": {0.0: "must be finite and above 0, not 0.0."},
-    "radius": {-1.0: "must be finite and above 0, not -1.0."},
-    "k": {0: "must be a whole number of at least 1, not 0."},
+    "domain": {("a", "a"): "contains item 'a' twice; list each item once."},
+    "rounds": {0: "must be an integer of at least 1, not 0."},
+    "sampling_rate": {1.5: "must be in [0, 1], not 1.5."},
+    "elements_per_user": {0.0: "must be positive and finite, not 0.0."},
+    "radius": {-1.0: "must be positive and finite, not -1.0."},
+    "k": {0: "must be an integer of at least 1, not 0."},
 }
 
 # These take no δ.

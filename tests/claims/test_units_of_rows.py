@@ -99,7 +99,7 @@ def test_the_unit_follows_from_what_is_passed(door: str) -> None:
 @pytest.mark.parametrize("door", DOORS)
 def test_whole_users_without_users_are_refused(door: str, unit: str) -> None:
     stated, rows = WHOLE[unit]
-    refused = r"users must be passed with unit=|unit must be User\(\) without"
+    refused = r"users is required for unit=|unit must be User\(\) without"
     with pytest.raises(dg.ParameterError, match=refused):
         DOORS[door](stated, **rows)
 
@@ -117,10 +117,10 @@ def test_recipes_are_for_whole_users_and_need_them(trust: Any, unit: Any) -> Non
     model = learn.LinearRegression(
         unit=unit, trust=trust, n_users=200, **(own if trust == "central" else {})
     )
-    with refuses("users", "passed"):
+    with refuses("users", "pass the user id"):
         model.fit(X, Y)
     if trust == "central":
-        with refuses("users", "passed"):
+        with refuses("users", "pass the user id"):
             minimise(
                 Squared(),
                 X,

@@ -421,17 +421,17 @@ def test_a_label_without_a_value_is_none() -> None:
     [
         (
             lambda X, y: LogisticRegression(trust="shuffle").fit(X, y > 0, users=range(len(X))),
-            "n_users must be stated with trust='shuffle'",
+            "n_users must be passed with trust='shuffle'",
         ),
         (
             lambda X, y: LogisticRegression(trust="pan").fit(X, y > 0, users=range(len(X))),
-            "n_users must be stated with trust='pan'",
+            "n_users must be passed with trust='pan'",
         ),
         (
             lambda X, y: LogisticRegression(algorithm=papers.Concentrated()).fit(
                 X, y > 0, users=range(len(X))
             ),
-            "n_users must be stated with a recipe",
+            "n_users must be passed with a recipe",
         ),
         (
             lambda X, y: LogisticRegression(algorithm=papers.Concentrated(), n_users=50).fit(
@@ -453,7 +453,7 @@ def test_a_label_without_a_value_is_none() -> None:
                 users=range(len(X)),
                 epsilon=1.0,
             ),
-            "n_users must be stated with a recipe",
+            "n_users must be passed with a recipe",
         ),
         (
             lambda X, y: mean_of_users(X, bound=1.0, epsilon=1.0, delta=1e-6, method="softcore"),

@@ -113,7 +113,7 @@ def test_debug_shows_the_traceback(visits: Path, process: Command) -> None:
     done = process("count", visits, *stated(OF_USERS, "--epsilon", "-1"), "--debug")
     assert done.returncode == 1
     assert "Traceback" in done.stderr
-    assert "ParameterError: --epsilon must be finite and above 0, not -1.0." in done.stderr
+    assert "ParameterError: --epsilon must be positive and finite, not -1.0." in done.stderr
 
 
 def test_a_wrong_word_is_told_with_the_usage(command: Command) -> None:
@@ -136,7 +136,7 @@ def test_a_wrong_word_is_told_with_the_usage(command: Command) -> None:
         ),
         (("count", "x", "--unit", "?"), "'?' is not one of record, element, user.\n"),
         (("count", "x", "--epsilon", "1,5"), "'--epsilon': '1,5' is not a number; write 1.5."),
-        (("count", "x", "--n-users=1.5"), "'--n-users': '1.5' is not a whole number."),
+        (("count", "x", "--n-users=1.5"), "'--n-users': '1.5' is not an integer."),
         (("sum", "x", "--bounds", "0", "a"), "'--bounds': 'a' is not a number."),
         (("count", "x", "--top", "0"), "'--top': It must be at least 1."),
     ):

@@ -25,7 +25,7 @@ SAID: list[Any] = []
 class Common:
     epsilon: Annotated[float | None, typer.Option(help="The promised ε.")] = None
     random_state: Annotated[
-        int, typer.Option("--seed", help="A seed.", rich_help_panel="The promise")
+        int, typer.Option("--seed", help="A seed.", rich_help_panel="The guarantee")
     ] = 3
 
 
@@ -97,13 +97,13 @@ def test_help_shows_every_option_once_and_examples_as_they_are() -> None:
 
 def test_help_names_what_is_seldom_needed_and_all_of_help_explains_it() -> None:
     shown, whole = run("ask", "--help").output, run("ask", "--help-all").output
-    assert shown.index("Options:") < shown.index("--by") < shown.index("The promise:")
-    assert shown.index("The promise:") < shown.index("--seed") < shown.index("Examples:")
-    assert "Seldom needed, and explained by --help-all:\n  The table  --odd-one, --rare\n" in shown
+    assert shown.index("Options:") < shown.index("--by") < shown.index("The guarantee:")
+    assert shown.index("The guarantee:") < shown.index("--seed") < shown.index("Examples:")
+    assert "Rarely needed, and explained by --help-all:\n  The table  --odd-one, --rare\n" in shown
     assert "Hardly ever." not in shown
     assert re.search(r"^The table:\n  --rare TEXT +Hardly ever.  \[default: a\]\n  --odd-one +Odd.",
                      whole, re.MULTILINE)  # fmt: skip
-    assert "Seldom needed" not in whole
+    assert "Rarely needed" not in whole
     # What an option takes is told in a word, and no bound that goes by itself.
     assert re.search(r"--n-users N +How many.  \[required\]", shown)
     assert re.search(r"--by TEXT … +Columns.", shown)
@@ -214,7 +214,7 @@ def test_errors_call_parameters_by_their_options(
 def test_an_option_of_one_value_is_not_stated_twice(words: tuple[str, ...], name: str) -> None:
     found = run("ask", *words).exception
     assert isinstance(found, ParameterError)
-    assert (str(found), found.name) == (f"{name} is stated twice; state it once.", name)
+    assert (str(found), found.name) == (f"{name} is passed twice; pass it once.", name)
     assert run("ask", "--n-users", "3", "--by", "a", "--by", "b").exit_code == 0
     assert SAID[-1][1] == ["a", "b"]
 

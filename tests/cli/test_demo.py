@@ -44,4 +44,4 @@ def test_the_demonstration_needs_a_folder(tmp_path: Path, command: Command) -> N
     (tmp_path / "file").write_text("")
     done = command("demo", "--folder", tmp_path / "file" / "demo")
     assert done.returncode == 1
-    assert "cannot be made" in done.stderr
+    assert "cannot be created" in done.stderr

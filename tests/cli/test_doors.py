@@ -100,7 +100,7 @@ def test_a_text_is_read_by_the_type_of_its_parameter(
     [
         (float | Literal["auto"], "much", "--x must be a number or 'auto', not 'much'"),
         (Sequence[float] | Literal["auto"], "1,much", "--x must be numbers such as 1,2,5,10"),
-        (Sequence[int], "1,2.5", "--x must be whole numbers such as 1,2,5,10, not '2.5'"),
+        (Sequence[int], "1,2.5", "--x must be integers such as 1,2,5,10, not '2.5'"),
     ],
 )
 def test_a_text_of_another_type_is_refused_by_name(hint: Any, text: str, sentence: str) -> None:

@@ -30,7 +30,7 @@ share = 1.0
 output = "visits.csv"
 """
 COUNT = ("--user", "who", "--unit", "user", "--epsilon", "0.5", "--delta", "1e-7", "--clip", "5")
-STAYS = "Line 2 of the ledger 'visits' stays charged: what it reserves counts as released.\n"
+STAYS = "Line 2 of the ledger 'visits' stays charged: its reservation counts as released.\n"
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_run_ends_with_0_and_is_refused_with_3(
 ) -> None:
     done = run(process, folder)
     assert (done.returncode, done.stderr) == (0, "")
-    for more, told in (((), "is there already"), (("--again",), "does not hold this release")):
+    for more, told in (((), "exists already"), (("--again",), "has no room for this release")):
         refused = run(command, folder, *more)
         assert refused.returncode == 3
         assert told in refused.stderr
@@ -73,7 +73,7 @@ def test_a_run_ends_with_0_and_is_refused_with_3(
     refused = run(process, folder)
     assert refused.returncode == 3
     assert "was charged before, in line 2 of the ledger" in refused.stderr
-    assert "Missing of its outputs: " in refused.stderr
+    assert "Its missing outputs: " in refused.stderr
     assert lines(folder) == 1
 
 
@@ -106,7 +106,7 @@ def test_what_is_damaged_ends_with_1(folder: Path, process: Command) -> None:
     place = folder / "visits.ledger"
     told = process("ledger", "verify", place, "--expected", "00")
     assert told.returncode == 1
-    assert "expected must be a hash that the ledger holds" in told.stderr.replace("--", "")
+    assert "expected must be a hash that the ledger contains" in told.stderr.replace("--", "")
     (folder / "visits.parquet").write_bytes(b"PAR1 and no more")
     assert run(process, folder).returncode == 1
     place.write_bytes(b"no ledger")
@@ -163,8 +163,8 @@ def test_an_output_that_is_full_is_told_in_one_sentence(folder: Path) -> None:
         done = _into(output, *words, "--json")
     assert done.returncode == 1
     assert done.stderr == (
-        "Error: Standard output takes no more (No space left on device): what is not printed is lost, "
-        f"and what was published counts all the same; --output writes it to a file.\n{STAYS}"
+        "Error: Standard output cannot be written (No space left on device): the output not printed is "
+        f"lost, and the published results still count; --output writes it to a file.\n{STAYS}"
     )
 
 
@@ -176,7 +176,7 @@ def test_a_pipe_that_nobody_reads_is_told_in_one_sentence(folder: Path) -> None:
         done = _into(output, *words)
     assert done.returncode == 1
     assert done.stderr == (
-        "Error: Standard output takes no more (Broken pipe): what is not printed is lost.\n"
+        "Error: Standard output cannot be written (Broken pipe): the output not printed is lost.\n"
     )
 
 

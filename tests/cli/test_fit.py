@@ -215,7 +215,7 @@ def test_a_user_s_place_does_not_depend_on_who_else_has_rows(
     words += ["--delta", "1e-6", "--output", out, "--type", "x,x2=double"]
     done = command(*words)
     assert done.returncode == 2
-    assert "--n-users must be stated with --trust pan" in done.stderr
+    assert "--n-users must be passed with --trust pan" in done.stderr
     assert command(*words, "--n-users", "13").returncode == 0
 
 
@@ -236,30 +236,30 @@ def test_an_empty_table_is_a_neighbour_like_any_other(
 
 WRONG = [
     ({"target": "nothing"}, 1, "target 'nothing' is not a column"),
-    ({"target": "paid"}, 1, "has type DOUBLE, which cannot name things"),
-    ({"target": "pages"}, 2, "--target 'pages' is also a feature"),
+    ({"target": "paid"}, 1, "has type DOUBLE, which cannot be used as a key"),
+    ({"target": "pages"}, 2, "--target 'pages' must not also be a feature"),
     ({"features": "minutes,nothing"}, 1, "feature 'nothing' is not a column"),
-    ({"features": "minutes,week"}, 1, "feature 'week' is a column of text where numbers are asked"),
+    ({"features": "minutes,week"}, 1, "feature 'week' must be numeric, not text"),
     ({"features": "minutes,minutes"}, 2, "'minutes' is listed twice"),
     ({"categories": "device"}, 2, "--categories must be 'COLUMN=A|B|C'"),
     ({"categories": "device=a||b"}, 2, "without empty ones"),
     ({"range": "minutes"}, 2, "--range must be COLUMN=LOW:HIGH"),
     ({"range": "minutes=1:x"}, 2, "--range must be"),
     ({"range": "minutes=60:0"}, 2, "in increasing order"),
-    ({"range": "paid=0:60"}, 2, "--range 'paid' is not a column of --features"),
+    ({"range": "paid=0:60"}, 2, "--range 'paid' must be a column of --features"),
     ({"user": "nobody"}, 1, "user 'nobody' is not a column"),
-    ({"unit": "element"}, 2, "Give --element"),
-    ({"element": "week"}, 2, "--element goes with"),
-    ({"unit": "record", "max_elements": "2"}, 2, "--max-elements goes with --unit user."),
-    ({"epsilon": "0"}, 2, "epsilon must be finite and above 0"),
+    ({"unit": "element"}, 2, "Pass --element"),
+    ({"element": "week"}, 2, "--element is for"),
+    ({"unit": "record", "max_elements": "2"}, 2, "--max-elements requires --unit user."),
+    ({"epsilon": "0"}, 2, "epsilon must be positive and finite"),
     ({"delta": "0"}, 2, "delta"),
     ({"clip": "much"}, 2, "--clip must be a number or 'auto'"),
-    ({"clip": "-1"}, 2, "clip must be finite and above 0"),
-    ({"sampling_rate": "2"}, 2, "--sampling-rate must lie in [0, 1]"),
+    ({"clip": "-1"}, 2, "clip must be positive and finite"),
+    ({"sampling_rate": "2"}, 2, "--sampling-rate must be in [0, 1]"),
     ({"intervals": "1"}, 2, "intervals must be a share"),
     ({"output": "m.pkl"}, 2, "--output must end in .json, not 'm.pkl'"),
-    ({"quantile": "0.5"}, 2, "--quantile goes with quantile, not logistic."),
-    ({"classes": "a,b"}, 2, "--classes must be whole numbers"),
+    ({"quantile": "0.5"}, 2, "--quantile is for quantile, not for logistic."),
+    ({"classes": "a,b"}, 2, "--classes must be integers"),
     ({"classes": "0"}, 2, "classes must be at least two"),
     ({"seed": "-1"}, 2, "--seed must be at least 0"),
     ({"output": "/no/such/folder/m.json"}, 1, "cannot be written"),
@@ -308,7 +308,7 @@ def test_predict_refuses_what_it_cannot_use(visits: Path, tmp_path: Path, comman
             2,
             "--output must end in .csv or .parquet",
         ),
-        ([model, visits], 2, "Error: Give --output, the file where predictions go, such as"),
+        ([model, visits], 2, "Error: Pass --output, the file of the predictions, such as"),
         ([visits, visits, "--output", tmp_path / "p.csv"], 2, "is not a model of dpgrain"),
         ([tmp_path / "no.json", visits, "--output", tmp_path / "p.csv"], 1, "cannot be read"),
         ([model, narrow, "--output", tmp_path / "p.csv"], 1, "feature 'pages' is not a column"),
@@ -395,12 +395,12 @@ def test_the_curator_is_told_of_targets_that_do_not_count(tmp_path: Path, comman
     words += ["--features", "minutes", "--user", "person", "--check"]
     for classes, lost in (("0,1", 5), ("yes,no", 1)):
         told = command(*words, "--classes", classes).stdout
-        assert re.search(rf" {lost}  rows with said outside the domain \(left out\)", told)
-        assert re.search(r" 1  rows without an item \(left out\)", told)
+        assert re.search(rf" {lost}  rows with said outside the domain \(dropped\)", told)
+        assert re.search(r" 1  rows without an item \(dropped\)", told)
     assert "without an item" in command(*words).stdout
     words[1], words[4] = "linear", "minutes"
     words[words.index("--features") + 1] = "person"
-    assert "cells of 'minutes' that are not numbers" in command(*words).stdout
+    assert "non-numeric cells of 'minutes'" in command(*words).stdout
 
 
 def test_a_fit_whose_targets_do_not_count_says_so(tmp_path: Path, command: Command) -> None:
@@ -495,7 +495,7 @@ def test_a_fit_of_people(visits: Path, tmp_path: Path, command: Command) -> None
     assert len(pd.read_csv(found)) == people
     done = command(*words, "--unit", "record")
     assert done.returncode == 2
-    assert "unit must be User() where each row is made" in done.stderr
+    assert "unit must be User() if each row is derived" in done.stderr
 
 
 def test_targets_and_elements_may_be_expressions(

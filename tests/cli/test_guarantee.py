@@ -70,28 +70,28 @@ def test_pure_mechanisms_need_no_delta(mechanism: str, command: Command) -> None
 
 
 WRONG = [
-    ([], "Give a saved release, or --noise-multiplier and --delta."),
-    (["--noise-multiplier", "4"], "--delta must be given for --mechanism gaussian"),
-    (["--mechanism", "pure"], "--mechanism pure needs --epsilon, such as --epsilon 0.1."),
+    ([], "Pass a saved release, or --noise-multiplier and --delta."),
+    (["--noise-multiplier", "4"], "--delta is required for --mechanism gaussian"),
+    (["--mechanism", "pure"], "--mechanism pure requires --epsilon, such as --epsilon 0.1."),
     (["--mechanism", "zcdp", "--delta", "1e-6"],
-     "--mechanism zcdp needs --rho, such as --rho 0.1."),
+     "--mechanism zcdp requires --rho, such as --rho 0.1."),
     (["--noise-multiplier", "4", "--epsilon", "1", "--delta", "1e-6"],
-     "--epsilon 1 does not go with --mechanism gaussian; it is for pure."),
+     "--epsilon 1 must not be used with --mechanism gaussian; it is for pure."),
     (["--noise-multiplier", "4", "--rounds", "9", "--delta", "1e-6"],
-     "--rounds 9 goes with --sampling-rate or --passes; without sampling give --releases."),
+     "--rounds 9 requires --sampling-rate or --passes; without sampling, pass --releases."),
     (["--noise-multiplier", "4", "--sampling-rate", "0.1", "--delta", "1e-6"],
-     "--sampling-rate needs --rounds, such as --rounds 1000."),
+     "--sampling-rate requires --rounds, such as --rounds 1000."),
     (["--noise-multiplier", "4", "--sampling-rate", "2", "--rounds", "9", "--delta", "1e-6"],
      "--sampling-rate must"),
     (["--noise-multiplier", "4", "--sampling-rate", "0.1", "--passes", "9", "--delta", "1e-6"],
-     "Give either --sampling-rate 0.1 or --passes 9."),
+     "Pass either --sampling-rate 0.1 or --passes 9, not both."),
     (["--noise-multiplier", "4", "--passes", "9", "--rounds", "8", "--delta", "1e-6"],
      "--passes 9 must be at most --rounds 8."),
     (["--noise-multiplier", "4", "--passes", "9", "--sampling", "users", "--delta", "1e-6"],
-     "--sampling users goes with --sampling-rate"),
+     "--sampling users requires --sampling-rate"),
     (["--mechanism", "laplace", "--noise-multiplier", "4", "--passes", "9"],
      "--mechanism laplace cannot be sampled here"),
-    (["saved.parquet", "--noise-multiplier", "4"], "Give either a saved release or a mechanism"),
+    (["saved.parquet", "--noise-multiplier", "4"], "Pass either a saved release or a mechanism"),
     (["--noise-multiplier", "4", "--delta", "1e-6", "--plot", "x.txt"],
      "--plot must end in .png, .svg or .pdf, not 'x.txt'."),
     (["saved.png", "--plot", "saved.png"], "'saved.png' is already used in this command"),
@@ -136,4 +136,4 @@ def test_a_saved_release_takes_no_mechanism(
 ) -> None:
     done = command("guarantee", tmp_path / "saved.parquet", *option)
     assert done.returncode == 2
-    assert "Give either a saved release or a mechanism" in done.stderr
+    assert "Pass either a saved release or a mechanism" in done.stderr

@@ -84,7 +84,7 @@ def test_a_release_that_had_a_seed_is_shown_as_not_private(
     for name in ("show", "verify"):
         done = command("ledger", name, place)
         assert done.returncode == 0, done.stderr
-        assert ("NOT PRIVATE: seeded noise in line 3, so that" in done.stdout) == (not private)
+        assert ("NOT PRIVATE: seeded noise in line 3, so these" in done.stdout) == (not private)
         told = json.loads(command("ledger", name, place, "--json").stdout)
         assert told["seeded_lines"] == ([] if private else [3])
     assert command("ledger", "show", place).stdout.count("(NOT PRIVATE") == (not private)
@@ -93,13 +93,16 @@ def test_a_release_that_had_a_seed_is_shown_as_not_private(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ((), "Say what is protected"),
-        (("--unit", "user", "--element", "day"), "--element COLUMN goes with --unit element"),
-        (("--unit", "element"), "Give --element"),
-        (("--unit", "user", "--any-days", "3"), "--any-days and --day go together"),
+        ((), "Choose what to protect"),
+        (("--unit", "user", "--element", "day"), "--element COLUMN is for --unit element"),
+        (("--unit", "element"), "Pass --element"),
+        (
+            ("--unit", "user", "--any-days", "3"),
+            "--any-days (or --any-hours) and --day must be passed together",
+        ),
         (
             ("--unit", "user", "--any-days", "3", "--any-hours", "3", "--day", "at"),
-            "--any-days and --day go together",
+            "--any-days (or --any-hours) and --day must be passed together",
         ),
         (("--unit", "user", "--leak", "1"), "--leak must be at most"),
     ],
@@ -127,7 +130,7 @@ def test_what_is_published_is_charged_and_shown(
         "77.7%",
         "per user, for records of any time",
         "of 1 spent at δ = 10⁻⁶",
-        "Assumed, since no file can prevent",
+        "This ledger assumes (and cannot enforce)",
     ):
         assert text in shown.stdout
     told = json.loads(command("ledger", "show", place, "--json").stdout)
@@ -136,7 +139,7 @@ def test_what_is_published_is_charged_and_shown(
     over = (*COUNT[:-4], "--epsilon", "0.99", "--delta", "1e-6")
     done = command("count", visits, *over, "--ledger", place, "--output", tmp_path / "o.csv")
     assert done.returncode == 3
-    assert "does not hold this release" in done.stderr
+    assert "has no room for this release" in done.stderr
     assert not (tmp_path / "o.csv").exists()
 
 
@@ -197,7 +200,7 @@ def test_a_plan_is_of_the_users_of_the_ledger(
     place, plan = tmp_path / "l", ("--plan", tmp_path / "planned.toml")
     done = command("ledger", "init", place, "--name", "v", "--user", "person", *asked, *plan)
     assert (done.returncode, place.exists()) == (2, False)
-    assert "users apart by 'who', and the ledger by 'person'" in done.stderr
+    assert "users by 'who', but the ledger by 'person'" in done.stderr
     assert command("ledger", "init", place, "--name", "v", "--user", "who", *asked).returncode == 0
     for words in (("promise", place), ("renew", place, "1")):
         done = command("ledger", *words, *(asked if words[0] == "promise" else asked[:4]), *plan)
@@ -256,7 +259,7 @@ def test_days_of_times_are_elements_and_windows(tmp_path: Path, command: Command
     for wrong, code, told in (
         ("day", 2, "--days must be NAME=COLUMN"),
         ("day=at:Mars", 2, "zone must be a zone"),
-        ("day=who", 1, "days are of times"),
+        ("day=who", 1, "must contain timestamps"),
     ):
         done = command("count", tmp_path / "t.parquet", *own, "--days", wrong)
         assert (done.returncode, told in done.stderr) == (code, True), done.stderr

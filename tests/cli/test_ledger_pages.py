@@ -34,4 +34,4 @@ def test_a_page_and_an_entry_are_written(tmp_path: Path, command: Command) -> No
 def test_who_decides_is_for_an_entry_alone(tmp_path: Path, command: Command) -> None:
     done = command("ledger", "export", tmp_path / "no.ledger", "--decided-by", "the office")
     assert done.returncode == 2
-    assert done.stderr.strip() == "Error: --decided-by goes with --registry."
+    assert done.stderr.strip() == "Error: --decided-by requires --registry."

@@ -118,7 +118,7 @@ def test_a_command_does_not_write_over_what_it_reads(
     before = contents(folder)
     done = command(*words.split(), output)
     assert done.returncode == 2, done.stderr
-    assert "is already used in this command; name another file." in done.stderr
+    assert "is already used in this command; choose another file." in done.stderr
     assert contents(folder) == before
 
 
@@ -165,7 +165,7 @@ def test_a_run_does_not_write_over_what_it_reads(
     words = ["--again"] if again else []
     done = command("run", "releases.toml", "--ledger", "l", *words)
     assert done.returncode == 2, done.stderr
-    assert "is already used in this command; name another file." in done.stderr
+    assert "is already used in this command; choose another file." in done.stderr
     assert contents(folder) == before
 
 

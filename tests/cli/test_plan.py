@@ -126,7 +126,7 @@ def test_a_loss_cannot_curve_more_than_its_slope(command: Command) -> None:
 def test_max_elements_goes_with_users(command: Command) -> None:
     done = command("plan", "mean", *PLANS["mean"], "--unit", "element", "--max-elements", "3")
     assert done.returncode == 2
-    assert "--max-elements goes with --unit user." in done.stderr
+    assert "--max-elements requires --unit user." in done.stderr
 
 
 @pytest.mark.parametrize("kind", PLANS)

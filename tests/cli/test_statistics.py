@@ -95,18 +95,22 @@ def test_check_is_for_the_curator(visits: Path, command: Command) -> None:
 WRONG = [
     (["--user", "nobody"], 1, "'nobody' is not a column"),
     (["--item", "nothing"], 1, "'nothing' is not a column"),
-    (["--epsilon", "0"], 2, "epsilon must be finite and above 0, not 0.0."),
-    (["--epsilon", "inf"], 2, "epsilon must be finite"),
+    (["--epsilon", "0"], 2, "epsilon must be positive and finite, not 0.0."),
+    (["--epsilon", "inf"], 2, "epsilon must be positive and finite"),
     (["--delta", "0"], 2, "--noise laplace, which needs none"),
-    (["--delta", "1"], 2, "delta must lie in [0, 1)"),
-    (["--clip", "0"], 2, "clip must be finite and above 0"),
-    (["--clip", "nan"], 2, "clip must be finite and above 0"),
+    (["--delta", "1"], 2, "delta must be in [0, 1)"),
+    (["--clip", "0"], 2, "clip must be positive and finite"),
+    (["--clip", "nan"], 2, "clip must be positive and finite"),
     (["--clip", "much"], 2, "--clip must be a number or 'auto', not 'much'."),
     (["--element", "nothing"], 1, "'nothing' is not a column"),
-    (["--element", "missing.csv"], 1, "'missing.csv' is no column of the table, and no file"),
-    (["--max-elements", "3"], 2, "--max-elements goes with --unit user."),
+    (
+        ["--element", "missing.csv"],
+        1,
+        "--element 'missing.csv' must be a column of the table or a file",
+    ),
+    (["--max-elements", "3"], 2, "--max-elements requires --unit user."),
     (["--output", "/no/such/folder/x.csv"], 1, "cannot be written"),
-    (["--memory", "lots"], 2, "memory must be such as"),
+    (["--memory", "lots"], 2, "memory must be a size such as"),
     (["--noise", "laplace"], 2, "domain is required with Laplace noise"),
 ]
 
@@ -319,15 +323,15 @@ def test_a_distribution_by_group(visits: Path, tmp_path: Path, command: Command)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--per-user-filter", "n > 1"], "--per-user-filter goes with --per-user"),
+        (["--per-user-filter", "n > 1"], "--per-user-filter requires --per-user"),
         (["--per-user", "n"], "--per-user must be NAME=EXPRESSION, such as"),
-        (["--per-user", "n=count", "--per-user", "n=size"], "each name once"),
-        (["--per-user", "n=seconds:median"], "with a function of size, count, sum"),
+        (["--per-user", "n=count", "--per-user", "n=size"], "with unique names"),
+        (["--per-user", "n=seconds:median"], "and a function of size, count, sum"),
         (["--per-user", "n=none:sum"], "--per-user 'none' is not a column of the table"),
-        (["--per-user-by", "topic"], "--per-user-by goes with --per-user"),
+        (["--per-user-by", "topic"], "--per-user-by requires --per-user"),
         (
             ["--per-user", "n=count"],
-            "--per-user goes with --unit user, not record",
+            "--per-user requires --unit user, not record",
         ),
     ],
 )

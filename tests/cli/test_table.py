@@ -45,25 +45,25 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (
             ("quantiles", *USERS, *EPSILON, "--value", "amount"),
-            "Give --delta, such as --delta 1e-6; or --noise laplace, which needs none.",
+            "Pass --delta, such as --delta 1e-6; or --noise laplace, which needs none.",
         ),
         (
             ("count", *USERS, *EPSILON, "--by", "page"),
-            "Give --delta, such as --delta 1e-6, with which groups are selected; or --domain, the "
-            "public list of them.",
+            "Pass --delta, such as --delta 1e-6, for selecting groups; or --domain, the public list "
+            "of groups.",
         ),
-        (("top", *USERS, *EPSILON, "--item", "page"), "Give --delta, such as --delta 1e-6."),
+        (("top", *USERS, *EPSILON, "--item", "page"), "Pass --delta, such as --delta 1e-6."),
         (
             ("count", "--unit", "user", *EPSILON),
-            "--unit user needs --user, the column of whose a record is; or ask for --unit record.",
+            "--unit user requires --user, the user id column; or use --unit record.",
         ),
         (
             ("count", "--element", "page", *EPSILON),
-            "--unit element needs --user, the column of whose a record is; or ask for --unit record.",
+            "--unit element requires --user, the user id column; or use --unit record.",
         ),
         (
             ("count", *USERS, "--max-elements", "3", *EPSILON),
-            "Give --element, the column of cells, such as --element page.",
+            "Pass --element, the column of cells, such as --element page.",
         ),
         (
             ("elements-per-user", *USERS, *EPSILON, *DELTA),
@@ -71,17 +71,17 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (
             ("count", "--user", "who", "--element", "no.csv", *EPSILON),
-            "--element 'no.csv' is no column of the table, and no file; it has who, page, amount.",
+            "--element 'no.csv' must be a column of the table or a file; it has who, page, amount.",
         ),
         (
             ("count", "--user", "who", "--element", __file__, *EPSILON),
-            f"--element {__file__!r} gives cells to items, and there are none here: add a column by "
-            "--cells NAME=COLUMN:FILE, and give --element NAME.",
+            f"--element {__file__!r} maps items to cells, and there are no items here; add a column "
+            "with --cells NAME=COLUMN:FILE, and pass --element NAME.",
         ),
         (
             (*PEOPLE, "spent=amount:total"),
             "--per-user must be NAME=EXPRESSION, such as 'spent=total(paid)', NAME=count or "
-            "NAME=COLUMN:FUNCTION, each name once, with a function "
+            "NAME=COLUMN:FUNCTION, with unique names and a function "
             "of size, count, sum, mean, min, max, nunique, not 'spent=amount:total'.",
         ),
         (
@@ -90,17 +90,17 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (
             ("mean", "--user", "who", "--unit", "record", *PEOPLE[5:], "spent=amount:sum"),
-            "--per-user goes with --unit user, not record: each row is made of all that a person "
-            "holds, or with elements of a column of --per-user-by.",
+            "--per-user requires --unit user, not record, because each row is derived from all of a "
+            "person's data; or use elements by a column of --per-user-by.",
         ),
         (
             ("count", "--unit", "user", *EPSILON, "--per-user", "n=count"),
-            "--per-user needs --user: the column of whose a record is.",
+            "--per-user requires --user, the user id column.",
         ),
         (
             ("count", *USERS, *EPSILON, *DELTA, "--by", "page", "--domain", "no.csv"),
-            "The domain 'no.csv' is no file; write its items to a text file, one a line, and name "
-            "that.",
+            "The domain 'no.csv' is not a file; write its items to a text file, one per line, and "
+            "pass its path.",
         ),
         (
             ("quantiles", *USERS, *EPSILON, *DELTA, "--value", "amount", "--q", "0.5,half"),
@@ -114,7 +114,7 @@ def test_errors_speak_of_options(
     name, *rest = words
     done = command(name, path, *rest)
     assert (done.returncode, done.stderr) == (
-        1 if "no file; " in sentence or "is not a column" in sentence else 2,
+        1 if "a file; " in sentence or "is not a column" in sentence else 2,
         f"Error: {sentence}\n",
     )
 
@@ -198,7 +198,7 @@ def test_several_ranks_are_one_text(path: Path, command: Command) -> None:
 
 def test_a_delta_that_is_not_needed_is_said_to_be(path: Path, command: Command) -> None:
     words = ("count", path, "--unit", "record", *EPSILON)
-    said = "--delta 1e-06 was not needed: this noise keeps the promise with δ = 0."
+    said = "--delta 1e-06 was not needed: with this noise, the guarantee has δ = 0."
     assert said in command(*words, *DELTA).stdout
     assert "not needed" not in command(*words).stdout
 
@@ -235,10 +235,10 @@ def test_the_curator_is_told_how_numbers_are_written(tmp_path: Path, command: Co
         ]
         return told
 
-    assert counts()["cells of 'paid' that are not numbers (left out)"] == 3
-    assert counts()["of these look like numbers with a decimal comma: state --decimal ,"] == 2
-    assert counts()["of these have marks between thousands: write the numbers without"] == 2
-    assert counts("--decimal", ",")["cells of 'paid' that are not numbers (left out)"] == 2
+    assert counts()["non-numeric cells of 'paid' (dropped)"] == 3
+    assert counts()["of these look like numbers with a decimal comma: pass --decimal ,"] == 2
+    assert counts()["of these have thousands separators: write the numbers without them"] == 2
+    assert counts("--decimal", ",")["non-numeric cells of 'paid' (dropped)"] == 2
     assert "state --decimal ,\n" in command(*words, "--check").stdout
     # Who did not check is told where to look.
     assert "ask the curator how numbers are written (--check)" in command(*words).stdout
@@ -281,7 +281,7 @@ def test_days_of_days_are_refused_in_words_of_options(tmp_path: Path, command: C
     done = command(
         "count", path, *EPSILON, "--unit", "record", "--type", "day=date", "--days", "w=day"
     )
-    assert done.stderr.startswith("Error: --days 'day' has type DATE, and days are of times")
+    assert done.stderr.startswith("Error: --days 'day' must contain timestamps, not have type DATE")
 
 
 def test_a_range_of_text_is_refused_before_anything_is_charged(
@@ -292,17 +292,17 @@ def test_a_range_of_text_is_refused_before_anything_is_charged(
     words = ("count", path, "--unit", "record", *EPSILON, "--where", "visits=1..3")
     done = command(*words, "--ledger", tmp_path / "none")
     assert done.returncode == 2
-    assert "--where visits=1..3 is a range, and 'visits' is text" in done.stderr
+    assert "--where visits=1..3 is a range, but 'visits' is text" in done.stderr
     assert command(*words, "--type", "visits=bigint").returncode == 0
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--domain", "no.txt"), "--domain lists the groups of --by; give --by, or leave it out."),
+        (("--domain", "no.txt"), "--domain lists the groups of --by; pass --by, or omit --domain."),
         (
             ("--by", "page", "--domain", "who=no.txt"),
-            "--domain 'who' is no column to group by; those are page.",
+            "--domain 'who' must be a column to group by, one of page.",
         ),
     ],
 )
@@ -336,5 +336,5 @@ def test_the_curator_sees_what_counts_0_and_what_is_left_out(
     path.write_text("who,y,x\na,1,2\nb,none,none\n", encoding="utf-8")
     words = ("--target", "y", "--features", "x", "--type", "x,y=double", "--check")
     said = command("fit", "linear", path, *words).stdout
-    assert "1  cells of 'x' that are not numbers (count 0)" in said
-    assert "1  cells of 'y' that are not numbers (left out)" in said
+    assert "1  non-numeric cells of 'x' (treated as 0)" in said
+    assert "1  non-numeric cells of 'y' (dropped)" in said

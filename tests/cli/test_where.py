@@ -70,7 +70,7 @@ def test_means_and_fits_say_their_region(visits: Path, tmp_path: Path, command: 
     [
         ("day", "--where must be COLUMN=VALUE or COLUMN=FIRST..LAST"),
         ("nowhere=1", "--where 'nowhere' is not a column"),
-        ("day=2026-01..2026-02", "state its type, as --type day=date"),
+        ("day=2026-01..2026-02", "declare its type, such as --type day=date"),
     ],
 )
 def test_what_is_no_region_is_refused(

@@ -156,7 +156,7 @@ def test_the_line_of_cron_ends_with_the_codes_of_the_page(folder: Path) -> None:
     # The same again is refused, with what is missing.
     (folder / DAY / "pages.csv").unlink()
     assert run(folder, night).returncode == 3
-    assert f"Missing of its outputs: '{DAY}/pages.csv'." in log.read_text()
+    assert f"Its missing outputs: '{DAY}/pages.csv'." in log.read_text()
     assert f"day {DAY}" in run(folder, "dpgrain ledger show visits.ledger").stdout
     # A table that is not there, and a file that is wrong.
     (folder / "visits").rename(folder / "late")

@@ -191,7 +191,7 @@ def test_missing_data_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         wf.main(["--only", "words", "--out", str(tmp_path / "out")])
     monkeypatch.delenv("DPGRAIN_DATA")
     for program in (wf, pm):
-        with pytest.raises(SystemExit, match="DPGRAIN_DATA is not set: let it name"):
+        with pytest.raises(SystemExit, match="DPGRAIN_DATA is not set: set it to the"):
             program.main([])
 
 

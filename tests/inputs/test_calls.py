@@ -43,7 +43,7 @@ def test_a_function_is_tried_on_public_records_first() -> None:
     probe(lambda x: x.sum(axis=1), (rows,), (), "loss", "one number for each record")
     with refuses("loss", "shape"):
         probe(lambda x: x.sum(), (rows,), (), "loss", "one number for each record")
-    with refuses("loss", "it raises ZeroDivisionError"):
+    with refuses("loss", "but raises ZeroDivisionError"):
         probe(lambda x: 1 // 0, (rows,), (), "loss", "one number for each record")
 
 

@@ -113,11 +113,11 @@ def test_the_text_of_a_stated_label(stated: Any, text: str | None) -> None:
 
 def test_stated_labels_differ() -> None:
     wrong: list[tuple[list[Any], str]] = [
-        ([1, True], "must differ in value"),
-        (["1", b"1"], "must differ in value"),
-        ([0.1, Decimal("0.1")], "must differ in text, but several are written '0.1'"),
-        ([1, None], "none of them null"),
-        ([1, math.nan], "none of them null"),
+        ([1, True], "must be distinct"),
+        (["1", b"1"], "must be distinct"),
+        ([0.1, Decimal("0.1")], "must differ as text, but several are written '0.1'"),
+        ([1, None], "without nulls"),
+        ([1, math.nan], "without nulls"),
     ]
     for stated, words in wrong:
         with pytest.raises(ParameterError, match=words):
@@ -381,7 +381,7 @@ def test_what_files_and_the_command_line_state_is_text(tmp_path: Path) -> None:
     assert pd.read_csv(out, dtype=str)["estimate"].astype(float).round().tolist() == [60]
     for wrong in [text for text in cases.SEVEN[1:] if text.strip() == text]:
         refused = published("item", [wrong])
-        assert "must hold integers" in str(refused.exception)
+        assert "must contain integers" in str(refused.exception)
     assert published("text", ["007", "7", "7.0"]).exit_code == 0
     found = pd.read_csv(out, dtype=str).set_index("text")["estimate"].astype(float).round()
     assert found.to_dict() == {"007": 30, "7": 30, "7.0": 0}

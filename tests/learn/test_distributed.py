@@ -139,7 +139,7 @@ def test_a_table_without_users_has_records(engine: Any) -> None:
     records = fit_columns(model(), dg.read(ROWS, engine=engine), ENCODING, "y")
     users = fit_columns(model(), dg.read(ROWS, user="who", engine=engine), ENCODING, "y")
     assert (records.guarantee_.level, users.guarantee_.level) == ("record", "user")
-    with refuses("users", "passed"):
+    with refuses("users", "pass the user id"):
         fit_columns(model(unit=dg.User()), dg.read(ROWS, engine=engine), ENCODING, "y")
 
 
@@ -305,7 +305,7 @@ def test_a_model_of_your_own_is_refused() -> None:
         ),
         ({"loss": type("Odd", (Squared,), {"lock": threading.Lock()})()}, "loss must be picklable"),
         ({"sampling_rate": 0.1}, "sampling_rate must be 1"),
-        ({"unit": dg.Element()}, "elements must be passed"),
+        ({"unit": dg.Element()}, "elements is required"),
         ({"start": [0.0]}, "start must have"),
     ],
 )
@@ -494,7 +494,7 @@ def test_nothing_is_fitted_where_a_task_fails_for_good(
         made = spark.createDataFrame(ROWS.select(["who", "a", "b", "y"]))
         frame = made.mapInArrow(fails, "who long, a double, b double, y double")
     model = learn.LinearRegression(rounds=2, **PROMISE)
-    with pytest.raises(DataError, match="cannot be read to its end by Spark") as caught:
+    with pytest.raises(DataError, match="cannot be read completely by Spark") as caught:
         model.fit(frame, "y", users="who")
     assert "17" not in str(caught.value)
     assert not hasattr(model, "coef_")

@@ -60,7 +60,7 @@ def test_what_has_no_rows_stays_as_it_is() -> None:
     assert none_of(None) is None
     assert none_of(3.0) == 3.0
     assert count_of(None) == count_of(np.float64(3.0)) == 0
-    with pytest.raises(ParameterError, match="n_features must be stated"):
+    with pytest.raises(ParameterError, match="n_features must be passed"):
         no_features([])
     assert no_features([], 3).shape == (0, 3)
     flat = sparse.coo_array(np.ones(3))
@@ -71,8 +71,8 @@ def test_what_has_no_rows_stays_as_it_is() -> None:
     ("given", "unit", "words"),
     [
         (Passed.of(ROWS, np.zeros(5)), Record(), NOT_AS_MANY),
-        (Passed.of(ROWS, np.zeros(6), np.zeros(5)), User(), "users must have one label"),
-        (Passed.of(ROWS, np.zeros(6), np.zeros(6)), Element(), "elements must be passed"),
+        (Passed.of(ROWS, np.zeros(6), np.zeros(5)), User(), "users must have exactly one label"),
+        (Passed.of(ROWS, np.zeros(6), np.zeros(6)), Element(), "elements is required"),
         (Passed.of(ROWS, np.zeros(6), None, np.zeros(6)), Record(), "elements are not used"),
     ],
 )

@@ -46,7 +46,7 @@ def test_bad_rows_follow_fixed_rules_without_a_word() -> None:
 @pytest.mark.parametrize(
     ("passed", "message"),
     [
-        ({"users": cases.USERS[:-1]}, "users must have one label for each"),
+        ({"users": cases.USERS[:-1]}, "users must have exactly one label for each"),
         ({"elements": cases.ELEMENTS}, "elements are not used with"),
     ],
 )

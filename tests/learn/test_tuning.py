@@ -286,7 +286,7 @@ def test_grids_are_products_and_lists() -> None:
         ({"unit": [User()]}, "must not contain unit"),
         ({"random_state": [1]}, "must not contain random_state"),
         ({"colour": [1]}, "not 'colour'"),
-        ({"clip": [1.0, -1.0]}, "clip must be finite and above 0"),
+        ({"clip": [1.0, -1.0]}, "clip must be positive and finite"),
     ],
     ids=str,
 )
@@ -298,7 +298,10 @@ def test_wrong_grids_are_refused_before_anything_is_published(grid: Any, sentenc
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
-    [({"runs": 1.0}, "mean must be above 1"), ({"bound": 0.0}, "bound must be finite")],
+    [
+        ({"runs": 1.0}, "mean must be above 1"),
+        ({"bound": 0.0}, "bound must be positive and finite"),
+    ],
     ids=str,
 )
 def test_wrong_parameters_are_named(change: dict[str, Any], sentence: str) -> None:

@@ -219,7 +219,7 @@ def test_marks_are_made_again_and_checked(place: str) -> None:
     with made:
         made.charge(NOISY[0])
     cases.tamper(made, "DELETE FROM taken")
-    with pytest.raises(dg.DataError, match=r"accounts of .* are not those"):
+    with pytest.raises(dg.DataError, match=r"accounts of .* do not match its lines"):
         made.verify()
     with made._store.writing() as page:
         page.set_format(1)
@@ -243,7 +243,7 @@ def test_a_ledger_of_the_first_format_has_no_marks(place: str) -> None:
 def test_a_line_takes_nothing_that_is_not_there() -> None:
     with page_of(PLANNED) as page:
         accounts.charge(page, PLANNED, Charged(1, Price(), planned=0))
-        with pytest.raises(TakenError, match="was made before"):
+        with pytest.raises(TakenError, match="was already published"):
             accounts.charge(page, PLANNED, Charged(1, Price(), planned=0))
         for wrong in (Charged(1, Price(), planned=3), Charged(1, Price(mu=0.1), planned=1),
                       Charged(1, Price(), planned=-1)):  # fmt: skip

@@ -38,7 +38,7 @@ def test_a_promise_is_read_as_it_was_written(promise: LastingPromise) -> None:
     ("unit", "more", "told"),
     [
         (dg.Element(), {}, "Element of a column"),
-        (dg.Element({"a": 1}), {}, "outlasts mappings"),
+        (dg.Element({"a": 1}), {}, "cannot store mappings"),
         (dg.Element([]), {}, "Element of a column"),
         (dg.User(max_elements=3), {}, "without max_elements"),
         ("user", {}, "unit must be"),
@@ -47,8 +47,8 @@ def test_a_promise_is_read_as_it_was_written(promise: LastingPromise) -> None:
         (dg.User(), {"pure": 2.0}, "pure must be at most"),
         (dg.User(), {"leak": 1.0}, "leak must be at most"),
         (dg.User(), {"relation": "add"}, "relation must be"),
-        (dg.Record(), {"window": AnyDays(3, "day")}, "window goes with"),
-        (dg.Element("day"), {"window": AnyDays(3, "day")}, "told apart already"),
+        (dg.Record(), {"window": AnyDays(3, "day")}, "window is for users"),
+        (dg.Element("day"), {"window": AnyDays(3, "day")}, "already defines the elements"),
     ],
 )
 def test_what_cannot_be_promised_is_refused(unit: Any, more: dict[str, Any], told: str) -> None:

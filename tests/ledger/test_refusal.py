@@ -32,7 +32,7 @@ def test_it_tells_the_whole_price_and_the_noise_that_would_fit(
     made.charge(cases.of_users(2 / mu))
     said = refused(made, cases.of_users(1 / mu / times))
     wanted = re.search(
-        r"would take ([\d,.]+)% of it, and of what it meets 7[45][\d.]*% is left", said
+        r"needs ([\d,.]+)% of the promise, and 7[45][\d.]*% is left for the affected units", said
     )
     assert wanted is not None, said
     assert float(wanted[1].replace(",", "")) == pytest.approx(100 * times**2, rel=0.01)
@@ -49,7 +49,7 @@ def test_the_epsilon_that_it_names_fits(times: int, tmp_path: Path) -> None:
     made.charge(cases.of_users(math.sqrt(times) / caps.mu))
     said = refused(made, cases.of_users(0.5 / caps.mu))
     named = re.search(
-        r"a Gaussian release of up to ε = ([\d.]+) at δ = (\S+) for this unit would fit", said
+        r"Gaussian noise with ε ≤ ([\d.]+) at δ = (\S+) for this unit would fit", said
     )
     assert named is not None
     assert named[2] == powers(caps.leak)
@@ -66,12 +66,12 @@ def test_delta_for_names_that_runs_short_is_named_with_its_remedy(tmp_path: Path
 
     made.charge(naming(0.75))
     assert made.left_in_words(1).endswith(
-        f"; remaining: {powers(leak / 4)} of the δ = {powers(leak)} for names below a threshold (leak)"
+        f"; left: {powers(leak / 4)} of the δ = {powers(leak)} for names below a threshold (leak)"
     )
     said = refused(made, naming(0.5))
     assert f"need δ = {powers(leak / 2)}"[:12] in said
-    assert f"of the {powers(leak)} that the ledger keeps for them" in said
-    assert said.endswith("or make a ledger with a larger leak=.")
+    assert f"of the {powers(leak)} that the ledger reserves for them" in said
+    assert said.endswith("or create a ledger with a larger leak=.")
     assert "would fit" not in said
     # Where noise runs short as well, a larger leak would not help.
     both = dg.Guarantee(
@@ -86,8 +86,8 @@ def test_what_is_left_is_said_in_epsilon(times: float, tmp_path: Path) -> None:
     mu = cases.USERS.caps.mu / math.sqrt(times)
     made.charge(cases.of_users(1 / mu))
     said = re.fullmatch(
-        r"ε = ([\d.]+) of 1 spent at δ = 10⁻⁶; a Gaussian release of up to ε = ([\d.]+) at δ = \S+ "
-        r"for this unit would fit",
+        r"ε = ([\d.]+) of 1 spent at δ = 10⁻⁶; Gaussian noise with ε ≤ ([\d.]+) at δ = \S+ for this "
+        r"unit would fit",
         made.left_in_words(1),
     )
     assert said is not None, made.left_in_words(1)
@@ -104,7 +104,7 @@ def test_nothing_is_named_where_nothing_is_left(tmp_path: Path) -> None:
     made = cases.made(tmp_path / "l")
     made.charge(cases.of_users(1 / cases.USERS.caps.mu))
     said = refused(made, cases.of_users(100.0))
-    assert "nothing fits any more" in said
+    assert "the promise is exhausted" in said
     assert "times the noise" not in said
 
 
@@ -122,13 +122,13 @@ def test_a_line_that_has_read_a_column_as_another_type_is_named(tmp_path: Path) 
         count(days, day="2026-03-01")
         count(days, day="2026-03-02")
         with (
-            pytest.warns(UserWarning, match="takes '2026-03-03' as text, which 'day' must equal"),
+            pytest.warns(UserWarning, match="uses '2026-03-03' as text, which 'day' must equal"),
             pytest.raises(dg.RefusedError) as told,
         ):
             count(texts, day="2026-03-03")
         assert str(told.value).endswith(
-            "; line 2 reads 'day' as DATE, and this release as VARCHAR, so that nothing tells their "
-            "regions apart: state one type for all."
+            "; line 2 reads 'day' as DATE, and this release as VARCHAR, so their regions cannot be "
+            "distinguished: declare one type for all."
         )
         # What reads the column alike, or another one, is not told so.
         with pytest.raises(dg.RefusedError, match=r"would fit[^:]*\.$"):
@@ -150,8 +150,8 @@ def test_text_in_place_of_days_is_charged_to_all_of_time_and_says_so(tmp_path: P
         with pytest.raises(dg.RefusedError) as told:
             count("2026-03-05 12")
     assert str(told.value).endswith(
-        "; 'day' is read as VARCHAR, not as days or times, so that all of time is charged: state its "
-        "type."
+        "; 'day' is read as VARCHAR, not as dates or timestamps, so all of time is charged: declare "
+        "its type."
     )
 
 
@@ -161,10 +161,10 @@ def test_lines_that_had_a_seed_are_named(tmp_path: Path) -> None:
     made.charge(cases.of_users(), mark="first")
     for lines in ("line 3", *(f"lines 3, {last}" for last in ("4", "4, 5", "4, 5, 6"))):
         made.charge(cases.of_users(private=False), mark="a seed")
-        assert f" NOT PRIVATE: seeded noise in {lines}, so that nothing" in refused(made, whole)
+        assert f" NOT PRIVATE: seeded noise in {lines}, so these releases" in refused(made, whole)
     made.charge(cases.of_users(private=False))
     made.charge(cases.of_users(private=False))
-    assert "in lines 3, 4, 5, 6, 7 and 1 more, so that" in refused(made, whole)
+    assert "in lines 3, 4, 5, 6, 7 and 1 more, so these" in refused(made, whole)
     for mark, seeded in (("first", False), ("a seed", True)):
         with pytest.raises(dg.RefusedError) as caught:
             made.charge(cases.of_users(), mark=mark, again=False)

@@ -157,16 +157,16 @@ def test_calibration_keeps_the_promise(unit: Unit, relation: Relation, rate: flo
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"clip": 0.0}, "clip must be finite and above 0"),
-        ({"clip": 1e200}, "clip must lie between"),
-        ({"noise_multiplier": 0.0}, "noise_multiplier must be finite and above 0"),
-        ({"noise_multiplier": 1e10}, "noise_multiplier must lie between"),
-        ({"n_users": 0}, "n_users must be a whole number"),
-        ({"rounds": 0}, "rounds must be a whole number"),
+        ({"clip": 0.0}, "clip must be positive and finite"),
+        ({"clip": 1e200}, "clip must be between"),
+        ({"noise_multiplier": 0.0}, "noise_multiplier must be positive and finite"),
+        ({"noise_multiplier": 1e10}, "noise_multiplier must be between"),
+        ({"n_users": 0}, "n_users must be an integer"),
+        ({"rounds": 0}, "rounds must be an integer"),
         ({"sampling_rate": 0.0}, "sampling_rate must be above 0"),
         ({"sampling_rate": 1.5}, "sampling_rate must "),
         ({"sampling": "shuffled"}, "only independent draws"),
-        ({"blocks_per_user": 0}, "blocks_per_user must be finite and above 0"),
+        ({"blocks_per_user": 0}, "blocks_per_user must be positive and finite"),
         ({"level": "row"}, "level must be one of"),
     ],
 )

@@ -312,7 +312,7 @@ def test_a_task_that_fails_first_is_run_again_and_adds_once(
         once = frame.mapInArrow(fails_first, schema)
         never = frame.mapInArrow(fails, schema)
     same(dg.mean_of_users(once, users="who", method="clip", **PROMISE), _here(ROWS, method="clip"))
-    with pytest.raises(DataError, match="cannot be read to its end by Spark") as caught:
+    with pytest.raises(DataError, match="cannot be read completely by Spark") as caught:
         dg.mean_of_users(never, users="who", method="clip", **PROMISE)
     assert "17" not in str(caught.value)
 

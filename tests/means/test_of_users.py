@@ -605,7 +605,7 @@ def test_users_who_do_not_agree(radius: float | None) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"bound": 0.0}, "bound must be finite and above 0"),
+        ({"bound": 0.0}, "bound must be positive and finite"),
         ({"bound": 1e91}, "bound must be between 1e-90 and 1e90, not 1e+91; rescale."),
         (
             {"radius": 11.0},
@@ -615,13 +615,13 @@ def test_users_who_do_not_agree(radius: float | None) -> None:
             {"radius": 1e-9},
             "radius must be between a millionth of the bound, 10, and the bound",
         ),
-        ({"radius": -1.0}, "radius must be finite and above 0"),
-        ({"epsilon": 0.0}, "epsilon must be finite and above 0"),
+        ({"radius": -1.0}, "radius must be positive and finite"),
+        ({"epsilon": 0.0}, "epsilon must be positive and finite"),
         ({"delta": 0.0}, "delta must be above 0, such as 1e-6"),
-        ({"delta": 1.0}, "delta must lie in [0, 1)"),
+        ({"delta": 1.0}, "delta must be in [0, 1)"),
         ({"method": "median"}, "method must be one of 'auto', 'clip', 'recentred'"),
         ({"relation": "swap"}, "relation must be one of 'zero_out', 'replace'"),
-        ({"n_users": 0}, "n_users must be a whole number of at least 1"),
+        ({"n_users": 0}, "n_users must be an integer of at least 1"),
         ({"records": np.zeros((2, 2, 2))}, "X must be numbers of shape (m, d), one row"),
         ({"records": np.zeros((3, 0))}, "X must be numbers of shape (m, d), one row"),
         ({"records": np.zeros((3, 1), dtype="M8[s]")}, "X must be numbers, not times"),
@@ -632,7 +632,7 @@ def test_users_who_do_not_agree(radius: float | None) -> None:
         ),
         (
             {"records": np.ones((3, 2)), "users": [1, 2]},
-            "users must have one label for each row",
+            "users must have exactly one label for each row",
         ),
         (
             {"records": np.ones((20, 100)), "method": "recentred", "epsilon": 1.0},

@@ -245,7 +245,7 @@ def test_facts_are_words() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"smallest": 0.0}, "smallest must be finite and above 0"),
+        ({"smallest": 0.0}, "smallest must be positive and finite"),
         ({"smallest": 20.0}, "at most largest"),
         ({"largest": 1e9}, "largest must be at most"),
         ({"top": 21}, "top must be between 2"),

@@ -116,8 +116,8 @@ def test_bad_values_count_zero() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"sensitivity": 0.0}, "sensitivity must be finite and above 0"),
-        ({"epsilon": math.inf}, "epsilon must be finite"),
+        ({"sensitivity": 0.0}, "sensitivity must be positive and finite"),
+        ({"epsilon": math.inf}, "epsilon must be positive and finite"),
         ({"delta": 0.0}, "noise='laplace'"),
         ({"noise": "cauchy"}, "noise must be one of"),
         ({"values": []}, "values must be"),

@@ -358,12 +358,12 @@ def test_facts_say_what_is_public() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"clip": 0.0}, "clip must be finite and above 0"),
-        ({"clip": 1e200}, "clip must lie between"),
-        ({"noise_multiplier": 0.0}, "noise_multiplier must be finite and above 0"),
-        ({"noise_multiplier": 1e12}, "noise_multiplier must lie between"),
-        ({"n_users": 0}, "n_users must be a whole number"),
-        ({"rounds": 0}, "rounds must be a whole number"),
+        ({"clip": 0.0}, "clip must be positive and finite"),
+        ({"clip": 1e200}, "clip must be between"),
+        ({"noise_multiplier": 0.0}, "noise_multiplier must be positive and finite"),
+        ({"noise_multiplier": 1e12}, "noise_multiplier must be between"),
+        ({"n_users": 0}, "n_users must be an integer"),
+        ({"rounds": 0}, "rounds must be an integer"),
         ({"rounds": 11}, "rounds must be at most n_users = 10"),
     ],
 )

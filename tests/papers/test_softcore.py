@@ -462,15 +462,15 @@ def test_facts_are_words() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"radius": 0.0}, "radius must be finite and above 0"),
-        ({"radius": 1e200}, "radius must lie between"),
-        ({"noise_multiplier": 1e9}, "noise_multiplier must lie between"),
+        ({"radius": 0.0}, "radius must be positive and finite"),
+        ({"radius": 1e200}, "radius must be between"),
+        ({"noise_multiplier": 1e9}, "noise_multiplier must be between"),
         ({"n_users": 10**7}, "n_users must be at most"),
         ({"core": 8}, "core must be above"),
         ({"gap": 0}, "gap must be"),
         ({"gap": 1.5}, "gap must be"),
         ({"query_scale": 1e12}, "query_scale must be between"),
-        ({"rounds": 0}, "rounds must be a whole number"),
+        ({"rounds": 0}, "rounds must be an integer"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )

@@ -29,14 +29,17 @@ def test_what_is_no_unit_is_refused() -> None:
 
 WRONG = [
     (lambda: plan_sco(1.0, 1e-6, n_users=9, dimension=2, strength=2.5), "strength must be at most"),
-    (lambda: plan_sco(1.0, 1e-6, n_users=9, dimension=2, distance=0.0), "distance must be finite"),
+    (
+        lambda: plan_sco(1.0, 1e-6, n_users=9, dimension=2, distance=0.0),
+        "distance must be positive",
+    ),
     (
         lambda: plan_sco(1.0, 1e-6, n_users=9, dimension=2, lipschitz=1e-200),
-        "lipschitz must lie between 1e-100 and 1e100, not 1e-200; rescale",
+        "lipschitz must be between 1e-100 and 1e100, not 1e-200; rescale",
     ),
     (lambda: plan_sco(1.0, 0.0, n_users=9, dimension=2), "delta"),
-    (lambda: plan_select(1.0, n_users=9, hypotheses=1), "hypotheses must be a whole number"),
-    (lambda: plan_select(1.0, n_users=9, hypotheses=2, bound=-1.0), "bound must be finite"),
+    (lambda: plan_select(1.0, n_users=9, hypotheses=1), "hypotheses must be an integer"),
+    (lambda: plan_select(1.0, n_users=9, hypotheses=2, bound=-1.0), "bound must be positive"),
 ]
 
 

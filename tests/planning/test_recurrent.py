@@ -106,7 +106,7 @@ WRONG = [
     ({"every": [400]}, "every must be at most 365, not 400."),
     ({"every": 7}, "every must be a list, not 7."),
     ({"within": 366}, "within must be at most 365, not 366."),
-    ({"periods": 0}, "periods must be a whole number of at least 1, not 0."),
+    ({"periods": 0}, "periods must be an integer of at least 1, not 0."),
     ({"counting": "days"}, "counting must be"),
     ({"delta": 0.0}, "delta"),
 ]

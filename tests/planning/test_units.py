@@ -110,7 +110,7 @@ WRONG = [
     ({"elements": 5}, "elements must be between 1 and the number of cells, 4, not 5."),
     ({"records": 1, "elements": 2}, "records must be between elements (2) and 1e9, not 1."),
     ({"skew": 0.9}, "skew must be between 1 and 1e6, not 0.9."),
-    ({"n_users": 0}, "n_users must be a whole number of at least 1, not 0."),
+    ({"n_users": 0}, "n_users must be an integer of at least 1, not 0."),
     ({"delta": 0.0}, "delta"),
 ]
 

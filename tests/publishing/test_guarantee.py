@@ -34,7 +34,7 @@ def promise(
 def test_text_that_cannot_be_written_is_refused() -> None:
     """Halves of letters are text to JSON, and have neither a hash nor bytes."""
     values = {**promise().to_dict(), "elements": "the column '\ud800'"}
-    with refuses("elements", "text that UTF-8 can hold"):
+    with refuses("elements", "valid UTF-8 text"):
         Guarantee.from_json(json.dumps(values))
 
 

@@ -46,12 +46,12 @@ rounds = 5
 share = 0.25
 """
 MISTAKES: dict[str, tuple[str, str, str]] = {
-    "table": ("[table]", "[tabel]", "'tabel' is not a table of a file of releases; did you mean"),
-    "report": ('"all.html"', "5", "the file: report must be a text, not 5."),
+    "table": ("[table]", "[tabel]", "'tabel' is not a table of a release file; did you mean"),
+    "report": ('"all.html"', "5", "the file: report must be text, not 5."),
     "ending of the report": (
         '"all.html"',
         '"all.csv"',
-        "all.csv' is written as a page of HTML (.html): choose that ending.",
+        "all.csv' is written as an HTML page (.html): choose that ending.",
     ),
     "key of table": (
         "user =",
@@ -59,27 +59,27 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
         "[table] 'usr' is not a key of [table]; did you mean user?",
     ),
     "source": ("visits.parquet", "none.parquet", "none.parquet"),
-    "no user": ('user = "who"', "", "[table] user must be given: the column of whose a record is"),
+    "no user": ('user = "who"', "", "[table] user is required for unit"),
     "user": ('user = "who"', 'user = "whom"', "user 'whom' is not a column"),
     "unit": ('unit = "user"', 'unit = "usr"', "unit must be 'record' or 'element' or 'user'"),
-    "no unit": ('unit = "user"', "", "[budget] unit must be given"),
-    "element": ('unit = "user"', 'element = "topik"', "'topik' is not a column of the table, nor"),
+    "no unit": ('unit = "user"', "", "[budget] unit is required"),
+    "element": ('unit = "user"', 'element = "topik"', "'topik' is not a column of the table or"),
     "max_elements": (
         'unit = "user"',
         'unit = "record"\nmax_elements = 3',
-        "goes with unit = 'user'",
+        "requires unit = 'user'",
     ),
-    "epsilon": ("epsilon = 2.0", "epsilon = -2.0", "[budget] epsilon must be finite and above 0"),
-    "delta": ("delta = 1e-6", "delta = 1.5", "[budget] delta must lie in [0, 1), not 1.5."),
+    "epsilon": ("epsilon = 2.0", "epsilon = -2.0", "[budget] epsilon must be positive and finite"),
+    "delta": ("delta = 1e-6", "delta = 1.5", "[budget] delta must be in [0, 1), not 1.5."),
     "leak": ("delta = 1e-6", "delta = 1e-6\nleak = 0.5", "leak must be at most delta = 1e-06"),
     "statistic": ('"histogram"', '"histogramm"', "is not a statistic; did you mean histogram?"),
     "fit": ('"logistic"', '"logistik"', "'logistik' is not a fit; did you mean logistic?"),
-    "both": ('fit = "log', 'statistic = "count"\nfit = "log', "must name one statistic"),
+    "both": ('fit = "log', 'statistic = "count"\nfit = "log', "must have one statistic"),
     "key": ('item = "page"', 'itm = "page"', "'itm' is not a key of a statistic 'histogram'; did"),
     "needed": (
         'item = "page"',
         "",
-        "[release.pages] item must be given: a text or a list of texts",
+        "[release.pages] item is required: text or a list of texts",
     ),
     "type": (
         "clip = 5.0",
@@ -89,7 +89,7 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
     "value": (
         "clip = 5.0",
         "clip = -1.0",
-        "[release.time] clip must be finite and above 0, not -1",
+        "[release.time] clip must be positive and finite, not -1",
     ),
     "bounds": ("[0, 200]", "[200, 0]", "[release.time] bounds must be finite and increasing"),
     "column": (
@@ -104,16 +104,24 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
         "features: 'aeg' is not a column of the table; did you mean age",
     ),
     "range": ("[0, 100]", "[100, 0]", "[release.bought] the range of 'age' must be two finite"),
-    "rounds": ("rounds = 5", "rounds = 0", "[release.bought] rounds must be a whole number of at"),
+    "rounds": ("rounds = 5", "rounds = 0", "[release.bought] rounds must be an integer of at"),
     "share": ("share = 0.5", "share = 0.6", "[release] share must add up to at most 1 over all"),
-    "no share": ("share = 0.5", "", "[release.pages] must say what it may spend: give share, such"),
-    "share and ε": ("share = 0.5", "share = 0.5\nepsilon = 1.0", "share must stand alone; leave"),
+    "no share": ("share = 0.5", "", "[release.pages] must have a budget; set share, such"),
+    "share and ε": (
+        "share = 0.5",
+        "share = 0.5\nepsilon = 1.0",
+        "share replaces epsilon and delta; omit",
+    ),
     "negative share": ("share = 0.5", "share = -0.5", "share must be above 0 and at most 1, not"),
-    "of all": ("share = 0.5", 'share = 0.5\nunit = "user"', "unit is of all releases: state it in"),
+    "of all": (
+        "share = 0.5",
+        'share = 0.5\nunit = "user"',
+        "unit applies to all releases; set it in",
+    ),
     "ending": ('"pages.csv"', '"pages.xls"', "output must end in .parquet, .csv, .json, not"),
     "folder": ('"pages.csv"', '"no/pages.csv"', "cannot be written; check the folder"),
-    "twice": ('"all.html"', '"pages.csv"', "is already used in this command; name another file"),
-    "overwrites": ('"pages.csv"', '"visits.parquet"', "is already used in this command; name"),
+    "twice": ('"all.html"', '"pages.csv"', "is already used in this command; choose another file"),
+    "overwrites": ('"pages.csv"', '"visits.parquet"', "is already used in this command; choose"),
 }
 # These change other lines than any other of them, so that they can all be made at once.
 TOGETHER = (
@@ -165,24 +173,24 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     assert missed == []
     # Nothing else is told, but that an item is missing where its key is misspelt.
     assert len(told) - 1 == len(TOGETHER) + 1
-    assert sum("item must be given" in line for line in told) == 1
+    assert sum("item is required" in line for line in told) == 1
     assert told[0].endswith(f"has {len(told) - 1} mistakes; nothing was read or charged:")
     assert all(line.startswith(("  [", "  the file:")) for line in told[1:])
 
 
 def test_what_refuses_all_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(dg.ParameterError, match="is no TOML: Expected"):
+    with pytest.raises(dg.ParameterError, match="is not valid TOML: Expected"):
         dg.plan_releases(cases.written(tmp_path, "[table"))
     for text, why in {
-        "a" + ".a" * 2000 + " = 1": "a name of more than 1000 parts",
-        "a = " + "[" * 100_000: "lie too deep in one another",
+        "a" + ".a" * 2000 + " = 1": "a name with more than 1000 parts",
+        "a = " + "[" * 100_000: "nested too deeply",
         "a = " + "9" * 5000: "digits",
     }.items():
-        with pytest.raises(dg.ParameterError, match=f"is no TOML: .*{why}"):
+        with pytest.raises(dg.ParameterError, match=f"is not valid TOML: .*{why}"):
             dg.plan_releases(cases.written(tmp_path, text))
     long = cases.TABLE.replace("visits", "v" * 70_000)
     assert len(told := _told(tmp_path, long + cases.BUDGET)) < 500, told
-    with pytest.raises(dg.DataError, match="cannot be read; name a file of releases"):
+    with pytest.raises(dg.DataError, match="cannot be read; pass a release file"):
         dg.plan_releases(tmp_path / "none.toml")
     assert "must have releases" in _told(tmp_path, TABLE + cases.BUDGET)
     told = _told(tmp_path, "table = 3\nrelease = [1]\n" + cases.BUDGET)
@@ -194,9 +202,9 @@ def test_a_table_that_is_passed_stands_alone(tmp_path: Path) -> None:
     path = cases.written(tmp_path, text)
     table = cases.unread()
     assert dg.plan_releases(path, table).file.table is table
-    with pytest.raises(dg.ParameterError, match="must be left out where a table is passed"):
+    with pytest.raises(dg.ParameterError, match="must be omitted if a table is passed"):
         dg.plan_releases(cases.written(tmp_path, TABLE + text), cases.unread())
-    with pytest.raises(dg.ParameterError, match=r"\[table\] source must be given"):
+    with pytest.raises(dg.ParameterError, match=r"\[table\] source is required"):
         dg.plan_releases(cases.written(tmp_path, text))
 
 
@@ -355,5 +363,5 @@ def test_a_file_joins_tables(tmp_path: Path) -> None:
 def test_a_source_that_no_file_can_be_called_is_refused(tmp_path: Path) -> None:
     text = cases.TABLE + cases.BUDGET + cases.releases("share = 1.0", ["count"])
     path = cases.written(tmp_path, text.replace("visits.parquet", "visits\\u0000.parquet"))
-    with pytest.raises(dg.DataError, match="is no name of a file"):
+    with pytest.raises(dg.DataError, match="is not a file name"):
         dg.plan_releases(path)

@@ -57,6 +57,6 @@ def test_all_that_is_wrong_is_noted(tmp_path: Path) -> None:
     assert mistakes.lines == [
         "[it] clip must be a number, not 'x'.",
         "[it] 'clpi' is not a key of a thing; did you mean clip?",
-        "[it] item must be given: a text.",
+        "[it] item is required: text.",
     ]
     assert check_keys("[it]", {"item": "x", "clip": 2}, keys, mistakes) == {"item": "x", "clip": 2}

@@ -169,7 +169,7 @@ def test_a_killed_run_was_charged_for_all(opened: int, place: Path, tmp_path: Pa
         assert len(line.guarantees) == 2
         for written in tmp_path.glob("visits.csv*"):
             written.unlink()
-        missing = f"Missing of its outputs: {str(tmp_path / 'visits.csv')!r}, "
+        missing = f"Its missing outputs: {str(tmp_path / 'visits.csv')!r}, "
         with pytest.raises(dg.RefusedError, match="was charged before") as told:
             dg.releases(path, days(), where=JANUARY)
         assert missing in str(told.value)
@@ -214,7 +214,7 @@ def test_regions_that_are_wrong_are_told(tmp_path: Path) -> None:
         dg.plan_releases(cases.written(tmp_path, text), days(), where={"day": "soon"})
     lines = str(told.value).splitlines()[1:]
     assert len(lines) == 3
-    assert lines[0].startswith("  where must state days or times of 'day'")
+    assert lines[0].startswith("  where must use dates or timestamps for 'day'")
     assert lines[1].startswith(
         "  [release.time] where: 'dya' is not a column of the table; did you"
     )
@@ -229,6 +229,6 @@ def test_outputs_go_to_a_folder(tmp_path: Path) -> None:
     plan.run()
     assert (folder / "visits.csv").exists()
     assert not (tmp_path / "visits.csv").exists()
-    for wrong, told in ((path, "is no folder"), (path / "in a file", "cannot be written")):
+    for wrong, told in ((path, "is not a folder"), (path / "in a file", "cannot be written")):
         with pytest.raises(dg.DataError, match=f"the folder: .*{told}"):
             dg.plan_releases(path, days(), where=JANUARY, folder=wrong)

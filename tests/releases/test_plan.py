@@ -103,7 +103,7 @@ def test_without_a_budget_the_stated_ones_are_composed(tmp_path: Path) -> None:
     assert plan.guarantee == first.guarantee + second.guarantee
     assert plan.guarantee.delta == pytest.approx(2e-7)
     assert 0.5 < plan.guarantee.epsilon() < 1.0
-    with pytest.raises(dg.ParameterError, match="needs a budget: give epsilon and delta"):
+    with pytest.raises(dg.ParameterError, match="requires a budget; set epsilon and delta"):
         _plan(tmp_path, cases.STATED + cases.releases("share = 0.5", ["count"]))
 
 

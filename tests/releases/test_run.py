@@ -109,7 +109,7 @@ def test_a_plan_asks_spark_for_no_rows_and_a_run_that_fails_stays_charged(tmp_pa
     with dg.budget(2.0, 1e-5) as whole:
         plan = dg.plan_releases(path)
         assert whole.spent == Price()
-        with pytest.raises(dg.DataError, match="cannot be read to its end by Spark"):
+        with pytest.raises(dg.DataError, match="cannot be read completely by Spark"):
             plan.run()
         assert whole.spent != Price()
 
@@ -198,18 +198,18 @@ def test_what_was_made_before_a_failure_stands(tmp_path: Path) -> None:
     before = (tmp_path / "count.csv").read_text()
     # Nothing is published a second time without being asked for.
     with pytest.raises(
-        dg.RefusedError, match=r"is there already: .*again=True \(--again\)"
+        dg.RefusedError, match=r"exists already from an earlier run; .*again=True \(--again\)"
     ) as told:
         dg.releases(path, cases.counted())
     assert cases.Counted.opened == 0
     mean = tmp_path / "mean.csv"
     missing = f"{str(mean)!r}, {str(guarantee_beside(mean))!r}"
-    assert str(told.value).endswith(f" Missing of its outputs: {missing}.")
+    assert str(told.value).endswith(f" Its missing outputs: {missing}.")
     assert (tmp_path / "count.csv").read_text() == before
     dg.releases(path, cases.table(), again=True)
     assert (tmp_path / "count.csv").read_text() != before
     assert mean.exists()
-    with pytest.raises(dg.RefusedError, match=r"or name other outputs\.$"):
+    with pytest.raises(dg.RefusedError, match=r"or choose other outputs\.$"):
         dg.releases(path, cases.counted())
 
 
@@ -236,7 +236,7 @@ def test_a_killed_run_leaves_whole_files_and_is_not_run_again_unasked(tmp_path: 
     assert done.returncode == -signal.SIGKILL
     assert len((tmp_path / "count.csv").read_text().splitlines()) == 4
     assert not (tmp_path / "mean.csv").exists()
-    with pytest.raises(dg.ParameterError, match="is there already"):
+    with pytest.raises(dg.ParameterError, match="exists already"):
         dg.releases(path, cases.table())
 
 
@@ -288,7 +288,7 @@ def test_an_output_beside_the_guarantee_of_another_is_refused_when_it_is_read(
     one, two = tmp_path / "one" / "fit.json", tmp_path / "two" / "fit.json"
     shutil.copy(one, two)
     for read in (dg.Guarantee.beside, learn.load):
-        with pytest.raises(dg.DataError, match="guarantee of other numbers"):
+        with pytest.raises(dg.DataError, match="guarantee file for other numbers"):
             read(two)
         read(one)
     # Who writes something else in its place takes the guarantee away.

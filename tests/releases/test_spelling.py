@@ -65,7 +65,7 @@ def test_mistakes_name_keys_that_mend_them(folder: Path) -> None:
     mean = 'statistic = "mean"\nvalue = "paid"\nbounds = [0, 5]\n'
     parquet = TABLE.format("parquet")
     said = told(folder, parquet, mean)
-    assert "state its type, as types = {'paid' = 'DOUBLE'} in [table]." in said
+    assert "declare its type, such as types = {'paid' = 'DOUBLE'} in [table]." in said
     path = cases.written(folder, parquet + "types = {'paid' = 'DOUBLE'}\n" + FILE + mean)
     assert len(dg.plan_releases(path).releases) == 1
     fit = 'fit = "linear"\ntarget = "who"\nfeatures = ["paid"]\n'
@@ -73,13 +73,13 @@ def test_mistakes_name_keys_that_mend_them(folder: Path) -> None:
     days = 'statistic = "count"\nwhere = {day = "2026-01-01..2026-01-02"}\n'
     assert "types = {'day' = 'DATE'} in [table]" in told(folder, parquet, days)
     said = told(folder, TABLE.format("csv"), mean)
-    assert "state delimiter = ';' in [table]" in said
+    assert "pass delimiter = ';' in [table]" in said
 
 
 def test_a_warning_of_a_run_names_the_key(folder: Path, command: Command) -> None:
     path = cases.written(folder, TABLE.format("parquet") + FILE + 'statistic = "count"\n')
     done = command("run", path, "--where", "day=2026-01", "--dry-run")
-    assert "state its type, as types = {'day' = 'DATE'} in [table]." in done.stderr
+    assert "declare its type, such as types = {'day' = 'DATE'} in [table]." in done.stderr
     words = ("--user", "who", "--unit", "user", "--epsilon", "1", "--where", "day=2026-01")
     done = command("count", folder / "rows.parquet", *words)
-    assert "state its type, as --type day=date." in done.stderr
+    assert "declare its type, such as --type day=date." in done.stderr

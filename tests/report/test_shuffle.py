@@ -232,8 +232,8 @@ class TestPlan:
         ("words", "sentence"),
         [
             (("--honest", "0"), "honest must be above 0"),
-            (("--honest", "1.5"), r"honest must lie in \[0, 1\], not 1.5"),
-            (("--bound", "-1"), "bound must be finite and above 0, not -1.0"),
+            (("--honest", "1.5"), r"honest must be in \[0, 1\], not 1.5"),
+            (("--bound", "-1"), "bound must be positive and finite, not -1.0"),
             (("--delta", "0"), "delta must be above 0"),
         ],
         ids=["nobody", "more than all", "bound", "pure"],

@@ -182,7 +182,7 @@ def test_what_is_missing_or_wrong_is_told_in_a_sentence() -> None:
     ):
         with refuses(name):
             dg.covariance(table, "x", "y", **{**EXACT, **bounds, **change})
-    with pytest.raises(SchemaError, match="other 't' is a column of text"):
+    with pytest.raises(SchemaError, match="other 't' must be numeric, not text"):
         dg.covariance(table, "x", "t", **EXACT, **bounds)
     with pytest.raises(SchemaError, match="'z' is not a column"):
         dg.correlation(table, "z", "x", **EXACT, **bounds)

@@ -224,7 +224,7 @@ def test_a_file_is_not_written_under_the_ending_of_another_kind(
         ParameterError, match=r"Parquet \(\.parquet\): choose that ending; write\(\)"
     ):
         by_item.save(tmp_path / "x.csv")
-    with pytest.raises(ParameterError, match=r"is written as a page of HTML \(\.html\)"):
+    with pytest.raises(ParameterError, match=r"is written as an HTML page \(\.html\)"):
         by_item.report(tmp_path / "x.pdf")
     assert not list(tmp_path.iterdir())
 

@@ -74,33 +74,33 @@ WRONG: list[Any] = [
             ({"by": "nothing"}, "'nothing' is not a column"),
             ({"by": ["item", "item"]}, "different columns"),
             ({"by": 3}, "by must be a column, a list of columns or None"),
-            ({"by": "x"}, "cannot name things"),
+            ({"by": "x"}, "cannot be used as a key"),
             ({"by": "item", "domain": {"cell": ["p"]}}, "domain"),
             (
                 {"by": ["item", "cell"], "domain": {"nothing": ["p"]}},
-                "domain names 'nothing', which is none",
+                "domain keys must be among item, cell, not 'nothing'",
             ),
-            ({"by": ["item", "cell"], "domain": [("a",)]}, "domain must hold 2 values in each row"),
-            ({"domain": ["a"]}, "domain needs by="),
+            ({"by": ["item", "cell"], "domain": [("a",)]}, "domain must have rows of 2 values"),
+            ({"domain": ["a"]}, "domain requires by="),
             ({"by": "item", "noise": "laplace"}, "domain is required with Laplace noise"),
             ({"noise": "gaussian", "delta": 0.0}, "delta must be above 0"),
             ({"noise": "uniform"}, "noise must be one of"),
             ({"unit": dg.Element(cases.MAPPING)}, "there is no item to apply it to"),
-            ({"unit": dg.Element()}, "needs a partition"),
+            ({"unit": dg.Element()}, "requires a partition"),
             ({"unit": dg.Element("nothing")}, "'nothing' is not a"),
-            ({"epsilon": 0}, "epsilon must be finite and above 0"),
-            ({"delta": 2}, "delta must lie"),
+            ({"epsilon": 0}, "epsilon must be positive and finite"),
+            ({"delta": 2}, "delta must be in"),
             ({"relation": "swap"}, "relation must be"),
-            ({"clip": -1}, "clip must be finite"),
+            ({"clip": -1}, "clip must be positive and finite"),
             ({"max_items": 0}, "max_items must be"),
             ({"random_state": "x"}, "random_state must be"),
             ({"unit": "user"}, "unit must be"),
         ]
     ],
-    (SUM, ("item",), {}, "text where numbers are asked"),
+    (SUM, ("item",), {}, "must be numeric, not text"),
     (MEAN, ("nothing",), {}, "'nothing' is not a column"),
-    (COUNT, ("cell",), {}, "text where numbers are asked"),
-    (COUNT, (["x"],), {}, "name of a column"),
+    (COUNT, ("cell",), {}, "must be numeric, not text"),
+    (COUNT, (["x"],), {}, "a column name"),
     (
         MEAN,
         ("x",),
@@ -181,7 +181,7 @@ def test_a_wrong_question_gets_one_sentence_before_anything_is_read(number: int)
 def test_a_table_without_users_has_records_only(ask: Any) -> None:
     for unit in (dg.User(), dg.Element("item")):
         with pytest.raises(
-            dg.ParameterError, match=r"give user= to dg\.read|user (must be given|is required)"
+            dg.ParameterError, match=r"pass user= to dg\.read|user (must|is required)"
         ):
             ask(unread(user=None), **{**GOOD, "unit": unit})
     with refuses("table", "come"):

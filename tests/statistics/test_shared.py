@@ -380,7 +380,7 @@ def test_fits_and_means_of_users_of_columns_are_refused() -> None:
     table: Any = _table([])
     model = learn.LinearRegression(unit=dg.User(), epsilon=1.0, delta=1e-6)
     encoding = Encoding((Number("amount", (0.0, 1.0)),))
-    with pytest.raises(ParameterError, match="a fit is not made"):
+    with pytest.raises(ParameterError, match="a fit does not support"):
         fit_columns.query(model, table, encoding, "amount")
-    with pytest.raises(ParameterError, match="a mean of users is not made"):
+    with pytest.raises(ParameterError, match="a mean of users does not support"):
         mean_of_columns.query(table, ["amount"], bound=1.0, unit=dg.User(), **ASKED)

@@ -282,7 +282,7 @@ def test_a_second_round_on_other_rows_than_the_first_names_nothing(
         # All is read once.
         assert len(ask()) > 0
         return
-    with pytest.raises(dg.DataError, match="gave other rows when it was read again"):
+    with pytest.raises(dg.DataError, match="returned different rows when it was read again"):
         ask()
 
 

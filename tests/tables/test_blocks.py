@@ -135,7 +135,7 @@ def test_units_that_no_key_helps() -> None:
         Blocks.of_unit(dg.Element(cases.TOPICS), table, [])
     cases.one_sentence(caught.value)
     for unit in (dg.Element(), dg.User(2)):
-        with pytest.raises(dg.ParameterError, match=r"\(\) needs a partition") as caught:
+        with pytest.raises(dg.ParameterError, match=r"\(\) requires a partition") as caught:
             Blocks.of_unit(unit, table, [])
         cases.one_sentence(caught.value)
 

@@ -61,26 +61,34 @@ def test_domains_are_of_the_column_s_own_keys() -> None:
     listed = ["2024-05-01", "10000-01-01", "0044-03-15 (BC)", "infinity"]
     assert keys_of([datetime.date(2024, 5, 1), *listed[1:]], days) == listed
     for wrong, column, words in [
-        (["1"], whole_numbers, "holds '1', but the item column 'item' holds integers"),
-        ([1.5], whole_numbers, "holds 1.5, but the item column 'item' holds integers"),
+        (["1"], whole_numbers, "contains '1', but the item column 'item' contains integers"),
+        ([1.5], whole_numbers, "contains 1.5, but the item column 'item' contains integers"),
         ([Decimal("1e99999999")], whole_numbers, "but the item column 'item' holds integers"),
         ([Decimal("1e99999999")], text, "but the item column 'item' holds text"),
         ([math.inf], text, "holds inf, but the item column 'item' holds text"),
         ([Fraction(1, 3)], text, "but the item column 'item' holds text"),
         ([0.001], money, "'item' holds numbers with 2 decimals; write them such as 0.00"),
-        (["1.00", "0.5"], money, "holds '0.5', but the item column 'item' holds numbers with 2"),
-        (["5", "05"], pa.array([1], pa.uint64()), "holds '05', .* holds integers"),
-        (["true", "yes"], pa.array([True]), "holds 'yes', .* holds booleans; write true and false"),
+        (
+            ["1.00", "0.5"],
+            money,
+            "contains '0.5', but the item column 'item' contains numbers with 2",
+        ),
+        (["5", "05"], pa.array([1], pa.uint64()), "contains '05', .* contains integers"),
+        (
+            ["true", "yes"],
+            pa.array([True]),
+            "contains 'yes', .* contains booleans; write true and false",
+        ),
         # A month is no day, and its count would be noise alone.
         (
             ["2025-01", "2025-02"],
             days,
-            "holds '2025-01', .* holds days such as 2024-05-01; list days",
+            "contains '2025-01', .* contains dates such as 2024-05-01; list dates",
         ),
-        (["2024-05-01", "31.12.2025"], days, "holds '31.12.2025', .* holds days such as"),
-        ([1, "1"], text, "names item '1' twice"),
-        ([1, True], whole_numbers, "names item 1 twice"),
-        ([0.1, Decimal("0.1")], text, "names item '0.1' twice"),
+        (["2024-05-01", "31.12.2025"], days, "contains '31.12.2025', .* contains dates such as"),
+        ([1, "1"], text, "contains item '1' twice"),
+        ([1, True], whole_numbers, "contains item 1 twice"),
+        ([0.1, Decimal("0.1")], text, "contains item '0.1' twice"),
     ]:
         with pytest.raises(ParameterError, match=words):
             keys_of(wrong, column)
@@ -125,7 +133,7 @@ def test_mappings_tell_spellings_apart(spelled: list[str], tmp_path: Path) -> No
     numbers = dg.read(pa.table({"who": [1], "item": [7]}), user="who")
     for text in spelled:
         if whole(text) is None:
-            with pytest.raises(ParameterError, match=r"names item .* holds integers"):
+            with pytest.raises(ParameterError, match=r"contains item .* contains integers"):
                 numbers.with_cells("cell", of="item", by={text: "a"})
     assert numbers.with_cells("cell", of="item", by={"7": "a"}).cells["cell"].elements.mapping == {
         7: "a"

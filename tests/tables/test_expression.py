@@ -55,26 +55,26 @@ def test_columns_with_other_names_stand_in_backquotes() -> None:
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ("", "must be a text"),
-        ("a +", "nothing stands where a column"),
-        ("a b", "'b' stands where it should end"),
+        ("", "must be text"),
+        ("a +", "expected a column or a constant, not nothing"),
+        ("a b", "'b' is not allowed"),
         ("(a", "')' is missing before its end"),
-        ("a ; drop", "';' is no sign"),
-        ("a < b < c", "join them by 'and'"),
+        ("a ; drop", "';' is not a supported symbol"),
+        ("a < b < c", "join them with 'and'"),
         ("a in b", "'(' is missing"),
-        ("month(at,)", "stands where a column"),
-        ("and", "'and' stands where"),
+        ("month(at,)", "expected a column or a constant"),
+        ("and", "expected a column or a constant, not 'and'"),
         ("'open", "the quote ' is not closed"),
         ("`open", "the quote ` is not closed"),
         ("a & b", "write and"),
-        ("a is null", "ask known(x)"),
+        ("a is null", "use known(x)"),
         ("kind not in ('a')", "write not (x in"),
-        ("(" * 40 + "a" + ")" * 40, f"more than {DEEPEST} deep"),
-        ("not " * 40 + "a", f"more than {DEEPEST} deep"),
-        ("-" * 40 + "a", f"more than {DEEPEST} deep"),
-        ("a" + " + a" * 150, f"more than {LONGEST} signs"),
+        ("(" * 40 + "a" + ")" * 40, f"more than {DEEPEST} levels deep"),
+        ("not " * 40 + "a", f"more than {DEEPEST} levels deep"),
+        ("-" * 40 + "a", f"more than {DEEPEST} levels deep"),
+        ("a" + " + a" * 150, f"more than {LONGEST} symbols"),
         ("9" * 5000, "more than 40 digits"),
-        ("a " + "b" * 70_000, "stands where it should end"),
+        ("a " + "b" * 70_000, "is not allowed at this position"),
     ],
 )
 def test_what_cannot_be_read(text: str, word: str) -> None:
@@ -85,7 +85,7 @@ def test_what_cannot_be_read(text: str, word: str) -> None:
 
 
 def test_a_text_that_is_none_is_refused() -> None:
-    with pytest.raises(ParameterError, match="must be a text"):
+    with pytest.raises(ParameterError, match="must be text"):
         parsed(12)  # type: ignore[arg-type]
 
 

@@ -212,21 +212,21 @@ def test_a_function_that_fails_on_the_public_domain_raises() -> None:
 @pytest.mark.parametrize(
     ("name", "of", "by", "error", "words"),
     [
-        ("page", "page", {"a": "x"}, dg.ParameterError, "name must be a new column, not 'page'"),
-        ("Page", "page", {"a": "x"}, dg.ParameterError, "name must be a new column, not 'Page'"),
+        ("page", "page", {"a": "x"}, dg.ParameterError, "name must be a new column name, not 'page'"),
+        ("Page", "page", {"a": "x"}, dg.ParameterError, "name must be a new column name, not 'Page'"),
         ("", "page", {"a": "x"}, dg.ParameterError, "new column"),
-        (3, "page", {"a": "x"}, dg.ParameterError, "new column, not 3"),
+        (3, "page", {"a": "x"}, dg.ParameterError, "new column name, not 3"),
         ("topic", "nothing", {"a": "x"}, dg.SchemaError, "of 'nothing' is not a column"),
         ("topic", "n", {"a": "x"}, dg.SchemaError, "of 'n' has type DOUBLE"),
-        ("topic", "page", {}, dg.ParameterError, "is empty"),
+        ("topic", "page", {}, dg.ParameterError, "must not be empty"),
         ("topic", "page", 5, dg.ParameterError, "not int"),
-        ("topic", "page", {(7,): "x"}, dg.ParameterError, r"names item \(7,\), but.*text"),
-        ("topic", "page", {"7": "x", 7: "y"}, dg.ParameterError, "gives item '7' two cells"),
-        ("topic", "code", {"x": "y"}, dg.ParameterError, "names item 'x', but.*integers"),
-        ("topic", "code", {"7": "a", 7: "b"}, dg.ParameterError, "two cells"),
-        ("topic", "code", {"007": "b"}, dg.ParameterError, "names item '007', but.*integers"),
+        ("topic", "page", {(7,): "x"}, dg.ParameterError, r"contains item \(7,\), but.*text"),
+        ("topic", "page", {"7": "x", 7: "y"}, dg.ParameterError, "one cell for item '7'"),
+        ("topic", "code", {"x": "y"}, dg.ParameterError, "contains item 'x', but.*integers"),
+        ("topic", "code", {"7": "a", 7: "b"}, dg.ParameterError, "one cell"),
+        ("topic", "code", {"007": "b"}, dg.ParameterError, "contains item '007', but.*integers"),
         ("topic", "page", dg.Elements.from_mapping({"a": "x"}, missing="error"), dg.ParameterError,
-         "missing='error' needs a public domain, which a column has not"),
+         "missing='error' requires a public domain, which a column does not have"),
     ],
 )  # fmt: skip
 def test_wrong_columns_of_cells(
@@ -293,9 +293,9 @@ def test_check_counts_what_has_no_cell() -> None:
     table = cases.table_of().with_cells(
         "topic", of="page", by=dg.Elements.from_mapping(cases.TOPICS, missing="drop")
     )
-    assert "rows without an item (left out)" in table.check("topic")
+    assert "rows without an item (dropped)" in table.check("topic")
     # d, e and null: five rows of users, none of nobody's.
-    assert "5  rows without an item (left out)" in table.check("topic")
+    assert "5  rows without an item (dropped)" in table.check("topic")
 
 
 # -- domains ---
@@ -378,30 +378,34 @@ def test_public_mappings_tell_their_domain() -> None:
 @pytest.mark.parametrize(
     ("keys", "domain", "words"),
     [
-        ([], ["a"], "domain needs by=…: there is one group only without it"),
-        (["month", "page"], {"year": [1]}, "names 'year', which is none of the keys month, page"),
-        (["month", "page"], {"month": []}, "domain is empty"),
-        (["month", "page"], {"month": ["1"]}, "holds '1', but the item column 'month'.*integers"),
-        (["month", "page"], {"page": [1, "1"]}, "names item '1' twice"),
+        ([], ["a"], "domain requires by=…: without it there is only one group"),
+        (["month", "page"], {"year": [1]}, "keys must be among month, page, not 'year'"),
+        (["month", "page"], {"month": []}, "domain must not be empty"),
+        (
+            ["month", "page"],
+            {"month": ["1"]},
+            "contains '1', but the item column 'month'.*integers",
+        ),
+        (["month", "page"], {"page": [1, "1"]}, "contains item '1' twice"),
         (["month", "page"], {"page": "abc"}, "a list of items, not the text 'abc'"),
         (["month", "page"], {"page": None}, "a list of items, not None"),
         (["page"], {"page": "abc"}, "a list of items, not the text 'abc'"),
-        (["month", "page"], {"page": ["a", "a"]}, "names item 'a' twice"),
-        (["month", "page"], {"page": [["a"]]}, "nothing nested"),
+        (["month", "page"], {"page": ["a", "a"]}, "contains item 'a' twice"),
+        (["month", "page"], {"page": [["a"]]}, "not nested"),
         (["month", "page"], {"month": [2**63]}, "not 64-bit integers"),
         (["month", "page"], "ab", "a list of items, not the text 'ab'"),
         (["month", "page"], 5, "a list of items, not 5"),
-        (["month", "page"], [], "domain is empty"),
-        (["month", "page"], [1, 2], r"must hold 2 values in each row \(month, page\).*holds 1"),
-        (["month", "page"], [(1, "a", 2)], r"must hold 2 values.*\(1, 'a', 2\)"),
-        (["month", "page"], ["ab"], "must hold 2 values.*'ab'"),
-        (["month", "page"], [(1, "a"), (1, "a")], r"names item \(1, 'a'\) twice"),
-        (["month", "page"], [("a", 1)], "holds 'a', but the item column 'month'"),
-        (["month", "page"], [(True, "a"), (1, "a")], r"names item \(1, 'a'\) twice"),
-        (["month", "page"], [(1, None)], "holds None, but the item column 'page'"),
-        (["month", "page"], [(1, ["a"])], "nothing nested"),
+        (["month", "page"], [], "domain must not be empty"),
+        (["month", "page"], [1, 2], r"must have rows of 2 values \(month, page\), not 1"),
+        (["month", "page"], [(1, "a", 2)], r"must have rows of 2 values.*\(1, 'a', 2\)"),
+        (["month", "page"], ["ab"], "must have rows of 2 values.*'ab'"),
+        (["month", "page"], [(1, "a"), (1, "a")], r"contains item \(1, 'a'\) twice"),
+        (["month", "page"], [("a", 1)], "contains 'a', but the item column 'month'"),
+        (["month", "page"], [(True, "a"), (1, "a")], r"contains item \(1, 'a'\) twice"),
+        (["month", "page"], [(1, None)], "contains None, but the item column 'page'"),
+        (["month", "page"], [(1, ["a"])], "not nested"),
         (["month", "page"], [(1, "\ud800")], "not valid text"),
-        (["topic"], [3], "holds 3, but the item column 'topic' holds text"),
+        (["topic"], [3], "contains 3, but the item column 'topic' contains text"),
     ],
 )
 def test_wrong_domains(keys: list[str], domain: Any, words: str) -> None:

@@ -38,7 +38,7 @@ def test_a_mark_of_the_encoding_is_no_part_of_an_item(ending: str, tmp_path: Pat
 
 def test_a_long_item_is_cut_in_a_message(tmp_path: Path) -> None:
     (tmp_path / "d.txt").write_text("x" * 70_000)
-    with pytest.raises(dg.ParameterError, match="must hold integers") as caught:
+    with pytest.raises(dg.ParameterError, match="must contain integers") as caught:
         listed_in(tmp_path / "d.txt", ["year"], ROWS)
     assert len(str(caught.value)) < 500
 

@@ -282,16 +282,16 @@ def a_file(folder: Path, name: str, content: bytes) -> Path:
     ("source", "options", "error", "words"),
     [
         (ROWS, {"user": "nobody"}, dg.SchemaError, "user 'nobody' is not a column.*who, word, n"),
-        (ROWS, {"user": 3}, dg.ParameterError, "user must be the name of a column, not 3"),
+        (ROWS, {"user": 3}, dg.ParameterError, "user must be a column name, not 3"),
         (ROWS, {"user": "n"}, dg.SchemaError, "user 'n' has type DOUBLE.*cast it"),
         (pa.table({"u": [[1]]}), {"user": "u"}, dg.SchemaError, "type BIGINT\\[\\]"),
         (pa.table({"u": [{"a": 1}]}), {"user": "u"}, dg.SchemaError, "STRUCT"),
-        (ROWS, {"n_users": 0}, dg.ParameterError, "n_users must be a whole number of at least 1.*0"),
+        (ROWS, {"n_users": 0}, dg.ParameterError, "n_users must be an integer of at least 1.*0"),
         (ROWS, {"n_users": 1.5}, dg.ParameterError, "n_users.*1.5"),
         (ROWS, {"threads": 0}, dg.ParameterError, "threads.*0"),
         (ROWS, {"memory": "1MB"}, dg.ParameterError, "memory must be at least 256MB, not '1MB'"),
         (ROWS, {"memory": 10}, dg.ParameterError, "memory must be at least 256MB, not 10"),
-        (ROWS, {"memory": "much"}, dg.ParameterError, "memory must be such as '1GB'.*'much'"),
+        (ROWS, {"memory": "much"}, dg.ParameterError, "memory must be a size such as '1GB'.*'much'"),
         (5, {}, dg.ParameterError, "source must be a path.*not int"),
         ([], {}, dg.ParameterError, "source must be a path.*not list"),
         (pd.Series([1]), {}, dg.ParameterError, "not a Series"),
@@ -323,17 +323,22 @@ NAMED = _parquet_of("named")
 @pytest.mark.parametrize(
     ("name", "content", "options", "words"),
     [
-        ("a.csv", b"", {}, "is empty; its first line must name the columns"),
-        ("a.csv", b"who,word,word\n1,a,b\n", {}, "names column 'word' twice"),
-        ("a.csv", b"\xff\xfe\x00", {}, "cannot be read; is it UTF-8 text"),
-        ("a.csv", b"who\n1\n", {"types": {"who": "whole"}}, "'who' the type 'whole'; give an SQL"),
-        ("a.csv", b"who\n1\n", {"types": {"x": "INT"}}, "types names column 'x', which"),
+        ("a.csv", b"", {}, "is empty; its first line must contain the column names"),
+        ("a.csv", b"who,word,word\n1,a,b\n", {}, "has the column 'word' twice"),
+        ("a.csv", b"\xff\xfe\x00", {}, "cannot be read; check that it is UTF-8 text"),
+        ("a.csv", b"who\n1\n", {"types": {"who": "whole"}}, "column 'who' to an SQL type"),
+        ("a.csv", b"who\n1\n", {"types": {"x": "INT"}}, "types contains column 'x', which"),
         ("a.csv.gz", b"hello", {}, "cannot be read"),
         ("a.csv.gz", gzip.compress(b"who,word\n" * 99, mtime=0)[:14], {}, "cannot be read"),
         ("A.CSV.GZ", gzip.compress(b"who,word\n", mtime=0), {"user": "what"}, "it has who, word"),
         ("a.parquet", b"", {}, "cannot be read"),
         ("a.parquet", b"PAR1 this is no parquet", {}, "cannot be read"),
-        ("a.parquet", NAMED.replace(b"named", b"n\xe5med"), {}, "a column that is no UTF-8 text"),
+        (
+            "a.parquet",
+            NAMED.replace(b"named", b"n\xe5med"),
+            {},
+            "a column name that is not UTF-8 text",
+        ),
     ],
 )
 def test_wrong_files(
@@ -349,7 +354,7 @@ def test_a_first_line_that_is_no_text_is_not_held_by_the_error(tmp_path: Path) -
     """Of a file without a header the first line is a row."""
     # The name does not stand in this line, which a traceback shows.
     path = a_file(tmp_path, "a.csv", CANARY.encode() + b",17 May,\xff\n")
-    with pytest.raises(dg.DataError, match="is it UTF-8 text") as caught:
+    with pytest.raises(dg.DataError, match="check that it is UTF-8 text") as caught:
         dg.read(path)
     assert CANARY not in shown(caught.value)
 
@@ -418,7 +423,7 @@ def test_a_broken_file_releases_nothing(damage: str, tmp_path: Path) -> None:
             "word",
             "who",
             dg.User(),
-            "weight 'who' is a column of text where numbers are asked; state its type",
+            "weight 'who' must be numeric, not text; declare its type",
         ),
         ("word", None, dg.Element("nothing"), "element 'nothing' is not a column"),
         ("word", None, dg.Element("n"), "element 'n' has type DOUBLE"),
@@ -622,14 +627,14 @@ def test_check_counts_and_says_that_it_is_not_private() -> None:
     assert "NOT private" in first
     assert [line.split(maxsplit=1) for line in lines] == [
         ["10", "rows"],
-        ["1", "rows without a user (left out)"],
+        ["1", "rows without a user (dropped)"],
         ["2", "users with a record"],
-        ["1", "rows without an item (left out)"],
+        ["1", "rows without an item (dropped)"],
         ["7", "most records of one user"],
-        ["0", "rows that repeat another (they add up)"],
-        ["1", "cells of 'n' that are not numbers (count 0)"],
-        ["3", "cells of 'n' that are NaN or infinite (count 0)"],
-        ["1", "cells of 'n' below 0 (count 0)"],
+        ["0", "rows that repeat another (all are counted)"],
+        ["1", "non-numeric cells of 'n' (treated as 0)"],
+        ["3", "NaN or infinite cells of 'n' (treated as 0)"],
+        ["1", "cells of 'n' below 0 (treated as 0)"],
     ]
     rows = pa.table({"who": [1, 1, 1, 2], "word": ["a", "a", "a", "a"]})
     assert "2  rows that repeat another" in dg.read(rows, user="who").check()
@@ -641,9 +646,9 @@ def test_check_counts_and_says_that_it_is_not_private() -> None:
 def test_check_tells_of_ids_that_look_like_none() -> None:
     missing = ["", " NULL", "None", "nan", "N/A", "unknown"]
     rows = pa.table({"who": [*missing, "Nancy", "null7", "7", None], "n": range(10)})
-    told = "rows with a user such as NULL, n/a or unknown (each is one person)"
+    told = "rows with a user such as NULL, n/a or unknown (each value is treated as one person)"
     counts = dg.read(rows, user="who").check_counts()
-    assert (counts[told], counts["rows without a user (left out)"]) == (len(missing), 1)
+    assert (counts[told], counts["rows without a user (dropped)"]) == (len(missing), 1)
     # Whole numbers have no such texts.
     assert told not in dg.read(rows, user="n").check_counts()
 
@@ -655,9 +660,9 @@ def test_check_tells_of_cells_that_are_not_of_their_type() -> None:
     table = table.with_days("day", of="at").with_cells("tens", of="n", by=lambda n: n // 10)
     for items in (["day", "tens"], ["day", "day"]):
         counts = table.check_counts(items)
-        assert counts["cells of 'at' that are no TIMESTAMP (left out)"] == 4
-        assert counts["of these look like days in another order: state dates='31.12.2025'"] == 3
-        assert counts.get("cells of 'n' that are no BIGINT (left out)") == (
+        assert counts["cells of 'at' that cannot be read as TIMESTAMP (dropped)"] == 4
+        assert counts["of these look like dates in another order: pass dates='31.12.2025'"] == 3
+        assert counts.get("cells of 'n' that cannot be read as BIGINT (dropped)") == (
             2 if "tens" in items else None
         )
 
@@ -667,7 +672,7 @@ def test_check_tells_that_a_column_reads_as_nothing() -> None:
     rows = pa.table({"who": ["a"] * 3, "at": ["31.12.2025"] * 2 + [None], "n": ["1,5", "2,5", "x"],
                      "day": ["2025-12-31"] * 3, "none": pa.nulls(3, pa.string())})  # fmt: skip
     types = {"at": "DATE", "n": "DOUBLE", "day": "DATE", "none": "DATE"}
-    told = "cells of {}, which reads as nothing: none is a {}"
+    told = "non-empty cells of {}, none of which can be read as {}"
     table = dg.read(rows, user="who", types=types)
     nothing = {told.format("'at'", "DATE"): 2, told.format("'n'", "DOUBLE"): 3}
     for asked in (table, table.where(day=("2026-01-01", None))):

@@ -54,7 +54,7 @@ BANDED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "exact": ({"noise": "banded", "bands": 2, "exact": True}, "exact must be False with noise"),
     "many": ({"noise": "banded", "bands": 3}, "bands = 3 must be at most 1/sampling_rate = 2"),
-    "none": ({"noise": "banded", "bands": 0}, "bands must be a whole number"),
+    "none": ({"noise": "banded", "bands": 0}, "bands must be an integer"),
 }
 
 

@@ -386,7 +386,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "stream": ({"dataset": Stream()}, "by index"),
     "nothing": ({"noise_multiplier": None}, "one of noise_multiplier, target_epsilon and share"),
     "both": ({"target_epsilon": 1.0, "noise_multiplier": 1.0}, "not 2 of them"),
-    "roster": ({"n_users": None}, "n_users must be a whole number"),
+    "roster": ({"n_users": None}, "n_users must be an integer"),
     "steps": ({"steps": 0}, "steps must be"),
     "rate": ({"sampling_rate": 0}, "sampling_rate must be above 0"),
     "fixed": ({"sampling": "fixed"}, "sampling must be one of 'pairs', 'users'"),
@@ -395,7 +395,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "rows": ({"max_rows": 0}, "max_rows must be"),
     "reduction": ({"loss_reduction": "none"}, "loss_reduction must be one of"),
     "delta": ({"target_delta": 0.0}, "target_delta"),
-    "users": ({"users": [1, 2]}, "users must have one label for each row"),
+    "users": ({"users": [1, 2]}, "users must have exactly one label for each row"),
     "elements": ({"elements": ELEMENTS}, "elements are not used"),
     "exact": ({"exact": 1}, "exact must be True or False"),
 }

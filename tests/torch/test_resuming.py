@@ -672,12 +672,12 @@ def test_without_its_journal_no_run_goes_on(tmp_path: Path, spoil: Any) -> None:
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "network": ({"module": torch.nn.Linear(2, 1)}, "optimizer must contain"),
-    "users": ({"users": None}, "users must be passed with unit=User"),
+    "users": ({"users": None}, "users is required for unit=User"),
     "named": ({"users": pd.Series(USERS, name="who")}, "users must be without a name, .*'who'"),
     "elements": ({"elements": ELEMENTS}, "elements are not used|elements must be left out"),
     "rows": ({"max_rows": 0}, "max_rows must be"),
     "loader": ({"dataset": torch.utils.data.DataLoader(DATA)}, "not a DataLoader"),
-    "fewer users": ({"users": USERS[:-1]}, "users must have one label for each row"),
+    "fewer users": ({"users": USERS[:-1]}, "users must have exactly one label for each row"),
 }
 
 

@@ -304,12 +304,12 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "frozen": ({"module": network().requires_grad_(False)}, "no trained parameter"),
     "no promise": ({"epsilon": None}, "one of epsilon, share and noise_multiplier must be passed"),
     "two": ({"noise_multiplier": 1.0}, "not epsilon and noise_multiplier"),
-    "epsilon": ({"epsilon": -1.0}, "epsilon must be finite and above 0"),
+    "epsilon": ({"epsilon": -1.0}, "epsilon must be positive and finite"),
     "delta": ({"delta": 0.0}, "delta"),
-    "roster": ({"n_users": 0}, "n_users must be a whole number"),
-    "elements": ({"elements_per_user": 0.0}, "elements_per_user must be finite and above 0"),
-    "steps": ({"steps": 0}, "steps must be a whole number of at least 1"),
-    "every": ({"every": 0}, "every must be a whole number of at least 1"),
+    "roster": ({"n_users": 0}, "n_users must be an integer"),
+    "elements": ({"elements_per_user": 0.0}, "elements_per_user must be positive and finite"),
+    "steps": ({"steps": 0}, "steps must be an integer of at least 1"),
+    "every": ({"every": 0}, "every must be an integer of at least 1"),
     "evaluate": ({"evaluate": DATA}, "evaluate must be a function of the network"),
     "measure": ({"evaluate": lambda _: "good"}, "evaluate must return a number"),
     "loader": ({"dataset": torch.utils.data.DataLoader(DATA)}, "pass loader.dataset"),
@@ -325,7 +325,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "vmap|data-dependent",
     ),
     "optimizer": ({"optimizer": "adam"}, "optimizer must be a plain optimizer"),
-    "users": ({"users": [1]}, "users must have one label for each row"),
+    "users": ({"users": [1]}, "users must have exactly one label for each row"),
 }
 
 

@@ -130,7 +130,7 @@ def test_fresh_users_are_known_by_place() -> None:
         module(x).mean().backward()
         optimizer.step()
     assert len(loader) == 0
-    with refuses("users", "passed"):
+    with refuses("users", "pass the user id"):
         engine_of(mean, users=None)
 
 

@@ -63,15 +63,15 @@ def check_same_order(passed: Mapping[str, Any]) -> None:
     ...     check_same_order({"X": X, "users": users[::-1]})
     ... except ParameterError as error:
     ...     print(error)
-    users must have its index in the order of X, because rows are matched by position; take both \
+    users must have the same index order as X, because rows are matched by position; take both \
 from one data frame, or pass arrays.
     """
     indexes = {name: each.index for name, each in passed.items() if _is_pandas(each)}
     for (one, first), (two, second) in itertools.combinations(indexes.items(), 2):
         if _is_reordered(first, second):
             raise ParameterError(
-                f"{two} must have its index in the order of {one}, because rows are matched by "
-                "position; take both from one data frame, or pass arrays.",
+                f"{two} must have the same index order as {one}, because rows are matched "
+                "by position; take both from one data frame, or pass arrays.",
                 name=two,
             )
 
@@ -103,16 +103,16 @@ def unit_of(unit: Unit | None, users: Any, n_users: int | None = None) -> Unit:
     """
     if unit is None and users is None and n_users is not None:
         raise ParameterError(
-            "n_users must be stated with users=, because without them each row counts as one record; "
-            "pass users=, or state unit=Record() to protect single rows.",
+            "n_users must be passed with users=, because without them each row counts as one "
+            "record; pass users=, or unit=Record() to protect single rows.",
             name="n_users",
         )
     if unit is None:
         return Record() if users is None else User()
     if users is None and unit_level(unit, "user") != "record":
         raise ParameterError(
-            f"users must be passed with unit={unit!r}: whose each row is. Without them a row is all "
-            "that is known of a person, and unit=Record() protects one row.",
+            f"users is required for unit={unit!r}: pass the user id of each row, or use "
+            "unit=Record() to protect single rows.",
             name="users",
         )
     return unit
@@ -165,17 +165,17 @@ class Unread:
         if isinstance(unit, Record) or (isinstance(unit, User) and unit.max_elements is None):
             if elements is not None:
                 raise ParameterError(
-                    f"elements are not used with unit={unit!r}; leave them out, or protect them with "
-                    "unit=Element() or unit=User(max_elements=…)."
+                    f"elements are not used with unit={unit!r}; omit them, or protect them "
+                    "with unit=Element() or unit=User(max_elements=…)."
                 )
         elif elements is None:
             raise ParameterError(
-                f"elements must be passed with unit={unit!r}: the cell of each row, by a public "
-                "partition."
+                f"elements is required for unit={unit!r}: pass the cell of each row, from a "
+                "public partition."
             )
         elif unit.by is not None:
             raise ParameterError(
-                f"unit must be {type(unit).__name__} without by: the elements of rows come with "
+                f"unit must be {type(unit).__name__} without by: pass the elements of rows to "
                 "fit(…, elements=…)."
             )
         else:
@@ -217,9 +217,7 @@ def _one_each(labels: Any, rows: int, name: str) -> Any:
     """Return labels after checking by shape that there is one for each row."""
     listed, shape = _shape_of(labels)
     if shape != (rows,):
-        raise ParameterError(
-            f"{name} must have one label for each row, in one dimension, no more and no fewer."
-        )
+        raise ParameterError(f"{name} must have exactly one label for each row, in one dimension.")
     return listed
 
 
@@ -237,9 +235,7 @@ def _codes(values: Any, rows: int, name: str, places: bool = False) -> tuple[Ind
     """Return labels as codes from 0, with −1 for null, and their keys."""
     codes_of_rows, keys = codes(values, places=places)
     if codes_of_rows.shape != (rows,):
-        raise ParameterError(
-            f"{name} must have one label for each row, in one dimension, no more and no fewer."
-        )
+        raise ParameterError(f"{name} must have exactly one label for each row, in one dimension.")
     return codes_of_rows, keys
 
 

@@ -29,8 +29,8 @@ def rate_of(sampling: Sampling, sampling_rate: float | None, n_users: int | None
     if sampling == "full":
         if sampling_rate not in (None, 1, 1.0):
             raise ParameterError(
-                f"sampling_rate must be left out with sampling='full', "
-                f"not {_validate.said(sampling_rate)}.",
+                "sampling_rate must be omitted with sampling='full', not "
+                f"{_validate.said(sampling_rate)}.",
                 name="sampling_rate",
             )
         return 1.0
@@ -43,7 +43,7 @@ def rate_of(sampling: Sampling, sampling_rate: float | None, n_users: int | None
     rate = _validate.probability(sampling_rate=sampling_rate)
     if rate == 0:
         raise ParameterError(
-            "sampling_rate must be above 0, not 0: nothing would be drawn.", name="sampling_rate"
+            "sampling_rate must be above 0, not 0: nothing would be sampled.", name="sampling_rate"
         )
     return rate
 

@@ -98,8 +98,8 @@ def check_stated(n_users: int | None, what: str) -> int:
     """Return the stated number of users, or raise an error that ``what`` requires it."""
     if n_users is None:
         raise ParameterError(
-            f"n_users must be stated with {what}: how often users are asked, and what is published of "
-            "them, follows from the size of the roster, which must not be counted.",
+            f"n_users must be passed with {what}: the sampling of users and its published "
+            "parameters depend on the number of enrolled users, which must not be counted.",
             name="n_users",
         )
     return _validate.integer(minimum=1, n_users=n_users)
@@ -109,8 +109,8 @@ def check_holds_all(n_users: int, users: int) -> None:
     """Reject a stated number of users below the number of compared users."""
     if users > n_users:
         raise ParameterError(
-            f"n_users = {n_users} must be the size of a roster that holds every id that is "
-            "passed, as users are compared: state its size."
+            f"n_users = {n_users} must be at least the number of distinct ids in users; pass "
+            "the number of enrolled users."
         )
 
 
@@ -123,8 +123,8 @@ def places_of(users: Any, owners: IndexArray, what: str) -> NDArray[np.int64]:
     """
     if users is None or column(users) is None:
         raise ParameterError(
-            f"users must be whole numbers, each user's place in the roster from 0, for {what}, not "
-            "left out: who is asked when must not depend on who has records."
+            f"users must be integers for {what}, the index of each user in the roster from 0, "
+            "not omitted: sampling must not depend on who has records."
         )
     keys = codes(users, places=True)[1]
     return np.array([_place(*keys[owner]) for owner in owners], dtype=np.int64)

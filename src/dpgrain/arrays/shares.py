@@ -14,7 +14,7 @@ CELL_BYTES = 1 << 17
 RUN_BYTES = 1 << 22
 #: Advice at the end of errors about unsupported rows on a cluster.
 BRING_HERE = (
-    "or bring the rows here (engine='duckdb' for files, frame.toPandas() for a frame of Spark)."
+    "or load the rows here (engine='duckdb' for files, frame.toPandas() for a Spark DataFrame)."
 )
 
 Batches: TypeAlias = Iterable[pa.RecordBatch]

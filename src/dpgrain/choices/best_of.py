@@ -99,14 +99,14 @@ def best_of(
     """
     if in_budget():
         raise ParameterError(
-            "best_of must not run inside a budget, which would count its runs: call it outside, and "
-            "open the budget for less by what best.event.epsilon(delta) says."
+            "best_of must not run inside a budget, which would charge its runs; call it "
+            "outside, and reduce the budget by the ε of best.event.epsilon(delta)."
         )
     _validate.function(run=run)
     source = SystemSource() if source is None else source
     if not callable(getattr(source, "words", None)):
         raise ParameterError(
-            f"source must be a source of dpgrain.noise, not {_validate.said(source)}.",
+            f"source must be a random source of dpgrain.noise, not {_validate.said(source)}.",
             name="source",
         )
     about = SelectBest(event, mean, stopping, eta)

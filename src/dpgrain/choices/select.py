@@ -169,7 +169,7 @@ def select(
     promise = Promise.of(unit, epsilon, delta, relation, share)
     if isinstance(unit, User) and unit.max_elements is not None:
         raise ParameterError(
-            "unit must be User() without max_elements: a user's mean loss is bounded as it is."
+            "unit must be User() without max_elements: a user's mean loss is already bounded."
         )
     _validate.one_of(METHODS, method=method)
     _validate.truth(score=score)
@@ -178,7 +178,7 @@ def select(
     if method == "repeat":
         runs = _RUNS_EACH * count if runs is None else _validate.positive(runs=runs)
     elif runs is not None or evaluation is not None:
-        raise ParameterError("runs and evaluation must be left out unless method='repeat'.")
+        raise ParameterError("runs and evaluation must be omitted unless method='repeat'.")
     elif method == "auto":
         method = "exponential" if in_budget() else "permute_and_flip"
     records = data if isinstance(data, tuple) else (data,)
@@ -237,7 +237,7 @@ class SelectQuery(Query[Choice]):
         promise, count = self.promise, len(self.candidates)
         if (self.score or self.method == "repeat") and promise.epsilon < _LEAST_EPSILON:
             raise ParameterError(
-                f"epsilon must be at least {_LEAST_EPSILON:g} where a loss is published, not "
+                f"epsilon must be at least {_LEAST_EPSILON:g} if a loss is published, not "
                 f"{promise.epsilon!r}."
             )
         parts = _parts_of(promise.level, self.n_users, self.score)
@@ -294,7 +294,7 @@ def _range(lower: Any, bound: float) -> tuple[float, float]:
         )
     if not 1e-100 <= _validate.positive(bound=bound) <= 1e100:
         raise ParameterError(
-            f"bound must lie between 1e-100 and 1e100, not {_validate.said(bound)}."
+            f"bound must be between 1e-100 and 1e100, not {_validate.said(bound)}."
         )
     return float(lower), float(bound)
 
@@ -304,10 +304,10 @@ def _records(records: tuple[Any, ...]) -> int:
         len(part.shape) > 0 if hasattr(part, "shape") else isinstance(part, Sized)
         for part in records
     ):
-        raise ParameterError("data must hold something for each record.")
+        raise ParameterError("data must have one entry for each record.")
     sizes = {part.shape[0] if hasattr(part, "shape") else len(part) for part in records}
     if len(sizes) != 1:
-        raise ParameterError("data must hold as many of everything, one for each record.")
+        raise ParameterError("data must all have the same length, with one entry for each record.")
     return int(sizes.pop())
 
 
@@ -507,8 +507,8 @@ def _count_of(candidates: Any) -> int:
     listed = hasattr(candidates, "__getitem__") and hasattr(candidates, "__len__")
     if named or not listed or not len(getattr(candidates, "shape", (1,))):
         raise ParameterError(
-            f"candidates must be a sequence, whose order is public, not {type(candidates).__name__}."
+            f"candidates must be a sequence in a public order, not {type(candidates).__name__}."
         )
     if len(candidates) == 0:
-        raise ParameterError("candidates must be at least one, not none.")
+        raise ParameterError("candidates must not be empty.")
     return len(candidates)

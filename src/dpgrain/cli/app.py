@@ -37,7 +37,7 @@ app = group(
             "fit": "dpgrain.cli.fit:fit",
             "predict": "dpgrain.cli.predict:predict",
         },
-        "Plan, read a promise, keep account, audit": {
+        "Plan, read guarantees, keep account, audit": {
             "plan": "dpgrain.cli.plan:plan",
             "guarantee": "dpgrain.cli.guarantee:guarantee",
             "ledger": "dpgrain.cli.ledger:ledger",
@@ -63,8 +63,8 @@ def main() -> None:
 
 def _stays(receipt: Receipt) -> str:
     return (
-        f"Line {receipt.number:,} of the ledger {receipt.name!r} stays charged: what it reserves "
-        "counts as released."
+        f"Line {receipt.number:,} of the ledger {receipt.name!r} stays charged: its "
+        "reservation counts as released."
     )
 
 

@@ -26,16 +26,21 @@ VIOLATED = 4
 
 @command("dpgrain audit releases.toml --seconds 60", name="audit")
 def audit(
-    file: Annotated[Path, typer.Argument(help="A file of releases, in TOML.", metavar="FILE")],
+    file: Annotated[Path, typer.Argument(help="A release file, in TOML.", metavar="FILE")],
     units: Annotated[
         list[int] | None,
-        typer.Option(help="Units of one person that differ; by default 1, 2 and 4.", min=1),
+        typer.Option(
+            help="Numbers of differing units of one person; by default 1, 2 and 4.", min=1
+        ),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(help="Seconds for all draws; searches for worst cases may take more.")
+        float,
+        typer.Option(
+            help="Time limit for all draws, in seconds; worst-case searches may take longer."
+        ),
     ] = 60.0,
     confidence: Annotated[
-        float, typer.Option(help="The probability with which all bounds hold together.")
+        float, typer.Option(help="Probability that all bounds hold together.")
     ] = 0.99,
     where: given.Where = None,
     plot: Annotated[
@@ -43,10 +48,10 @@ def audit(
     ] = None,
     as_json: given.Json = False,
 ) -> None:
-    """Bound the ε of each release of a file from below.
+    """Compute lower bounds on the ε of each release of a file.
 
-    Worst-case neighbours are made up: no row is read, and nothing is charged. The exit code is 4 if a
-    bound refutes what is claimed.
+    The worst-case neighbours are synthetic: no row is read, and nothing is charged. The exit code is 4
+    if a bound refutes the claimed ε.
     """
     if plot is not None:
         check_picture(plot)

@@ -28,8 +28,8 @@ from dpgrain.cli.spelling import options, options_of, spelled
 from dpgrain.errors import ParameterError, SchemaError
 
 # Options stand in these groups of help, in this order; those of a command's own come before them.
-PROMISE, TABLE, CLIPPING = "The promise", "The table", "Groups and clipping"
-PEOPLE, RESULTS = "One row of each user", "What is printed and written"
+PROMISE, TABLE, CLIPPING = "The guarantee", "The table", "Groups and clipping"
+PEOPLE, RESULTS = "One row per user", "Output"
 _ARGUMENTS, _OWN = "Arguments", "Options"
 _FIRST, _LAST = (_ARGUMENTS, _OWN), (PROMISE, TABLE, CLIPPING, PEOPLE, RESULTS)
 _SELDOM = " (seldom)"
@@ -121,7 +121,7 @@ class _Grouped(TyperCommand):
                 with formatter.section(name):
                     formatter.write_dl(groups[name], col_max=_OPTION_WIDTH)
         if short:
-            with formatter.section(f"Seldom needed, and explained by {_HELP_ALL}"):
+            with formatter.section(f"Rarely needed, and explained by {_HELP_ALL}"):
                 _write_names(formatter, short)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - Typer's signature
@@ -152,7 +152,7 @@ def _refuse_repeated(options: Sequence[Any]) -> None:
     """Refuse an option of one value that is stated again, of which the last would be taken."""
     once = [each.opts[0] for each in options if not getattr(each, "multiple", False)]
     if (twice := first_repeated(once)) is not None:
-        raise ParameterError(f"{twice} is stated twice; state it once.", name=twice)
+        raise ParameterError(f"{twice} is passed twice; pass it once.", name=twice)
 
 
 def _name_the_nearest(error: Any) -> None:
@@ -187,7 +187,7 @@ def _name_the_number(error: Any, stated: Sequence[str]) -> None:
             break
     else:
         return
-    whole = "a whole number" if kind["kind"] == "integer" else "a number"
+    whole = "an integer" if kind["kind"] == "integer" else "a number"
     remedy = f"; write {wrong.replace(',', '.')}" if _COMMA.fullmatch(wrong) else ""
     error.message = f"{wrong!r} is not {whole}{remedy}."
 
@@ -215,7 +215,7 @@ def _in_words(name: str, text: str) -> tuple[str, str]:
         taken = f"<{kind}" if option.startswith("-") else ""
         name = f"{option} {_KINDS.get(taken, taken)}".rstrip()
     if option.startswith("--help,"):
-        text = "Show this message; … means: may be given again."
+        text = "Show this message; … marks repeatable options."
     return name, re.sub(_BY_ITSELF, "", text)
 
 

@@ -35,7 +35,7 @@ def declared(module: str, name: str) -> dict[str, Parameter]:
 
     >>> count = declared("dpgrain.statistics.histogram", "count")
     >>> count["by"].help, count["max_items"].default
-    ('A column or several to group by; one answer over all without it.', 1000)
+    ('Column or columns to group by; if omitted, one answer for all rows.', 1000)
     """
     node = _definitions(module)[name]
     if isinstance(node, ast.ClassDef):

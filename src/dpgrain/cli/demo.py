@@ -36,7 +36,7 @@ _SHOWN, _COLUMNS = 5, ("reader", "title", "subject", "branch", "day")
 
 # What the library publishes: readers' loans of one subject are one element.
 _FILE = """\
-# What a library publishes of its loans: dpgrain run releases.toml --again
+# Statistics of a library's loans: dpgrain run releases.toml --again
 report = "report.html"
 
 [table]
@@ -45,7 +45,7 @@ user = "reader"
 n_users = {readers}
 
 [budget]
-element = "subject"             # all that one reader borrowed on one subject is protected
+element = "subject"             # protects everything that one reader borrowed on one subject
 epsilon = 1.0
 delta = 1e-6
 
@@ -86,12 +86,12 @@ def demo(
     folder: Annotated[
         Path,
         typer.Option(
-            metavar="FOLDER", help="Where the table, the file of releases and the report go."
+            metavar="FOLDER", help="Folder of the table, the release file and the report."
         ),
     ] = Path("demo"),
     as_json: given.Json = False,
 ) -> None:
-    """Publish from made-up loans of a library, with a report."""
+    """Publish from a synthetic table, with a report."""
     if not as_json:
         _tell_table()
     made = run(folder)
@@ -138,7 +138,7 @@ def run(folder: Path) -> Releases:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(f"The folder {str(folder)!r} cannot be made; choose another.") from error
+        raise DataError(f"The folder {str(folder)!r} cannot be created; choose another.") from error
     check_writable(folder / "report.html")
     with whole_file(folder / "loans.parquet") as part:
         pq.write_table(datasets.loans(_READERS), part)

@@ -34,7 +34,7 @@ _PLAIN = (bool, int, float, str)
 # Words in help for values of shared parameters.
 _SYMBOLS = {"epsilon": "ε", "delta": "δ", "clip": "BOUND"}
 # Help of a list of groups, which is in files at the command line.
-_DOMAIN = "Public list of groups or items, one a line, in a file; or COLUMN=FILE for each column."
+_DOMAIN = "Public list of groups or items in a file, one per line; or COLUMN=FILE for each column."
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def _form(parameter: Parameter) -> _Form | None:
     if lists:
         whole, known = get_args(lists[0])[0] is int, parameter.default
         such = ",".join(map(str, known[:4])) if isinstance(known, tuple) else "1,2,5,10"
-        kind = f"{'whole ' if whole else ''}numbers such as {such}"
+        kind = f"{'integers' if whole else 'numbers'} such as {such}"
         return _Form(
             list[str], "NUMBERS …", lambda texts: _numbers(option, texts, words, kind, whole=whole)
         )

@@ -43,7 +43,7 @@ else:
 
 Kind: TypeAlias = Literal["logistic", "linear", "huber", "quantile", "svm", "poisson"]
 # The groups of options that only this command has.
-_FEATURES, _TRAINING, _OF_KIND = "Features", "Training", "Of one kind of model"
+_FEATURES, _TRAINING, _OF_KIND = "Features", "Training", "Options of some models"
 _CLASSIFIERS = ("logistic", "svm")
 # Parameters of estimators that the command asks for in other words, or decides.
 _ELSEWHERE = ("unit", "share", "n_features", "tune", "verbose")
@@ -60,7 +60,7 @@ class Features:
         list[str] | None,
         typer.Option(
             metavar="COLUMNS …",
-            help="Columns of numbers, or of yes and no, as a,b,c.",
+            help="Numeric or boolean columns, such as a,b,c.",
             rich_help_panel=_FEATURES,
         ),
     ] = None
@@ -68,7 +68,7 @@ class Features:
         list[str] | None,
         typer.Option(
             metavar="COLUMN=A|B …",
-            help="A column of names and its levels, each a feature of 0 and 1; leave one out.",
+            help="A categorical column and its levels, each a 0/1 feature; omit one level.",
             rich_help_panel=_FEATURES,
         ),
     ] = None
@@ -77,7 +77,7 @@ class Features:
         typer.Option(
             "--range",
             metavar="COLUMN=LOW:HIGH …",
-            help="Public range of a feature, which is cut to it and scaled to [0, 1].",
+            help="Public range of a feature, which is clamped to it and scaled to [0, 1].",
             rich_help_panel=_FEATURES,
         ),
     ] = None
@@ -98,9 +98,7 @@ class Features:
         ]
         listed += map(_category, self.categories or [])
         if not listed:
-            raise ParameterError(
-                "Give --features or --categories: the columns that the model may use."
-            )
+            raise ParameterError("Pass --features or --categories, the columns of the model.")
         return learn_features.Encoding(tuple(listed))
 
     def _bounds(self, names: Sequence[str]) -> dict[str, tuple[float, float]]:
@@ -112,10 +110,10 @@ class Features:
                 raise ParameterError(f"--range must be COLUMN=LOW:HIGH, not {text!r}.")
             if column not in names:
                 raise ParameterError(
-                    f"--range {column!r} is not a column of --features; add it there."
+                    f"--range {column!r} must be a column of --features; add it there."
                 )
             if column in bounds:
-                raise ParameterError(f"--range {column!r} is given twice; leave one of them out.")
+                raise ParameterError(f"--range {column!r} is passed twice; remove one.")
             bounds[column] = _end(low), _end(high)
         return bounds
 
@@ -130,8 +128,8 @@ def _category(text: str) -> Category:
         raise ParameterError(f"--categories must be 'COLUMN=A|B|C', not {text!r}.")
     if "," in levels and "|" not in levels:
         raise ParameterError(
-            f"--categories {text!r} names one level, {levels!r}; separate levels by |, as in "
-            f"{column}={levels.replace(',', '|')}."
+            f"--categories {text!r} has only one level, {levels!r}; separate levels with |, "
+            f"as in {column}={levels.replace(',', '|')}."
         )
     return learn_features.Category(column, tuple(levels.split("|")))
 
@@ -170,13 +168,13 @@ class Asked(Publishing, People, Features):
     kind: Annotated[
         Kind,
         typer.Argument(
-            help="What is fitted: logistic, linear, huber, quantile, svm or poisson.",
+            help="Type of model: logistic, linear, huber, quantile, svm or poisson.",
             metavar="KIND",
         ),
     ]
     source: given.Table
     target: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Column to predict: labels, or numbers.")
+        str, typer.Option(metavar="COLUMN", help="Column to predict: labels or numbers.")
     ]
     user: given.User = None
     unit: given.ProtectedOrElement = None
@@ -187,11 +185,11 @@ class Asked(Publishing, People, Features):
     max_elements: given.MaxElements = None
     output: Annotated[
         Path | None,
-        typer.Option(help="Where the model goes (.json).", rich_help_panel=RESULTS),
+        typer.Option(help="Model file to write (.json).", rich_help_panel=RESULTS),
     ] = None
     report: given.Report = None
     top: Annotated[
-        int, typer.Option(help="Coefficients to print.", min=1, rich_help_panel=RESULTS)
+        int, typer.Option(help="Number of coefficients to print.", min=1, rich_help_panel=RESULTS)
     ] = 40
 
     def run(self, stated: dict[str, Any]) -> None:
@@ -210,7 +208,7 @@ class Asked(Publishing, People, Features):
         encoding = self.encoding(list(table.schema))
         if self.target in [column.column for column in encoding.columns]:
             raise ParameterError(
-                f"--target {self.target!r} is also a feature; leave it out of one of them."
+                f"--target {self.target!r} must not also be a feature; remove it from one of them."
             )
         classes = stated.get("classes")
         if self.check or self.output is None:
@@ -244,7 +242,7 @@ class Asked(Publishing, People, Features):
             ("--delta", stated.get("delta"), "1e-6"),
         ):
             if value is None:
-                raise ParameterError(f"Give {option}, such as {option} {such}.")
+                raise ParameterError(f"Pass {option}, such as {option} {such}.")
         if self.output is not None and self.output.suffix.lower() != ".json":
             raise ParameterError(f"--output must end in .json, not {str(self.output)!r}.")
 
@@ -254,7 +252,7 @@ class Asked(Publishing, People, Features):
         for name in stated:
             if name not in of[self.kind]:
                 kinds = " and ".join(kind for kind in of if name in of[kind])
-                raise ParameterError(f"--{name} goes with {kinds}, not {self.kind}.")
+                raise ParameterError(f"--{name} is for {kinds}, not for {self.kind}.")
         return stated
 
     def protected(self) -> Unit:
@@ -265,12 +263,12 @@ class Asked(Publishing, People, Features):
         """
         level = level_of(self.unit, self.element, self.max_elements)
         if level != "record" and self.user is None:
-            raise ParameterError(f"--unit {level} needs --user: the column of whose a row is.")
+            raise ParameterError(f"--unit {level} requires --user, the user id column.")
         if self.element is None and (level == "element" or self.max_elements is not None):
-            raise ParameterError("Give --element: the column of cells.")
+            raise ParameterError("Pass --element, the column of cells.")
         if self.element is not None and level != "element" and self.max_elements is None:
             raise ParameterError(
-                f"--element goes with --unit element or --max-elements, not {level}."
+                f"--element is for --unit element or --max-elements, not for --unit {level}."
             )
         return User(self.max_elements) if level == "user" else OWN_UNIT[level]
 
@@ -278,14 +276,15 @@ class Asked(Publishing, People, Features):
 class _FitCommand:
     """The command of a fit."""
 
-    summary = "Fit a model: a logistic, a linear or another regression."
+    summary = "Fit a regression or a classifier."
 
     def made(self) -> Any:
         """Return the command as the parser of options knows it."""
         return made_of(
             "fit",
-            f"{self.summary}\n\nWhat is not a number counts 0, a row without target or user is left "
-            "out: --check counts them. Give --range: features on one scale are learned best.",
+            f"{self.summary}\n\nNon-numeric features are set to 0 or the low end of their range; rows "
+            "without a target or user are dropped. --check counts both. Pass --range: features on "
+            "a similar scale give the best fits.",
             Asked,
             _options(),
             Asked.run,
@@ -324,8 +323,7 @@ def _labels(names: list[str], target: str, table: UserTable) -> list[Any]:
     result = [labels.whole(name) for name in names]
     if None in result:
         raise ParameterError(
-            f"--classes must be whole numbers, as the column {target!r} is, not "
-            f"{','.join(names)!r}."
+            f"--classes must be integers, like the column {target!r}, not {','.join(names)!r}."
         )
     return result
 

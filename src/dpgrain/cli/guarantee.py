@@ -48,37 +48,35 @@ class Mechanism:
     """The options that describe a mechanism."""
 
     mechanism: Annotated[
-        MechanismName | None, typer.Option(help="What added the noise; gaussian without it.")
+        MechanismName | None, typer.Option(help="Noise mechanism; by default gaussian.")
     ] = None
     noise_multiplier: Annotated[
         float | None,
         typer.Option(help="Noise sd ÷ clipping bound (laplace: scale ÷ l1 bound)."),
     ] = None
     epsilon: Annotated[
-        float | None, typer.Option(help="With --mechanism pure: its ε for one unit.")
+        float | None, typer.Option(help="With --mechanism pure: ε for one unit.")
     ] = None
-    rho: Annotated[
-        float | None, typer.Option(help="With --mechanism zcdp: its ρ for one unit.")
-    ] = None
-    unit: Annotated[Level, typer.Option(help="Whose data are clipped.")] = "element"
-    releases: Annotated[int, typer.Option(help="How many such releases.", min=1)] = 1
+    rho: Annotated[float | None, typer.Option(help="With --mechanism zcdp: ρ for one unit.")] = None
+    unit: Annotated[Level, typer.Option(help="Unit of clipping.")] = "element"
+    releases: Annotated[int, typer.Option(help="Number of such releases.", min=1)] = 1
     sampling_rate: Annotated[
-        float | None, typer.Option(help="Probability to take part in a round.")
+        float | None, typer.Option(help="Probability of participating in a round.")
     ] = None
     rounds: Annotated[int | None, typer.Option(help="Rounds of a training run.", min=1)] = None
     sampling: Annotated[
         Literal["pairs", "users"] | None,
-        typer.Option(help="What is drawn: (user, element) pairs, the default, or whole users."),
+        typer.Option(help="Sampling unit: (user, element) pairs (the default) or whole users."),
     ] = None
     passes: Annotated[
         int | None,
-        typer.Option(help="Rounds in which one person takes part, instead of a rate.", min=1),
+        typer.Option(help="Rounds in which one person participates, instead of a rate.", min=1),
     ] = None
     shared: Annotated[
         bool | None,
         typer.Option(
             "--shared/--disjoint",
-            help="Whether elements of a user may fall on the same coordinates; sampled runs: shared.",
+            help="Whether a user's elements may share coordinates; sampled runs: shared.",
         ),
     ] = None
 
@@ -110,8 +108,8 @@ class Mechanism:
         for option, value in (("--sampling", self.sampling), ("--rounds", self.rounds)):
             if value is not None:
                 raise ParameterError(
-                    f"{option} {value} goes with --sampling-rate or --passes; without sampling give "
-                    "--releases."
+                    f"{option} {value} requires --sampling-rate or --passes; without "
+                    "sampling, pass --releases."
                 )
         if self.name == "pure":
             return accounting.ApproximateDP(
@@ -127,12 +125,12 @@ class Mechanism:
             value = getattr(self, field)
             if self.name in mechanisms and value is None:
                 raise ParameterError(
-                    f"--mechanism {self.name} needs {option}, such as {option} {such}."
+                    f"--mechanism {self.name} requires {option}, such as {option} {such}."
                 )
             if self.name not in mechanisms and value is not None:
                 raise ParameterError(
-                    f"{option} {value:g} does not go with --mechanism {self.name}; it is for "
-                    f"{' and '.join(mechanisms)}."
+                    f"{option} {value:g} must not be used with --mechanism {self.name}; "
+                    f"it is for {' and '.join(mechanisms)}."
                 )
 
     def _layout(self, usual: Literal["shared", "disjoint"]) -> Literal["shared", "disjoint"]:
@@ -160,12 +158,13 @@ class Mechanism:
         self._check_sampled()
         if self.sampling_rate is not None:
             raise ParameterError(
-                f"Give either --sampling-rate {self.sampling_rate:g} or --passes {passes}."
+                f"Pass either --sampling-rate {self.sampling_rate:g} or --passes {passes}, "
+                "not both."
             )
         if self.sampling is not None:
             raise ParameterError(
-                f"--sampling {self.sampling} goes with --sampling-rate; with --passes {passes} any "
-                "order of people will do."
+                f"--sampling {self.sampling} requires --sampling-rate; with --passes "
+                f"{passes}, people may be in any order."
             )
         if self.rounds is not None and self.rounds < passes:
             raise ParameterError(f"--passes {passes} must be at most --rounds {self.rounds}.")
@@ -179,7 +178,7 @@ class Mechanism:
     def _sampled(self, rate: float) -> Event:
         self._check_sampled()
         if self.rounds is None:
-            raise ParameterError("--sampling-rate needs --rounds, such as --rounds 1000.")
+            raise ParameterError("--sampling-rate requires --rounds, such as --rounds 1000.")
         return accounting.SampledGaussian(
             self.noise_multiplier or 0.0,
             rate,
@@ -252,8 +251,8 @@ class Curve:
         console().print(table)
         if any(math.isinf(self.epsilons[relation][-1]) for relation in RELATIONS):
             say(
-                "No promise: nothing bounds it, more than δ was spent on selecting unknown items, or "
-                "Gaussian noise was asked at δ = 0; ask at a larger --delta, such as 1e-6."
+                "No guarantee: ε is unbounded, selecting unknown items spent more than δ, or "
+                "Gaussian noise was requested at δ = 0; pass a larger --delta, such as 1e-6."
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -285,25 +284,21 @@ def guarantee(
     release: Annotated[
         Path | None,
         typer.Argument(
-            help="A release saved with --save, or an output of run; or leave out.",
+            help="Optional: a release saved with --save, or an output of run.",
             metavar="RELEASE",
         ),
     ] = None,
-    delta: Annotated[
-        float | None, typer.Option(metavar="δ", help="The δ at which to answer.")
-    ] = None,
+    delta: Annotated[float | None, typer.Option(metavar="δ", help="δ for computing ε.")] = None,
     max_elements: Annotated[
         int | None,
-        typer.Option(
-            help="Also for a user of at most so many elements, who are all that exist.", min=1
-        ),
+        typer.Option(help="Also for a user, if every user has at most this many elements.", min=1),
     ] = None,
     plot: given.Plot = None,
     as_json: given.Json = False,
 ) -> None:
-    """Show what a release, or some noise, promises a person.
+    """Show the guarantee of a release or a noise mechanism.
 
-    It tells ε for 1, 2, 5, 10, … units of one person.
+    The table has ε for 1, 2, 5, 10, … units of one person.
     """
     if plot is not None:
         check_picture(plot)
@@ -312,7 +307,7 @@ def guarantee(
         curve = _curve_of_mechanism(mechanism, delta, max_elements)
     elif mechanism.is_stated:
         raise ParameterError(
-            "Give either a saved release or a mechanism, such as --noise-multiplier 4."
+            "Pass either a saved release or a mechanism, such as --noise-multiplier 4."
         )
     else:
         if is_there(guarantee_beside(release)):
@@ -344,10 +339,10 @@ def _curve_of_mechanism(
 ) -> Curve:
     """Return the curve of the noise that options tell of."""
     if mechanism.mechanism is None and mechanism.noise_multiplier is None:
-        raise ParameterError("Give a saved release, or --noise-multiplier and --delta.")
+        raise ParameterError("Pass a saved release, or --noise-multiplier and --delta.")
     event = mechanism.event()
     if delta is None and not event.loss().is_pure:
         raise ParameterError(
-            f"--delta must be given for --mechanism {mechanism.name}, such as --delta 1e-6."
+            f"--delta is required for --mechanism {mechanism.name}, such as --delta 1e-6."
         )
     return Curve.of(event, delta or 0.0, mechanism.unit, max_elements)

@@ -39,7 +39,7 @@ else:
     partitions, windows = later("dpgrain.partitions"), later("dpgrain.ledger.window")
 
 ledger = Group(
-    "Keep account of what is published, and of what is left.",
+    "Keep account of releases and budgets.",
     {
         name: f"dpgrain.cli.ledger:{name}"
         for name in ("init", "promise", "renew", "show", "verify", "export", "report")
@@ -48,15 +48,15 @@ ledger = Group(
 
 _PERIODS: tuple[Literal["day", "week", "month", "year"], ...] = ("day", "week", "month", "year")
 _ASSUMED = (
-    "Assumed, since no file can prevent it: these people's records are published through this ledger "
-    "alone, under whatever name; each person has one id; columns of one name mean the same in all "
-    "tables, and those that tell elements apart are read as one type; a record tells of its own day or "
-    "cell alone; no older copy is put in its place, and after a backup was restored nothing is charged "
-    "to it."
+    "This ledger assumes (and cannot enforce) that: all releases about these people are "
+    "charged to it; each person has one id; columns with the same name have the same meaning "
+    "in every table, and the columns of elements have one type; a record only contains data "
+    "about its own day or cell; the file is never replaced by an older copy, and nothing is "
+    "charged to a restored backup."
 )
 
 Place: TypeAlias = Annotated[
-    str, typer.Argument(help="File, or address of a PostgreSQL database.", metavar="LEDGER")
+    str, typer.Argument(help="Ledger file, or address of a PostgreSQL database.", metavar="LEDGER")
 ]
 
 
@@ -67,16 +67,16 @@ class Strength:
     epsilon: given.Epsilon[float]
     delta: given.Delta[float] = 0.0
     pure: Annotated[
-        float | None, typer.Option(help="Part of ε kept for releases without Gaussian noise.")
+        float | None, typer.Option(help="Part of ε reserved for releases without Gaussian noise.")
     ] = None
     leak: Annotated[
-        float | None, typer.Option(help="Part of δ kept for names below a threshold; a tenth.")
+        float | None,
+        typer.Option(help="Part of δ reserved for names below a threshold; by default a tenth."),
     ] = None
     plan: Annotated[
         list[Path] | None,
         typer.Option(
-            help="File of releases that are fixed now: dpgrain run makes them once without charging "
-            "them.",
+            help="Release file to plan now; dpgrain run publishes it once without charging it.",
             metavar="FILE …",
         ),
     ] = None
@@ -98,26 +98,25 @@ class Promised(Strength):
         list[str] | None,
         typer.Option(
             metavar="COLUMN …",
-            help="Column whose values are cells, or COLUMN=day (week, month, year).",
+            help="Column of cells, or COLUMN=day (week, month, year).",
         ),
     ] = None
     any_days: Annotated[
-        int | None, typer.Option(help="Protect what a person has in any so many days.", min=1)
+        int | None,
+        typer.Option(help="Protect a person's records within every window of N days.", min=1),
     ] = None
     any_hours: Annotated[
         int | None,
-        typer.Option(
-            help="Protect what a person has in any so many hours, whenever they start.", min=1
-        ),
+        typer.Option(help="Protect a person's records within every window of N hours.", min=1),
     ] = None
     day: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN", help="With --any-days and --any-hours: the column of days or times."
+            metavar="COLUMN", help="With --any-days and --any-hours: column of dates or timestamps."
         ),
     ] = None
     zone: Annotated[
-        str, typer.Option(help="Zone in which days of moments begin, such as Europe/Paris.")
+        str, typer.Option(help="Time zone in which days begin, such as Europe/Paris.")
     ] = ""
     relation: given.Neighbours = "zero_out"
 
@@ -140,8 +139,8 @@ class Promised(Strength):
         """Return the stretch of time that is protected, if one is stated."""
         if (self.any_days is not None) + (self.any_hours is not None) != (self.day is not None):
             raise ParameterError(
-                "--any-days and --day go together: --any-days 30 --day visited; or --any-hours 720 "
-                "--day at."
+                "--any-days (or --any-hours) and --day must be passed together, such as "
+                "--any-days 30 --day visited, or --any-hours 720 --day at."
             )
         if self.any_days is not None and self.day is not None:
             return windows.AnyDays(self.any_days, self.day, self.zone)
@@ -153,9 +152,9 @@ class Promised(Strength):
         level: Level = given.level_of(self.unit, ",".join(self.element or ()) or None, None)
         if (level == "element") != bool(self.element):
             raise ParameterError(
-                f"--element COLUMN goes with --unit element, not with --unit {level}."
+                f"--element COLUMN is for --unit element, not for --unit {level}."
                 if self.element
-                else "Give --element, such as --element day."
+                else "Pass --element, such as --element day."
             )
         if not self.element:
             return OWN_UNIT[level]
@@ -182,11 +181,11 @@ class Promised(Strength):
 def init(
     place: Place,
     promised: Promised,
-    name: Annotated[str, typer.Option(help="Name of the people whose records it is about.")],
+    name: Annotated[str, typer.Option(help="Name of the people in the records.")],
     user: given.User = None,
     as_json: given.Json = False,
 ) -> None:
-    """Make a ledger with a first promise."""
+    """Create a ledger with a first promise."""
     made = ledgers.Ledger.create(place, name=name, promises=[promised.promise()], user=user or "")
     _tell(made, as_json=as_json)
 
@@ -195,7 +194,7 @@ def init(
     "dpgrain ledger promise visits.ledger --unit user --epsilon 10 --delta 1e-6", name="promise"
 )
 def promise(place: Place, promised: Promised, as_json: given.Json = False) -> None:
-    """Add a promise to a ledger that has charged nothing: a release must fit into all of them."""
+    """Add a promise to an uncharged ledger; every release must fit all promises."""
     made = ledgers.Ledger(place)
     made.add(promised.promise())
     _tell(made, as_json=as_json)
@@ -205,12 +204,13 @@ def promise(place: Place, promised: Promised, as_json: given.Json = False) -> No
 def renew(
     place: Place,
     number: Annotated[
-        int, typer.Argument(help="Line of the promise, as `ledger show` tells it.", metavar="LINE")
+        int,
+        typer.Argument(help="Line of the promise, as printed by `ledger show`.", metavar="LINE"),
     ],
     strength: Strength,
     as_json: given.Json = False,
 ) -> None:
-    """Begin a promise anew: what the earlier one held counts as used up, and comes on top."""
+    """Renew a promise; the old budget counts as fully spent, and the new one is added to it."""
     opened = ledgers.Ledger(place)
     earlier = opened.promises.get(number)
     if earlier is None:
@@ -228,12 +228,12 @@ def show(
     place: Place,
     expected: Annotated[
         str | None,
-        typer.Option(metavar="HASH", help="A hash that the ledger must hold, from a receipt."),
+        typer.Option(metavar="HASH", help="Hash from a receipt, which the ledger must contain."),
     ] = None,
-    top: Annotated[int, typer.Option("--top", help="Last lines to print.", min=1)] = 20,
+    top: Annotated[int, typer.Option("--top", help="Number of last lines to print.", min=1)] = 20,
     as_json: given.Json = False,
 ) -> None:
-    """Show what a ledger promises, what is left of it, and its last lines."""
+    """Show the promises of a ledger, the remaining budget and the last lines."""
     opened = ledgers.Ledger(place, expected=expected)
     _tell(opened, as_json=as_json)
     if as_json:
@@ -254,11 +254,11 @@ def verify(
     place: Place,
     expected: Annotated[
         str | None,
-        typer.Option(metavar="HASH", help="A hash that the ledger must hold, from a receipt."),
+        typer.Option(metavar="HASH", help="Hash from a receipt, which the ledger must contain."),
     ] = None,
     as_json: given.Json = False,
 ) -> None:
-    """Check that no line was changed or is missing, and that the accounts follow from the lines."""
+    """Check that no line is changed or missing, and that the accounts follow from the lines."""
     opened = ledgers.Ledger(place, expected=expected)
     receipt, seeded = opened.verify(), entries.seeds_in_words(opened.entries)
     said = f"The hash chain is intact. {receipt} {seeded}".rstrip()
@@ -279,7 +279,7 @@ def export(
     place: Place,
     output: Annotated[
         Path | None,
-        typer.Option(help="Write to this file (.json; with --registry .yaml)."),
+        typer.Option(help="File to write (.json; with --registry .yaml)."),
     ] = None,
     registry: Annotated[
         bool,
@@ -295,7 +295,7 @@ def export(
 ) -> None:
     """Write the promises and all lines of a ledger as JSON, or an entry for the public registry."""
     if decided_by and not registry:
-        raise ParameterError("--decided-by goes with --registry.")
+        raise ParameterError("--decided-by requires --registry.")
     check_outputs([output])
     opened = ledgers.Ledger(place)
     if registry:
@@ -318,10 +318,10 @@ def export(
 @command("dpgrain ledger report visits.ledger --output visits.html", name="report")
 def report(
     place: Place,
-    output: Annotated[Path, typer.Option(help="Write to this file (.html).")],
+    output: Annotated[Path, typer.Option(help="File to write (.html).")],
     as_json: given.Json = False,
 ) -> None:
-    """Write one HTML page for a privacy officer: promises, what is left, releases over time."""
+    """Write an HTML page for a privacy officer: promises, remaining budget, releases over time."""
     check_outputs([output])
     ledgers.Ledger(place).report(output)
     if as_json:

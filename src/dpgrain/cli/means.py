@@ -32,7 +32,7 @@ else:
 # Parameters that the table states, or that a command does not take.
 _ELSEWHERE = ("X", "users", "share", "n_users", "dimension", "random_state")
 _COLUMNS = Parameter(
-    "columns", list[str] | str, None, "the columns of vectors, as a,b,c: one for each number."
+    "columns", list[str] | str, None, "columns of the vectors, such as a,b,c, one per coordinate."
 )
 _ENDINGS = (".json", ".csv", ".parquet")
 
@@ -78,15 +78,16 @@ class Asked(Publishing):
     def _check(self, table: UserTable, stated: dict[str, Any]) -> None:
         """Refuse options that are missing, before rows are read."""
         if table.user is None:
-            raise ParameterError("Give --user: the column of whose a row is.")
+            raise ParameterError("Pass --user, the user id column.")
         if "bound" not in stated:
             raise ParameterError(
-                "Give --bound: a public bound on the norm of a row of --columns, such as --bound 10."
+                "Pass --bound, a public bound on the norm of a row of --columns, such as "
+                "--bound 10."
             )
         if "epsilon" not in stated:
-            raise ParameterError("Give --epsilon, such as --epsilon 1.")
+            raise ParameterError("Pass --epsilon, such as --epsilon 1.")
         if not stated["delta"]:
-            raise ParameterError("Give --delta, such as --delta 1e-6.")
+            raise ParameterError("Pass --delta, such as --delta 1e-6.")
         if self.output is not None and self.output.suffix.lower() not in _ENDINGS:
             raise ParameterError(
                 f"--output must end in {', '.join(_ENDINGS)}, not {str(self.output)!r}."
@@ -126,14 +127,14 @@ def _named(columns: Sequence[str], table: UserTable) -> list[str]:
     names = columns_of(columns, list(table.schema))
     if not names:
         raise ParameterError(
-            "Give --columns, the columns of vectors, such as --columns steps,sleep."
+            "Pass --columns, the columns of the vectors, such as --columns steps,sleep."
         )
     if (twice := first_repeated(names)) is not None:
-        raise ParameterError(f"--columns {twice!r} is given twice; leave one of them out.")
+        raise ParameterError(f"--columns {twice!r} is passed twice; remove one.")
     for name in names:
         table.require(name, "--columns")
         if name == table.user:
-            raise ParameterError(f"--columns {name!r} is the column of --user; leave it out.")
+            raise ParameterError(f"--columns {name!r} is the column of --user; omit it.")
     return names
 
 

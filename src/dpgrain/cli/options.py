@@ -20,49 +20,52 @@ Stated = TypeVar("Stated")
 Epsilon: TypeAlias = Annotated[
     Stated,
     typer.Option(
-        metavar="ε", help="The promised ε, such as 1; less hides more.", rich_help_panel=PROMISE
+        metavar="ε",
+        help="Privacy parameter ε, such as 1; smaller protects more.",
+        rich_help_panel=PROMISE,
     ),
 ]
 Delta: TypeAlias = Annotated[
     Stated,
-    typer.Option(metavar="δ", help="The promised δ, such as 1e-6.", rich_help_panel=PROMISE),
+    typer.Option(metavar="δ", help="Privacy parameter δ, such as 1e-6.", rich_help_panel=PROMISE),
 ]
 Neighbours: TypeAlias = Annotated[
     Relation,
     typer.Option(
-        help="Neighbours: a unit removed, or exchanged for another.",
+        help="Neighbouring data: a unit removed, or replaced by another.",
         rich_help_panel=seldom(PROMISE),
     ),
 ]
 Protected: TypeAlias = Annotated[
-    Level, typer.Option("--unit", help="What is protected.", rich_help_panel=PROMISE)
+    Level, typer.Option("--unit", help="What to protect.", rich_help_panel=PROMISE)
 ]
 ProtectedOrElement: TypeAlias = Annotated[
     Level | None,
     typer.Option(
         "--unit",
-        help="Protected is a row, a user's cell, or a user.",
+        help="What to protect: one row, one user's records in one cell, or all of a user's "
+        "records.",
         rich_help_panel=PROMISE,
     ),
 ]
 MaxElements: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        help="With --unit user: elements of a user that are used.",
+        help="With --unit user: maximum number of a user's elements used.",
         rich_help_panel=seldom(PROMISE),
     ),
 ]
 MaxItems: TypeAlias = Annotated[
     int,
     typer.Option(
-        help="Items of one unit that take part in selecting.",
+        help="Maximum number of one unit's items used in selection.",
         min=1,
         rich_help_panel=seldom(CLIPPING),
     ),
 ]
 Noise: TypeAlias = Annotated[
     Law,
-    typer.Option(help="Law of the noise.", rich_help_panel=seldom(PROMISE)),
+    typer.Option(help="Noise distribution.", rich_help_panel=seldom(PROMISE)),
 ]
 
 # -------------------------------------------------------------------------------------- the table
@@ -75,7 +78,7 @@ Named: TypeAlias = Annotated[
     typer.Option(
         "--table",
         metavar="NAME",
-        help="Table of a database: TABLE is postgresql://… without a password, or env:VARIABLE.",
+        help="Database table; TABLE is then postgresql://… without a password, or env:VARIABLE.",
         rich_help_panel=seldom(TABLE),
     ),
 ]
@@ -83,7 +86,7 @@ Query: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="SQL",
-        help="Query of a database, in place of --table, which needs --rows 'as given'.",
+        help="Database query instead of --table; requires --rows 'as given'.",
         rich_help_panel=seldom(TABLE),
     ),
 ]
@@ -92,15 +95,14 @@ RowsAs: TypeAlias = Annotated[
     typer.Option(
         "--rows",
         metavar="'as given'",
-        help="Rows are as a query made them, who may decide over those of others; the promise says so.",
+        help="Accept the rows of a query. The guarantee then assumes that no user's rows affect "
+        "other users' rows.",
         rich_help_panel=seldom(TABLE),
     ),
 ]
 User: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        metavar="COLUMN", help="Column that says whose each record is.", rich_help_panel=TABLE
-    ),
+    typer.Option(metavar="COLUMN", help="User id column.", rich_help_panel=TABLE),
 ]
 Users: TypeAlias = Annotated[
     int | None, typer.Option(help="Public number of enrolled users.", rich_help_panel=TABLE)
@@ -108,14 +110,14 @@ Users: TypeAlias = Annotated[
 Cells: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        help="NAME=COLUMN:FILE adds a column of cells: FILE has a value and its cell in a row.",
+        help="NAME=COLUMN:FILE adds a column of cells; FILE has a value and its cell per row.",
         rich_help_panel=seldom(TABLE),
     ),
 ]
 PerUser: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        help="NAME=EXPRESSION of all of a user's rows, such as \"er=any(kind = 'er')\" or "
+        help="NAME=EXPRESSION over all of a user's rows, such as \"er=any(kind = 'er')\" or "
         "'each=total(paid) / count()'; or NAME=count, NAME=COLUMN:FUNCTION.",
         rich_help_panel=seldom(PEOPLE),
     ),
@@ -124,7 +126,7 @@ PerUserBy: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         metavar="COLUMN …",
-        help="Column to keep, with a row for each value.",
+        help="Column to keep, with one row per value.",
         rich_help_panel=seldom(PEOPLE),
     ),
 ]
@@ -132,7 +134,7 @@ PerUserFilter: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         metavar="CONDITION",
-        help="Only users for whom a condition of their numbers is true, such as 'visits > 2'.",
+        help="Only users that meet a condition, such as 'visits > 2'.",
         rich_help_panel=seldom(PEOPLE),
     ),
 ]
@@ -140,7 +142,7 @@ Delimiter: TypeAlias = Annotated[
     str,
     typer.Option(
         metavar="MARK",
-        help=r"Mark between columns of CSV, where not a comma; '\t': tab.",
+        help="CSV delimiter, if not a comma; '\\t': tab.",
         show_default=False,
         rich_help_panel=TABLE,
     ),
@@ -150,15 +152,15 @@ Types: TypeAlias = Annotated[
     typer.Option(
         "--type",
         metavar="COLUMN=TYPE …",
-        help="Type of columns of text, as all of CSV are, such as paid=double; what does not fit is "
-        "left out.",
+        help="Type of a text column, such as paid=double (all CSV columns are text). Values "
+        "that do not parse are dropped.",
         rich_help_panel=TABLE,
     ),
 ]
 Days: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        help="NAME=COLUMN or NAME=COLUMN:ZONE adds a column of days of times, such as "
+        help="NAME=COLUMN or NAME=COLUMN:ZONE adds the dates of timestamps, such as "
         "day=at:Europe/Paris.",
         rich_help_panel=seldom(TABLE),
     ),
@@ -168,8 +170,8 @@ Derived: TypeAlias = Annotated[
     typer.Option(
         "--derive",
         metavar="NAME=EXPRESSION",
-        help="Add a column made of others, such as 'month=month(at)' or 'left=price * 0.8'; --by and "
-        "--value take expressions, too.",
+        help="Add a derived column, such as 'month=month(at)' or 'left=price * 0.8'; --by and "
+        "--value also accept expressions.",
         rich_help_panel=seldom(TABLE),
     ),
 ]
@@ -178,7 +180,7 @@ Filters: TypeAlias = Annotated[
     typer.Option(
         "--filter",
         metavar="CONDITION",
-        help="Only rows for which a condition is true, such as \"amount > 0 and kind = 'er'\".",
+        help="Only rows that meet a condition, such as \"amount > 0 and kind = 'er'\".",
         rich_help_panel=seldom(TABLE),
     ),
 ]
@@ -187,8 +189,7 @@ JoinPublic: TypeAlias = Annotated[
     typer.Option(
         "--join-public",
         metavar="COLUMN=FILE",
-        help="Add the columns of a public file, found by a column that both have, such as "
-        "zip=areas.csv.",
+        help="Add the columns of a public file, joined by a common column, such as zip=areas.csv.",
         rich_help_panel=seldom(TABLE),
     ),
 ]
@@ -197,8 +198,8 @@ Join: TypeAlias = Annotated[
     typer.Option(
         "--join",
         metavar="FILE or USER=FILE",
-        help="Add the columns of the same people's rows in another file (of each the first), whose "
-        "column of users is USER.",
+        help="Add the columns of the same people's rows in another file (the first row of "
+        "each), with USER as its user id column.",
         rich_help_panel=seldom(TABLE),
     ),
 ]
@@ -206,28 +207,26 @@ Where: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         help="COLUMN=VALUE or COLUMN=FIRST..LAST: only records of this public region are read. "
-        "COLUMN= means missing values. Given again: any of the values.",
+        "COLUMN= selects missing values. Repeat it for any of several values.",
         rich_help_panel=seldom(TABLE),
     ),
 ]
 Mark: TypeAlias = Literal[".", ","]
 Decimal: TypeAlias = Annotated[
     Mark,
-    typer.Option(
-        help="What stands before decimals in a column of --type.", rich_help_panel=seldom(TABLE)
-    ),
+    typer.Option(help="Decimal separator in columns of --type.", rich_help_panel=seldom(TABLE)),
 ]
 Form: TypeAlias = Literal[
     "2025-12-31", "31.12.2025", "31/12/2025", "31-12-2025", "12/31/2025", "20251231"
 ]
 Dates: TypeAlias = Annotated[
     Form,
-    typer.Option(help="How days are written in a column of --type.", rich_help_panel=seldom(TABLE)),
+    typer.Option(help="Date format in columns of --type.", rich_help_panel=seldom(TABLE)),
 ]
 Engine: TypeAlias = Annotated[
     Literal["duckdb", "in_memory", "spark"],
     typer.Option(
-        help="What reads the rows; spark is for tables beyond one machine.",
+        help="Engine that reads the rows; spark is for tables larger than one machine.",
         rich_help_panel=seldom(TABLE),
     ),
 ]
@@ -235,8 +234,8 @@ Master: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS",
-        help="With --engine spark: the address of the cluster, such as spark://host:7077, local[4], or "
-        "sc://host of Spark Connect.",
+        help="With --engine spark: address of the cluster, such as spark://host:7077, local[4], "
+        "or sc://host of Spark Connect.",
         rich_help_panel=seldom(TABLE),
     ),
 ]
@@ -244,7 +243,7 @@ Check: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--check",
-        help="Only count bad values, for the curator: NOT private.",
+        help="Only count invalid values, for internal use: NOT private.",
         rich_help_panel=TABLE,
     ),
 ]
@@ -252,7 +251,7 @@ Ledger: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="LEDGER",
-        help="Charge it to this ledger, a file or an address.",
+        help="Charge the release to this ledger, a file or an address.",
         rich_help_panel=PROMISE,
     ),
 ]
@@ -267,7 +266,7 @@ Cell: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="COLUMN",
-        help="Column of cells, or a file of item and cell.",
+        help="Column of cells, or a file that maps items to cells.",
         rich_help_panel=PROMISE,
     ),
 ]
@@ -278,13 +277,13 @@ TopOrAll: TypeAlias = Annotated[
     int | None,
     typer.Option(
         "--top",
-        help="Estimates to print; 20 without it, and 40 where they have an order.",
+        help="Number of estimates to print; by default 20, or 40 if they have an order.",
         min=1,
         rich_help_panel=RESULTS,
     ),
 ]
 Top: TypeAlias = Annotated[
-    int, typer.Option("--top", help="Estimates to print.", min=1, rich_help_panel=RESULTS)
+    int, typer.Option("--top", help="Number of estimates to print.", min=1, rich_help_panel=RESULTS)
 ]
 Output: TypeAlias = Annotated[
     Path | None,
@@ -343,10 +342,10 @@ def level_of(level: Level | None, element: str | None, max_elements: int | None)
     """
     if level is None and element is None:
         raise ParameterError(
-            "Say what is protected: --element COLUMN, --unit user or --unit record."
+            "Choose what to protect: pass --element COLUMN, --unit user or --unit record."
         )
     if max_elements is not None and level != "user":
-        raise ParameterError("--max-elements goes with --unit user.")
+        raise ParameterError("--max-elements requires --unit user.")
     return level or "element"
 
 

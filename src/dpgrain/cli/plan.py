@@ -33,7 +33,7 @@ else:
     shuffled = later("dpgrain.planning.shuffled")
 
 plan = Group(
-    "Show the error to expect, from public numbers alone.",
+    "Show expected errors, computed only from public numbers.",
     {
         name: f"dpgrain.cli.plan:{name}"
         for name in (
@@ -49,13 +49,13 @@ plan = Group(
     },
 )
 
-_Dimension: TypeAlias = Annotated[int, typer.Option(help="Coordinates of a vector.", min=1)]
+_Dimension: TypeAlias = Annotated[int, typer.Option(help="Dimension of a vector.", min=1)]
 _Records: TypeAlias = Annotated[
-    int, typer.Option(help="Independent records behind each vector; for the lower bound.", min=1)
+    int, typer.Option(help="Independent records per vector, for the lower bound.", min=1)
 ]
 _Users: TypeAlias = Annotated[int, typer.Option(help="Public number of users.", min=1)]
 _RecordsOfUser: TypeAlias = Annotated[
-    int, typer.Option(help="Independent records of a user, for the errors.", min=1)
+    int, typer.Option(help="Independent records per user, for the errors.", min=1)
 ]
 _Sampling: TypeAlias = Literal["full", "pairs", "users", "passes"]
 
@@ -86,14 +86,12 @@ class _Units(Promise):
     """The options that are parameters of `plan_units`, by the same names."""
 
     n_users: _Users
-    records: Annotated[float, typer.Option(help="Records of a user, on average.")]
-    elements: Annotated[
-        float, typer.Option(help="Cells in which a user has records, on average.")
-    ] = 1.0
+    records: Annotated[float, typer.Option(help="Mean number of records per user.")]
+    elements: Annotated[float, typer.Option(help="Mean number of cells with records per user.")] = (
+        1.0
+    )
     cells: Annotated[int, typer.Option(help="Public number of cells.", min=1)] = 1
-    skew: Annotated[
-        float, typer.Option(help="What users hold on average ÷ what the one in the middle holds.")
-    ] = 2.5
+    skew: Annotated[float, typer.Option(help="Mean ÷ median number of records per user.")] = 2.5
 
 
 @command(
@@ -107,7 +105,7 @@ def units(
     ] = None,
     as_json: given.Json = False,
 ) -> None:
-    """Compare record, element and user as the unit: the error of a count, and what each hides."""
+    """Compare records, elements and users as the unit: the error of a count, and the protection."""
     if plot is not None:
         check_picture(plot)
     made = planning.plan_units(**vars(asked))
@@ -130,18 +128,20 @@ class _Recurrent:
     epsilon: given.Epsilon[float]
     delta: given.Delta[float]
     periods: Annotated[int, typer.Option(help="Public number of periods, such as days.", min=1)]
-    returns: Annotated[int, typer.Option(help="Periods in which a person comes.", min=1)]
+    returns: Annotated[
+        int, typer.Option(help="Number of periods in which a person has records.", min=1)
+    ]
     every: Annotated[
         list[int] | None,
         typer.Option(help="Periods of a window; by default 1, 7 and all."),
     ] = None
     counting: Annotated[
         Literal["people", "visits"],
-        typer.Option(help="A person counts once a release, or once for each period in it."),
+        typer.Option(help="Whether a person counts once per release, or once per period of it."),
     ] = "people"
     within: Annotated[
         int | None,
-        typer.Option(help="Also plan a promise for any so many periods in a row.", min=1),
+        typer.Option(help="Also plan a promise for every window of N periods.", min=1),
     ] = None
 
 
@@ -150,7 +150,7 @@ class _Recurrent:
     name="recurrent",
 )
 def recurrent(asked: _Recurrent, as_json: given.Json = False) -> None:
-    """Compare daily, weekly and running-total releases for a person who comes back."""
+    """Compare daily, weekly and running-total releases for a returning person."""
     made = planning.plan_recurrent(**vars(asked))
     if as_json:
         tell_json(made.to_dict())
@@ -168,21 +168,25 @@ def histogram(
     unit: given.Protected = "element",
     items: Annotated[
         int | None,
-        typer.Option(help="Public number of items; selected privately without it.", min=1),
+        typer.Option(
+            help="Public number of items; if omitted, items are selected privately.", min=1
+        ),
     ] = None,
     max_items: given.MaxItems = 1000,
     max_elements: given.MaxElements = None,
     clip: Annotated[
-        str, typer.Option(help="A bound, or 'auto': some budget goes into choosing bounds.")
+        str, typer.Option(help="A bound, or 'auto', which spends some budget on choosing bounds.")
     ] = "auto",
     noise: given.Noise = "gaussian",
     shared: Annotated[
         bool,
-        typer.Option("--shared", help="The cell is not told by the item: another column tells it."),
+        typer.Option(
+            "--shared", help="The cell is in another column, and does not follow from the item."
+        ),
     ] = False,
     as_json: given.Json = False,
 ) -> None:
-    """Plan what `dpgrain histogram` will do: the noise of a count, and who is named."""
+    """Plan a `dpgrain histogram`: the noise of a count, and which items are selected."""
     protected = _protected(unit, max_elements)
     release = statistics.plan_histogram(
         **vars(promise),
@@ -202,17 +206,18 @@ def histogram(
 )
 def mean(
     promise: Promise,
-    n: Annotated[int, typer.Option(help="Public number of vectors, one of each unit.", min=1)],
+    n: Annotated[int, typer.Option(help="Public number of vectors, one per unit.", min=1)],
     dimension: _Dimension = 1,
     unit: given.Protected = "user",
     max_elements: given.MaxElements = None,
     records: _Records = 1,
     error: Annotated[
-        float | None, typer.Option(help="A wanted rms error in clipping bounds: how many vectors?")
+        float | None,
+        typer.Option(help="Target rms error in clipping bounds; plans the number of vectors."),
     ] = None,
     as_json: given.Json = False,
 ) -> None:
-    """Plan a mean of clipped vectors: its error, and how far that is from the least possible."""
+    """Plan a mean of clipped vectors: its error, compared with the lower bound."""
     made = planning.plan_mean(
         **vars(promise),
         n=n,
@@ -229,18 +234,19 @@ class _Gradients(Promise):
     """The options that are parameters of `plan_gradient`, by the same names."""
 
     n: Annotated[
-        int, typer.Option(help="Public number of clipped gradients: pairs, or users.", min=1)
+        int, typer.Option(help="Public number of clipped gradients: pairs or users.", min=1)
     ]
     rounds: Annotated[int, typer.Option(help="Rounds of the run.", min=1)]
     dimension: _Dimension
     sampling_rate: Annotated[
-        float | None, typer.Option(help="With pairs or users: the probability.")
+        float | None, typer.Option(help="With pairs or users: sampling probability.")
     ] = None
     passes: Annotated[
-        int | None, typer.Option(help="With passes: rounds in which one person takes part.", min=1)
+        int | None,
+        typer.Option(help="With passes: rounds in which one person participates.", min=1),
     ] = None
     max_elements: Annotated[
-        int | None, typer.Option(help="The most elements that a user has.", min=1)
+        int | None, typer.Option(help="Maximum number of elements per user.", min=1)
     ] = None
     records: _Records = 1
 
@@ -255,14 +261,14 @@ def gradient(
     sampling: Annotated[
         _Sampling | None,
         typer.Option(
-            help="Who takes part in a round: all, drawn ones, or passes over all; by default what "
-            "--sampling-rate (pairs) or --passes says, or else all."
+            help="Participants of a round: all, a sample, or passes over all; by default "
+            "set by --sampling-rate (pairs) or --passes, else all."
         ),
     ] = None,
     unit: given.Protected = "element",
     as_json: given.Json = False,
 ) -> None:
-    """Plan noisy gradient descent: the noise of a step, and what it does to the risk."""
+    """Plan noisy gradient descent: the noise of a step, and its effect on the risk."""
     if sampling is None:
         drawn: _Sampling = "full" if asked.passes is None else "passes"
         sampling = drawn if asked.sampling_rate is None else "pairs"
@@ -278,14 +284,12 @@ class _ConvexLosses(Promise):
     dimension: _Dimension
     records: _RecordsOfUser = 1
     distance: Annotated[
-        float, typer.Option(help="R: how far the first point is from the best one at most.")
+        float, typer.Option(help="R: maximum distance of the first point from the best one.")
     ] = 1.0
-    lipschitz: Annotated[
-        float, typer.Option(help="G: the most that a loss grows per distance.")
-    ] = 1.0
-    strength: Annotated[float | None, typer.Option(help="μ, where losses are strongly convex.")] = (
-        None
-    )
+    lipschitz: Annotated[float, typer.Option(help="G: Lipschitz constant of the losses.")] = 1.0
+    strength: Annotated[
+        float | None, typer.Option(help="μ: strong convexity of the losses, if any.")
+    ] = None
 
 
 @command(
@@ -293,7 +297,7 @@ class _ConvexLosses(Promise):
     name="sco",
 )
 def sco(asked: _ConvexLosses, as_json: given.Json = False) -> None:
-    """Plan a fit of convex losses: its excess risk, and how far that is from the least possible."""
+    """Plan a fit of convex losses: its excess risk, compared with the lower bound."""
     _tell(planning.plan_sco(**vars(asked)), as_json)
 
 
@@ -302,16 +306,16 @@ class _Choice(PromiseOrPure):
     """The options that are parameters of `plan_select`, by the same names."""
 
     n_users: _Users
-    hypotheses: Annotated[int, typer.Option(help="How many there are to choose from.", min=2)]
+    hypotheses: Annotated[int, typer.Option(help="Number of hypotheses.", min=2)]
     records: _RecordsOfUser = 1
-    bound: Annotated[float, typer.Option(help="B: losses lie in [0, B].")] = 1.0
+    bound: Annotated[float, typer.Option(help="B: losses are in [0, B].")] = 1.0
 
 
 @command(
     "dpgrain plan select --epsilon 1 --n-users 10000 --records 50 --hypotheses 100", name="select"
 )
 def select(asked: _Choice, as_json: given.Json = False) -> None:
-    """Plan a choice among hypotheses: its excess risk, and how far that is from the least possible."""
+    """Plan a choice among hypotheses: its excess risk, compared with the lower bound."""
     _tell(planning.plan_select(**vars(asked)), as_json)
 
 
@@ -321,21 +325,21 @@ class _Shuffled(Promise):
 
     relation: given.Neighbours = "replace"
     users: Annotated[
-        int, typer.Option("--n-users", help="Devices of a batch, one of each user.", min=1)
+        int, typer.Option("--n-users", help="Devices of a batch, one per user.", min=1)
     ]
-    dim: Annotated[int, typer.Option("--dimension", help="Coordinates of a vector.", min=1)] = 1
-    bound: Annotated[float, typer.Option(help="The l2 norm of a vector at most.")] = 1.0
+    dim: Annotated[int, typer.Option("--dimension", help="Dimension of a vector.", min=1)] = 1
+    bound: Annotated[float, typer.Option(help="Maximum l2 norm of a vector.")] = 1.0
     rounds: Annotated[
-        int, typer.Option(help="Rounds in which the same users take part.", min=1)
+        int, typer.Option(help="Rounds in which the same users participate.", min=1)
     ] = 1
     honest: Annotated[
         float,
-        typer.Option(help="Share of the devices that report and follow the protocol, at least."),
+        typer.Option(help="Minimum share of devices that report and follow the protocol."),
     ] = 1.0
     noise: Annotated[
         Literal["binomial", "poisson"],
         typer.Option(
-            help="What devices add; poisson takes about a quarter of the one-bit messages."
+            help="Noise of the devices; poisson needs about a quarter of the one-bit messages."
         ),
     ] = "binomial"
 
@@ -346,11 +350,11 @@ class _Shuffled(Promise):
 def shuffle(
     asked: _Shuffled,
     report: Annotated[
-        Path | None, typer.Option(help="Also explain it on one HTML page, in this file.")
+        Path | None, typer.Option(help="Also write an HTML page that explains the plan.")
     ] = None,
     as_json: given.Json = False,
 ) -> None:
-    """Plan a sum without a curator, through a shuffler: what is sent, and how exact it will be."""
+    """Plan a sum through a shuffler, without a curator: the messages and the error."""
     if report is not None:
         check_outputs([report])
     protocol = shuffled.plan_shuffle(**vars(asked))

@@ -41,14 +41,14 @@ def predict(
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="With --per-user: column that says whose each record is.",
+            help="With --per-user: user id column.",
             rich_help_panel=seldom(PEOPLE),
         ),
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
-            help="Where predictions go, which must be given: .csv or .parquet.",
+            help="Required: file of the predictions (.csv or .parquet).",
             rich_help_panel=RESULTS,
         ),
     ] = None,
@@ -56,7 +56,7 @@ def predict(
         list[str] | None,
         typer.Option(
             metavar="COLUMN …",
-            help="Column of the table to write beside the predictions.",
+            help="Column of the table to write with the predictions.",
             rich_help_panel=RESULTS,
         ),
     ] = None,
@@ -76,11 +76,13 @@ def predict(
     added = _predictions(fitted, rows)
     taken = [name for name in added if name in kept]
     if taken:
-        raise ParameterError(f"--keep {taken[0]!r} has the name of a column of predictions.")
+        raise ParameterError(
+            f"--keep {taken[0]!r} must not be the name of a column of predictions."
+        )
     write_table(pa.table({**kept, **added}), output)
     said = (
-        "The promise is for the model, not for this file: a prediction tells of the row that it was "
-        "made from."
+        "The guarantee covers the model, not this file: a prediction reveals information about "
+        "its own row."
     )
     if reading.as_json:
         told = {"rows": len(rows.features), "columns": list(kept | added), "sentence": said}
@@ -94,7 +96,7 @@ def _check_output(output: Path | None) -> None:
     """Raise unless predictions can go to a file of this name: they are never printed."""
     if output is None:
         raise ParameterError(
-            "Give --output, the file where predictions go, such as --output predictions.csv."
+            "Pass --output, the file of the predictions, such as --output predictions.csv."
         )
     if output.suffix.lower() not in (".csv", ".parquet"):
         raise ParameterError(f"--output must end in .csv or .parquet, not {str(output)!r}.")
@@ -108,8 +110,8 @@ def _columns(fitted: Any, path: Path) -> Columns:
     names = getattr(fitted, "feature_names_in_", None)
     if names is None:
         raise ParameterError(
-            f"The model {str(path)!r} does not say which columns its features are; fit it with "
-            "`dpgrain fit`, or on a data frame."
+            f"The model {str(path)!r} has no names of feature columns; fit it with `dpgrain "
+            "fit`, or on a data frame."
         )
     return features.Encoding(tuple(features.Number(str(name)) for name in names))
 

@@ -38,7 +38,7 @@ class Results(Console):
 def _lost(error: OSError) -> str:
     """Say what is lost, and how the command that runs writes it to a file."""
     known = options.get({})
-    counts = ", and what was published counts all the same" if "ledger" in known else ""
+    counts = ", and the published results still count" if "ledger" in known else ""
     file = f"; {known['output']} writes it to a file" if "output" in known else ""
-    full = f"Standard output takes no more ({error.strerror})"
-    return f"{full}: what is not printed is lost{counts}{file}."
+    full = f"Standard output cannot be written ({error.strerror})"
+    return f"{full}: the output not printed is lost{counts}{file}."

@@ -49,12 +49,12 @@ _LETTERS = 40
     name="run",
 )
 def run(
-    file: Annotated[Path, typer.Argument(help="A file of releases, in TOML.", metavar="FILE")],
+    file: Annotated[Path, typer.Argument(help="A release file, in TOML.", metavar="FILE")],
     dry_run: Annotated[
         bool,
         typer.Option(
             "--dry-run",
-            help="Only print the plan: what each release promises, and the error to expect.",
+            help="Only print the plan: the guarantee and expected error of each release.",
         ),
     ] = False,
     where: given.Where = None,
@@ -62,22 +62,23 @@ def run(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Folder of the outputs, made if there is none; that of the file without it.",
+            help="Output folder, created if missing; by default the folder of the file.",
         ),
     ] = None,
     ledger: given.Ledger = None,
     again: Annotated[
         bool,
         typer.Option(
-            "--again", help="Publish anew what was published before: charged anew, and replaced."
+            "--again",
+            help="Publish again what was published before: it is charged again, and replaced.",
         ),
     ] = False,
     as_json: given.Json = False,
 ) -> None:
-    """Publish all that a file asks for, under one promise.
+    """Publish all releases of a file under one guarantee.
 
-    The file is checked as a whole, and all releases are charged before anything is read.
-    docs/releases.md says what may stand in it.
+    The whole file is checked and all releases are charged before any row is read. docs/releases.md
+    describes the format.
     """
     with nullcontext() if ledger is None else ledgers.Ledger(ledger) as opened:
         plan = plans.plan_releases(file, where=sides_of(where or []), folder=folder)
@@ -101,9 +102,7 @@ def _tell(made: Releases) -> None:
     table = grid("What was published", "release", "numbers", "written to")
     for each in made.plan.releases:
         name, output = each.entry.name, each.entry.output
-        there = (
-            "nowhere: give it an output, or the file a report" if output is None else output.name
-        )
+        there = "nowhere: set an output, or a report of the file" if output is None else output.name
         if output is None and made.plan.file.report is not None:
             there = "the report"
         table.add_row(plain(name), _in_brief(made[name]), plain(there))

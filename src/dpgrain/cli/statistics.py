@@ -231,27 +231,26 @@ class Asked(Publishing, People):
         level = level_of(self.unit, self.element, self.max_elements)
         if level != "record" and table.user is None:
             raise ParameterError(
-                f"--unit {level} needs --user, the column of whose a record is; or ask for --unit "
-                "record."
+                f"--unit {level} requires --user, the user id column; or use --unit record."
             )
         of_cells = level == "element" and self.element in (self.per_user_by or ())
         if self.per_user and level != "user" and not of_cells:
             raise ParameterError(
-                f"--per-user goes with --unit user, not {level}: each row is made of all that a person "
-                "holds, or with elements of a column of --per-user-by."
+                f"--per-user requires --unit user, not {level}, because each row is derived "
+                "from all of a person's data; or use elements by a column of --per-user-by."
             )
         if self.element is None and (level == "element" or self.max_elements is not None):
-            raise ParameterError("Give --element, the column of cells, such as --element page.")
+            raise ParameterError("Pass --element, the column of cells, such as --element page.")
         by: Any = self.element
         if by is not None and by not in table.schema and Path(by).suffix:
             if not is_there(Path(by)):
                 raise SchemaError(
-                    f"--element {by!r} is no column of the table, and no file; {table.like(by)}."
+                    f"--element {by!r} must be a column of the table or a file; {table.like(by)}."
                 )
             if not keys:
                 raise ParameterError(
-                    f"--element {by!r} gives cells to items, and there are none here: add a column by "
-                    "--cells NAME=COLUMN:FILE, and give --element NAME."
+                    f"--element {by!r} maps items to cells, and there are no items here; add "
+                    "a column with --cells NAME=COLUMN:FILE, and pass --element NAME."
                 )
             by = Path(by)
         units: dict[str, Unit] = {
@@ -264,7 +263,7 @@ class Asked(Publishing, People):
     def publish(self, door: Callable[..., Release], table: UserTable, **own: Any) -> None:
         """Check, publish, write, and only then print."""
         if own.get("epsilon") is None:
-            raise ParameterError("Give --epsilon, such as --epsilon 1.")
+            raise ParameterError("Pass --epsilon, such as --epsilon 1.")
         if self.output is not None:
             releases.check_format(self.output)
         if self.plot is not None and self.plot.suffix.lower() not in _PICTURES:
@@ -294,7 +293,8 @@ class Asked(Publishing, People):
         tell_release(release, top, kept=self.save or self.report)
         if own["delta"] and not release.guarantee.delta:
             say(
-                f"--delta {own['delta']:g} was not needed: this noise keeps the promise with δ = 0."
+                f"--delta {own['delta']:g} was not needed: with this noise, the guarantee has "
+                "δ = 0."
             )
         written(*outputs)
 
@@ -309,8 +309,8 @@ def _delta_is_named(delta: float, *, any_noise: bool) -> Iterator[None]:
             raise
         other = "; or --noise laplace, which needs none" if any_noise else ""
         if error.name == "domain":
-            other = ", with which groups are selected; or --domain, the public list of them"
-        raise ParameterError(f"Give --delta, such as --delta 1e-6{other}.") from error
+            other = ", for selecting groups; or --domain, the public list of groups"
+        raise ParameterError(f"Pass --delta, such as --delta 1e-6{other}.") from error
 
 
 def _listed(columns: Any) -> list[str]:

@@ -155,8 +155,9 @@ class Reading:
             return {"source_env": source.removeprefix(_VARIABLE), **what}
         if postgres_source.holds_secret(source):
             raise ParameterError(
-                "TABLE must not hold a password, which stays in the history of the shell: put the "
-                "address into the environment, and name the variable, as env:VISITS_DB."
+                "TABLE must not contain a password, which would stay in the shell history; put "
+                "the address into an environment variable, and pass its name, such as "
+                "env:VISITS_DB."
             )
         return {"source": source, **what}
 
@@ -166,8 +167,9 @@ class Reading:
             return self.engine
         if self.engine != "spark" or not spark_session.ADDRESS.fullmatch(self.master):
             raise ParameterError(
-                "--master must be the address of a cluster of Spark, such as spark://host:7077 or "
-                f"local[4], beside --engine spark; not {self.master!r} beside {self.engine}."
+                "--master must be the address of a Spark cluster, such as spark://host:7077 or "
+                f"local[4], with --engine spark, not {self.master!r} with --engine "
+                f"{self.engine}."
             )
         return self.master
 
@@ -184,7 +186,7 @@ def _named(option: str, text: str, column: str | None) -> tuple[str, str]:
     if not (name and path):
         form = "COLUMN=FILE, such as zip=areas.csv"
         if option == "--join":
-            form = "FILE or USER=FILE, such as id=persons.parquet, beside --user"
+            form = "FILE or USER=FILE, such as id=persons.parquet, with --user"
         raise ParameterError(f"{option} must be {form}, not {text!r}.")
     return name, path
 
@@ -195,8 +197,8 @@ def _refuse_ranges_of_text(sides: Mapping[str, Sequence[str | None]], rows: User
         ranges = [value for value in values if value is not None and ".." in value]
         if ranges and rows.schema.get(column) == column_types.TEXT:
             raise ParameterError(
-                f"--where {column}={ranges[0]} is a range, and {column!r} is text; state what it holds "
-                f"by --type, such as --type {column}=bigint."
+                f"--where {column}={ranges[0]} is a range, but {column!r} is text; "
+                f"declare its type, such as --type {column}=bigint."
             )
 
 
@@ -255,11 +257,11 @@ class People:
             for name, stated in (("by", self.per_user_by), ("filter", self.per_user_filter)):
                 if stated:
                     raise ParameterError(
-                        f"--per-user-{name} goes with --per-user, such as visits=count."
+                        f"--per-user-{name} requires --per-user, such as --per-user visits=count."
                     )
             return rows
         if rows.user is None:
-            raise ParameterError("--per-user needs --user: the column of whose a record is.")
+            raise ParameterError("--per-user requires --user, the user id column.")
         asked: dict[str, str | tuple[str, str]] = {}
         for text in self.per_user:
             name, _, made = text.partition("=")
@@ -270,8 +272,8 @@ class People:
             known = features.FUNCTIONS if colon else ("size", "count")
             if not name or name in asked or function not in known:
                 raise ParameterError(
-                    "--per-user must be NAME=EXPRESSION, such as 'spent=total(paid)', NAME=count or "
-                    "NAME=COLUMN:FUNCTION, each name once, with a function of "
+                    "--per-user must be NAME=EXPRESSION, such as 'spent=total(paid)', "
+                    "NAME=count or NAME=COLUMN:FUNCTION, with unique names and a function of "
                     f"{', '.join(features.FUNCTIONS)}, not {text!r}."
                 )
             if colon:
@@ -392,12 +394,12 @@ def domain_of(stated: Sequence[str], keys: Sequence[str], rows: UserTable) -> An
     if not stated:
         return None
     if not keys:
-        raise ParameterError("--domain lists the groups of --by; give --by, or leave it out.")
+        raise ParameterError("--domain lists the groups of --by; pass --by, or omit --domain.")
     parts = [text.partition("=") for text in stated]
     others = [name for name, _, path in parts if path and name in rows.schema and name not in keys]
     if others:
         raise ParameterError(
-            f"--domain {others[0]!r} is no column to group by; those are {', '.join(keys)}."
+            f"--domain {others[0]!r} must be a column to group by, one of {', '.join(keys)}."
         )
     if len(keys) == 1 and len(stated) == 1 and not stated[0].startswith(f"{keys[0]}="):
         return listed.listed_in(Path(stated[0]), keys, rows)

@@ -52,7 +52,7 @@ class RecordBlocks:
         """Sort records by their blocks' codes, (m,), which start at 0."""
         features, targets, of = np.asarray(X), np.asarray(y), np.asarray(codes)
         if not len(features) == len(targets) == len(of):
-            raise ParameterError("X, y and codes must have as many rows as each other.")
+            raise ParameterError("X, y and codes must have the same number of rows.")
         count = int(of.max(initial=-1)) + 1 if blocks is None else blocks
         order = np.argsort(of, kind="stable")
         starts = np.searchsorted(of[order], np.arange(count + 1))

@@ -82,7 +82,7 @@ class LinearBlocks:
             or count_of_rows != len(block_of)
         ):
             raise ParameterError(
-                "X, y and codes must have as many rows as each other, not shapes "
+                "X, y and codes must have the same number of rows, not shapes "
                 f"{features.shape}, {targets.shape} and {block_of.shape}."
             )
         count = int(block_of.max(initial=-1)) + 1 if blocks is None else blocks

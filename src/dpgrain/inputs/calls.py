@@ -87,7 +87,7 @@ def probe(
 
     >>> probe(lambda x: x.mean(), (np.ones(7),), (), "loss", "one number for each record")
     Traceback (most recent call last):
-    dpgrain.errors.ParameterError: loss must give one number for each record, not shape () for two.
+    dpgrain.errors.ParameterError: loss must return one number for each record, not shape () for two.
     """
     zeros = [_zeros(part) for part in parts]
     records = [part for part in zeros if part is not None]
@@ -98,11 +98,11 @@ def probe(
         except BaseException as error:
             only_interrupts(error)
             raise ParameterError(
-                f"{name} must give {wanted}, also for records of zeros, on which it raises "
+                f"{name} must return {wanted}, also for records of zeros, but raises "
                 f"{type(error).__name__}: {error}."
             ) from None
         if answer_shape != (2, *shape):
-            raise ParameterError(f"{name} must give {wanted}, not shape {answer_shape} for two.")
+            raise ParameterError(f"{name} must return {wanted}, not shape {answer_shape} for two.")
         return
     # For texts and objects the only public records are none at all, and a function may fail on these.
     try:
@@ -112,7 +112,7 @@ def probe(
         only_interrupts(error)
         return
     if answer_shape == ():
-        raise ParameterError(f"{name} must give {wanted}, not one value for all of them.")
+        raise ParameterError(f"{name} must return {wanted}, not one value for all of them.")
 
 
 def part_of(records: Any, first: int, last: int) -> Any:

@@ -85,9 +85,7 @@ def ordered(name: str, stated: Any) -> NDArray[Any]:
     labels = list(column(stated))
     names = [key(label) for label in labels]
     if None in names:
-        raise ParameterError(
-            f"{name} must differ in value, and none may be null, not {_validate.said(labels)}."
-        )
+        raise ParameterError(f"{name} must be distinct and not null, not {_validate.said(labels)}.")
     labels = list(dict(zip(names[::-1], labels[::-1], strict=True)).values())[::-1]
     objects = np.empty(len(labels), dtype=object)
     objects[:] = labels

@@ -242,11 +242,11 @@ def matching(
         name_of_label, text = key(label), written(label)
         if name_of_label is None:
             raise ParameterError(
-                f"{name} must be labels, none of them null, not {_validate.said(label)}."
+                f"{name} must be labels without nulls, not {_validate.said(label)}."
             )
         if place.setdefault(name_of_label, i) != i:
             raise ParameterError(
-                f"{name} must differ in value, but {stated[place[name_of_label]]!r} equals {label!r}."
+                f"{name} must be distinct, but {stated[place[name_of_label]]!r} equals {label!r}."
             )
         if (
             text is not None
@@ -254,7 +254,7 @@ def matching(
             and texts.setdefault(("text", text), i) != i
         ):
             raise ParameterError(
-                f"{name} must differ in text, but several are written {text!r}; state them as text."
+                f"{name} must differ as text, but several are written {text!r}; pass them as text."
             )
         if name_of_label[0] == "text" and is_long(name_of_label[1]):
             # Tables have a long text's replacement, and rows in arrays the text.

@@ -125,8 +125,8 @@ def stated_width(width: int | None) -> int:
     """
     if width is None:
         raise ParameterError(
-            "n_features must be stated for a list of rows, such as n_features=2, because rows may "
-            "differ in length; or pass an array, which has a shape.",
+            "n_features must be passed for a list of rows, such as n_features=2, because rows "
+            "may differ in length; or pass an array, which has a shape.",
             name="n_features",
         )
     return width
@@ -166,7 +166,7 @@ def passed(make: Callable[[], Any]) -> Any:
         return make()
     except BaseException as error:
         only_interrupts(error)
-        told = "what was passed as rows ended with an error of its own"
+        told = "the iterator or frame passed as rows raised an error"
         raise_alone(DataError(f"{told}; collect it into an array first."))
 
 
@@ -279,8 +279,9 @@ def _no_times(name: str, names: Iterable[Any], kinds: Iterable[Any]) -> None:
     for column, kind in zip(names, kinds, strict=False):
         if is_time(kind):
             raise ParameterError(
-                f"{name} must be numbers, not {kind_of(kind)} as in its column {column!r}: leave it "
-                "out, or make it a number, such as days since a day that you name."
+                f"{name} must be numbers, not {kind_of(kind)} as in its column "
+                f"{column!r}; omit it, or convert it to a number, such as days since a fixed "
+                "date."
             )
 
 

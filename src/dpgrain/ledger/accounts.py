@@ -78,7 +78,7 @@ class DoesNotFitError(DpgrainError):
     """
 
     def __init__(self, charged: Charged, spent: Units) -> None:
-        super().__init__("The promise does not hold the charge.")
+        super().__init__("The charge exceeds the promise.")
         self.charged, self.spent = charged, spent
 
 
@@ -126,11 +126,11 @@ def _take_out(page: Page, promise: LastingPromise, charged: Charged) -> None:
     place = charged.planned
     if place is None or not 0 <= place < len(promise.plan) or charged.price != Price():
         raise ParameterError(
-            f"planned must be a place below {len(promise.plan)} in the plan of the promise, at no "
-            f"price, not {_validate.said(place)}."
+            f"planned must be an index below {len(promise.plan)} in the plan of the promise, "
+            f"without a price, not {_validate.said(place)}."
         )
     if place in page.taken(charged.promise):
-        raise TakenError(f"Release {place} of the plan was made before.")
+        raise TakenError(f"Release {place} of the plan was already published.")
     page.take(charged.promise, place)
 
 
@@ -314,8 +314,8 @@ def made_again(page: Page, lines: Iterable[Line]) -> None:
         for each in map(Charged.from_dict, line.several("charged")):
             if each.promise not in promises:
                 raise DataError(
-                    f"line {line.number:,} of the ledger charges line {each.promise:,}, which is no "
-                    "promise: the file was changed or damaged."
+                    f"line {line.number:,} of the ledger charges line {each.promise:,}, "
+                    "which is not a promise: the file was changed or damaged."
                 )
             charge(page, promises[each.promise], each)
         if mark := line.optional("mark", str):

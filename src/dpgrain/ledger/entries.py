@@ -106,6 +106,6 @@ def seeds_in_words(entries: Iterable[Entry]) -> str:
     more = f" and {len(numbers) - _NAMED:,} more" if len(numbers) > _NAMED else ""
     lines = "line" if len(numbers) == 1 else "lines"
     return (
-        f"{SEEDED} in {lines} {', '.join(numbers[:_NAMED])}{more}, so that nothing is promised for "
-        "what was published there."
+        f"{SEEDED} in {lines} {', '.join(numbers[:_NAMED])}{more}, so these releases "
+        "have no guarantee."
     )

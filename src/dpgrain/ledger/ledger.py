@@ -81,7 +81,7 @@ class Ledger(ShownLedger):
         self._store = store_at(place)
         if expected is not None and not isinstance(expected, str):
             raise ParameterError(
-                f"expected must be a hash, or None, not {_validate.said(expected)}.",
+                f"expected must be a hash or None, not {_validate.said(expected)}.",
                 name="expected",
             )
         self._known: dict[int, LastingPromise] = {}
@@ -112,7 +112,7 @@ class Ledger(ShownLedger):
             DataError: if the place cannot be written.
         """
         if not isinstance(name, str) or not name.strip():
-            raise ParameterError(f"name must be a text, not {_validate.said(name)}.")
+            raise ParameterError(f"name must be text, not {_validate.said(name)}.")
         # An array without axes says that it can be listed, and cannot.
         is_listed = isinstance(promises, Iterable) and getattr(promises, "ndim", 1) > 0
         given = list(promises) if is_listed else []
@@ -139,14 +139,14 @@ class Ledger(ShownLedger):
     def _check_format(self, page: Page) -> None:
         result = page.format()
         if result is None:
-            raise DataError(f"{self._store.name!r} holds no ledger; make one anew.")
+            raise DataError(f"{self._store.name!r} contains no ledger; create a new one.")
         if result > FORMAT:
             raise self._too_new()
 
     def _too_new(self) -> DataError:
         return DataError(
-            f"{self._store.name!r} was written by a later version of dpgrain; use that, or one still "
-            "later."
+            f"{self._store.name!r} was written by a later version of dpgrain; use that "
+            "version or a later one."
         )
 
     def _checked(self, page: Page, expected: str | None) -> tuple[Line, Line]:
@@ -157,13 +157,14 @@ class Ledger(ShownLedger):
             first = first or last
             held = held or last.hash == expected
         if first is None or last is None or first.values.get("kind") != "ledger":
-            raise DataError(f"{self._store.name!r} holds no ledger; make one anew.")
+            raise DataError(f"{self._store.name!r} contains no ledger; create a new one.")
         if first.values.get("language") != _LANGUAGE:
             raise self._too_new()
         if not held:
             raise DataError(
-                f"expected must be a hash that the ledger holds, and {_validate.said(expected)} is "
-                "none: an older copy, or another ledger, was put in its place."
+                "expected must be a hash that the ledger contains, not "
+                f"{_validate.said(expected)}: the file was replaced by an older copy or "
+                "another ledger."
             )
         return first, last
 
@@ -177,8 +178,9 @@ class Ledger(ShownLedger):
         except DoesNotFitError as error:
             raise DataError(
                 f"{self._store.name!r} has charged more than the promise of line "
-                f"{error.charged.promise:,} holds, as earlier versions took days of text for users of "
-                "their own; count that promise as broken, and make a new ledger."
+                f"{error.charged.promise:,} allows, because earlier versions treated dates in "
+                "text as separate users; treat that promise as broken, and create a new "
+                "ledger."
             ) from error
 
     # ------------------------------------------------------------------------------ charging
@@ -246,12 +248,12 @@ class Ledger(ShownLedger):
     ) -> Line:
         """Return the line that charges releases, written unless it is to be taken back."""
         if not guarantees:
-            raise ParameterError("guarantees must be those of at least one release.")
+            raise ParameterError("guarantees must contain at least one guarantee.")
         for guarantee in guarantees:
             check_guarantee(guarantee)
         again = _validate.truth(again=again)
         if not isinstance(mark, str):
-            raise ParameterError(f"mark must be a text, not {_validate.said(mark)}.", name="mark")
+            raise ParameterError(f"mark must be text, not {_validate.said(mark)}.", name="mark")
         _check_users(self._user, guarantees)
         # Prices take a while to find, and are found before others have to wait.
         promises = self.promises
@@ -302,8 +304,9 @@ class Ledger(ShownLedger):
             # As long as nothing was charged, every line but the first is a promise.
             if last.values.get("kind") == "release" or len(page.in_force()) < last.number:
                 raise ParameterError(
-                    "promise must be added before anything is charged, or it would not count that; "
-                    "renew a promise, or make a ledger whose promises come on top."
+                    "promise must be added before anything is charged, because it would not "
+                    "count that; renew a promise, or create another ledger, which adds its "
+                    "promises to these."
                 )
             return _promised(page, last, promise)
 
@@ -329,14 +332,14 @@ class Ledger(ShownLedger):
         same = ("level", "partition", "window", "relation")
         if any(getattr(earlier, name) != getattr(promise, name) for name in same):
             raise ParameterError(
-                "promise must protect the same units as the one that it renews; for other units make "
-                "a ledger of their own, whose caps then come on top."
+                "promise must protect the same units as the one that it renews; for other "
+                "units create another ledger, which adds its promises to these."
             )
 
         def noted(page: Page, last: Line) -> Line:
             if number not in page.in_force():
                 raise ParameterError(
-                    f"number = {number} was renewed meanwhile; look at the ledger."
+                    f"number = {number} was renewed in the meantime; check the ledger."
                 )
             return _promised(page, last, promise, renews=number)
 
@@ -367,8 +370,8 @@ class Ledger(ShownLedger):
 
     def _older(self) -> DataError:
         return DataError(
-            f"{self._store.name!r} lacks lines that were seen before: an older copy was put in its "
-            "place, which must count every promise that it held as used up."
+            f"{self._store.name!r} lacks lines that were seen before: it was replaced by an "
+            "older copy; treat every promise in it as fully spent."
         )
 
     def _charges(
@@ -529,8 +532,8 @@ class Ledger(ShownLedger):
                 accounts.made_again(anew, page.lines())
                 if _kept(anew) != _kept(page):
                     raise DataError(
-                        f"the accounts of {self._store.name!r} are not those that its lines make: the "
-                        "file was changed; the lines themselves are whole."
+                        f"the accounts of {self._store.name!r} do not match its lines: the "
+                        "file was changed; the lines themselves are intact."
                     )
         return self._entry(last).receipt
 
@@ -538,8 +541,9 @@ class Ledger(ShownLedger):
         line = page.line(number)
         seeded = "" if line is None else seeds_in_words([self._entry(line)])
         said = (
-            f"{mark!r} was charged before, in line {number:,} of the ledger, whatever became of it; "
-            "state again=True (--again) to publish anew, which is charged anew."
+            f"{mark!r} was charged before, in line {number:,} of the ledger, whether or not "
+            "it was published; pass again=True (--again) to publish again, which is charged "
+            "again."
         )
         return RefusedError(f"{said} {seeded}".rstrip(), line=number)
 
@@ -555,7 +559,7 @@ class Ledger(ShownLedger):
         promise = self.promises.get(number) if isinstance(number, int) else None
         if promise is None:
             raise ParameterError(
-                f"number must be that of a promise in force, not {_validate.said(number)}."
+                f"number must be the line of a promise in force, not {_validate.said(number)}."
             )
         return promise
 
@@ -587,8 +591,8 @@ class Ledger(ShownLedger):
 
     def __reduce__(self) -> NoReturn:
         raise ParameterError(
-            "a ledger is opened by its place in each process: dg.Ledger(place); workers that are "
-            "started while it is open share it."
+            "a ledger cannot be copied to another process; open it there with "
+            "dg.Ledger(place), or start workers while it is open, which share it."
         )
 
     def __repr__(self) -> str:
@@ -600,9 +604,9 @@ def _check_users(user: str, guarantees: Iterable[Guarantee]) -> None:
     for guarantee in guarantees:
         if user and guarantee.user and guarantee.user != user:
             raise ParameterError(
-                f"the release tells users apart by {guarantee.user!r}, and the ledger by {user!r}: "
-                "where they are the same, rename the column, or pass users as a pandas Series of that "
-                "name."
+                f"the release identifies users by {guarantee.user!r}, but the ledger by "
+                f"{user!r}; if they are the same, rename the column, or pass users as a "
+                "pandas Series of that name."
             )
 
 

@@ -67,7 +67,7 @@ class Line:
         try:
             values = _fields.loads(self.body, "a line of a ledger")
         except ParameterError as error:
-            raise _broken(self.number, "is not JSON") from error
+            raise _broken(self.number, "is not valid JSON") from error
         if not isinstance(values, dict):
             raise _broken(self.number, "is not a line of a ledger")
         return values
@@ -96,7 +96,7 @@ class Line:
         """
         found = self.values.get(name, [])
         if not isinstance(found, list):
-            raise _broken(self.number, f"has no list as its field {name!r}")
+            raise _broken(self.number, f"has no list in its field {name!r}")
         return found
 
     def optional(self, name: str, kind: type[Kind]) -> Kind | None:
@@ -111,7 +111,7 @@ class Line:
         """
         found = self.values.get(name)
         if found is not None and type(found) is not kind:
-            raise _broken(self.number, f"has a wrong field {name!r}")
+            raise _broken(self.number, f"has an invalid field {name!r}")
         return found
 
     def check(self, number: int, before: str | None = None) -> None:
@@ -125,12 +125,12 @@ class Line:
             DataError: if the line is not the one that was written.
         """
         if self.hash != _hash(self.body):
-            raise _broken(number, "does not fit its hash")
+            raise _broken(number, "does not match its hash")
         # Both are looked up as they are written, since reading the JSON of all lines takes long.
         if self.number != number or not self.body.startswith(f'{{"number":{number},"before":"'):
             raise _broken(number, "is missing")
         if before is not None and not self.body.startswith(_begin(number, before)):
-            raise _broken(number, "does not follow the line before it")
+            raise _broken(number, "does not follow the previous line")
 
 
 def checked(lines: Iterable[Line]) -> Iterator[Line]:
@@ -157,6 +157,6 @@ def _hash(body: str) -> str:
 
 def _broken(number: int, how: str) -> DataError:
     return DataError(
-        f"line {number:,} of the ledger {how}: the file was changed or damaged; put nothing in its "
-        "place that is older, and count every promise that it held as used up."
+        f"line {number:,} of the ledger {how}: the file was changed or damaged; do not "
+        "replace it by an older copy, and treat every promise in it as fully spent."
     )

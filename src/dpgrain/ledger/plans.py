@@ -47,9 +47,9 @@ def _loss(guarantee: Guarantee, level: Level, cells: Partition | None, relation:
     # the neighbours mix; a pair that is its own mirror image holds for both.
     if asked.relation == "replace" and any(pair.swapped != pair for pair in pairs):
         raise ParameterError(
-            f"plan must hold no {type(guarantee.event).__name__} where data are exchanged: its loss "
-            "differs between the two orders of neighbours; leave it out, and it is charged when it is "
-            "made."
+            f"plan must not contain {type(guarantee.event).__name__} if data are replaced, "
+            "because its loss differs between the two orders of neighbours; omit it, and it is "
+            "charged when it is published."
         )
     return loss
 

@@ -72,20 +72,23 @@ class LastingPromise:
             _validate.non_negative(**{name: cap})
         if (self.level == "element") != (self.partition is not None):
             raise ParameterError(
-                f"partition must be given for elements and for nothing else, not for {self.level}s."
+                "partition must be passed for elements and omitted otherwise; the level is "
+                f"{self.level}."
             )
         if self.window and self.level == "record":
             raise ParameterError(
-                "window goes with users and elements: a record lies in one moment, so that its promise "
+                "window is for users and elements: a record has one timestamp, so its promise "
                 "without a window is the same."
             )
         if self.window and self.partition and self.partition.rule(self.window.column):
             raise ParameterError(
-                f"window is of {self.window.column!r}, by which elements are told apart already; "
-                "leave out one of them."
+                f"window uses {self.window.column!r}, which already defines the elements; "
+                "omit one of them."
             )
         if not _delta(self.whole, self.epsilon) <= self.delta:
-            raise ParameterError("caps must keep the promise; make it by LastingPromise.of().")
+            raise ParameterError(
+                "caps must not exceed the promise; create it with LastingPromise.of()."
+            )
 
     @staticmethod
     def of(
@@ -263,8 +266,8 @@ def _unit(unit: Any) -> tuple[Level, Partition | None]:
         )
     if isinstance(unit, User) and unit.max_elements is not None:
         raise ParameterError(
-            "unit must be User() without max_elements: a ledger promises something to every user, "
-            "and releases may bound what they use of one."
+            "unit must be User() without max_elements: a ledger protects whole users, and each "
+            "release may limit what it uses of them."
         )
     if not isinstance(unit, Element):
         return unit.level, None
@@ -273,7 +276,8 @@ def _unit(unit: Any) -> tuple[Level, Partition | None]:
     by = [unit.by] if isinstance(unit.by, str) else unit.by
     if not isinstance(by, list | tuple) or not by or not all(isinstance(one, str) for one in by):
         raise ParameterError(
-            f"unit must be Element of a column, or of a list of columns, not {_validate.said(unit)}: "
-            "a ledger outlasts mappings and functions; add a column of cells with with_cells()."
+            "unit must be Element of a column, or of a list of columns, not "
+            f"{_validate.said(unit)}: a ledger cannot store mappings and functions; add a "
+            "column of cells with with_cells()."
         )
     return unit.level, Partition(tuple(map(Rule, by)))

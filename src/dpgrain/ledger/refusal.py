@@ -29,15 +29,16 @@ def refusal(
         error: what was to be charged, and what had been.
         entries: the lines of the ledger.
     """
-    what = f"the ledger {ledger!r} promises {promise}, and does not hold this release"
+    what = f"the ledger {ledger!r} (which promises {promise}) has no room for this release"
     if scarce := _names(promise, error):
         return f"{what}: {scarce}.{_after(seeds_in_words(entries))}"
     left = max(WHOLE - _most(error.spent), 0) / WHOLE
     wanted = error.charged.price.share_of(promise.caps)
     needs = percent(wanted) if wanted <= _MANY_TIMES else f"more than {_MANY_TIMES} times all"
     return (
-        f"{what}: it would take {needs} of it, and of what it meets {percent(left, up=False)} is "
-        f"left; {_fitting(promise, error.spent)}{_more_noise(promise, error)}"
+        f"{what}: it needs {needs} of the promise, and {percent(left, up=False)} is left "
+        "for the affected units; "
+        f"{_fitting(promise, error.spent)}{_more_noise(promise, error)}"
         f"{_all_of_time(promise, error.charged) or _read_otherwise(error.charged, entries)}."
         f"{_after(seeds_in_words(entries))}"
     )
@@ -55,8 +56,8 @@ def _all_of_time(promise: LastingPromise, charged: Charged) -> str:
     if side is None or not isinstance(side.values, Among) or not side.values.labels:
         return ""
     return (
-        f"; {side.column!r} is read as {side.read_as}, not as days or times, so that all of time is "
-        "charged: state its type"
+        f"; {side.column!r} is read as {side.read_as}, not as dates or timestamps, so all "
+        "of time is charged: declare its type"
     )
 
 
@@ -70,9 +71,9 @@ def _read_otherwise(charged: Charged, entries: Iterable[Entry]) -> str:
                 other = earlier.region.side(side.column)
                 if other is not None and not side.comparable(other):
                     return (
-                        f"; line {entry.number:,} reads {side.column!r} as {other.read_as}, and this "
-                        f"release as {side.read_as}, so that nothing tells their regions apart: state "
-                        "one type for all"
+                        f"; line {entry.number:,} reads {side.column!r} as "
+                        f"{other.read_as}, and this release as {side.read_as}, so their "
+                        "regions cannot be distinguished: declare one type for all"
                     )
     return ""
 
@@ -84,9 +85,10 @@ def _names(promise: LastingPromise, error: DoesNotFitError) -> str:
     if not room.leak < price.leak < math.inf or price.mu > room.mu or price.pure > room.pure:
         return ""
     return (
-        f"names below a threshold, or tails of its noise, need δ = {powers(price.leak)}, and of the "
-        f"{powers(promise.caps.leak)} that the ledger keeps for them {left} is left: "
-        "state the items that may be named, ask for a smaller δ, or make a ledger with a larger leak="
+        f"names below a threshold, or tails of its noise, need δ = {powers(price.leak)}, and "
+        f"{left} is left of the {powers(promise.caps.leak)} that the ledger reserves for "
+        "them: pass the list of items, request a smaller δ, or create a ledger with a larger "
+        "leak="
     )
 
 
@@ -107,9 +109,9 @@ def left_in_words(promise: LastingPromise, spent: Units) -> str:
     if spent.pure > 0:
         parts.append(f"ε = {rounded_down(room.pure, 3)} for noise at δ = 0 (pure)")
     return (
-        f"ε = {rounded_up(min(used, promise.epsilon), 3)} of {promise.epsilon:g} spent at "
-        f"δ = {powers(promise.delta)}; {_fitting(promise, spent)}"
-        f"{'; remaining: ' if parts else ''}{', '.join(parts)}"
+        f"ε = {rounded_up(min(used, promise.epsilon), 3)} of {promise.epsilon:g} spent at δ "
+        f"= {powers(promise.delta)}; "
+        f"{_fitting(promise, spent)}{'; left: ' if parts else ''}{', '.join(parts)}"
     )
 
 
@@ -119,7 +121,10 @@ def _more_noise(promise: LastingPromise, error: DoesNotFitError) -> str:
     if price.pure > 0 or price.leak > room.leak or not 0 < room.mu < price.mu < math.inf:
         return ""
     times = rounded_up(price.mu / room.mu, 2)
-    return f"; this release would fit with about {times} times the noise, and a smaller ε"
+    return (
+        f"; this release would fit with about {times} times the noise, and an ε smaller by "
+        "this factor"
+    )
 
 
 def _fitting(promise: LastingPromise, spent: Units) -> str:
@@ -129,12 +134,12 @@ def _fitting(promise: LastingPromise, spent: Units) -> str:
     gaussian = gaussian_epsilon(room.leak, room.mu) if room.mu > 0 and room.leak > 0 else 0.0
     if (epsilon := math.floor(1000 * gaussian) / 1000) > 0:
         return (
-            f"a Gaussian release of up to ε = {epsilon:g} at δ = {left_of(room.leak)} for this unit "
+            f"Gaussian noise with ε ≤ {epsilon:g} at δ = {left_of(room.leak)} for this unit "
             "would fit"
         )
     if (epsilon := math.floor(1000 * room.pure) / 1000) > 0:
-        return f"noise of ε = {epsilon:g} at δ = 0 for this unit would fit"
-    return "nothing fits any more: renew the promise, which adds to its caps"
+        return f"noise with ε ≤ {epsilon:g} at δ = 0 for this unit would fit"
+    return "the promise is exhausted: renew it, which adds its budget again"
 
 
 def _most(units: Units) -> int:

@@ -79,9 +79,9 @@ def check_price(price: Price) -> None:
     for name, part in (("pure", price.pure), ("mu", price.mu), ("leak", price.leak)):
         if not (part == 0 or part >= sys.float_info.min):
             raise ParameterError(
-                f"the {name} of a price must be 0 or a positive number, "
-                f"not {_validate.said(part)}: a ledger "
-                "charges nothing else; report it with the release that was asked for."
+                f"the {name} of a price must be 0 or a positive number, not "
+                f"{_validate.said(part)}: a ledger cannot charge anything else; report it "
+                "with the release that was requested."
             )
 
 

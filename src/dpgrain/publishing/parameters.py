@@ -15,26 +15,26 @@ from typing import Any, get_type_hints
 
 #: The descriptions of shared parameters, by name.
 SHARED: Mapping[str, str] = {
-    "table": "from :func:`dpgrain.read`.",
-    "unit": "what is protected: ``Record()``, ``Element(by)`` or ``User()``.",
-    "epsilon": "the promised ε, such as 1; less hides more. Leave it out where ``share`` is given.",
-    "delta": "the promised δ, in (0, 1), such as 1e-6. 0 is right only for Laplace noise.",
-    "share": "the share of the open budget, such as 0.5, in place of ε and δ; see "
-    ":func:`dpgrain.budget`.",
-    "relation": "what neighbours differ by: a unit removed, ``zero_out``, or exchanged for another, "
+    "table": "table from :func:`dpgrain.read`.",
+    "unit": "privacy unit: ``Record()``, ``Element(by)`` or ``User()``.",
+    "epsilon": "privacy parameter ε, such as 1; smaller protects more. Omit it if you pass ``share``.",
+    "delta": "privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.",
+    "share": "share of the open budget, such as 0.5, instead of ε and δ; see :func:`dpgrain.budget`.",
+    "relation": "neighbouring relation: a unit is removed, ``zero_out``, or replaced by another, "
     "``replace``.",
-    "value": "the column of numbers. Rows without a finite one are left out.",
-    "by": "a column or several to group by; one answer over all without it.",
-    "bounds": "the public range (low, high), beyond which numbers are cut off; found privately "
-    "without it. That takes 15% of the budget.",
-    "clip": "the clipping bound of a unit's data, a number or ``auto``. It bounds their l2 norm, or l1 "
-    "under Laplace noise; by default one for each cell is chosen privately with a share of the budget.",
-    "domain": "the public list of groups, each of which is published. By default groups are selected "
-    "privately. Of several columns a mapping from column to its values (columns that it lacks are "
-    "selected privately), or a list of tuples.",
-    "noise": "the law of the noise; ``auto`` takes Laplace where that is known to be less.",
-    "max_items": "the number of groups or items of one unit that take part in selecting, at most.",
-    "random_state": "a seed, for tests and research. The release is then *not private*.",
+    "value": "column of numbers. Rows without a finite value are dropped.",
+    "by": "column or columns to group by; if omitted, one answer for all rows.",
+    "bounds": "public range (low, high) to which numbers are clamped; if omitted, chosen privately. "
+    "That takes 15% of the budget.",
+    "clip": "clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the l1 "
+    "norm under Laplace noise; by default, one for each cell is chosen privately with a share of the "
+    "budget.",
+    "domain": "public list of groups, all of which are published. By default, groups are selected "
+    "privately. For several columns, pass a mapping from columns to values (other columns are "
+    "selected privately) or a list of tuples.",
+    "noise": "noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.",
+    "max_items": "maximum number of groups or items of one unit used in selection.",
+    "random_state": "seed, for tests and research. The release is then *not private*.",
     "progress": "show progress; by default on a terminal, after two seconds.",
 }
 
@@ -110,7 +110,7 @@ def parameters_of(door: Callable[..., Any]) -> dict[str, Parameter]:
 
     >>> from dpgrain import count
     >>> parameters_of(count)["by"].help
-    'A column or several to group by; one answer over all without it.'
+    'Column or columns to group by; if omitted, one answer for all rows.'
     """
     hints, texts = get_type_hints(door), arguments(door.__doc__ or "")
     return {

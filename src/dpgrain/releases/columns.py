@@ -57,7 +57,7 @@ def labels_named(labels: Sequence[Any], kind: str | None) -> list[Any]:
     named = [str(label).lower() for label in labels]
     if other := [name for name in named if name not in ("false", "true")]:
         raise ParameterError(
-            f"classes must be false and true, as the column is one of booleans, not {other[0]!r}.",
+            f"classes must be false and true for a boolean column, not {other[0]!r}.",
             name="classes",
         )
     return named
@@ -270,7 +270,7 @@ def mean_of_columns(table: UserTable, columns: Sequence[str], **options: Any) ->
     if not isinstance(table, UserTable):
         refuse_table(table, "a mean of users")
     if table.user is None:
-        raise ParameterError("user must be the column of whose a record is, for a mean of users.")
+        raise ParameterError("user must be the user id column for a mean of users.")
     table.require_numbers(columns, "columns", also=["BOOLEAN"])
     encoding = Encoding(tuple(Number(name) for name in columns))
     if table.distributed:

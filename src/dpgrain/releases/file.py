@@ -228,7 +228,7 @@ def read_file(
     stated = _stated(path, text)
     for name in stated:
         if name not in _TOP:
-            mistakes.unknown("the file:", name, _TOP, "a table of a file of releases")
+            mistakes.unknown("the file:", name, _TOP, "a table of a release file")
     rows = _table(_section(stated, "table", mistakes), path.parent, table, mistakes)
     budget = _section(stated, "budget", mistakes)
     if rows is not None:
@@ -239,7 +239,7 @@ def read_file(
     entries = _entries(_section(stated, "release", mistakes), outputs, whole, mistakes)
     report = stated.get("report")
     if report is not None and not isinstance(report, str):
-        mistakes.add("the file:", f"report must be a text, not {_validate.said(report)}.")
+        mistakes.add("the file:", f"report must be text, not {_validate.said(report)}.")
         report = None
     _check_shares(entries, whole, mistakes)
     if rows is None:
@@ -248,8 +248,7 @@ def read_file(
         if not mistakes.of("[table]"):
             mistakes.add(
                 "[table]",
-                f"user must be given: the column of whose a record is, as the "
-                f"unit is {unit.level!r}.",
+                f"user is required for unit = {unit.level!r}: set it to the user id column.",
             )
         unit = None
     if unit is None:
@@ -272,13 +271,16 @@ def _stated(path: Path, text: str) -> dict[str, Any]:
     try:
         if any(_QUOTED.sub("", line).count(".") > _MOST_DOTS for line in text.splitlines()):
             # The reader of TOML takes hours for them.
-            raise ValueError(f"a line has a name of more than {_MOST_DOTS} parts")
+            raise ValueError(f"a line has a name with more than {_MOST_DOTS} parts")
         return tomllib.loads(text)
     except ValueError as error:
-        raise ParameterError(f"{str(path)!r} is no TOML: {error}; correct that place.") from error
+        raise ParameterError(
+            f"{str(path)!r} is not valid TOML: {error}; correct that place."
+        ) from error
     except RecursionError as error:
         raise ParameterError(
-            f"{str(path)!r} is no TOML: its values lie too deep in one another; correct that place."
+            f"{str(path)!r} is not valid TOML: its values are nested too deeply; correct that "
+            "place."
         ) from error
 
 
@@ -287,9 +289,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"{str(path)!r} cannot be read; name a file of releases, in UTF-8."
-        ) from error
+        raise DataError(f"{str(path)!r} cannot be read; pass a release file in UTF-8.") from error
 
 
 def _section(stated: Mapping[str, Any], name: str, mistakes: Mistakes) -> dict[str, Any]:
@@ -309,7 +309,7 @@ def _table(
     """Open the table that ``[table]`` names, or return the one that was passed."""
     if passed is not None:
         if stated:
-            mistakes.add("[table]", "must be left out where a table is passed.")
+            mistakes.add("[table]", "must be omitted if a table is passed.")
         return passed
     known = check_keys("[table]", stated, _TABLE, mistakes)
     source, cells = known.pop("source", None), known.pop("cells", {})
@@ -320,7 +320,7 @@ def _table(
     where = known.pop("where", {})
     joins = {key: known.pop(key, {}) for key in ("join_public", "join")}
     if source is None and "source_env" not in known:
-        mistakes.add("[table]", "source must be given: a text or a list of texts; or source_env.")
+        mistakes.add("[table]", "source is required: text or a list of texts; or source_env.")
         return None
     rows = _opened("[table]", source, folder, known, mistakes)
     for name, part in days.items():
@@ -411,8 +411,8 @@ def _opened(
     if any(map(holds_secret, listed)):
         mistakes.add(
             place,
-            "source must not hold a password, which a file shows to all who read it: put the address "
-            "into the environment, and name the variable by source_env.",
+            "source must not contain a password, which every reader of the file would see; set "
+            "an environment variable to the address, and its name as source_env.",
         )
         return None
     paths = [each if is_address(each) else str(folder / each) for each in listed]
@@ -434,21 +434,19 @@ def _unit(whole: Whole, rows: UserTable | None, folder: Path, mistakes: Mistakes
     level, by = whole.unit, whole.element
     if level is None and by is None:
         mistakes.add(
-            "[budget]", "unit must be given: unit = 'user', unit = 'record' or element = 'COLUMN'."
+            "[budget]", "unit is required: unit = 'user', unit = 'record' or element = 'COLUMN'."
         )
         return None
     level = level or "element"
     if whole.max_elements is not None and level != "user":
         mistakes.add(
-            "[budget]", f"max_elements goes with unit = 'user', not {_validate.said(level)}."
+            "[budget]", f"max_elements requires unit = 'user', not {_validate.said(level)}."
         )
     if rows is not None and by is not None and is_expression(by):
         with mistakes.at("[budget] element:"):
             rows = rows.with_expressions(by)
     if rows is not None and by is not None and by not in rows.schema and not Path(by).suffix:
-        mistakes.no_column(
-            "[budget] element:", by, rows.schema, "a column of the table, nor a file"
-        )
+        mistakes.no_column("[budget] element:", by, rows.schema, "a column of the table or a file")
         return None
     partition: Any = by
     if by is not None and rows is not None and by not in rows.schema:
@@ -487,7 +485,7 @@ def _entry(name: str, stated: Any, folder: Path, whole: Whole, mistakes: Mistake
     given = {key: value for key, value in stated.items() if key != kind.word}
     for key in _OF_ALL:
         if key in given and key not in kind.keys:
-            mistakes.add(place, f"{key} is of all releases: state it in [budget].")
+            mistakes.add(place, f"{key} applies to all releases; set it in [budget].")
             del given[key]
     noun = f"a {kind.word} {kind.name!r}"
     own = check_keys(place, given, {**kind.keys, **_COMMON}, mistakes, noun)
@@ -507,7 +505,9 @@ def _kind(place: str, stated: Mapping[str, Any], mistakes: Mistakes) -> Kind | N
     words = [word for word in KINDS if word in stated]
     if len(words) != 1:
         mistakes.add(
-            place, "must name one statistic, such as statistic = 'count', or one fit = 'logistic'."
+            place,
+            "must have one statistic, such as statistic = 'count', or one fit, such as fit "
+            "= 'logistic'.",
         )
         return None
     (word,) = words
@@ -525,16 +525,16 @@ def _check_spending(
     share, epsilon = common.get("share"), common.get("epsilon")
     if share is None and epsilon is None:
         such = "share, such as 0.5" if whole.epsilon is not None else "epsilon, such as 1.0"
-        mistakes.add(place, f"must say what it may spend: give {such}.")
+        mistakes.add(place, f"must have a budget; set {such}.")
     if share is None:
         return
     if not 0 < share <= 1:
         mistakes.add(place, f"share must be above 0 and at most 1, not {_validate.said(share)}.")
     if epsilon is not None or "delta" in common:
-        mistakes.add(place, "share must stand alone; leave out epsilon and delta.")
+        mistakes.add(place, "share replaces epsilon and delta; omit them.")
     if whole.epsilon is None:
         mistakes.add(
-            place, f"share = {share!r} needs a budget: give epsilon and delta in [budget]."
+            place, f"share = {share!r} requires a budget; set epsilon and delta in [budget]."
         )
 
 

@@ -12,9 +12,9 @@ from dpgrain.publishing.parameters import parameters_of
 from dpgrain.releases.mistakes import Mistakes
 
 _SIMPLE: dict[Any, tuple[str, tuple[type, ...]]] = {
-    str: ("a text", (str,)),
+    str: ("text", (str,)),
     bool: ("true or false", (bool,)),
-    int: ("a whole number", (int,)),
+    int: ("an integer", (int,)),
     float: ("a number", (int, float)),
 }
 
@@ -90,7 +90,7 @@ def check_keys(
             right[name] = value
     for key in keys.values():
         if key.needed and key.name not in stated:
-            mistakes.add(place, f"{key.name} must be given: {' or '.join(_words(key.hint))}.")
+            mistakes.add(place, f"{key.name} is required: {' or '.join(_words(key.hint))}.")
     return right
 
 
@@ -135,6 +135,6 @@ def _words(hint: Any) -> list[str]:
 
 
 def _plural(words: Sequence[str]) -> str:
-    first = words[0].removeprefix("a ") if words else "value"
+    first = words[0].removeprefix("an ").removeprefix("a ") if words else "value"
     head, _, rest = first.partition(" of ")
     return f"{head}s of {rest}" if rest else f"{head}s"

@@ -214,7 +214,8 @@ def _domain(stated: Any, keys: Sequence[str], asked: Asked) -> Any:
 def _mean_of_users(asked: Asked, epsilon: float, delta: float) -> Query[Any]:
     if asked.unit != User():
         raise ParameterError(
-            "statistic = 'mean_of_users' needs unit = 'user' in [budget]: each user has one vector."
+            "statistic = 'mean_of_users' requires unit = 'user' in [budget]: each user has one "
+            "vector."
         )
     return columns.mean_of_columns.query(
         asked.table,
@@ -245,7 +246,7 @@ def _fit(name: str) -> Kind:
         element = getattr(asked.unit, "by", None)
         if element is not None and not isinstance(element, str):
             raise ParameterError(
-                "element must be a column in [budget] where a file fits models; make one of a "
+                "element must be a column in [budget] if a file fits models; create one from a "
                 "mapping with [table.cells]."
             )
         model = estimator()(

@@ -72,7 +72,7 @@ class Mistakes:
         """
         listed = list(known)
         near = get_close_matches(str(name).casefold(), listed, 1, _ALIKE)
-        remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(listed)}."
+        remedy = f"did you mean {near[0]}?" if near else f"use one of {', '.join(listed)}."
         self.add(place, f"{said(name)} is not {noun}; {remedy}", kind)
         return near[0] if near else ""
 

@@ -372,7 +372,8 @@ class _Budgeted:
             epsilon = self._larger(epsilon, spent)
         if not result:
             raise ParameterError(
-                "epsilon of the budget holds no such shares; state smaller ones, or more leak."
+                "epsilon of the budget is too small for these shares; set smaller ones, or a "
+                "larger leak."
             )
         return result
 

@@ -202,9 +202,9 @@ def _refuse_again(plan: PlannedReleases) -> None:
     there = [path for path in plan.file.outputs if is_there(path)]
     if there:
         raise RefusedError(
-            f"{str(there[0])!r} is there already: what an earlier run published stands. State "
-            "again=True (--again) to publish anew, which is charged anew and replaces it, or name "
-            f"other outputs.{_missing(plan)}"
+            f"{str(there[0])!r} exists already from an earlier run; pass again=True (--again) "
+            "to publish again, which is charged again and replaces it, or choose other "
+            f"outputs.{_missing(plan)}"
         )
 
 
@@ -222,7 +222,7 @@ def told_of_outputs(plan: PlannedReleases) -> Iterator[None]:
 def _missing(plan: PlannedReleases) -> str:
     """Say which outputs are missing, with a space before; nothing if none is."""
     missing = [repr(str(path)) for path in plan.file.outputs if not is_there(path)]
-    return f" Missing of its outputs: {', '.join(missing)}." if missing else ""
+    return f" Its missing outputs: {', '.join(missing)}." if missing else ""
 
 
 def _made(plan: PlannedReleases, each: PlannedRelease, held: Reservation, random_state: Any) -> Any:

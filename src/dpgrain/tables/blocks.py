@@ -84,21 +84,21 @@ class Blocks:
             )
         if table.user is None:
             raise ParameterError(
-                f"unit {type(unit).__name__} needs to know whose a record is; "
-                "give user= to dg.read, or use Record()."
+                f"unit {type(unit).__name__} requires user ids; pass user= to dg.read, or use "
+                "Record()."
             )
         if isinstance(unit, User) and unit.max_elements is None:
             if unit.by is not None:
-                raise ParameterError(
-                    "User(by=…) says what max_elements counts; give max_elements as well."
-                )
+                raise ParameterError("User(by=…) requires max_elements; pass it, or omit by.")
             people = of_whole_people(table)
             return Blocks("user", one_row=people is not None and people.one_row)
         if unit.by is None and (isinstance(unit, Element) or item is None):
             raise ParameterError(
-                f"{type(unit).__name__}() needs a partition: a column, a mapping or a function"
+                f"{type(unit).__name__}() requires a partition: a column, a mapping or a "
+                "function"
                 + (
-                    f", such as {type(unit).__name__}(by={item!r}) for each item by itself."
+                    f", such as {type(unit).__name__}(by={item!r}), in which each item is "
+                    "an element."
                     if item
                     else "."
                 )
@@ -111,8 +111,9 @@ class Blocks:
             of, elements, named = _column(by, records)
         elif item is None:
             raise ParameterError(
-                "by of the unit is a mapping or a function, and there is no item to apply it to; add a "
-                "column of cells with table.with_cells(…), and name that."
+                "by of the unit must be a column here, not a mapping or a function, because "
+                "there is no item to apply it to; add a column of cells with "
+                "table.with_cells(…), and pass its name."
             )
         else:
             elements = table.partition_of(item, by)
@@ -213,8 +214,8 @@ def _column(name: str, table: Rows) -> tuple[str, Elements | None, str]:
     """
     if name not in table.schema:
         raise SchemaError(
-            f"element {_validate.said(name)} is not a column of the table; {table.like(name)}; a "
-            "mapping in a file is given as pathlib.Path(…).",
+            f"element {_validate.said(name)} is not a column of the table; "
+            f"{table.like(name)}; pass a mapping file as pathlib.Path(…).",
             name="element",
         )
     table.require_key(name, "element")

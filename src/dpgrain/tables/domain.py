@@ -87,7 +87,7 @@ def public_domain(domain: Any, blocks: Blocks, table: Rows, keys: Sequence[str])
     keys = tuple(keys)
     if not keys:
         if domain is not None:
-            raise ParameterError("domain needs by=…: there is one group only without it.")
+            raise ParameterError("domain requires by=…: without it there is only one group.")
         return Domain((), {})
     stated = _given(domain, blocks, table, keys)
     for key, values in stated.public.items():
@@ -121,7 +121,7 @@ def _given(domain: Any, blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> D
         unknown = [key for key in domain if key not in keys]
         if unknown:
             raise ParameterError(
-                f"domain names {unknown[0]!r}, which is none of the keys {', '.join(keys)}."
+                f"domain keys must be among {', '.join(keys)}, not {unknown[0]!r}."
             )
         # A mapping that names no key leaves all of them to be selected, but those with few values.
         public = {
@@ -140,8 +140,9 @@ def _released(groups: Groups, keys: tuple[str, ...]) -> list[Any]:
     """Return the groups of an earlier release as a list of items, or of tuples."""
     if groups.names != keys:
         raise ParameterError(
-            f"domain is of groups by {', '.join(groups.names) or 'nothing'}, not by {', '.join(keys)}; "
-            "give those of a release by the same columns."
+            f"domain must contain groups by {', '.join(keys)}, not by "
+            f"{', '.join(groups.names) or 'nothing'}; pass the groups of a release by the "
+            "same columns."
         )
     columns = [column.to_pylist() for column in groups.columns]
     return columns[0] if len(keys) == 1 else list(zip(*columns, strict=True))
@@ -156,7 +157,7 @@ def _implied(blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> Domain:
             public[key] = _column(list(elements.mapping), table, key)
         elif elements is not None and elements.missing == "error":
             raise ParameterError(
-                "missing='error' needs a public domain: give domain=, or use missing='own' "
+                "missing='error' requires a public domain; pass domain=, or use missing='own' "
                 "or 'drop'."
             )
         elif key in table.cells and table.cells[key].elements.labels is not None:
@@ -227,8 +228,8 @@ def _listed(rows: list[Any], table: Rows, keys: tuple[str, ...]) -> Groups:
     for row in rows:
         if not isinstance(row, tuple | list) or len(row) != len(keys):
             raise ParameterError(
-                f"domain must hold {len(keys)} values in each row ({', '.join(keys)}), or be a mapping "
-                f"from key to values; it holds {row!r}."
+                f"domain must have rows of {len(keys)} values ({', '.join(keys)}), not {row!r}; or "
+                "pass a mapping from key to values."
             )
     rows = [tuple(map(_plain, row)) for row in rows]
     columns = [_typed([row[i] for row in rows], table, key) for i, key in enumerate(keys)]
@@ -245,10 +246,10 @@ def _column(values: list[Any], table: Rows, key: str) -> pa.Array:
 
 def _no_repeat(values: list[Any]) -> None:
     if not values:
-        raise ParameterError("domain is empty; name at least one item.")
+        raise ParameterError("domain must not be empty; add at least one item.")
     if len(set(values)) < len(values):
         ((repeated, _),) = Counter(values).most_common(1)
-        raise ParameterError(f"domain names item {repeated!r} twice; name each item once.")
+        raise ParameterError(f"domain contains item {repeated!r} twice; list each item once.")
 
 
 def _typed(values: list[Any], table: Rows, key: str) -> pa.Array:
@@ -258,17 +259,17 @@ def _typed(values: list[Any], table: Rows, key: str) -> pa.Array:
         for value in values:
             if integers and isinstance(value, str | bytes):
                 raise ParameterError(
-                    f"domain holds {value!r}, but the item column {key!r} holds integers; cast one of "
-                    "them."
+                    f"domain contains {value!r}, but the item column {key!r} contains "
+                    "integers; cast one of them."
                 )
             if isinstance(value, list | tuple | dict | set | np.ndarray):
-                raise ParameterError("domain must hold integers or text, nothing nested.")
-        values = [table.key_of(value, key, "domain holds") for value in values]
+                raise ParameterError("domain must contain integers or text, not nested values.")
+        values = [table.key_of(value, key, "domain contains") for value in values]
     try:
         return numbers(np.array(values, dtype=np.int64)) if integers else texts(values)
     except (OverflowError, UnicodeEncodeError, pa.ArrowException):
         kind = "64-bit integers" if integers else "valid text"
-        raise ParameterError(f"domain holds items that are not {kind}; leave them out.") from None
+        raise ParameterError(f"domain contains items that are not {kind}; remove them.") from None
 
 
 def _some_cell(values: pa.Array, blocks: Blocks, key: str) -> None:

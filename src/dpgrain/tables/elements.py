@@ -38,7 +38,7 @@ _COUNTED_ONCE = {str, int, type(None)}
 # Form of a date in SQL; the year before year 1 is 1 BC.
 _DAY = re.compile(r"([0-9]{4,})-([0-9]{2})-([0-9]{2})( \(BC\))?")
 #: Beginning of messages about an item that the column cannot hold.
-NAMED = "the partition names item"
+NAMED = "the partition contains item"
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,7 +76,7 @@ class Elements:
     def __post_init__(self) -> None:
         _validate.one_of(_MISSING_CHOICES, missing=self.missing)
         if (self.mapping is None) == (self.function is None):
-            raise ParameterError("give Elements either a mapping or a function of the item.")
+            raise ParameterError("Elements requires either a mapping or a function of the item.")
 
     @staticmethod
     def from_mapping(source: Any, *, missing: Missing = "own", name: str | None = None) -> Elements:
@@ -100,7 +100,7 @@ class Elements:
         _check_name(name)
         mapping = dict(source) if isinstance(source, Mapping) else _two_columns(source)
         if not mapping:
-            raise ParameterError("the mapping from items to cells is empty; give it an item.")
+            raise ParameterError("the mapping from items to cells must not be empty; add an item.")
         cells = len(set(_names(_distinct(list(mapping.values()))[0], public=True)) - {None})
         mark = _mark(f"{missing} {mapping!r}")
         given = name or f"a mapping of {counted(len(mapping), 'item')} to {counted(cells, 'cell')}"
@@ -194,10 +194,10 @@ class Elements:
             names = [] if items is None else _validate.sequence(items=items)
         if rows.ndim != 2 or len(names) != len(rows):
             raise ParameterError(
-                f"vectors must be one row per item: {len(names)} items, an array {rows.shape}."
+                f"vectors must have one row for each of {len(names)} items, not shape {rows.shape}."
             )
         if not np.isfinite(rows).all():
-            raise ParameterError("vectors must hold finite numbers.", name="vectors")
+            raise ParameterError("vectors must be finite numbers.", name="vectors")
         if k > len(rows):
             raise ParameterError(f"k must be at most the number of items, {len(rows)}, not {k}.")
         from sklearn.cluster import KMeans
@@ -263,7 +263,7 @@ class Elements:
 def _check_name(name: object) -> None:
     """Refuse a name of a partition that is no text."""
     if name is not None and not isinstance(name, str):
-        raise ParameterError(f"name must be a text, not {_validate.said(name)}.", name="name")
+        raise ParameterError(f"name must be text, not {_validate.said(name)}.", name="name")
 
 
 _identities: WeakKeyDictionary[Callable[[Any], Hashable], str] = WeakKeyDictionary()
@@ -311,8 +311,8 @@ def _two_columns(source: Any) -> dict[Any, Hashable]:
     table = _arrow_table(source)
     if table.num_columns < 2:
         raise SchemaError(
-            "the mapping needs two columns, items and cells; "
-            f"it has {table.num_columns}: {', '.join(map(_validate.said, table.column_names))}."
+            f"the mapping must have two columns, items and cells, not {table.num_columns}: "
+            f"{', '.join(map(_validate.said, table.column_names))}."
         )
     rows = table.select([0, 1]).rename_columns(["item", "cell"]).drop_null()
     return _one_cell_each(*(column.to_pylist() for column in rows.columns))
@@ -327,9 +327,8 @@ def _one_cell_each(items: list[Any], cells: list[Hashable]) -> dict[Any, Hashabl
     for item, cell in zip(items, cells, strict=True):
         if mapping.setdefault(item, cell) != cell:
             raise ParameterError(
-                f"the mapping gives item {_validate.said(item)} two cells, "
-                f"{_validate.said(mapping[item])} and {_validate.said(cell)}; an item "
-                "lies in exactly one cell."
+                f"the mapping must have one cell for item {_validate.said(item)}, not both "
+                f"{_validate.said(mapping[item])} and {_validate.said(cell)}."
             )
     return mapping
 
@@ -346,9 +345,7 @@ def _arrow_table(source: Any) -> pa.Table:
             return pa.Table.from_pandas(source, preserve_index=False)
         except pa.ArrowException:
             # What Arrow says quotes a cell.
-            raise_alone(
-                ParameterError("the partition must be a frame whose columns have one type each.")
-            )
+            raise_alone(ParameterError("the partition must have one type in each column."))
     raise ParameterError(
         "the partition must be a column name, a dict, a table of two columns, a Path of a Parquet "
         f"or CSV file, a function or Elements, not {type(source).__name__}."
@@ -379,8 +376,8 @@ def read_file(path: Path) -> pa.Table:
         return pyarrow.parquet.ParquetFile(path).read()
     except (OSError, ValueError, csv.Error, pa.ArrowException) as error:
         raise DataError(
-            f"the file {_validate.said(str(path), 300)} cannot be read; check that it exists and is "
-            "whole Parquet or CSV."
+            f"the file {_validate.said(str(path), 300)} cannot be read; check that it exists "
+            "and is a complete Parquet or CSV file."
         ) from error
 
 
@@ -401,7 +398,8 @@ def cell_codes(
     """
     if elements.missing == "error" and not public:
         raise ParameterError(
-            "missing='error' needs a public domain: give domain=, or use missing='own' or 'drop'."
+            "missing='error' requires a public domain; pass domain=, or use missing='own' or "
+            "'drop'."
         )
     cells, places = _distinct(_cells_of(elements, items, public=public))
     names = _names(cells, public=public)

@@ -45,12 +45,12 @@ _NAME = re.compile(r"[^\W\d]\w*")
 _QUOTES = ("'", '"', "`")
 # Remedies for words and signs of other languages.
 _WORDS_INSTEAD = {
-    "is": "; ask known(x), or not known(x)",
+    "is": "; use known(x) or not known(x)",
     "not": "; write not (x in ('a', 'b'))",
     "between": "; write x >= 1 and x <= 2",
     "like": "; compare prefix(x, 3)",
 }
-_INSTEAD = {"&": "; write and", "|": "; write or", "!": "; write not", "%": "; take floor(x / n)"}
+_INSTEAD = {"&": "; write and", "|": "; write or", "!": "; write not", "%": "; use floor(x / n)"}
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,8 @@ def parsed(text: str) -> Node:
     """
     if not isinstance(text, str) or not text.strip():
         raise ParameterError(
-            f"an expression must be a text such as 'month(at)' or 'a + b', not {_validate.said(text)}."
+            "an expression must be text such as 'month(at)' or 'a + b', not "
+            f"{_validate.said(text)}."
         )
     parser = _Parser(text)
     node = parser.any(0)
@@ -193,7 +194,7 @@ class _Parser:
         before = self.token
         self.read += 1
         if self.read > LONGEST:
-            raise self.wrong(f"it has more than {LONGEST} signs and words")
+            raise self.wrong(f"it has more than {LONGEST} symbols and words")
         if not self.text[self.place :].strip():
             self.kind = self.token = ""
             return before
@@ -202,10 +203,10 @@ class _Parser:
             sign = self.text[self.place :].strip()[0]
             if sign in _QUOTES:
                 raise self.wrong(
-                    f"the quote {sign} is not closed; a text with one stands in others"
+                    f"the quote {sign} is not closed; put a text that contains it in other quotes"
                 )
             instead = _INSTEAD.get(sign, "")
-            raise self.wrong(f"{sign!r} is no sign of it{instead}")
+            raise self.wrong(f"{sign!r} is not a supported symbol{instead}")
         self.kind = found.lastgroup or ""
         token = found[self.kind]
         self.token = _OTHER_SIGNS.get(token, token) if self.kind == "sign" else token
@@ -237,13 +238,13 @@ class _Parser:
     def within(self, depth: int) -> None:
         """Raise if parts lie too deep in one another."""
         if depth > DEEPEST:
-            raise self.wrong(f"its parts lie more than {DEEPEST} deep in one another")
+            raise self.wrong(f"it is nested more than {DEEPEST} levels deep")
 
     def end(self) -> None:
         """Raise unless all has been read."""
         if self.kind:
             instead = _WORDS_INSTEAD.get(self.token.lower(), "")
-            raise self.wrong(f"{stated(self.token)} stands where it should end{instead}")
+            raise self.wrong(f"{stated(self.token)} is not allowed at this position{instead}")
 
     def any(self, depth: int) -> Node:
         """Read alternatives."""
@@ -273,7 +274,7 @@ class _Parser:
         if sign := self.takes(*_COMPARISONS):
             node = Call(sign, (node, self.added(depth)))
             if self.token in _COMPARISONS and self.kind == "sign":
-                raise self.wrong("one comparison follows another; join them by 'and'")
+                raise self.wrong("comparisons cannot be chained; join them with 'and'")
         elif self.takes("in"):
             self.needs("(")
             node = Call("in", (node, *self.listed(depth)))
@@ -324,7 +325,7 @@ class _Parser:
             return Constant(word == "true")
         if self.kind != "name" or self.token.lower() in _WORDS:
             there = repr(self.token) if self.kind else "nothing"
-            raise self.wrong(f"{there} stands where a column or a constant should")
+            raise self.wrong(f"expected a column or a constant, not {there}")
         name = self.next()
         return Call(name.lower(), self.listed(depth)) if self.takes("(") else Column(name)
 

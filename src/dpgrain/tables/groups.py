@@ -89,7 +89,7 @@ class Groups:
         unknown = [row for row in rows if row not in place]
         if unknown or len(set(rows)) < len(place):
             raise ParameterError(
-                "every group of the totals must have parts, and every part its total; release "
+                "every group of the totals must have parts, and every part a total; release "
                 "both with the same public domain."
             )
         return np.array([place[row] for row in rows], dtype=np.int64)

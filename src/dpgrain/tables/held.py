@@ -132,8 +132,8 @@ class Contributions:
         if mark != self._mark:
             # Whoever newly holds an item would show whether another one gave to it before.
             raise DataError(
-                f"{self._engine.table.source.name} gave other rows when it was read again; write them "
-                "to Parquet first, and read that."
+                f"{self._engine.table.source.name} returned different rows when it was read "
+                "again; write them to Parquet first, and read that."
             )
         return sums
 

@@ -38,7 +38,7 @@ def _tuples(path: Path, keys: Sequence[str], rows: UserTable) -> list[tuple[Any,
     missing = [key for key in keys if key not in result.column_names]
     if missing:
         raise ParameterError(
-            f"The domain {str(path)!r} has no column {missing[0]!r}; give a file with "
+            f"The domain {str(path)!r} has no column {missing[0]!r}; pass a file with "
             f"{', '.join(keys)}, or COLUMN=FILE."
         )
     columns = [_typed(result.column(key).to_pylist(), rows.is_integer(key), path) for key in keys]
@@ -49,8 +49,8 @@ def _first_column(path: Path, integers: bool) -> list[Any]:
     """Return the first column of a Parquet or CSV file, or the lines of a text file."""
     if not is_there(path):
         raise DataError(
-            f"The domain {str(path)!r} is no file; write its items to a text file, one a line, and "
-            "name that."
+            f"The domain {str(path)!r} is not a file; write its items to a text file, one per "
+            "line, and pass its path."
         )
     if path.suffix.lower() in (".parquet", ".csv"):
         return _typed(read_file(path).column(0).to_pylist(), integers, path)
@@ -60,7 +60,7 @@ def _first_column(path: Path, integers: bool) -> list[Any]:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
-            f"The domain {str(path)!r} cannot be read as UTF-8 text; save it as such."
+            f"The domain {str(path)!r} cannot be read as UTF-8 text; save it as UTF-8."
         ) from error
     return _typed([line for line in lines if line], integers, path)
 
@@ -72,7 +72,7 @@ def _typed(values: list[Any], integers: bool, path: Path) -> list[Any]:
     if None in result:
         wrong = values[result.index(None)]
         raise ParameterError(
-            f"The domain {str(path)!r} must hold integers, as the item column does, "
-            f"not {_validate.said(wrong)}."
+            f"The domain {str(path)!r} must contain integers, like the item column, not "
+            f"{_validate.said(wrong)}."
         )
     return result

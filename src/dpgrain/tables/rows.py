@@ -136,8 +136,8 @@ class Rows:
         elements = self.partition_of(of, by)
         if elements.missing == "error":
             raise ParameterError(
-                "missing='error' needs a public domain, which a column has not; use missing='own' "
-                "or 'drop'."
+                "missing='error' requires a public domain, which a column does not have; use "
+                "missing='own' or 'drop'."
             )
         cells = {**self.cells, name: CellColumn(of, elements)}
         return self.made(schema={**self.schema, name: TEXT}, cells=cells)
@@ -160,9 +160,9 @@ class Rows:
         elements, kind = as_elements(by), self.schema[of]
         if elements.period is not None and kind != DAY:
             raise SchemaError(
-                f"of {of!r} has type {kind}, and a {elements.period} is one of days; state "
-                f"types={{{of!r}: 'DATE'}} in dg.read (--type {of}=date) where all days are written "
-                "like 2024-05-01, or make a column of them first.",
+                f"of {of!r} must contain dates for a {elements.period}, not have type "
+                f"{kind}; pass types={{{of!r}: 'DATE'}} in dg.read (--type {of}=date) if all "
+                "dates are written like 2024-05-01, or add a column of dates first.",
                 name="of",
             )
         return elements.of_keys(lambda items: self.keys_of(items, of, NAMED))
@@ -202,21 +202,21 @@ class Rows:
         if of in self.derived:
             # A promise names the times of the data, and another table may have others by this name.
             raise SchemaError(
-                f"of {of!r} is {self.derived[of].text}, and days are of times of the data; take "
-                f"day({of}) in derive, or make the column of days in the public table.",
+                f"of {of!r} must be a column of the data, not {self.derived[of].text}; use "
+                f"day({of}) in derive, or add the dates to the public table.",
                 name="of",
             )
         if kind not in TIMES:
             raise SchemaError(
-                f"of {of!r} has type {kind}, and days are of times: name a column of TIMESTAMP, or of "
-                f"text such as 2024-05-01 12:00 with types={{{of!r}: 'TIMESTAMP'}} in dg.read or "
-                f"--type {of}=timestamp; a column of dates is one of days already.",
+                f"of {of!r} must contain timestamps, not have type {kind}: use a TIMESTAMP "
+                f"column, or text such as 2024-05-01 12:00 with types={{{of!r}: 'TIMESTAMP'}} in "
+                f"dg.read or --type {of}=timestamp; a column of dates needs no conversion.",
                 name="of",
             )
         if zone is not None and kind != MOMENT:
             raise ParameterError(
-                f"zone must be left out, as the times of {of!r} have none: their days are those that "
-                "they show.",
+                f"zone must be omitted, because the timestamps of {of!r} have none: their "
+                "dates are used unchanged.",
                 name="zone",
             )
         clocks = check_zone("UTC" if zone is None else zone) if kind == MOMENT else ""
@@ -255,7 +255,7 @@ class Rows:
         """
         stated = {**_validate.mapping(columns=columns), **more}
         if not stated:
-            raise ParameterError("derive needs a column, such as derive(month='month(at)').")
+            raise ParameterError("derive requires a column, such as derive(month='month(at)').")
         rows = self
         for name, text in stated.items():
             rows.require_new(name)
@@ -337,7 +337,7 @@ class Rows:
         """
         if not isinstance(name, str) or not name or self.has(name):
             raise ParameterError(
-                f"name must be a new column, not {_validate.said(name)}; choose another."
+                f"name must be a new column name, not {_validate.said(name)}; choose another."
             )
 
     @property
@@ -402,7 +402,7 @@ class Rows:
         """Raise unless the table has the column, which is for the ``role``."""
         if not isinstance(column, str):
             raise ParameterError(
-                f"{role} must be the name of a column, not {_validate.said(column)}.", name=role
+                f"{role} must be a column name, not {_validate.said(column)}.", name=role
             )
         if column not in self.schema:
             raise SchemaError(
@@ -415,7 +415,7 @@ class Rows:
         names = list(self.schema)
         parts = [part.strip() for part in column.split(",")]
         if len(parts) > 1 and all(part in names for part in parts):
-            return f"{', '.join(parts)} are columns: name each by itself"
+            return f"{', '.join(parts)} are columns: list each separately"
         return columns_like(column, names)
 
     def read_as(self, column: str) -> str:
@@ -457,7 +457,7 @@ class Rows:
         Args:
             label: an item that a domain or partition names.
             column: the column, whose type says what its keys are.
-            role: the words for where the label is from, in messages: "domain holds".
+            role: the words for where the label is from, in messages: "domain contains".
 
         Raises:
             ParameterError: if no key of the column can be the label.
@@ -475,7 +475,8 @@ class Rows:
                 result = None
         if result is None:
             raise ParameterError(
-                f"{role} {_validate.said(label)}, but the item column {column!r} holds {form or _TEXT}."
+                f"{role} {_validate.said(label)}, but the item column {column!r} contains "
+                f"{form or _TEXT}."
             )
         return result
 
@@ -503,7 +504,7 @@ class Rows:
         Args:
             label: an item that a domain or partition names.
             column: the column, whose type says what its keys are.
-            role: the words for where the label is from, in messages: "domain holds".
+            role: the words for where the label is from, in messages: "domain contains".
 
         Raises:
             ParameterError: if no key of the column can be the label.
@@ -530,14 +531,15 @@ class Rows:
         remedy = "cast it to integer or text"
         if kind in TIMES:
             remedy = (
-                f"name its days: table.with_days('day', of={column!r}), --days day={column}, or "
-                "[table.days.day] in a file of releases"
+                f"use its dates: table.with_days('day', of={column!r}), --days "
+                f"day={column}, or [table.days.day] in a release file"
             )
         elif kind.startswith("UNION of "):
             # Files that differ have a union of their types.
-            remedy = "write it to all files with one type"
+            remedy = "use one type in all files"
         raise SchemaError(
-            f"{role} {column!r} has type {kind}, which cannot name things; {remedy}.", name=role
+            f"{role} {column!r} has type {kind}, which cannot be used as a key; {remedy}.",
+            name=role,
         )
 
     def require_readable(self, column: str, role: str) -> None:
@@ -549,8 +551,8 @@ class Rows:
         self.require(column, role)
         if not is_readable(self.schema[column]):
             raise SchemaError(
-                f"{role} {column!r} has type {self.schema[column]}, which is not read; cast it to a "
-                "number, a date or text.",
+                f"{role} {column!r} has type {self.schema[column]}, which is not "
+                "supported; cast it to a number, a date or text.",
                 name=role,
             )
 
@@ -584,18 +586,18 @@ class Rows:
             if kind == TEXT and column not in self.cells:
                 texts.append(column)
             elif not is_number(kind) and kind not in also:
-                remedy = "name another column" if is_readable(kind) else "cast it to DOUBLE"
+                remedy = "use another column" if is_readable(kind) else "cast it to DOUBLE"
                 raise SchemaError(
-                    f"{role} {column!r} has type {kind}; it must hold numbers: {remedy}.", name=role
+                    f"{role} {column!r} must be numeric, not of type {kind}; {remedy}.", name=role
                 )
         if texts:
             # All columns are named at once, so that a person with twenty features reads one
             # message.
             types = ", ".join(f"{column!r}: 'DOUBLE'" for column in texts)
             raise SchemaError(
-                f"{role} {texts[0]!r} is a column of text where numbers are asked; state its type, "
-                f"as types={{{types}}} in dg.read or --type {','.join(texts)}=double"
-                f"{instead and f'; {instead}'}.",
+                f"{role} {texts[0]!r} must be numeric, not text; declare its type, such as "
+                f"types={{{types}}} in dg.read or --type "
+                f"{','.join(texts)}=double{instead and f'; {instead}'}.",
                 name=role,
             )
 
@@ -622,8 +624,8 @@ _TEXT = _Form(re.compile(".*", re.DOTALL), "text")
 _INTEGER = _Form(re.compile("0|-?[1-9][0-9]*"), "integers")
 _DAYS = _Form(
     re.compile(r"[0-9]{4,}-[0-9]{2}-[0-9]{2}( \(BC\))?|-?infinity"),
-    "days such as 2024-05-01",
-    "list days, or group by a column of months (with_cells, --cells)",
+    "dates such as 2024-05-01",
+    "list dates, or group by a column of months (with_cells, --cells)",
 )
 _TRUTHS = _Form(re.compile("true|false"), "booleans", "write true and false")
 

@@ -34,15 +34,15 @@ _MOST_OWNERS = 2
 
 #: The reasons why statistics are not made of records that people share, by their names.
 _REASONS: Mapping[str, str] = {
-    "top": "how many people hold an item may change by all of their number when one leaves",
-    "mean": "a mean divides by a number of records, and no theorem bounds both together",
+    "top": "removing one person can change the number of users with an item by that whole number",
+    "mean": "a mean divides by the number of records, and no theorem bounds both together",
     "variance": "moments have no common bound here",
     "std": "moments have no common bound here",
     "covariance": "moments have no common bound here",
     "correlation": "moments have no common bound here",
     "quantiles": "counts of a tree of ranges have no common bound here",
     "distribution": "counts of a tree of ranges have no common bound here",
-    "elements_per_user": "how many people hold how much may change by all of their number then",
+    "elements_per_user": "removing one person can change the counts of users by all of their number",
 }
 
 
@@ -95,46 +95,47 @@ class SharedTable:
         named = all(isinstance(name, str) for name in owners)
         if not owners or not named or len(set(owners)) < len(owners):
             raise ParameterError(
-                f"user must be a column, or a list of different columns of owners, "
-                f"not {_validate.said(owners)}.",
+                "user must be a column, or a list of different owner columns, not "
+                f"{_validate.said(owners)}.",
                 name="user",
             )
         if len(owners) > _MOST_OWNERS:
             raise ParameterError(
-                f"user must name two columns of owners at most, not {len(owners)}: the sums of records "
-                "with more are linear programs, whose time one record could make endless.",
+                f"user must list at most two owner columns, not {len(owners)}: sums with more "
+                "owners are linear programs, and one record could make them run without end.",
                 name="user",
             )
         if rows.distributed:
             raise ParameterError(
-                "engine must hold the whole table for records of several owners; leave it out.",
+                "engine must be omitted for records with several owners, which need the whole table "
+                "in one place.",
                 name="engine",
             )
         for name in owners:
             if rows.schema.get(name, "").endswith("]"):
                 raise SchemaError(
-                    f"user {name!r} has type {rows.schema[name]}: a list may name any number of "
-                    "owners, and two columns of them are read.",
+                    f"user {name!r} must not be a list ({rows.schema[name]}), which could "
+                    "contain any number of owners; use up to two owner columns.",
                     name="user",
                 )
             rows.require_key(name, "user")
             if name in (types or {}):
                 raise SchemaError(
-                    f"types gives the column of owners {name!r} a type, in which a name that does not "
-                    "fit would be nobody's; leave it out.",
+                    f"types must not contain the owner column {name!r}: a record with an "
+                    "unreadable name would have no owner; omit it.",
                     name="types",
                 )
         if rows.has(told := " and ".join(map(repr, owners))):
             raise SchemaError(
-                f"no column may be called {told}, as the owners are; rename it.", name="user"
+                f"column name {told} is reserved for the owners; rename the column.", name="user"
             )
         kinds = {name: rows.schema[name] for name in owners}
         texts = {"BIGINT" if kind in INTEGERS else kind for kind in kinds.values()}
         if len(texts) > 1:
             said = ", ".join(f"{name!r} {kind}" for name, kind in kinds.items())
             raise SchemaError(
-                f"user names columns of different types, {said}, in which one person would be two; "
-                "cast them to one.",
+                f"user must list columns of one type, not {said}: otherwise one person would "
+                "count as two; cast them to one type.",
                 name="user",
             )
         source = FilteredSource(rows.source, _readable(kinds))
@@ -197,7 +198,7 @@ class SharedTable:
         >>> from dpgrain import read
         >>> mail = pa.table({"sender": ["ann", "bob", None], "receiver": ["bob", "bob", None]})
         >>> said = read(mail, user=["sender", "receiver"]).check()
-        >>> "1  rows without an owner (left out)" in said
+        >>> "1  rows without an owner (dropped)" in said
         True
         """
         return in_words(self.check_counts(item, weight, **asked))
@@ -215,7 +216,7 @@ class SharedTable:
         >>> from dpgrain import read
         >>> mail = pa.table({"sender": ["ann", "bob", None], "receiver": ["bob", "bob", None]})
         >>> counts = read(mail, user=["sender", "receiver"]).check_counts()
-        >>> counts["owners with a record"], counts["rows without an owner (left out)"]
+        >>> counts["owners with a record"], counts["rows without an owner (dropped)"]
         (2, 1)
         """
         counts = self.rows.check_counts(item, weight, **asked)
@@ -228,8 +229,9 @@ class SharedTable:
             ParameterError: always.
         """
         raise ParameterError(
-            "per_user is not for records of several owners: what one person leaves would change the "
-            "rows of others. Count or add up records, or read the table with one user column."
+            "per_user does not support records with several owners: removing one person would "
+            "change the rows of others. Count or sum records, or read the table with one user "
+            "column."
         )
 
     def refuse(self, statistic: str) -> NoReturn:
@@ -238,11 +240,12 @@ class SharedTable:
         Raises:
             ParameterError: always.
         """
-        reason = _REASONS.get(statistic, "no theorem bounds what one person moves")
+        reason = _REASONS.get(statistic, "no theorem bounds the effect of one person")
         raise ParameterError(
-            f"{statistic} is not made of records with several owners (user={list(self.owners)}): "
-            f"{reason}. dg.count, dg.sum and dg.histogram are; or read the table with one user column, "
-            "whose promise covers that person's part alone."
+            f"{statistic} does not support records with several owners "
+            f"(user={list(self.owners)}): {reason}. Use dg.count, dg.sum or dg.histogram; "
+            "or read the table with one user column, for a guarantee that covers only that "
+            "person's part."
         )
 
     def _of_rows(self, rows: UserTable) -> SharedTable:
@@ -339,8 +342,8 @@ def without_unreadable(source: Source, given: Any, owners: Sequence[str]) -> Sou
     if not isinstance(source, ArrowSource):
         if hasattr(source, "stream"):
             raise ParameterError(
-                "source must be a table for records of several owners, and no stream; read it into "
-                "one first.",
+                "source must be a table for records with several owners, not a stream; load it "
+                "into a table first.",
                 name="source",
             )
         return source

@@ -72,8 +72,8 @@ class UserTable(Rows):
         """
         if of_whole_people(self) is not None:
             raise ParameterError(
-                "where comes before per_user and join: state the region of the records, of which a "
-                "person's rows are then made."
+                "where must be called before per_user and join: it selects the records from "
+                "which a person's rows are derived."
             )
 
     def per_user(
@@ -156,8 +156,8 @@ class UserTable(Rows):
         opened = public if isinstance(public, UserTable) else read(public)
         if opened.user is not None:
             raise ParameterError(
-                "join_public takes a table of which all is public, and not one of people: leave user= "
-                "out of dg.read, or join the rows of the same people by join.",
+                "join_public requires a fully public table, not a table of people; omit user= "
+                "in dg.read, or join rows of the same people with join.",
                 name="public",
             )
         rows = self.with_expressions(own)
@@ -202,7 +202,7 @@ class UserTable(Rows):
         made = PeopleJoin.of(self, others, columns, pairs)
         if self.distributed != others.distributed:
             raise ParameterError(
-                "join needs both tables in one place: read the other one by Spark, too, or both "
+                "join requires both tables in the same engine; read both with Spark, or both "
                 "without it.",
                 name="others",
             )
@@ -270,10 +270,10 @@ class UserTable(Rows):
         >>> import pyarrow as pa
         >>> rows = pa.table({"who": [1, 2, 3], "paid": ["1.5", "2,5", "none"]})
         >>> print(read(rows, user="who").check(value="paid"))  # doctest: +ELLIPSIS
-        For the curator only: these exact counts are NOT private and must not be published.
+        For internal use only: these exact counts are NOT private and must not be published.
         ...
-                       2  cells of 'paid' that are not numbers (left out)
-                       1  of these look like numbers with a decimal comma: state decimal=','
+                       2  non-numeric cells of 'paid' (dropped)
+                       1  of these look like numbers with a decimal comma: pass decimal=','
         ...
         """
         asked: dict[str, Any] = {"value": value, "bounds": bounds, "domain": domain, "zero": zero}
@@ -321,7 +321,7 @@ class UserTable(Rows):
             rows.require_key(column, "item")
         known = {} if domain is None or not items else listed_values(domain, rows, items)
         with Progress(1) as shown:
-            shown.stage("Counting for the curator")
+            shown.stage("Counting for internal use")
             return check(rows, items, weight, values, bounds, known, zeros)
 
     def __repr__(self) -> str:
@@ -555,7 +555,7 @@ def _bytes(memory: str | int) -> int:
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?I?)B?\s*", str(memory).upper())
         if match is None:
             raise ParameterError(
-                f"memory must be such as '1GB' or '512MB', not {_validate.said(memory)}.",
+                f"memory must be a size such as '1GB' or '512MB', not {_validate.said(memory)}.",
                 name="memory",
             )
         size = int(float(match[1]) * _UNITS.get(match[2], 1))

@@ -80,7 +80,7 @@ def region_of(table: Columns, stated: Mapping[str, Any]) -> Region:
     """
     if not stated:
         raise ParameterError(
-            "where needs a column, such as where(day=('2026-01-01', '2026-01-31'))."
+            "where requires a column, such as where(day=('2026-01-01', '2026-01-31'))."
         )
     result = EVERYTHING
     for column, value in stated.items():
@@ -99,8 +99,8 @@ def narrowed(region: Region, more: Region) -> Region:
     result = region.both(more) if region.comparable(more) else ()
     if len(result) != 1:
         raise ParameterError(
-            f"the region holds nothing: no record lies in both {region} and {more}; state a region "
-            "that records can lie in."
+            f"the region is empty: no record can be in both {region} and {more}; pass a "
+            "region that records can be in."
         )
     return result[0]
 
@@ -109,13 +109,14 @@ def _side(table: Columns, column: str, value: Any) -> Side:
     table.require(column, "where")
     if column in table.cells:
         raise ParameterError(
-            f"where must name columns of the data, not the column of cells {column!r}; state the "
-            f"region of {table.cells[column].of!r}, which it is made of."
+            f"where must use columns of the data, not the column of cells {column!r}; pass "
+            f"the region of {table.cells[column].of!r}, from which it is derived."
         )
     if column in table.derived:
         raise ParameterError(
-            f"where must name columns of the data, not {_validate.said(column)}, which is "
-            f"{table.derived[column].text}; state the region of what it is made of, or take filter(…)."
+            f"where must use columns of the data, not {_validate.said(column)}, which is "
+            f"{table.derived[column].text}; pass the region of the original columns, or use "
+            "filter(…)."
         )
     if column in table.days:
         return _side_of_days(table, column, value)
@@ -130,7 +131,7 @@ def _side(table: Columns, column: str, value: Any) -> Side:
         parts = list(map(_interval, parts))
     if any(isinstance(part, tuple) for part in parts):
         return Side(column, _numbers(table, column, parts), missing, kind)
-    labels = [table.stated(part, column, "where names") for part in parts]
+    labels = [table.stated(part, column, "where contains") for part in parts]
     _warn_of_periods(column, labels)
     return Side(column, _together(labels) or Among(tuple(labels)), missing, kind)
 
@@ -140,9 +141,9 @@ def _warn_of_periods(column: str, labels: Sequence[int | str]) -> None:
     for label in labels:
         if isinstance(label, str) and _MONTH_OR_DAY.fullmatch(label):
             warnings.warn(
-                f"where takes {label!r} as text, which {column!r} must equal; if the column holds "
-                f"days or times, state its type, as types={{{column!r}: 'DATE'}} in dg.read or --type "
-                f"{column}=date.",
+                f"where uses {label!r} as text, which {column!r} must equal; if the column "
+                f"contains dates or timestamps, declare its type, such as types={{{column!r}: "
+                f"'DATE'}} in dg.read or --type {column}=date.",
                 CareWarning,
                 stacklevel=5,
             )
@@ -168,9 +169,7 @@ def _midnight(end: int, column: str, zone: str) -> int:
     """Return when the day begins that a column of dates has at an end of an interval."""
     result = midnight((datetime(1970, 1, 1) + timedelta(microseconds=end)).date(), zone)
     if result is None:
-        raise ParameterError(
-            f"where must state days of {column!r} in the years 2 to 9998, whose beginnings are known."
-        )
+        raise ParameterError(f"where must use dates of {column!r} in the years 2 to 9998.")
     return result
 
 
@@ -185,7 +184,7 @@ def _parts(value: Any) -> list[Any]:
         return [value]
     parts = np.atleast_1d(value).tolist() if isinstance(value, np.ndarray) else list(value)
     if not parts:
-        raise ParameterError("the region holds nothing: where has an empty list; name a value.")
+        raise ParameterError("the region is empty: where has an empty list; add a value.")
     return parts
 
 
@@ -216,13 +215,14 @@ def _ends(column: str, parts: Sequence[Any]) -> tuple[Any, Any]:
     """Return the first and the last value of the one interval that is stated."""
     if len(parts) != 1:
         raise ParameterError(
-            f"where must state one interval of {column!r}, not {len(parts)}; make a release of each."
+            f"where must have one interval of {column!r}, not {len(parts)}; publish a "
+            "release for each."
         )
     ends = parts[0] if isinstance(parts[0], tuple) else (parts[0], parts[0])
     if len(ends) != 2 or ends == (None, None):
         raise ParameterError(
-            f"where must state the first and the last value of {column!r}, one of them None for no "
-            f"end, not {_validate.said(ends)}."
+            f"where must have the first and the last value of {column!r}, one of them None if "
+            f"unbounded, not {_validate.said(ends)}."
         )
     return ends
 
@@ -232,12 +232,13 @@ def _numbers(table: Columns, column: str, parts: Sequence[Any]) -> Span:
     first, last = _ends(column, parts)
     if not table.is_integer(column):
         raise ParameterError(
-            f"where states an interval of {column!r}, which has type {table.schema[column]}; intervals "
-            f"are of whole numbers, dates and times: state its type, as types={{{column!r}: 'DATE'}} "
-            f"in dg.read or --type {column}=date, or list its values."
+            f"where must not have an interval of {column!r} ({table.schema[column]}), because only "
+            "integers, dates and timestamps have intervals; declare its type, such as "
+            f"types={{{column!r}: 'DATE'}} in dg.read or --type {column}=date, or list its values."
         )
     low, high = (
-        None if end is None else table.stated(end, column, "where names") for end in (first, last)
+        None if end is None else table.stated(end, column, "where contains")
+        for end in (first, last)
     )
     assert not isinstance(low, str)  # noqa: S101 - keys of a column of integers are integers
     assert not isinstance(high, str)  # noqa: S101
@@ -258,8 +259,8 @@ def _times(kind: str, column: str, parts: Sequence[Any]) -> Span | Among:
 def _ordered(span: Span, column: str, ends: tuple[Any, Any]) -> Span:
     if not span:
         raise ParameterError(
-            f"the region holds nothing: {column!r} begins at {ends[0]!s} and ends at {ends[1]!s}; "
-            "state the smaller value first."
+            f"the region is empty: {column!r} begins at {ends[0]!s} and ends at "
+            f"{ends[1]!s}; pass the smaller value first."
         )
     return span
 
@@ -269,15 +270,15 @@ def _period(stated: Any, kind: str, column: str) -> tuple[datetime, datetime]:
     begin, end = _of_text(stated) if isinstance(stated, str) else _of_date(stated)
     if begin is None or end is None:
         raise ParameterError(
-            f"where must state days or times of {column!r}, such as '2026-01-31', '2026-01' or "
-            f"'2026-01-31T12:00', not {_validate.said(stated)}."
+            f"where must use dates or timestamps for {column!r}, such as '2026-01-31', "
+            f"'2026-01' or '2026-01-31T12:00', not {_validate.said(stated)}."
         )
     if begin.tzinfo is not None and kind != MOMENT:
         raise ParameterError(
-            f"where states {stated!s} with a zone, and {column!r} has none; leave the zone out."
+            f"where has {stated!s} with a time zone, but {column!r} has none; omit the zone."
         )
     if kind == DAY and begin.timetz().replace(tzinfo=None) != datetime.min.time():
-        raise ParameterError(f"where must state whole days of {column!r}, not {stated!s}.")
+        raise ParameterError(f"where must use whole dates for {column!r}, not {stated!s}.")
     return begin, end
 
 

@@ -387,7 +387,7 @@ class EngineContract:
                 engine.users(data.dictionary)
             except ParameterError as error:
                 said = str(error)
-            assert "user must be given to dg.read" in said
+            assert "user must be passed to dg.read" in said
 
     def test_no_rows_at_all(self) -> None:
         """An empty table has no groups, and sums of 0."""

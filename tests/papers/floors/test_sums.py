@@ -63,9 +63,9 @@ def test_the_identity_of_fingerprints(seed: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((0.0, 1e-6, 10), "epsilon must be finite and above 0"),
-        ((1.0, 1.0, 10), "delta must lie in [0, 1)"),
-        ((1.0, 1e-6, 0), "n must be a whole number of at least 1"),
+        ((0.0, 1e-6, 10), "epsilon must be positive and finite"),
+        ((1.0, 1.0, 10), "delta must be in [0, 1)"),
+        ((1.0, 1e-6, 0), "n must be an integer of at least 1"),
     ],
     ids=["epsilon", "delta", "n"],
 )

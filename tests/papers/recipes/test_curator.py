@@ -359,10 +359,10 @@ def test_phases_need_numbers() -> None:
         # Who has no place in the roster is asked in no phase; and without a roster there is no place.
         for users in (names, pd.Series(names, dtype="string")):
             assert run(cases.RECIPES[name], users=users).guarantee.epsilon() <= 8.0
-        with pytest.raises(ParameterError, match="users must be passed with unit="):
+        with pytest.raises(ParameterError, match="users is required for unit="):
             run(cases.RECIPES[name], users=None)
         model = learn.LinearRegression(algorithm=cases.RECIPES[name], epsilon=8.0)
-        with pytest.raises(ParameterError, match="n_users must be stated with a recipe"):
+        with pytest.raises(ParameterError, match="n_users must be passed with a recipe"):
             model.fit(cases.X, cases.Y, users=cases.USERS)
     assert run(cases.RECIPES["winsorized"], users=names).guarantee.epsilon() <= 8.0
 
@@ -600,7 +600,7 @@ def test_strongly_convex_phases_double_and_come_nearer() -> None:
 @pytest.mark.parametrize("wrong", [{"rounds": 0}, {"iterate": 0}, {"iterate": 1.5}, {"rounds": -3}])
 def test_winsorized_rounds_and_iterates_are_whole_numbers(wrong: dict[str, Any]) -> None:
     (name,) = wrong
-    with pytest.raises(ParameterError, match=f"{name} must be a whole number of at least 1"):
+    with pytest.raises(ParameterError, match=f"{name} must be an integer of at least 1"):
         WinsorizedErm(cases.KNOWN, kind="nonconvex", **wrong)
 
 
@@ -676,7 +676,7 @@ def test_wrong_recipes_say_so() -> None:
         (lambda: WinsorizedErm(Known(smoothness=1.0), kind=odd), "kind must be one of"),
         (lambda: WinsorizedErm(kind="strongly_convex"), "strength must be above 0"),
         (lambda: UserLevelSgd(smoothing=odd), "smoothing must be one of"),
-        (lambda: UserLevelSgd(rounds=0), "rounds must be a whole number"),
+        (lambda: UserLevelSgd(rounds=0), "rounds must be an integer"),
         (lambda: UserLevelSgdStronglyConvex(Known()), "strength must be above 0"),
         (lambda: Concentrated(share=0.0), "share must be"),
     ):

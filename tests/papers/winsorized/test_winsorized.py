@@ -203,15 +203,15 @@ def test_more_users_or_a_smaller_radius_mean_less_noise() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"radius": 0.0}, "radius must be finite and above 0"),
+        ({"radius": 0.0}, "radius must be positive and finite"),
         ({"radius": 1e-15}, r"more than 2\^50 bins"),
-        ({"bound": 1e200}, "bound must lie between"),
-        ({"dimension": 0}, "dimension must be a whole number"),
-        ({"noise_multiplier": 1e10}, "noise_multiplier must lie between"),
-        ({"range_epsilon": 0.0}, "range_epsilon must be finite and above 0"),
-        ({"n_users": 0}, "n_users must be a whole number"),
-        ({"rounds": 0}, "rounds must be a whole number"),
-        ({"failure": 1.0}, "failure must lie strictly"),
+        ({"bound": 1e200}, "bound must be between"),
+        ({"dimension": 0}, "dimension must be an integer"),
+        ({"noise_multiplier": 1e10}, "noise_multiplier must be between"),
+        ({"range_epsilon": 0.0}, "range_epsilon must be positive and finite"),
+        ({"n_users": 0}, "n_users must be an integer"),
+        ({"rounds": 0}, "rounds must be an integer"),
+        ({"failure": 1.0}, "failure must be in"),
     ],
     ids=lambda value: str(value)[:30] if isinstance(value, dict) else "",
 )
@@ -416,8 +416,8 @@ def test_audit_of_numbers(relation: Relation, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: WinsorizedScalar(0.0, 1.0, 5, 1.0), "radius must be finite"),
-        (lambda: WinsorizedScalar(1.0, 1e101, 5, 1.0), "bound must lie between"),
+        (lambda: WinsorizedScalar(0.0, 1.0, 5, 1.0), "radius must be positive and finite"),
+        (lambda: WinsorizedScalar(1.0, 1e101, 5, 1.0), "bound must be between"),
         (lambda: WinsorizedScalar(1.0, 1.0, 5, 1e-9), "epsilon must be between"),
         (lambda: WinsorizedScalar(1.0, 1.0, 5, 1.0, "swap"), "relation must be one of"),  # type: ignore[arg-type]
         (

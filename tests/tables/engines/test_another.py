@@ -117,7 +117,7 @@ class Lists:
         cell_column: str | None = None,
     ) -> Parts:
         if self.table.user is None:
-            raise ParameterError("user must be given to dg.read for this privacy unit.")
+            raise ParameterError("user must be passed to dg.read for this privacy unit.")
         layout, users = dictionary.layout, self.columns_[self.table.user]
         mine: dict[Any, list[tuple[int, int]]] = defaultdict(list)
         for i, group in self.held(dictionary.groups.names, value):
@@ -223,8 +223,8 @@ def test_an_engine_is_chosen_by_name_or_as_a_class() -> None:
 @pytest.mark.parametrize("wrong", ["sparks", "spark:/h", "http://host", 5, True])
 def test_another_engine_is_refused(wrong: Any) -> None:
     words = (
-        "engine must be one of 'duckdb', 'in_memory', 'spark', a session of Spark or its address, or "
-        "the class of an engine, not"
+        "engine must be one of 'duckdb', 'in_memory', 'spark', a Spark session or its address, or an "
+        "engine class, not"
     )
     with pytest.raises(dg.ParameterError, match=words) as caught:
         dg.read(pa.table({"who": [1]}), user="who", engine=wrong)

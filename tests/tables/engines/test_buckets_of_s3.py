@@ -114,22 +114,27 @@ def test_odd_values_end_nothing(bucket: Bucket) -> None:
 
 
 PLACES: dict[str, tuple[str, dict[str, Any], type[Exception], str]] = {
-    "nothing": ("lake", {}, DataError, "There is nothing called 'lake' in S3; check the address"),
-    "a pattern": ("lake/*", {}, ParameterError, "must be a folder or files of S3, and no pattern"),
+    "nothing": ("lake", {}, DataError, "S3 has no file or folder 'lake'; check the address"),
+    "a pattern": ("lake/*", {}, ParameterError, "must be a folder or files in S3, not a pattern"),
     "CSV": ("lake", {"lake/a.csv": b"who\n1\n"}, ParameterError, "'a.csv' must end in .parquet"),
     "no Parquet": ("lake", {"lake/a.parquet": b"x"}, DataError, "cannot be reached; check the"),
-    "hidden files": ("lake", {"lake/_a.parquet": b"x"}, DataError, "'lake' of S3 holds no files"),
+    "hidden files": (
+        "lake",
+        {"lake/_a.parquet": b"x"},
+        DataError,
+        "S3 folder 'lake' contains no files",
+    ),
     "another column": (
         "lake",
         {"lake/a.parquet": rows_of(1), "lake/b.parquet": rows_of(1, x=[1, 2])},
         SchemaError,
-        "The file 'b.parquet' has other columns, or columns of other types, than 'a.parquet'",
+        "The file 'b.parquet' must have the same columns and types as 'a.parquet'",
     ),
     "another type": (
         "lake",
         {"lake/a.parquet": rows_of(1, x=[1, 2]), "lake/b.parquet": rows_of(1, x=["a", "b"])},
         SchemaError,
-        "The file 'b.parquet' has other columns, or columns of other types",
+        "The file 'b.parquet' must have the same columns and types as",
     ),
     "other levels": (
         "lake",
@@ -141,7 +146,7 @@ PLACES: dict[str, tuple[str, dict[str, Any], type[Exception], str]] = {
         "lake",
         {"lake/a.parquet": rows_of(1), "lake/_delta_log/0.json": b"{}"},
         ParameterError,
-        "'lake' is a table of Delta",
+        "'lake' must not be a table of Delta",
     ),
 }
 
@@ -180,12 +185,12 @@ def test_an_object_that_goes_is_one_sentence(bucket: Bucket) -> None:
     bucket.put("lake/a.parquet", rows_of(1))
     table = dg.read(bucket.at("lake"), user="who")
     bucket._client.delete_object(Bucket="visits", Key="lake/a.parquet")
-    with pytest.raises(DataError, match="The files of S3 cannot be read") as caught:
+    with pytest.raises(DataError, match="The S3 files cannot be read") as caught:
         dg.count(table, unit=dg.User(), epsilon=1.0)
     assert "127.0.0.1" not in str(caught.value)
 
 
 def test_kinds_of_files_are_not_mixed(bucket: Bucket, tmp_path: Any) -> None:
     pq.write_table(rows_of(1), tmp_path / "a.parquet")
-    with pytest.raises(ParameterError, match="mixes files of S3 and of this machine"):
+    with pytest.raises(ParameterError, match="must not mix S3 and local files"):
         dg.read([bucket.at("lake"), tmp_path / "a.parquet"], user="who")

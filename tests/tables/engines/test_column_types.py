@@ -380,7 +380,7 @@ def test_names_that_queries_hold_to_be_one_are_refused(
             return
         table = polars.DataFrame({name: [1] for name in names})
     with pytest.raises(
-        dg.SchemaError, match=r"names column 'a' (twice|and 'A'); rename|names column 'a'"
+        dg.SchemaError, match=r"has the column 'a' (twice|and 'A'); rename|has the column 'a'"
     ):
         dg.read(table, rows="as given")
 

@@ -154,8 +154,8 @@ def test_the_curator_is_told(tmp_path: Path) -> None:
     told = dg.read(path, user="who").check("item")
     for line in (
         "40,000  rows",
-        f"2  rows of CSV left out: longer than {LONGEST_BYTES:,} bytes",
-        "0  lines of CSV that are empty or swallowed by an open quote",
+        f"2  CSV rows dropped: longer than {LONGEST_BYTES:,} bytes",
+        "0  CSV lines that are empty or part of an unclosed quote",
     ):
         assert f" {line}\n" in f"{told}\n"
 

@@ -136,11 +136,11 @@ def test_days_are_of_times_and_have_new_names() -> None:
     table = dg.read(pa.table({"who": [1], "at": pa.array([EPOCH]), "day": [dt.date(2026, 1, 1)],
                               "naive": [dt.datetime(2026, 1, 1)]}), user="who")  # fmt: skip
     for words, told in (
-        (("day", "at"), "name must be a new column"),
-        (("d", "who"), "of 'who' has type BIGINT, and days are of times"),
+        (("day", "at"), "name must be a new column name"),
+        (("d", "who"), "of 'who' must contain timestamps, not have type BIGINT"),
         (("d", "none"), "not a column of the table"),
         (("d", "at", "Mars/Base"), "zone must be a zone such as"),
-        (("d", "naive", "UTC"), "zone must be left out"),
+        (("d", "naive", "UTC"), "zone must be omitted"),
     ):
         with pytest.raises((dg.ParameterError, dg.SchemaError), match=told):
             table.with_days(*words)
@@ -177,6 +177,6 @@ def test_days_tell_groups_regions_cells_and_elements(engine: Any) -> None:
     assert same.scope == part.scope
     both = dg.count(one.where(day=("2026-03-28", "2026-03-29")), unit=dg.Element("day"), **sure)
     assert both.guarantee.scope == one.scope
-    with pytest.raises(dg.ParameterError, match="holds nothing"):
+    with pytest.raises(dg.ParameterError, match="region is empty"):
         one.where(day="2026-03-30")
     assert list(itertools.chain(table.days)) == ["day"]

@@ -158,7 +158,7 @@ def test_a_region_may_come_before_or_after() -> None:
     after = table.derive(big="paid > 20").where(day=("2025-02-01", "2025-03-31"))
     assert before.scope == after.scope
     assert counts(before, "big") == counts(after, "big")
-    with refuses("where", "take filter"):
+    with refuses("where", "use filter"):
         after.where(big=True)
 
 
@@ -172,7 +172,7 @@ def test_what_is_derived_may_be_a_cell_and_a_feature() -> None:
         "night": sum(n for h, n in hours.items() if h < 6),
         "day": sum(n for h, n in hours.items() if h >= 6),
     }
-    with pytest.raises(dg.SchemaError, match="names 'part', which is not a column"):
+    with pytest.raises(dg.SchemaError, match="uses 'part', which is not a column"):
         night.derive(x="part = 'night'")
 
 
@@ -181,7 +181,7 @@ def test_names_are_new() -> None:
     for taken in ("paid", "PAID", ""):
         with refuses("name", "new column"):
             table.derive({taken: "paid > 1"})
-    with pytest.raises(dg.ParameterError, match="derive needs a column"):
+    with pytest.raises(dg.ParameterError, match="derive requires a column"):
         table.derive()
     with pytest.raises(dg.SchemaError, match="true or false"):
         table.filter("paid + 1")
@@ -363,11 +363,11 @@ def test_the_curator_is_told_of_columns_that_are_made(tmp_path: Path) -> None:
     made = table.derive(cents="paid * 100").filter("known(kind)")
     for of, value in ((made, "cents"), (table, "paid * 100")):
         counts = of.check_counts(value=value)
-        assert counts[f"cells of '{value}' that are not numbers (left out)"] == (of is table)
+        assert counts[f"non-numeric cells of '{value}' (dropped)"] == (of is table)
     beyond = table.check_counts(value=["paid", "paid / 2"], bounds=(0, 2))
-    assert beyond["cells of 'paid' beyond the bounds (cut off)"] == 2
-    assert beyond["cells of 'paid / 2' beyond the bounds (cut off)"] == 1
-    assert table.check_counts("prefix(kind, 1)")["rows without an item (left out)"] == 1
+    assert beyond["cells of 'paid' beyond the bounds (clamped)"] == 2
+    assert beyond["cells of 'paid / 2' beyond the bounds (clamped)"] == 1
+    assert table.check_counts("prefix(kind, 1)")["rows without an item (dropped)"] == 1
 
 
 def test_elements_that_are_expressions_are_counted_per_user() -> None:

@@ -251,22 +251,22 @@ def test_what_a_feature_is_made_of() -> None:
 @pytest.mark.parametrize(
     ("asked", "error", "word"),
     [
-        ({"x": "total()"}, ParameterError, "1 parts, and perhaps a condition"),
-        ({"x": "total(n, ok, ok)"}, ParameterError, "1 parts, and perhaps a condition"),
-        ({"x": "any()"}, ParameterError, "must be of a condition"),
+        ({"x": "total()"}, ParameterError, "1 arguments, and optionally a condition"),
+        ({"x": "total(n, ok, ok)"}, ParameterError, "1 arguments, and optionally a condition"),
+        ({"x": "any()"}, ParameterError, "must have a condition"),
         ({"x": "any(n)"}, SchemaError, "true or false"),
         ({"x": "count(n)"}, SchemaError, "true or false"),
-        ({"x": "total(count())"}, ParameterError, "is made of none itself"),
+        ({"x": "total(count())"}, ParameterError, "cannot contain another one"),
         ({"x": "total(kind)"}, SchemaError, "text"),
         ({"x": "first(kind, kind)"}, SchemaError, "text"),
-        ({"x": "first(kind)"}, ParameterError, "2 parts"),
-        ({"x": "most(at)"}, SchemaError, "cannot name things"),
+        ({"x": "first(kind)"}, ParameterError, "2 arguments"),
+        ({"x": "most(at)"}, SchemaError, "cannot be used as a key"),
         ({"x": "total(q)"}, SchemaError, "q"),
-        ({"x": "count() + q"}, SchemaError, "names 'q'"),
-        ({"x": "n + 1"}, SchemaError, "names 'n'"),
+        ({"x": "count() + q"}, SchemaError, "uses 'q'"),
+        ({"x": "n + 1"}, SchemaError, "uses 'n'"),
         ({"X": "count()", "x": "count()"}, ParameterError, "two columns"),
         ({"x": "count() +"}, ParameterError, "cannot be read"),
-        ({"x": "count(*)"}, ParameterError, "stands where a column"),
+        ({"x": "count(*)"}, ParameterError, "expected a column or a constant"),
         ({"count()": "count() + 5"}, ParameterError, "two columns"),
         ({"count()": ("n", "sum"), "r": "total(n) / count()"}, ParameterError, "two columns"),
         ({"x": "count() + 1", "count()": "max(n)"}, ParameterError, "two columns"),
@@ -292,7 +292,7 @@ def test_texts_may_differ_in_capital_letters_alone_and_columns_have_any_name() -
 
 
 def test_a_function_of_rows_is_refused_of_one_row() -> None:
-    with pytest.raises(ParameterError, match="of all rows of a person"):
+    with pytest.raises(ParameterError, match="use it in per_user"):
         table_of(drawn(np.random.default_rng(0), 3)).derive(x="total(n)")
 
 

@@ -251,17 +251,17 @@ def empty(root: Path) -> None:
             ParameterError,
             r"notes.txt' must end in .parquet, .csv or .csv.gz, or be a folder",
         ),
-        (mixed, ParameterError, "source mixes Parquet and CSV files"),
-        (levels, SchemaError, "give every file the same levels of name=value"),
+        (mixed, ParameterError, "source must not mix Parquet and CSV files"),
+        (levels, SchemaError, "use the same levels of name=value"),
         (twice, SchemaError, "name a column twice; rename a level"),
         (
             delta,
             ParameterError,
-            "is a table of Delta, whose folder also holds rows that were changed",
+            "must not be a table of Delta, because its folder also contains changed",
         ),
-        (hudi, ParameterError, "is a table of Hudi, whose"),
-        (iceberg, ParameterError, "is a table of Iceberg, whose"),
-        (empty, DataError, "holds no files; check the path"),
+        (hudi, ParameterError, "a table of Hudi, because"),
+        (iceberg, ParameterError, "a table of Iceberg, because"),
+        (empty, DataError, "contains no files; check the path"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -278,5 +278,5 @@ def test_a_folder_that_changes_is_refused(tmp_path: Path) -> None:
     root = lake(tmp_path / "lake", "month=1", "month=2")
     table = dg.read(root, user="who")
     pq.write_table(pa.table({"who": ["a"]}), root / "month=2" / "part-0.parquet")
-    with pytest.raises(SchemaError, match="has other columns than when it was opened"):
+    with pytest.raises(SchemaError, match="has different columns than when it was opened"):
         dg.count(table, unit=dg.User(), epsilon=1.0, delta=1e-6)

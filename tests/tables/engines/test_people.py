@@ -194,18 +194,18 @@ def test_nothing_is_read_before_a_release(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({}, "per_user needs at least one number, such as visits='count'."),
+        ({}, "per_user requires at least one number, such as visits='count'."),
         ({"n": "sum"}, "n must be one of 'size', 'count' or a pair such as"),
         ({"n": 5}, "n must be 'count' or a pair of a column and a function"),
         ({"n": ("x", "median")}, "n must be one of 'size', 'count', 'sum'"),
         ({"n": ("y", "sum")}, "n 'y' is not a column of the table"),
-        ({"n": ("shop", "sum")}, "n 'shop' is a column of text where numbers are asked"),
-        ({"n": ("x", "nunique")}, "n 'x' has type DOUBLE, which cannot name things"),
-        ({"n": ("when", "min")}, "n 'when' has type TIMESTAMP"),
-        ({"n": ("cell", "sum")}, "n 'cell' has type VARCHAR; it must hold numbers"),
-        ({"who": "count"}, "who names two columns of one table"),
-        ({"n": "count", "N": "count"}, "N names two columns of one table"),
-        ({"by": "x", "n": "count"}, "by 'x' has type DOUBLE, which cannot name things"),
+        ({"n": ("shop", "sum")}, "n 'shop' must be numeric, not text"),
+        ({"n": ("x", "nunique")}, "n 'x' has type DOUBLE, which cannot be used as a key"),
+        ({"n": ("when", "min")}, "n 'when' must be numeric, not of type TIMESTAMP"),
+        ({"n": ("cell", "sum")}, "n 'cell' must be numeric, not of type VARCHAR"),
+        ({"who": "count"}, "who is used for two columns of one table"),
+        ({"n": "count", "N": "count"}, "N is used for two columns of one table"),
+        ({"by": "x", "n": "count"}, "by 'x' has type DOUBLE, which cannot be used as a key"),
         ({"by": "no", "n": "count"}, "by 'no' is not a column of the table"),
     ],
 )
@@ -223,7 +223,7 @@ def test_what_cannot_be_made_is_refused_in_a_sentence(asked: dict[str, Any], sai
 
 
 def test_a_table_without_users_has_no_people() -> None:
-    with pytest.raises(ParameterError, match="give user= to dg"):
+    with pytest.raises(ParameterError, match="pass user= to dg"):
         dg.read(pa.table({"x": [1]})).per_user(n="count")
 
 

@@ -141,12 +141,12 @@ def test_the_curator_is_told_of_the_region_alone(tmp_path: Path) -> None:
         )
     }
     assert told["rows"] == 3
-    assert told["rows without a user (left out)"] == 1
+    assert told["rows without a user (dropped)"] == 1
     assert told["users with a record"] == 1
-    assert told["cells of 'paid' that are not numbers (left out)"] == 2
+    assert told["non-numeric cells of 'paid' (dropped)"] == 2
     # Lines are those of the whole file.
-    assert told["lines of CSV, with headers"] == 6
-    assert told["lines of CSV that are empty or swallowed by an open quote"] == 0
+    assert told["lines of CSV, including headers"] == 6
+    assert told["CSV lines that are empty or part of an unclosed quote"] == 0
 
 
 def test_a_source_keeps_its_name_and_files(tmp_path: Path) -> None:

@@ -25,9 +25,7 @@ from dpgrain.publishing.curator import Curator
 from dpgrain.tables.engines.duckdb import DuckDB
 
 PROMISE: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
-SENTENCE = (
-    r"'x' is a column of text where numbers are asked; state its type, as types=\{'x': 'DOUBLE'"
-)
+SENTENCE = r"'x' must be numeric, not text; declare its type, such as types=\{'x': 'DOUBLE'"
 ROWS = 60
 WORDS = [f"word {i}" for i in range(ROWS)]
 DAY = datetime.date(2026, 1, 1)
@@ -125,7 +123,7 @@ def test_numbers_are_taken_and_other_types_refused(kind: str, place: str, tmp_pa
         if not refused:
             PLACES[place](table)
             continue
-        with pytest.raises(dg.SchemaError, match=f"'x' has type {stated}; it must hold numbers"):
+        with pytest.raises(dg.SchemaError, match=f"'x' must be numeric, not of type {stated}"):
             PLACES[place](table)
 
 
@@ -181,7 +179,7 @@ def test_commands_ask_for_a_type_and_take_it(
     typed = ["--type", "y=double"] if kind == "csv" else []
     code, _, said = inside(*words, *asked, *typed)
     assert code == 1
-    assert "'x' is a column of text where numbers are asked" in said
+    assert "'x' must be numeric, not text" in said
     assert "--type x=double" in said
     code, _, said = inside(*words, *asked, "--type", "x,y=double" if kind == "csv" else "x=double")
     assert code == 0, said
@@ -189,7 +187,7 @@ def test_commands_ask_for_a_type_and_take_it(
     code, told, said = inside(*words, "--check", *typed)
     assert code == 0, said
     assert "NOT private" in told
-    assert "0  cells of 'x' that are not numbers" in told
+    assert "0  non-numeric cells of 'x'" in told
 
 
 @pytest.mark.parametrize(
@@ -200,12 +198,12 @@ def test_commands_ask_for_a_type_and_take_it(
         (["count"], "users with a record"),
         (["count", "--by", "item", "--domain", "DOMAIN"], "60  rows with item outside the domain"),
         (["sum", "--value", "y", "--bounds", "0", "9"], "50  cells of 'y' beyond the bounds"),
-        (["mean", "--value", "y", "--by", "item"], "0  cells of 'y' that are not numbers"),
-        (["mean-of-users", "--columns", "y"], "0  cells of 'y' that are not numbers"),
-        (["variance", "--value", "y"], "0  cells of 'y' that are not numbers"),
-        (["quantiles", "--value", "y"], "0  cells of 'y' that are not numbers"),
+        (["mean", "--value", "y", "--by", "item"], "0  non-numeric cells of 'y'"),
+        (["mean-of-users", "--columns", "y"], "0  non-numeric cells of 'y'"),
+        (["variance", "--value", "y"], "0  non-numeric cells of 'y'"),
+        (["quantiles", "--value", "y"], "0  non-numeric cells of 'y'"),
         (["elements-per-user", "--element", "item"], "0  rows without an item"),
-        (["fit", "linear", "--target", "y", "--features", "x"], "60  cells of 'x' that are not"),
+        (["fit", "linear", "--target", "y", "--features", "x"], "60  non-numeric cells of 'x'"),
     ],
     ids=lambda part: "-".join(part) if isinstance(part, list) else "",
 )
@@ -231,7 +229,7 @@ def test_predicting_asks_for_types(inside: Any, tmp_path: Path) -> None:
     assert inside("predict", "m.json", path, "--output", "p.csv")[0] == 1
     code, _, said = inside("predict", "m.json", path, "--output", "p.csv", "--type", "x=double")
     assert code == 0, said
-    assert "0  cells of 'x' that are not" in inside("predict", "m.json", path, "--check")[1]
+    assert "0  non-numeric cells of 'x'" in inside("predict", "m.json", path, "--check")[1]
 
 
 # -- how numbers are written ---
@@ -269,7 +267,7 @@ def test_rows_of_another_encoding_are_dropped_alone(ending: str, tmp_path: Path)
     table = dg.read(path, types={"x": "DOUBLE"})
     read = load_rows(table, Encoding((Number("x"),)), Curator(), keep=["item"]).kept.column("item")
     assert read.to_pylist() == ["a"] * 100 + ["é"]
-    assert "1  lines of CSV left out: not UTF-8" in table.check(value="x")
+    assert "1  CSV lines dropped: not UTF-8" in table.check(value="x")
 
 
 #: Lines that somebody may have written; none of them is a row with item b.
@@ -309,15 +307,15 @@ def test_lines_that_are_dropped_are_told_to_the_curator(types: Any, tmp_path: Pa
     told = dg.read(path, user="who", types=types).check("item", value="x", bounds=(0, 5))
     for line in (
         "5  rows",
-        "1  rows without a user (left out)",
-        "0  cells of 'x' that are not numbers (left out)",
-        "1  cells of 'x' beyond the bounds (cut off)",
-        "12  lines of CSV, with headers",
-        "1  lines of CSV left out: not UTF-8",
-        "1  lines of CSV left out: too few values",
-        "1  rows of CSV left out: letters behind the quotes of a value, or an open quote",
-        "1  lines of CSV with more values than columns (the rest is cut)",
-        "1  lines of CSV that are empty or swallowed by an open quote",
+        "1  rows without a user (dropped)",
+        "0  non-numeric cells of 'x' (dropped)",
+        "1  cells of 'x' beyond the bounds (clamped)",
+        "12  lines of CSV, including headers",
+        "1  CSV lines dropped: not UTF-8",
+        "1  CSV lines dropped: too few values",
+        "1  CSV rows dropped: characters after the quotes of a value, or an unclosed quote",
+        "1  CSV lines with more values than columns (the rest is ignored)",
+        "1  CSV lines that are empty or part of an unclosed quote",
     ):
         assert f" {line}" in told
 
@@ -326,9 +324,9 @@ def test_lines_that_are_dropped_are_told_to_the_curator(types: Any, tmp_path: Pa
     ("options", "words"),
     [
         ({"decimal": ";"}, "decimal must be one of '.', ',', not ';'"),
-        ({"types": {"nothing": "DOUBLE"}}, "types names column 'nothing', which"),
-        ({"types": {"x": "number"}}, "'x' the type 'number'; give an SQL type"),
-        ({"types": {"y": "DATE"}}, "'y' the type 'DATE', but it has type DOUBLE already"),
+        ({"types": {"nothing": "DOUBLE"}}, "types contains column 'nothing', which"),
+        ({"types": {"x": "number"}}, "column 'x' to an SQL type.*'number'"),
+        ({"types": {"y": "DATE"}}, "column 'y' to 'DATE', because it already has type DOUBLE"),
     ],
 )
 def test_wrong_ways_of_reading(options: dict[str, Any], words: str) -> None:

@@ -336,7 +336,7 @@ def test_nothing_is_released_where_a_task_fails_for_good(
         made = spark.createDataFrame(_records(50))
         own_functions_run_here(spark, monkeypatch)
         frame = made.mapInArrow(fails, "who long, item string")
-    with pytest.raises(DataError, match="cannot be read to its end by Spark") as caught:
+    with pytest.raises(DataError, match="cannot be read completely by Spark") as caught:
         _released(frame, rows="as given")
     assert "17" not in str(caught.value)
     assert caught.value.__suppress_context__
@@ -505,8 +505,8 @@ def test_one_user_with_ten_million_rows_and_a_million_items(spark: Any) -> None:
 @pytest.mark.parametrize(
     ("source", "remedy"),
     [
-        ("rows.csv", "engine='duckdb', or write it to Parquet once"),
-        ("duckdb", "take engine='duckdb'"),
+        ("rows.csv", "engine='duckdb', or convert it to Parquet once"),
+        ("duckdb", "or use engine='duckdb'"),
         ("unsigned", "cast it, or use engine='duckdb'"),
     ],
 )

@@ -104,7 +104,7 @@ def _fails(said: str) -> DataError:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("row 17 of bob", "The table cannot be read to its end by Spark; its log"),
+        ("row 17 of bob", "The table cannot be read completely by Spark; see its log"),
         (f"… {OTHER_VERSION}: 9", "another version of dpgrain"),
         ("ModuleNotFoundError: No module named 'dpgrain'", "set PYSPARK_PYTHON"),
     ],
@@ -141,7 +141,7 @@ def test_a_master_goes_with_spark_alone(command: Command, tmp_path: Any) -> None
         found = command("count", tmp_path / "x.parquet", "--user", "who", "--epsilon", "1",
                         "--delta", "1e-6", *words)  # fmt: skip
         assert found.returncode != 0
-        assert "--master must be the address of a cluster of Spark" in found.stderr
+        assert "--master must be the address of a Spark cluster" in found.stderr
 
 
 class Tracked:

@@ -36,9 +36,9 @@ def test_columns_have_the_types_that_duckdb_gives_them(spark: Any) -> None:
     source = SparkSource.of(spark.sql(f"SELECT {listed}"))
     assert source.columns() == {name: kind for name, (_, kind) in TYPES.items()}
     table = dg.read(source.frame, user="who", rows="as given")
-    with pytest.raises(SchemaError, match="which cannot name things"):
+    with pytest.raises(SchemaError, match="cannot be used as a key"):
         table.require_key("any", "item")
-    with pytest.raises(ParameterError, match="is read where Spark runs"):
+    with pytest.raises(ParameterError, match="is read inside Spark"):
         source.attach(duckdb.connect())
     with pytest.raises(ParameterError, match=r"frame\.toArrow\(\)"):
         table.check("name")
@@ -47,7 +47,7 @@ def test_columns_have_the_types_that_duckdb_gives_them(spark: Any) -> None:
 def test_two_columns_of_one_name_are_refused(spark: Any) -> None:
     for names, told in (
         ("1 AS who, 2 AS who", "'who' twice"),
-        ("1 AS who, 2 AS WHO", "'who' and 'WHO', which queries hold to be one"),
+        ("1 AS who, 2 AS WHO", "'who' and 'WHO', which queries treat as the same"),
     ):
         with pytest.raises(SchemaError, match=f"{told}; rename one of them"):
             dg.read(spark.sql(f"SELECT {names}"), user="who", rows="as given")
@@ -55,9 +55,9 @@ def test_two_columns_of_one_name_are_refused(spark: Any) -> None:
 
 def test_a_frame_is_read_by_spark_alone(spark: Any) -> None:
     frame = spark.sql("SELECT 1 AS who")
-    with pytest.raises(ParameterError, match="engine must be 'spark' for a frame of Spark"):
+    with pytest.raises(ParameterError, match="engine must be 'spark' for a Spark DataFrame"):
         dg.read(frame, user="who", engine="duckdb", rows="as given")
-    with pytest.raises(ParameterError, match="another session than the one of the frame"):
+    with pytest.raises(ParameterError, match="the session of the DataFrame, not another"):
         dg.read(frame, user="who", engine=spark.newSession(), rows="as given").open_engine()
 
 

@@ -196,7 +196,10 @@ def test_it_goes_with_the_process(tmp_path: Path) -> None:
 def test_a_stream_that_breaks_off_publishes_nothing() -> None:
     table = dg.read(Once(rows_of(), fails=True).stream, user="who")
     with dg.budget(10.0, 1e-5) as budget:
-        for told in ("cannot be read to its end", "can be read once, and broke off; call dg.read"):
+        for told in (
+            "cannot be read completely",
+            "can be read only once, and ended early; call dg.read",
+        ):
             with pytest.raises(DataError, match=told) as caught:
                 dg.sum(table, "w", bounds=(0, 1), unit=dg.User(), epsilon=1.0, delta=1e-6)
             assert CANARY not in shown(caught.value)
@@ -211,7 +214,7 @@ def test_a_cursor_of_adbc_is_a_stream(tmp_path: Path) -> None:
     dbapi = pytest.importorskip("adbc_driver_sqlite.dbapi")
     place = str(tmp_path / "rows.db")
     with dbapi.connect(place) as database, database.cursor() as cursor:
-        with pytest.raises(DataError, match="The stream cannot be read to its end"):
+        with pytest.raises(DataError, match="The stream cannot be read completely"):
             dg.read(cursor, user="who")
         cursor.adbc_ingest("visits", rows_of().select(["who", "w"]))
         cursor.execute("SELECT who, w FROM visits")
@@ -246,7 +249,7 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_columns_that_no_query_can_tell_apart_are_refused() -> None:
     rows = pa.table([[1], [2]], names=["who", "Who"])
-    with pytest.raises(SchemaError, match="The stream names column 'who' and 'Who'"):
+    with pytest.raises(SchemaError, match="The stream has the column 'who' and 'Who'"):
         dg.read(rows.to_reader(), user="who")
 
 

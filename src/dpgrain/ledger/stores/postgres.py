@@ -50,7 +50,7 @@ class PostgresStore:
             self._library = import_module("psycopg")
         except ImportError as error:
             raise ParameterError(
-                "a ledger in PostgreSQL needs psycopg: pip install 'dpgrain[postgres]'."
+                "a ledger in PostgreSQL requires psycopg; run pip install 'dpgrain[postgres]'."
             ) from error
         self.place = place
         self.name, self._secrets = _shown(place, self._library)
@@ -63,8 +63,9 @@ class PostgresStore:
             found = [name for name, _ in connection.execute(_KEPT, [list(_NAMES)])]
             if found:
                 raise ParameterError(
-                    f"{self.name!r} has a table {found[0]!r} already; where that is a ledger's, open "
-                    "it, or else name another schema by ?options=-csearch_path%3Dvisits."
+                    f"{self.name!r} already has a table {found[0]!r}; if it belongs to a "
+                    "ledger, open that one, otherwise choose another schema with "
+                    "?options=-csearch_path%3Dvisits."
                 )
             for table in TABLES:
                 connection.execute(table)
@@ -101,9 +102,10 @@ class PostgresStore:
         for name, kept in connection.execute(_KEPT, [list(_NAMES)]):
             if not kept:
                 raise DataError(
-                    f"the table {name!r} of {self.name!r} is unlogged, temporary or a view, and loses "
-                    "what it holds when the server stops: count what was charged as charged, and run "
-                    f"ALTER TABLE {name} SET LOGGED if it was the ledger's."
+                    f"the table {name!r} of {self.name!r} is unlogged, temporary or a view, "
+                    "and loses its rows when the server stops; treat what was charged as "
+                    f"spent, and run ALTER TABLE {name} SET LOGGED if it belongs to the "
+                    "ledger."
                 )
 
     def close(self) -> None:
@@ -119,15 +121,16 @@ class PostgresStore:
             encoding = connection.info.parameter_status("server_encoding")
             if encoding == "SQL_ASCII":
                 raise DataError(
-                    f"the database of {self.name!r} has the encoding SQL_ASCII, which gives texts no "
-                    "meaning; make one with: createdb --encoding=UTF8 --template=template0."
+                    f"the database of {self.name!r} has the encoding SQL_ASCII, which leaves "
+                    "text undefined; create another with: createdb --encoding=UTF8 "
+                    "--template=template0."
                 )
             for setting in ("fsync", "full_page_writes"):
                 (value,) = connection.execute(f"SHOW {setting}").fetchone() or ("",)
                 if value != "on":
                     raise DataError(
-                        f"the server of {self.name!r} has {setting} = {value}: it may lose what it has "
-                        f"committed; set {setting} = on."
+                        f"the server of {self.name!r} has {setting} = {value} and may "
+                        f"lose committed data; set {setting} = on."
                     )
         except BaseException:
             connection.close()
@@ -147,7 +150,10 @@ class PostgresStore:
         """Say what is wrong with the database of a ledger, and what to do."""
         told = self._library.errors
         if isinstance(error, told.UndefinedTable):
-            return f"{self.name!r} holds no ledger; make one with: dpgrain ledger init {self.name}."
+            return (
+                f"{self.name!r} contains no ledger; create one with: dpgrain ledger init "
+                f"{self.name}."
+            )
         strange = (
             told.UndefinedColumn,
             told.UndefinedFunction,
@@ -156,22 +162,22 @@ class PostgresStore:
         )
         if isinstance(error, strange):
             return (
-                f"{self.name!r} has tables with the names of a ledger's, and no ledger has made them; "
-                "name the schema of the ledger by ?options=-csearch_path%3Dvisits."
+                f"{self.name!r} has tables with the names of a ledger, but contains no "
+                "ledger; pass the schema of the ledger with ?options=-csearch_path%3Dvisits."
             )
         if isinstance(error, told.ReadOnlySqlTransaction | told.InsufficientPrivilege):
             return (
-                f"{self.name!r} cannot be written, so that nothing can be charged; check the rights of "
-                "the user, and that the server is the primary one."
+                f"{self.name!r} cannot be written, so nothing can be charged; check the "
+                "rights of the user, and that the server is the primary one."
             )
         if isinstance(error, told.UntranslatableCharacter):
             return (
-                f"the encoding of the database of {self.name!r} lacks a letter of a column's name; "
-                "make a database with: createdb --encoding=UTF8 --template=template0."
+                f"the encoding of the database of {self.name!r} cannot store a column name; "
+                "create a database with: createdb --encoding=UTF8 --template=template0."
             )
         return (
-            f"{self.name!r} could not be reached or written; check the server and its disk: nothing is "
-            "published, and what was charged before is kept."
+            f"{self.name!r} could not be reached or written; check the server and its disk: "
+            "nothing is published, and earlier charges remain."
         )
 
 
@@ -193,8 +199,8 @@ def _shown(place: str, library: Any) -> tuple[str, tuple[str, ...]]:
         stated = library.conninfo.conninfo_to_dict(place)
     except library.Error:
         raise ParameterError(
-            "the address of a ledger in PostgreSQL must be such as postgresql://user@host/database, "
-            "with %40 for @ and %2F for / in a password."
+            "the address of a ledger in PostgreSQL must be like "
+            "postgresql://user@host/database, with %40 for @ and %2F for / in a password."
         ) from None
     texts = {name: str(value) for name, value in stated.items() if value}
     public = {name: text for name, text in texts.items() if name in _PUBLIC}

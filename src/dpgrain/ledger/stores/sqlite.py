@@ -74,7 +74,7 @@ class SqliteStore:
                 connection.execute("BEGIN IMMEDIATE")
                 if _holds_anything(connection):
                     raise ParameterError(
-                        f"{self.name!r} exists already; open it, or choose another name."
+                        f"{self.name!r} already exists; open it, or choose another name."
                     )
                 with _transaction(connection) as page:
                     for table in TABLES:
@@ -116,8 +116,8 @@ class SqliteStore:
         file = _only_file(self._path, self.name)
         if file is None:
             raise DataError(
-                f"{self.name!r} is no file; make a ledger there first: dpgrain ledger init --help "
-                "shows how."
+                f"{self.name!r} is not a file; create a ledger there first, as shown by "
+                "dpgrain ledger init --help."
             )
         connection = self._connected_to_log() or self._connected("rw")
         try:
@@ -157,8 +157,9 @@ class SqliteStore:
             for name, answer in _ANSWERED.items():
                 if _pragma(connection, name) != answer:
                     raise DataError(
-                        f"{self.name!r} needs an SQLite that waits for the disk, and this one answers "
-                        f"{name} = {_pragma(connection, name)}; use the SQLite of python.org's Python."
+                        f"{self.name!r} requires an SQLite that waits for the disk, but this "
+                        f"one reports {name} = {_pragma(connection, name)}; use the SQLite "
+                        "of python.org's Python."
                     )
             if not _has_log(connection):
                 connection.execute("PRAGMA journal_mode = DELETE")
@@ -183,16 +184,16 @@ class SqliteStore:
             self._connections.close()
             if time.monotonic() > until:
                 raise DataError(
-                    f"{self.name!r} is open in a process of an earlier version of dpgrain, which keeps "
-                    "a log beside it; end that process, and try again."
+                    f"{self.name!r} is open in a process of an earlier version of dpgrain, "
+                    "which stores a log next to it; end that process, and try again."
                 )
             time.sleep(random.uniform(0, _PAUSE_SECONDS))
 
     def _moved(self) -> DataError:
         return DataError(
-            f"{self.name!r} was deleted, moved or replaced while it was open, so that nothing is "
-            "charged or published; put back the file that was open, or count every promise that it "
-            "held as used up."
+            f"{self.name!r} was deleted, moved or replaced while it was open, so nothing is "
+            "charged or published; restore the file that was open, or treat every promise in "
+            "it as fully spent."
         )
 
     @contextmanager
@@ -200,7 +201,7 @@ class SqliteStore:
         """Note that the files are in use, and turn errors of SQLite into one sentence each."""
         if not _validate.is_written(str(self._path)):
             # SQLite takes names in UTF-8 alone.
-            raise ParameterError(f"place must be a name in UTF-8, not {_validate.said(self.name)}.")
+            raise ParameterError(f"place must be a UTF-8 name, not {_validate.said(self.name)}.")
         real = self._path.resolve()
         if not real.name:
             raise ParameterError(f"place must be a file, not {_validate.said(self.name)}.")
@@ -227,9 +228,9 @@ def _only_file(path: Path, name: str) -> tuple[int, int] | None:
         return None
     if found.st_nlink > 1:
         raise DataError(
-            f"{name!r} has {found.st_nlink} names (hard links), and a ledger must have one: what a "
-            "process that was killed leaves beside one name is not found by another; delete the "
-            "others, or make them copies."
+            f"{name!r} has {found.st_nlink} hard links, and a ledger must have one, because "
+            "after a crash SQLite finds its journal under one name only; delete the other "
+            "links, or copy them."
         )
     return found.st_dev, found.st_ino
 
@@ -260,28 +261,32 @@ def _sentence(name: str, error: sqlite3.Error) -> str:
     code = _code(error)
     if _whole_code(error) in _CUT_OFF:
         return (
-            f"{name!r} lies beside the journal or log of a process that was killed, which only who may "
-            "write both and their folder can take back; open it once with those rights."
+            f"{name!r} is next to the journal or log of a killed process, which only a user "
+            "with write access to both and their folder can recover; open it once with those "
+            "rights."
         )
     if code == sqlite3.SQLITE_READONLY:
-        return f"{name!r} cannot be written, so that nothing can be charged; check its permissions."
+        return f"{name!r} cannot be written, so nothing can be charged; check its permissions."
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
         return (
-            f"{name!r} could not be written to the disk; check its free space: nothing is published, "
-            "and what was charged before is kept."
+            f"{name!r} could not be written to the disk; check its free space: nothing is "
+            "published, and earlier charges remain."
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return f"{name!r} is held by another process for {_PATIENCE_SECONDS:g} seconds; try again."
+        return (
+            f"{name!r} has been locked by another process for {_PATIENCE_SECONDS:g} "
+            "seconds; try again."
+        )
     if code == sqlite3.SQLITE_CANTOPEN:
         return f"{name!r} cannot be opened; check the folder and its permissions."
     if code == sqlite3.SQLITE_ERROR:
         return (
-            f"{name!r} holds no ledger; make one with: dpgrain ledger init {name}. If it held one, "
-            "count every promise of that one as used up."
+            f"{name!r} contains no ledger; create one with: dpgrain ledger init {name}. If "
+            "it contained one, treat every promise of that one as fully spent."
         )
     return (
-        f"{name!r} is not a ledger, or is damaged; put nothing in its place that is older, and count "
-        "every promise that it held as used up."
+        f"{name!r} is not a ledger, or is damaged; do not replace it by an older copy, and "
+        "treat every promise in it as fully spent."
     )
 
 

@@ -64,8 +64,8 @@ def dataset_at(addresses: Sequence[str]) -> ds.FileSystemDataset:
     for other, schema in others:
         if not schema.equals(first):
             raise SchemaError(
-                f"The file {other!r} has other columns, or columns of other types, than {name!r}; "
-                "give every file the same."
+                f"The file {other!r} must have the same columns and types as {name!r}; "
+                "write all files the same way."
             )
     held = {column.casefold() for column in first.names}
     said = [name for name, _ in next(iter(partitions.values())) if name.casefold() not in held]
@@ -82,14 +82,14 @@ def _require_plain(address: str) -> None:
     place, _, _ = address.partition("?")
     if "@" in place.partition("://")[2].partition("/")[0]:
         raise ParameterError(
-            "source must not hold a key of S3; put it into the environment (AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE).",
+            "source must not contain an S3 key; set it in the environment (AWS_ACCESS_KEY_ID "
+            "and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE).",
             name="source",
         )
     if glob.has_magic(place):
         raise ParameterError(
-            "source must be a folder or files of S3, and no pattern; name the folder, and state "
-            "the rows by where.",
+            "source must be a folder or files in S3, not a pattern; pass the folder, and "
+            "select rows with where.",
             name="source",
         )
 
@@ -99,7 +99,7 @@ def _listed(system: Any, path: str) -> Iterator[tuple[str, PurePosixPath]]:
     known = system.get_file_info(path)
     if known.type == fs.FileType.NotFound:
         raise DataError(
-            f"There is nothing called {PurePosixPath(path).name!r} in S3; check the address."
+            f"S3 has no file or folder {PurePosixPath(path).name!r}; check the address."
         )
     root = PurePosixPath(path)
     if known.is_file:
@@ -110,11 +110,12 @@ def _listed(system: Any, path: str) -> Iterator[tuple[str, PurePosixPath]]:
         refuse_logs(root.name, ((path.parent.name, path.name) for path in paths))
         found = [(each.path, root) for each in below if each.is_file and _is_shown(each.path, root)]
     if not found:
-        raise DataError(f"The folder {root.name!r} of S3 holds no files; check the address.")
+        raise DataError(f"The S3 folder {root.name!r} contains no files; check the address.")
     for each, _ in found:
         if not each.lower().endswith(PARQUET):
             raise ParameterError(
-                f"source {PurePosixPath(each).name!r} must end in .parquet: of S3 only Parquet is read."
+                f"source {PurePosixPath(each).name!r} must end in .parquet: only Parquet can "
+                "be read from S3."
             )
     yield from sorted(found)
 
@@ -146,7 +147,7 @@ def _reached() -> Iterator[None]:
         raise
     except (pa.ArrowException, OSError, ValueError):
         told = (
-            "The files of S3 cannot be reached; check the address, the region (?region=…) and the "
+            "The S3 files cannot be reached; check the address, the region (?region=…) and the "
             "credentials in the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE)."
         )
         raise_alone(DataError(told))

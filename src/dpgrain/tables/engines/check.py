@@ -20,10 +20,10 @@ from dpgrain.tables.rows import Rows
 
 #: Each fault of a line of CSV, by DuckDB's name for it, in words that say what the curator may do.
 _FAULTS = {
-    "INVALID ENCODING": "not UTF-8: convert the file, as by iconv",
+    "INVALID ENCODING": "not UTF-8: convert the file, such as with iconv",
     "MISSING COLUMNS": "too few values",
     "TOO MANY COLUMNS": "too many values",
-    "UNQUOTED VALUE": "a quote that is not closed",
+    "UNQUOTED VALUE": "an unclosed quote",
 }
 _THOUSANDS = r"^\s*[+-]?[0-9]{1,3}([.,' ][0-9]{3})+([.,][0-9]+)?\s*$"
 _COMMA = r"^\s*[+-]?[0-9.]*,[0-9]+\s*$"
@@ -32,7 +32,7 @@ _MISSING = ("", "-", "?", "<na>", "n/a", "na", "nan", "nil", "none", "null", "un
 # Form of days written in another order than year, month, day.
 _OTHER_DAYS = r"^\s*[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}\b"
 Listed: TypeAlias = Mapping[tuple[str, ...], Sequence[pa.Array]]
-_HEADING = "For the curator only: these exact counts are NOT private and must not be published."
+_HEADING = "For internal use only: these exact counts are NOT private and must not be published."
 
 
 def check(
@@ -72,7 +72,7 @@ def check(
             "SELECT count(*) AS n FROM (SELECT DISTINCT * FROM source)", _all_columns(table)
         )
         repeated = result["rows"] - distinct.column("n")[0].as_py()
-        result["rows that repeat another (they add up)"] = repeated
+        result["rows that repeat another (all are counted)"] = repeated
     numbers, made = _counts_of_typed(table, items), dict[str, str]()
     for column in dict.fromkeys([*weights, *zero, *values]):
         counted = made if column in table.derived else numbers
@@ -115,8 +115,8 @@ def check_owners(table: Rows, owners: Sequence[str]) -> dict[str, int]:
             f"SELECT count(*) FILTER ({lost}) AS unread FROM source", owners
         ).to_pylist()
     return {
-        "rows without an owner (left out)": row["nobodys"],
-        "rows of which an owner's name cannot be read (left out, of all rows)": unread["unread"],
+        "rows without an owner (dropped)": row["nobodys"],
+        "rows with an unreadable owner name (dropped; counted over all rows)": unread["unread"],
         "owners with a record": people["people"],
         "most records of one owner": people["most"],
     }
@@ -148,7 +148,7 @@ def _reads_as_nothing(table: Rows, numbers: Sequence[str]) -> dict[str, int]:
     with DuckDB(replace(table, source=typed.source, schema=kinds, user=None, cells={})) as engine:
         (row,) = engine.ask(f"SELECT {counted} FROM source", list(asked)).to_pylist()
     return {
-        f"cells of {column!r}, which reads as nothing: none is a {kind}": row[f"cells{place}"]
+        f"non-empty cells of {column!r}, none of which can be read as {kind}": row[f"cells{place}"]
         for place, (column, (kind, _)) in enumerate(asked.items())
         if row[f"cells{place}"] and not row[f"known{place}"]
     }
@@ -175,16 +175,17 @@ def _counts_of_rows(table: Rows, items: Sequence[str]) -> dict[str, str]:
     counts = {"rows": "count(*)"}
     if table.user is not None:
         user = key(table.user, table.schema[table.user])
-        counts["rows without a user (left out)"] = f"count(*) - count({user})"
+        counts["rows without a user (dropped)"] = f"count(*) - count({user})"
         counts["users with a record"] = f"count(DISTINCT {user})"
         if table.schema[table.user] == TEXT:
             missing = ", ".join(map(literal, _MISSING))
-            counts["rows with a user such as NULL, n/a or unknown (each is one person)"] = (
-                f"count(*) FILTER (lower(trim({user})) IN ({missing}))"
-            )
+            counts[
+                "rows with a user such as NULL, n/a or unknown (each value is treated as one "
+                "person)"
+            ] = f"count(*) FILTER (lower(trim({user})) IN ({missing}))"
     for item in items:
         of = "" if len(items) == 1 else f" {item!r}"
-        missing = f"rows without an item{of} (left out)"
+        missing = f"rows without an item{of} (dropped)"
         counts[missing] = f"count(*) - count({key(item, table.schema[item])})"
     return counts
 
@@ -198,7 +199,7 @@ def _counts_of_domain(engine: DuckDB, domain: Listed) -> dict[str, str]:
         engine.register(f"domain{place}", pa.table(dict(zip(names, columns, strict=True))))
         sql = [key(name, table.schema[name]) for name in keys]
         held = " AND ".join(f"{name} IS NOT NULL" for name in sql)
-        counts[f"rows with {', '.join(keys)} outside the domain (left out)"] = (
+        counts[f"rows with {', '.join(keys)} outside the domain (dropped)"] = (
             f"count(*) FILTER ({held} AND ({', '.join(sql)}) NOT IN "
             f"(SELECT ({', '.join(names)}) FROM domain{place}))"
         )
@@ -214,10 +215,12 @@ def _counts_of_typed(table: Rows, items: Sequence[str]) -> dict[str, str]:
         if (kind := source.types.get(column)) is None:
             continue
         lost = f"{quoted(column)} IS NOT NULL AND {tried(column, kind, source.written)} IS NULL"
-        counts[f"cells of {column!r} that are no {kind} (left out)"] = f"count(*) FILTER ({lost})"
+        counts[f"cells of {column!r} that cannot be read as {kind} (dropped)"] = (
+            f"count(*) FILTER ({lost})"
+        )
         if read_as(kind) in (DAY, *TIMES) and source.written.dates == ISO:
             other = f"regexp_matches({quoted(column)}::VARCHAR, {literal(_OTHER_DAYS)})"
-            counts["of these look like days in another order: state dates='31.12.2025'"] = (
+            counts["of these look like dates in another order: pass dates='31.12.2025'"] = (
                 f"count(*) FILTER ({lost} AND {other})"
             )
     return counts
@@ -245,30 +248,28 @@ def _counts_of_numbers(
     stated = kind if is_number(kind) else "DOUBLE"
     plain = tried(column, stated, written_as) if text else quoted(column)
     found = f"TRY_CAST({plain} AS DOUBLE)"
-    name, unused = repr(column), "count 0" if zero else "left out"
-    counts = {
-        f"cells of {name} that are not numbers ({unused})": f"count(*) FILTER ({found} IS NULL)"
-    }
+    name, unused = repr(column), "treated as 0" if zero else "dropped"
+    counts = {f"non-numeric cells of {name} ({unused})": f"count(*) FILTER ({found} IS NULL)"}
     if text and written_as.decimal == ".":
         comma = f"regexp_matches({quoted(column)}::VARCHAR, '{_COMMA}')"
-        counts["of these look like numbers with a decimal comma: state decimal=','"] = (
+        counts["of these look like numbers with a decimal comma: pass decimal=','"] = (
             f"count(*) FILTER ({found} IS NULL AND {comma})"
         )
     if text:
         grouped = f"regexp_matches({quoted(column)}::VARCHAR, {literal(_THOUSANDS)})"
-        counts["of these have marks between thousands: write the numbers without"] = (
+        counts["of these have thousands separators: write the numbers without them"] = (
             f"count(*) FILTER ({found} IS NULL AND {grouped})"
         )
-    counts[f"cells of {name} that are NaN or infinite ({unused})"] = (
+    counts[f"NaN or infinite cells of {name} ({unused})"] = (
         f"count(*) FILTER (NOT isfinite({found}))"
     )
     if role == "weight":
-        counts[f"cells of {name} below 0 (count 0)"] = (
+        counts[f"cells of {name} below 0 (treated as 0)"] = (
             f"count(*) FILTER (isfinite({found}) AND {found} < 0)"
         )
     if bounds is not None:
         low, high = map(float, bounds)
-        counts[f"cells of {name} beyond the bounds (cut off)"] = (
+        counts[f"cells of {name} beyond the bounds (clamped)"] = (
             f"count(*) FILTER (isfinite({found}) AND NOT {found} BETWEEN {low} AND {high})"
         )
     return counts
@@ -302,18 +303,18 @@ def _lines(table: Rows) -> dict[str, int]:
         seen = engine.ask(counted, columns)
         rows = seen.column("n")[0].as_py()
     with reading(source.name):
-        result = {"lines of CSV, with headers": sum(map(_lines_of, map(parts, source.paths)))}
+        result = {"lines of CSV, including headers": sum(map(_lines_of, map(parts, source.paths)))}
         kept = sum(map(_lines_of, source.kept()))
-    result[f"rows of CSV left out: longer than {LONGEST_BYTES:,} bytes"] = faults.too_long
-    result["rows of CSV left out: letters behind the quotes of a value, or an open quote"] = (
+    result[f"CSV rows dropped: longer than {LONGEST_BYTES:,} bytes"] = faults.too_long
+    result["CSV rows dropped: characters after the quotes of a value, or an unclosed quote"] = (
         faults.broken
     )
     for kind, lines in faults.rejected.items():
-        result[f"lines of CSV left out: {_FAULTS.get(kind, kind.lower())}"] = lines
-    result["lines of CSV with more values than columns (the rest is cut)"] = faults.longer
+        result[f"CSV lines dropped: {_FAULTS.get(kind, kind.lower())}"] = lines
+    result["CSV lines with more values than columns (the rest is ignored)"] = faults.longer
     lost = kept - len(source.paths) - rows
     inside = faults.inside + sum(faults.rejected.values())
-    result["lines of CSV that are empty or swallowed by an open quote"] = max(lost - inside, 0)
+    result["CSV lines that are empty or part of an unclosed quote"] = max(lost - inside, 0)
     return result
 
 

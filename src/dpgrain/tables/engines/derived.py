@@ -75,7 +75,8 @@ class Derived:
         made = reading.of(node)
         if made.kind in TIMES:
             raise SchemaError(
-                f"the expression {stated(text)} is a time; take day({text[:60]}) or month({text[:60]})."
+                f"the expression {stated(text)} is a timestamp; use day({text[:60]}) or "
+                f"month({text[:60]})."
             )
         # What no function should end, a value that nobody thought of, is missing, too.
         sql = f"TRY({made.used})"

@@ -105,7 +105,7 @@ class DuckDB:
             keys: the columns that give a record's group.
             value: a column of numbers; rows without a finite one are left out.
         """
-        step("looking for groups")
+        step("finding groups")
         columns = [f"{self._held_key(key)} AS k{i}" for i, key in enumerate(keys)]
         query = f"SELECT DISTINCT {', '.join(columns)} FROM source WHERE {self._held(keys, value)}"
         result = self.ask(query, self._alike(keys) if value is None else [*keys, value])
@@ -272,7 +272,7 @@ class DuckDB:
     def _user_codes(self, shift: int) -> tuple[str, int, str]:
         """Return the SQL of a user's code, a number above all codes, and the join it needs."""
         if self.table.user is None:
-            raise ParameterError("user must be given to dg.read for this privacy unit.")
+            raise ParameterError("user must be passed to dg.read for this privacy unit.")
         key = self._key(self.table.user)
         if self.table.is_integer(self.table.user):
             with reading(self.table.source.name):

@@ -97,8 +97,9 @@ class Number:
         if self.where is not None and rows.schema.get(self.where) != TRUTH:
             rows.require(self.where, self.name)
             raise SchemaError(
-                f"{self.name} has the condition {self.where}, which must be true or false; compare it, "
-                f"as {self.where} = 1, or ask whether it is there, known({self.where}).",
+                f"{self.name} must have a condition that is true or false, not "
+                f"{self.where}; compare it, as in {self.where} = 1, or test for a value "
+                f"with known({self.where}).",
                 name=self.name,
             )
         if self.along is not None:
@@ -377,10 +378,10 @@ def _of_rows(node: Call) -> Number:
     least = 1 if function in ("any", "all") else own
     most = 1 if function in ("any", "all") else own + 1
     if not least <= len(parts) <= most:
-        wanted = "a condition" if least > own else f"{own} parts, and perhaps a condition"
-        raise ParameterError(f"{text} must be of {wanted}, as {_EXAMPLES[node.function]}.")
+        wanted = "a condition" if least > own else (f"{own} arguments, and optionally a condition")
+        raise ParameterError(f"{text} must have {wanted}, such as {_EXAMPLES[node.function]}.")
     if any(isinstance(inner, Call) and _holds_rows(inner) for inner in parts):
-        raise ParameterError(f"{text} is a function of rows, and is made of none itself.")
+        raise ParameterError(f"{text} is a function of rows, and cannot contain another one.")
     named = [part.name if isinstance(part, Column) else str(part) for part in parts]
     where = named[own] if len(named) > own else None
     of = named[0] if own else None

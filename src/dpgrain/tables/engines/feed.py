@@ -289,7 +289,7 @@ class Feed:
 
         with ThreadPoolExecutor(workers) as pool:
             for batch in self._batches():
-                step("going through users")
+                step("processing users")
                 list(pool.map(work, batch.pieces(self._shift, self._call)))
         total = accumulators.get()
         for _ in range(workers - 1):
@@ -325,7 +325,7 @@ def require_bits(users: int, shift: int) -> None:
     """Raise unless the bits of a key above ``shift`` are enough to distinguish the users."""
     if users.bit_length() + shift > KEY_BITS:
         raise DataError(
-            "users × cells × items exceed 2^62, what one key can tell apart; split the domain."
+            "users × cells × items must not exceed 2^62, the range of one key; split the domain."
         )
 
 

@@ -72,7 +72,9 @@ class Files:
             if not Path(path).is_file():
                 raise DataError(f"The file {path!r} does not exist; check the path.")
         if len({path.lower().endswith(CSV) for path in known}) > 1:
-            raise ParameterError("source mixes Parquet and CSV files; read one kind at a time.")
+            raise ParameterError(
+                "source must not mix Parquet and CSV files; read one type at a time."
+            )
         partitions = {path: said_by(PurePath(path), known[path]) for path in known}
         require_alike(partitions)
         return Files(tuple(partitions), tuple(partitions.values()))
@@ -138,8 +140,8 @@ def require_alike(partitions: dict[str, Partition]) -> None:
     for path, other in partitions.items():
         if [name for name, _ in other] != columns:
             raise SchemaError(
-                f"The folders of the file {path!r} name other columns than those of {first!r}; give "
-                "every file the same levels of name=value, in one order."
+                f"The folders of the file {path!r} must name the same columns as those of "
+                f"{first!r}; use the same levels of name=value in the same order."
             )
     if len({name.casefold() for name in columns}) < len(columns):
         raise SchemaError(f"The folders of the file {first!r} name a column twice; rename a level.")
@@ -194,7 +196,7 @@ def _below(folder: str) -> list[str]:
             f"The folder {folder!r} cannot be listed; check its permissions."
         ) from error
     if not files:
-        raise DataError(f"The folder {folder!r} holds no files; check the path.")
+        raise DataError(f"The folder {folder!r} contains no files; check the path.")
     return files
 
 
@@ -224,9 +226,9 @@ def refuse_logs(folder: str, below: Iterable[tuple[str, str]]) -> None:
     kind = next(filter(None, starmap(_format_of, below)), None)
     if kind is not None:
         raise ParameterError(
-            f"source {folder!r} is a table of {kind}, whose folder also holds rows that were changed "
-            "or deleted; open it with its own library, and pass the dataset or the stream of Arrow "
-            "that this gives.",
+            f"source {folder!r} must not be a table of {kind}, because its folder also "
+            "contains changed or deleted rows; open it with its own library, and pass the "
+            "resulting dataset or Arrow stream.",
             name="source",
         )
 

@@ -73,7 +73,7 @@ def of_pandas(frame: Any) -> Columns:
     """
     if not hasattr(frame, "columns"):
         raise ParameterError(
-            f"source must be a pandas data frame, not a {type(frame).__name__}; use .to_frame()."
+            f"source must be a pandas DataFrame, not a {type(frame).__name__}; use .to_frame()."
         )
     return of_frame(
         [str(name) for name in frame.columns],

@@ -51,7 +51,7 @@ _LARGEST = 2**63 - 1
 # Letters of the SQL of an expression, at most.
 _LONGEST_SQL = 50_000
 # Remedy for a column of text that is meant to be something else.
-_OF_TEXT = "; state the type of a column of text (types= in dg.read, --type paid=double)"
+_OF_TEXT = "; declare the type of a text column (types= in dg.read, --type paid=double)"
 #: The functions of all rows of a person, which :mod:`dpgrain.tables.engines.features` makes: the number
 #: of parts of each besides a condition.
 OF_ROWS: Mapping[str, int] = {
@@ -61,13 +61,13 @@ OF_ROWS: Mapping[str, int] = {
 }
 # Types in words.
 _WORDS = {
-    INTEGER: "whole numbers",
+    INTEGER: "integers",
     REAL: "numbers",
     TEXT: "text",
     TRUTH: "booleans",
     DAY: "dates",
-    "TIMESTAMP": "times",
-    MOMENT: "moments",
+    "TIMESTAMP": "timestamps",
+    MOMENT: "timestamps with a time zone",
 }
 
 
@@ -137,19 +137,19 @@ class Reading:
         if made is None:
             if node.function in OF_ROWS:
                 raise ParameterError(
-                    f"the expression {stated(self.text)} has {node.function[:40]}(…), which is of all "
-                    "rows of a person: ask for it in per_user (--per-user)."
+                    f"the expression {stated(self.text)} has {node.function[:40]}(…), a "
+                    "function of all rows of a person; use it in per_user (--per-user)."
                 )
             listed = ", ".join(name for name in FUNCTIONS if name.isalpha() and name not in _SIGNS)
             raise ParameterError(
-                f"the expression {stated(self.text)} has {node.function[:40]}(…), which is none of "
-                f"its functions: {listed}; and, of all rows of a person in per_user, "
+                f"the expression {stated(self.text)} has the unknown function "
+                f"{node.function[:40]}(…); use one of {listed}, or in per_user one of "
                 f"{', '.join(OF_ROWS)}."
             )
         result = made(self, node, [self.of(part) for part in node.parts])
         if len(result.sql) > _LONGEST_SQL:
             # Functions that name a part twice double what is within.
-            raise self.wrong("its functions lie too deep in one another")
+            raise self.wrong("its functions are nested too deeply")
         return result
 
     def _constant(self, node: Constant) -> Typed:
@@ -160,7 +160,7 @@ class Reading:
             return Typed(TEXT, text(value), value, (value,))
         if isinstance(value, int):
             if abs(value) > _LARGEST:
-                raise self.wrong(f"{stated(str(value))} is no whole number of 64 bits")
+                raise self.wrong(f"{stated(str(value))} is not a 64-bit integer")
             return Typed(INTEGER, f"({value}::BIGINT)", value, (value,))
         if not math.isfinite(value):
             raise self.wrong("a constant is not finite")
@@ -170,9 +170,9 @@ class Reading:
         kind = self.kinds.get(name)
         if kind is None:
             raise SchemaError(
-                f"the expression {stated(self.text)} names {stated(name)}, which is not a column of "
-                f"the table; {named_like(name, list(self.kinds))}. Text stands in quotes, as "
-                "kind = 'er'."
+                f"the expression {stated(self.text)} uses {stated(name)}, which is not a "
+                f"column of the table; {named_like(name, list(self.kinds))}. Put text in "
+                "quotes, such as kind = 'er'."
             )
         if kind in INTEGERS:
             return Typed(INTEGER, f"CAST({quoted(name)} AS BIGINT)")
@@ -189,20 +189,20 @@ class Reading:
         if kind in TIMES:
             return Typed(kind, self.clock(name, ""))
         raise SchemaError(
-            f"the expression {stated(self.text)} is made of {stated(name)}, which has type {kind}; "
-            "cast it to a number, a date or text."
+            f"the expression {stated(self.text)} uses {stated(name)} of type {kind}; cast "
+            "it to a number, a date or text."
         )
 
     def wrong(self, why: str) -> ParameterError:
         """Return the error for a part without meaning."""
-        return ParameterError(f"the expression {stated(self.text)} has no meaning: {why}.")
+        return ParameterError(f"the expression {stated(self.text)} is invalid: {why}.")
 
     def unsuited(self, node: Call, part: Typed, wanted: str) -> SchemaError:
         """Return the error for a part of another type than a function is of."""
         remedy = _OF_TEXT if part.kind == TEXT and part.constant is None else ""
         return SchemaError(
-            f"the expression {stated(self.text)} has {node.function!r} of {_WORDS[part.kind]}; "
-            f"it is of {wanted}{remedy}."
+            f"the expression {stated(self.text)} applies {node.function!r} to "
+            f"{_WORDS[part.kind]}, but it requires {wanted}{remedy}."
         )
 
     def clock(self, column: str, zone: str) -> str:
@@ -219,7 +219,10 @@ class Reading:
             kinds: the types that each may be of.
         """
         if len(parts) != len(kinds):
-            raise self.wrong(f"{node.function!r} is of {len(kinds)} parts, not {len(parts)}")
+            raise self.wrong(
+                f"the number of arguments of {node.function!r} must be {len(kinds)}, not "
+                f"{len(parts)}"
+            )
         for part, suited in zip(parts, kinds, strict=True):
             if part.kind not in suited:
                 wanted = " or ".join(dict.fromkeys(_WORDS[kind] for kind in suited))
@@ -268,15 +271,15 @@ def _alike(reading: Reading, node: Call, parts: list[Typed]) -> list[str]:
         kinds = {DAY}
     if len(kinds) > 1 or kinds <= set(TIMES):
         words = " and ".join(sorted(_WORDS[kind] for kind in kinds))
-        remedy = "; take day(…) of times" if kinds & set(TIMES) else ""
+        remedy = "; use day(…) for timestamps" if kinds & set(TIMES) else ""
         if MOMENT in kinds:
-            remedy = "; take day(…, 'Europe/Paris') of moments"
+            remedy = "; use day(…, 'Europe/Paris') for timestamps with a time zone"
         if TEXT in kinds and kinds & set(_NUMBERS):
             columns = any(part.kind == TEXT and part.constant is None for part in parts)
             remedy = f"{_OF_TEXT}, or put the number in quotes" if columns else ""
         raise SchemaError(
-            f"the expression {stated(reading.text)} has {node.function!r} of {words}, which are not "
-            f"compared{remedy}."
+            f"the expression {stated(reading.text)} uses {node.function!r} with {words}, "
+            f"which cannot be compared{remedy}."
         )
     return [part.used for part in parts]
 
@@ -286,13 +289,13 @@ def _day_constant(reading: Reading, part: Typed) -> Typed:
     try:
         stated = date.fromisoformat(str(part.constant))
     except ValueError:
-        raise reading.wrong("a date is compared with a text such as '2025-12-31' alone") from None
+        raise reading.wrong("a date can only be compared with text such as '2025-12-31'") from None
     return Typed(DAY, f"DATE '{stated.isoformat()}'")
 
 
 def _within(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     if len(parts) < 2 or any(part.constant is None for part in parts[1:]):
-        raise reading.wrong("'in' wants constants, such as kind in ('er', 'gp')")
+        raise reading.wrong("'in' requires constants, such as kind in ('er', 'gp')")
     one, *others = _alike(reading, node, parts)
     return Typed(TRUTH, f"({one} IN ({', '.join(others)}))", values=(False, True))
 
@@ -307,18 +310,21 @@ def _condition(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
 def _local(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     """Return the time of a function of the calendar, as clocks show it."""
     if not parts or len(parts) > 2:
-        raise reading.wrong(f"{node.function!r} is of a date or a time, and a zone for moments")
+        raise reading.wrong(
+            f"{node.function!r} takes a date or timestamp and, for timestamps with a time "
+            "zone, the zone to use"
+        )
     time = parts[0]
     if time.kind not in (DAY, *TIMES):
-        raise reading.unsuited(node, time, "dates or times")
+        raise reading.unsuited(node, time, "dates or timestamps")
     if (time.kind == MOMENT) != (len(parts) == 2):
-        said = f"wants a zone: {node.function}(…, 'Europe/Paris')" if len(parts) == 1 else ""
+        said = f"requires a zone: {node.function}(…, 'Europe/Paris')" if len(parts) == 1 else ""
         raise reading.wrong(f"{node.function!r} of {_WORDS[time.kind]} {said or 'takes no zone'}")
     if len(parts) == 1:
         return time
     zone = parts[1].constant
     if not isinstance(zone, str) or not zone:
-        raise reading.wrong("a zone is a text such as 'Europe/Paris'")
+        raise reading.wrong("a zone must be text such as 'Europe/Paris'")
     of = node.parts[0]
     assert isinstance(of, Column)  # noqa: S101 - no function makes moments
     return replace(time, sql=reading.clock(of.name, check_zone(zone)))
@@ -338,7 +344,7 @@ def _calendar(kind: str, of_day: str, values: tuple[Any, ...] | None = None) -> 
 def _hour(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     time = _local(reading, node, parts)
     if time.kind == DAY:
-        raise reading.unsuited(node, time, "times")
+        raise reading.unsuited(node, time, "timestamps")
     hour = f"CAST(hour(make_timestamp({time.sql})) AS BIGINT)"
     return Typed(INTEGER, hour, values=tuple(range(24)))
 
@@ -346,10 +352,12 @@ def _hour(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
 def _bins(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     edges = [part.constant for part in parts[1:]]
     if not edges or any(type(edge) not in (int, float) for edge in edges):
-        raise reading.wrong("'bins' is of a number and of edges, such as bins(amount, 0, 10, 100)")
+        raise reading.wrong(
+            "'bins' takes a number and increasing edges, such as bins(amount, 0, 10, 100)"
+        )
     known = [float(edge) for edge in edges if isinstance(edge, int | float)]
     if any(one >= other for one, other in pairwise(known)):
-        raise reading.wrong("the edges of 'bins' must grow")
+        raise reading.wrong("the edges of 'bins' must be increasing")
     reading.require(node, parts[:1], _NUMBERS)
     value = replace(parts[0], sql=parts[0].real).used
     names = [f"{edge:,}" for edge in edges]
@@ -407,13 +415,17 @@ def _prefix(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     reading.require(node, parts, (TEXT,), (INTEGER,))
     letters = parts[1].constant
     if not isinstance(letters, int) or not 1 <= letters <= 1000:
-        raise reading.wrong("'prefix' is of a text and of 1 to 1,000 letters, as prefix(zip, 3)")
+        raise reading.wrong(
+            "'prefix' takes text and a number of characters from 1 to 1,000, such as prefix(zip, 3)"
+        )
     return Typed(TEXT, f"left({parts[0].sql}, {letters})")
 
 
 def _if(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     if len(parts) != 3:
-        raise reading.wrong("'if' is of a condition and two values, as if(amount > 0, 'in', 'out')")
+        raise reading.wrong(
+            "'if' takes a condition and two values, such as if(amount > 0, 'in', 'out')"
+        )
     reading.require(node, parts[:1], (TRUTH,))
     condition = parts[0].sql
 
@@ -425,7 +437,9 @@ def _if(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
 
 def _coalesce(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     if len(parts) != 2 or parts[1].constant is None:
-        raise reading.wrong("'coalesce' is of a value and a constant, as coalesce(kind, 'other')")
+        raise reading.wrong(
+            "'coalesce' takes a value and a constant, such as coalesce(kind, 'other')"
+        )
     return _one_of(reading, node, parts, "coalesce({}, {})".format)
 
 
@@ -452,7 +466,7 @@ def _one_of(
 
 def _known(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     if len(parts) != 1:
-        raise reading.wrong(f"{node.function!r} is of one value")
+        raise reading.wrong(f"{node.function!r} takes one value")
     return Typed(TRUTH, f"(({parts[0].used}) IS NOT NULL)", values=(False, True))
 
 

@@ -53,8 +53,8 @@ def source_of(data: Any, *, delimiter: str = ",", memory: int = 10**9, threads: 
     is_text = isinstance(delimiter, str)
     if not (is_text and len(delimiter) == 1 and delimiter.isascii() and delimiter not in '\0\n\r"'):
         raise ParameterError(
-            f"delimiter must be one ASCII character, and no quote or end of a line, "
-            f"not {_validate.said(delimiter)}."
+            "delimiter must be one ASCII character other than a quote or line break, not "
+            f"{_validate.said(delimiter)}."
         )
     if isinstance(data, PostgresSource):
         return data
@@ -91,10 +91,8 @@ def _at(places: Sequence[str | Path], delimiter: str) -> Source:
         files = Files.of(places)
         return FileSource(files.paths, delimiter, files.partitions)
     if len(far) < len(places):
-        raise ParameterError(
-            "source mixes files of S3 and of this machine; read one kind at a time."
-        )
-    return DatasetSource(buckets_of_s3.dataset_at(far), "The files of S3", "files of S3")
+        raise ParameterError("source must not mix S3 and local files; read one kind at a time.")
+    return DatasetSource(buckets_of_s3.dataset_at(far), "The S3 files", "files of S3")
 
 
 def is_address(place: str) -> bool:
@@ -184,11 +182,11 @@ def opened(source: Any, source_env: str | None, table: str | None, query: str | 
     if source_env is not None:
         if source is not None:
             raise ParameterError(
-                "source_env takes the place of source; state one of them.", name="source_env"
+                "source_env replaces source; pass only one of them.", name="source_env"
             )
         if not isinstance(source_env, str):
             raise ParameterError(
-                "source_env must be the name of a variable of the environment, not "
+                "source_env must be the name of an environment variable, not "
                 f"{_validate.said(source_env)}.",
                 name="source_env",
             )
@@ -200,14 +198,16 @@ def opened(source: Any, source_env: str | None, table: str | None, query: str | 
     for name, stated in (("table", table), ("query", query)):
         if stated is not None:
             raise ParameterError(
-                f"{name} is of a database, and source is none: it must begin with postgresql://; "
-                "other databases are read by a cursor of their ADBC driver, passed as source.",
+                f"{name} requires a database as source, with an address that begins with "
+                "postgresql://; for other databases, pass a cursor of their ADBC driver as "
+                "source.",
                 name=name,
             )
     if isinstance(source, str) and "://" in source and not is_address(source):
         raise ParameterError(
-            f"source begins with {source.partition('://')[0]!r}, which is not opened by its address; "
-            "pass a cursor of its ADBC driver (cursor.execute(…)), or a dataset of pyarrow.",
+            f"source begins with {source.partition('://')[0]!r}, which cannot be opened by "
+            "its address; pass a cursor of its ADBC driver (cursor.execute(…)), or a pyarrow "
+            "dataset.",
             name="source",
         )
     return source
@@ -221,16 +221,16 @@ def _in_environment(name: str) -> str | Address:
     """
     if name not in os.environ:
         raise ParameterError(
-            f"source_env names {name!r}, which the environment of this process has not; "
-            "set it to the address, such as postgresql://….",
+            f"source_env is {name!r}, but this environment variable is not set; set it to the "
+            "address, such as postgresql://….",
             name="source_env",
         )
     if os.environ[name].startswith(POSTGRES):
         return Address(os.environ[name])
     if not is_address(os.environ[name]):
         raise ParameterError(
-            f"source_env names {name!r}, which holds no address; it must begin with "
-            "postgresql:// or s3://.",
+            f"source_env is {name!r}, but this environment variable is not an address; it "
+            "must begin with postgresql:// or s3://.",
             name="source_env",
         )
     return os.environ[name]

@@ -90,7 +90,7 @@ class InMemory:
     ) -> Feed:
         """Return whole users' records in the groups last given to :meth:`dictionary`."""
         if self.table.user is None:
-            raise ParameterError("user must be given to dg.read for this privacy unit.")
+            raise ParameterError("user must be passed to dg.read for this privacy unit.")
         self._need(*dictionary.groups.names, value, cell_column)
         layout, codes = dictionary.layout, self._codes(dictionary)
         names = self._key(self.table.user).dictionary_encode()

@@ -112,14 +112,14 @@ def public_join(
     rows.require_key(on, "on")
     if on in rows.cells:
         raise SchemaError(
-            f"on {on!r} is a column of cells; join by {rows.cells[on].of!r}, or make "
-            "the key by derive.",
+            f"on {on!r} is a column of cells; join by {rows.cells[on].of!r}, or create the "
+            "key with derive.",
             name="on",
         )
     public.require_key(key, "on")
     names = [name for name, kind in public.own_columns.items() if name != key and is_readable(kind)]
     if not names:
-        raise ParameterError(f"{public.source.title} has no column beside {key!r} to join.")
+        raise ParameterError(f"{public.source.title} has no column other than {key!r} to join.")
     for name in names:
         rows.require_new(name)
     kinds = {name: public.schema[name] for name in names}
@@ -142,8 +142,8 @@ def public_join(
         counts = keys.value_counts()
         twice = next(each["values"] for each in counts.to_pylist() if each["counts"] > 1)
         raise ParameterError(
-            f"{public.source.title} has {twice!r} twice in {key!r}, so that a row would become "
-            "several; keep one row of each key.",
+            f"{public.source.title} must have one row for each value of {key!r}, but "
+            f"{twice!r} occurs twice; remove one.",
             name="on",
         )
     held = table.select(["key", *(f"c{place}" for place in range(len(names)))])
@@ -226,20 +226,20 @@ class PeopleJoin:
         pairs = _validate.integer(minimum=1, pairs=pairs)
         if pairs > _MOST_PAIRS:
             raise ParameterError(
-                f"pairs must be at most {_MOST_PAIRS:,}, not {pairs:,}: a hash of so many rows "
-                "of each person is held.",
+                f"pairs must be at most {_MOST_PAIRS:,}, not {pairs:,}: one hash per pair "
+                "is stored for each person.",
                 name="pairs",
             )
         if not isinstance(others, Rows):
             raise ParameterError(
-                f"join takes a table of dg.read, not {type(others).__name__}; rows of which all is "
-                "public are joined by join_public.",
+                f"join requires a table from dg.read, not {type(others).__name__}; for a "
+                "fully public table, use join_public.",
                 name="others",
             )
         if rows.user is None or others.user is None:
             raise ParameterError(
-                "join needs to know whose a record is in both tables; give user= to dg.read, or join a "
-                "public table by join_public.",
+                "join requires user ids in both tables; pass user= to dg.read, or join a "
+                "public table with join_public.",
                 name="others",
             )
         own, kinds = (
@@ -249,9 +249,9 @@ class PeopleJoin:
         # Of all other types a name is a text, as which tables of people hold it.
         if own != kinds and ("integers" in (own, kinds) or TEXT not in (own, kinds)):
             raise SchemaError(
-                f"user {rows.user!r} has type {rows.schema[rows.user]}, and {others.user!r} of the "
-                f"other table has type {others.schema[others.user]}; cast one of them, or state "
-                "types= in dg.read.",
+                f"user {rows.user!r} has type {rows.schema[rows.user]}, but "
+                f"{others.user!r} of the other table has type {others.schema[others.user]}; "
+                "cast one of them, or pass types= in dg.read.",
                 name="others",
             )
         known = [
@@ -268,17 +268,19 @@ class PeopleJoin:
         for name in columns or ():
             if name not in known:
                 raise SchemaError(
-                    f"columns names {_validate.said(name)}, which cannot be taken from the other "
-                    f"table; {named_like(str(name), known)}.",
+                    f"columns contains {_validate.said(name)}, which cannot be taken from the "
+                    f"other table; {named_like(str(name), known)}.",
                     name="columns",
                 )
         taken = tuple(known if columns is None else dict.fromkeys(columns))
         if not taken:
-            raise ParameterError("join needs a column of the other table to take.", name="columns")
+            raise ParameterError(
+                "join requires at least one column from the other table.", name="columns"
+            )
         if twice := next((name for name in taken if rows.has(name)), None):
             raise ParameterError(
-                f"columns of both tables are called {twice!r}; name those to take by columns=[…], or "
-                f"give it another name in the other table: derive(other='{twice}').",
+                f"columns of both tables are called {twice!r}; select the ones to add with "
+                f"columns=[…], or rename it in the other table with derive(other='{twice}').",
                 name="columns",
             )
         return PeopleJoin(rows, others, taken, pairs)

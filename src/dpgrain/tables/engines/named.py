@@ -30,8 +30,8 @@ def opener(engine: Any) -> Opener:
     if isinstance(engine, str) or not callable(engine):
         names = ", ".join(map(repr, ENGINES))
         raise ParameterError(
-            f"engine must be one of {names}, a session of Spark or its address, or the class of an "
-            f"engine, not {_validate.said(engine)}.",
+            f"engine must be one of {names}, a Spark session or its address, or an engine "
+            f"class, not {_validate.said(engine)}.",
             name="engine",
         )
     return engine  # type: ignore[no-any-return]
@@ -56,6 +56,6 @@ def source_for(engine: Any, data: Any, **how: Any) -> Source:
     if isinstance(made, OnSpark):
         return made.source_of(data)
     if is_frame(data):
-        told = "engine must be 'spark' for a frame of Spark; leave it out."
+        told = "engine must be 'spark' for a Spark DataFrame; omit it."
         raise ParameterError(told, name="engine")
     return source_of(data, **how)

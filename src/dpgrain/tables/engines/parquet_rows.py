@@ -83,8 +83,9 @@ def odd_times(path: str) -> OddTimes:
         footer = pq.read_metadata(path)
     except pa.ArrowNotImplementedError as error:
         raise SchemaError(
-            f"The file {path!r} has columns of times beside one of a type that Arrow cannot read, such "
-            "as integers of 128 bits; write that column as another type, or leave it out."
+            f"The file {path!r} has timestamp columns and a column of a type that Arrow "
+            "cannot read, such as 128-bit integers; write that column as another type, or omit "
+            "it."
         ) from error
     milliseconds, others, days = set(), set(), set()
     for place in range(footer.num_columns):

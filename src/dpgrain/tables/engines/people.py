@@ -51,9 +51,9 @@ class PerUser:
             SchemaError: if a column is missing or of the wrong type.
         """
         if rows.user is None:
-            raise ParameterError("per_user needs to know whose a record is; give user= to dg.read.")
+            raise ParameterError("per_user requires user ids; pass user= to dg.read.")
         if not numbers:
-            raise ParameterError("per_user needs at least one number, such as visits='count'.")
+            raise ParameterError("per_user requires at least one number, such as visits='count'.")
         if by is not None and not isinstance(by, str | list | tuple):
             raise ParameterError(
                 f"by must be a column, a list of columns or None, not {_validate.said(by)}.",
@@ -68,7 +68,8 @@ class PerUser:
         twice = [name for place, name in enumerate(taken) if folded[place] in folded[:place]]
         if twice:
             raise ParameterError(
-                f"{twice[0]} names two columns of one table; choose another name.", name=twice[0]
+                f"{twice[0]} is used for two columns of one table; choose another name.",
+                name=twice[0],
             )
         features = named([feature(name, asked) for name, asked in numbers.items()])
         made, spelt = dict[str, Number](), {name.casefold(): name for name in taken}
@@ -78,7 +79,7 @@ class PerUser:
                 inner = one.made is not None and each.name in numbers
                 if first != each.name or inner or made.setdefault(each.name, each) != each:
                     raise ParameterError(
-                        f"{each.name} names two columns of one table; choose another name.",
+                        f"{each.name} is used for two columns of one table; choose another name.",
                         name=each.name,
                     )
         for each in made.values():
@@ -291,10 +292,9 @@ def require_whole_users(table: Rows, unit: Unit) -> None:
     if isinstance(by, str) and carried(table, by) is not None:
         return
     raise ParameterError(
-        f"unit must be User() where each row is made of all that a person holds, "
-        f"not {_validate.said(unit)}; "
-        "elements can be protected where a row is made of one: per_user(by='day', …) with "
-        "Element('day').",
+        "unit must be User() if each row is derived from all of a person's data, not "
+        f"{_validate.said(unit)}; to protect elements, derive each row from one of them: "
+        "per_user(by='day', …) with Element('day').",
         name="unit",
     )
 

@@ -59,11 +59,11 @@ _MOST_DIGITS = 38
 _KEPT_SHARE = 0.5
 # States of SQL of errors that are told apart: their first letters, and what they mean.
 _STATES = {
-    "42501": "the user may not read it; grant SELECT on it",
-    "42": "it does not run there; check it with psql, in the same schema",
-    "57014": "an administrator of the server ended it; run it again",
-    "53": "the server has no memory, disk or connection left for it; run it again later",
-    "40": "the server could not keep one state of it; run it again",
+    "42501": "the user has no permission to read it; grant SELECT on it",
+    "42": "it does not run there; check it with psql in the same schema",
+    "57014": "an administrator of the server canceled it; run it again",
+    "53": "the server has no memory, disk space or connection left for it; run it again later",
+    "40": "the server could not keep a consistent state of it; run it again",
 }
 
 
@@ -184,8 +184,8 @@ class Address:
 
     def __reduce__(self) -> Any:
         raise ParameterError(
-            "a table of a database is not pickled, as its address may hold a password; call dg.read "
-            "where it is used."
+            "a database table cannot be pickled, because its address may contain a password; "
+            "call dg.read where it is used."
         )
 
     def __deepcopy__(self, _: Any) -> Address:
@@ -226,8 +226,8 @@ class PostgresSource:
         """
         if (table is None) == (query is None):
             raise ParameterError(
-                "table or query must be given for a database, and not both: table='visits' is the "
-                "table itself, query='SELECT …' wants rows='as given', too.",
+                "table or query must be passed for a database, and not both: table='visits' is "
+                "the table itself, and query='SELECT …' also requires rows='as given'.",
                 name="table",
             )
         source = PostgresSource(address, table, query)
@@ -334,11 +334,14 @@ class PostgresSource:
     def _unreached(self, error: Exception) -> DpgrainError:
         said = str(error)
         if "password" in said or "authentication" in said:
-            why = "it refuses the password; check the secret (PGPASSWORD, or what source_env names)"
+            why = (
+                "it rejects the password; check the secret (PGPASSWORD, or the variable of "
+                "source_env)"
+            )
         elif "does not exist" in said:
             why = "it has no such database or user; check the address"
         else:
-            why = "check the address, and that the server runs"
+            why = "check the address, and that the server is running"
         return DataError(f"{self.name} cannot be reached in its database: {why}.")
 
     def _failed(self, error: Exception) -> DpgrainError:
@@ -347,8 +350,8 @@ class PostgresSource:
             if state.startswith(known):
                 return DataError(f"{self.name} cannot be read: {why}.")
         return DataError(
-            f"{self.name} cannot be read to its end; check the connection to the database, and that "
-            "the query that it comes from runs to its end."
+            f"{self.name} cannot be read completely; check the connection to the database, "
+            "and that its query runs to completion."
         )
 
     def _described(self, connection: Any) -> _Described:
@@ -373,8 +376,8 @@ class PostgresSource:
         ((known,),) = self.asked(partial(_rows, connection, _NUMBER.format(text(table))))
         if known is None:
             raise DataError(
-                f"There is no table {table!r} in the database, or the user may not see it; check "
-                "the name, which may need its schema: table='public.visits'."
+                f"There is no table {table!r} in the database, or the user has no access to "
+                "it; check the name, which may need its schema: table='public.visits'."
             )
         self.asked(partial(_rows, connection, "SET LOCAL search_path TO ''"))
         ((rows,),) = self.asked(partial(_rows, connection, _NAME.format(known)))
@@ -384,8 +387,8 @@ class PostgresSource:
 
     def _another(self) -> SchemaError:
         return SchemaError(
-            f"{self.name} has other columns, or its name another table, than when it was opened; "
-            "call dg.read again."
+            f"{self.name} has different columns than when it was opened, or its name refers "
+            "to another table; call dg.read again."
         )
 
 
@@ -483,7 +486,7 @@ def _driver() -> Any:
     except ImportError:
         pass
     raise ParameterError(
-        "source is a database, which is read by ADBC: pip install 'dpgrain[sql]'.", name="source"
+        "source is a database, which requires ADBC; run pip install 'dpgrain[sql]'.", name="source"
     )
 
 

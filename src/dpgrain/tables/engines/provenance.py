@@ -75,18 +75,18 @@ def _refused(data: Any) -> ParameterError:
         return unreadable(data)
     if not lazy and data.type == TABLE:
         return ParameterError(
-            f"source {data.alias!r} has columns that are computed as they are read (GENERATED ALWAYS "
-            "AS), or stands in a database that is not DuckDB's, where one person may decide over what "
-            "is read of others; copy it (CREATE TABLE … AS FROM …), or state rows='as given', and the "
-            "guarantee says that nobody's rows are assumed to decide over those of others.",
+            f"source {data.alias!r} has generated columns (GENERATED ALWAYS AS), or is in a "
+            "database that is not DuckDB's, so one person may affect the data read of others; "
+            "copy it (CREATE TABLE … AS FROM …), or pass rows='as given', with which the "
+            "guarantee assumes that no person's rows affect those of others.",
             name="source",
         )
     return ParameterError(
-        f"source is a query ({type(data).__name__}), where one person may decide over rows of others: "
-        "after ORDER BY amount DESC LIMIT 1000 one moves a count from 1,004 to 5; pass the table "
-        "itself (its files, or con.table('visits') of DuckDB) with types=, where, with_cells, "
-        "with_days and per_user in place of the query, or state rows='as given', and the guarantee "
-        "says that nobody's rows are assumed to decide over those of others.",
+        f"source must be a table, not a query ({type(data).__name__}): in a query such as "
+        "ORDER BY amount DESC LIMIT 1000, one person's rows can determine which rows of others "
+        "are included. Pass its files or con.table('visits'), and use types=, where, "
+        "with_cells, with_days and per_user instead of the query; or pass rows='as given', "
+        "with which the guarantee assumes that no person's rows affect those of others.",
         name="source",
     )
 
@@ -94,14 +94,14 @@ def _refused(data: Any) -> ParameterError:
 def _refused_of_postgres(source: PostgresSource) -> ParameterError:
     """Return the error about a query, or about a name of a database that is no table as it stands."""
     what = (
-        "query is a query"
+        "query is not a base table"
         if source.table is None
-        else f"table {source.table!r} is no table as it stands, but a view or a foreign table, or one "
-        "of which row security shows a part, or whose columns are computed as they are read"
+        else f"table {source.table!r} is not a base table (it is a view or a foreign table, "
+        "row security hides rows of it, or it has generated columns)"
     )
     return ParameterError(
-        f"{what}, where one person may decide over rows of others; name the table itself with "
-        "where, types=, with_cells and per_user, or state rows='as given', and the guarantee says that "
-        "nobody's rows are assumed to decide over those of others.",
+        f"{what}, so one person's rows may affect the rows of others; pass the table itself "
+        "with where, types=, with_cells and per_user, or pass rows='as given', with which the "
+        "guarantee assumes that no person's rows affect those of others.",
         name="query" if source.table is None else "table",
     )

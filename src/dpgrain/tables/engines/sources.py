@@ -172,7 +172,7 @@ def reading(name: str) -> Iterator[None]:
         if any(word in str(error).lower() for word in ("no space", "disk", "write", "temp")):
             raise _unwritable(name) from error
         raise DataError(
-            f"{name} cannot be read; check that it exists, is readable and is a whole file."
+            f"{name} cannot be read; check that it exists, is readable and is a complete file."
         ) from error
     except DpgrainError:
         raise
@@ -212,15 +212,15 @@ def broken_off(name: str) -> DataError:
         name: the name of the source.
     """
     return DataError(
-        f"{name} cannot be read to its end; check that every file is whole, or that the query "
-        "that it comes from runs to its end."
+        f"{name} cannot be read completely; check that every file is complete, or that its "
+        "query runs to completion."
     )
 
 
 def _unwritable(name: str) -> DataError:
     return DataError(
-        f"The spill folder for {name} cannot be written; free disk space, or point TMPDIR "
-        "to a disk with room."
+        f"The spill folder for {name} cannot be written; free disk space, or point TMPDIR to "
+        "a disk with free space."
     )
 
 
@@ -310,7 +310,7 @@ class FileSource:
         columns = self._columns(kinds)
         if columns != self._opened:
             raise SchemaError(
-                f"{self.name} has other columns than when it was opened; call dg.read again."
+                f"{self.name} has different columns than when it was opened; call dg.read again."
             )
         return columns
 
@@ -333,8 +333,8 @@ class FileSource:
         for path in self.paths[1:]:
             if _csv_header(path, self.delimiter) != header:
                 raise SchemaError(
-                    f"The file {path!r} has other columns than {self.paths[0]!r}; "
-                    "give every file the same header."
+                    f"The file {path!r} must have the same columns as {self.paths[0]!r}; "
+                    "use the same header in every file."
                 )
         return dict.fromkeys(header, TEXT)
 
@@ -362,21 +362,22 @@ class FileSource:
         if lacking := [column for column in names if column.casefold() not in folded]:
             raise SchemaError(
                 f"The file {path!r} lacks the column {lacking[0]!r} of {self.paths[0]!r}; "
-                "give every file the same columns."
+                "use the same columns in every file."
             )
         return {column: folded[column.casefold()] for column in names}
 
     @property
     def _oddities(self) -> list[Oddities]:
         """Lines of each CSV file to keep from DuckDB."""
-        step("looking for odd rows")
+        step("checking for malformed rows")
         with reading(self.name):
             result = [self._odd_rows.of(path) for path in self.paths]
         for path, odd in zip(self.paths, result, strict=True):
             if odd.long_rows and odd.long_rows[0][0] == 0:
                 raise SchemaError(
-                    f"The first line of the file {path!r}, which must name the columns, is longer than "
-                    f"{LONGEST_BYTES:,} bytes; does it open a quote?"
+                    f"The first line of the file {path!r}, which must contain the column "
+                    f"names, is longer than {LONGEST_BYTES:,} bytes; check for an unclosed "
+                    "quote."
                 )
         return result
 
@@ -637,7 +638,9 @@ def _footer(path: str) -> dict[str, str]:
             kinds = described(connection, _parquet([path]))
     except (RuntimeError, UnicodeError):
         raise_alone(
-            SchemaError(f"The file {path!r} names a column that is no UTF-8 text; rename it.")
+            SchemaError(
+                f"The file {path!r} has a column name that is not UTF-8 text; rename the column."
+            )
         )
     if any(_RENAMED.search(name) for name in kinds):
         # DuckDB renames the second of two names that it holds to be one.
@@ -655,15 +658,17 @@ def require_names(names: Iterable[str], source: str) -> None:
     nameless = next((name for name in names if not name or "\0" in name), None)
     if nameless is not None:
         raise SchemaError(
-            f"{source} names a column {nameless!r}, which no query can state; rename it."
+            f"{source} has the column name {nameless!r}, which queries cannot use; rename it."
         )
     twice = first_repeated(name.casefold() for name in names)
     if twice is not None:
         alike = [name for name in names if name.casefold() == twice]
         other = (
-            "twice" if alike[0] == alike[1] else f"and {alike[1]!r}, which queries hold to be one"
+            "twice"
+            if alike[0] == alike[1]
+            else f"and {alike[1]!r}, which queries treat as the same"
         )
-        raise SchemaError(f"{source} names column {alike[0]!r} {other}; rename one of them.")
+        raise SchemaError(f"{source} has the column {alike[0]!r} {other}; rename one of them.")
 
 
 def _listed(paths: Sequence[str]) -> str:
@@ -798,15 +803,15 @@ def typed(
     for column, kind in types.items():
         if column not in columns:
             raise SchemaError(
-                f"types names column {column!r}, which is not there; "
+                f"types contains column {column!r}, which does not exist; "
                 f"{columns_like(column, list(columns))}.",
                 name="types",
             )
         stated[column] = _sql_type(column, kind)
         if columns[column] not in (TEXT, read_as(stated[column])):
             raise SchemaError(
-                f"types gives column {column!r} the type {kind!r}, but it has type "
-                f"{columns[column]} already; leave it out of types.",
+                f"types must not set column {column!r} to {kind!r}, because it already has "
+                f"type {columns[column]}; omit it from types.",
                 name="types",
             )
     changed = {
@@ -902,8 +907,8 @@ class RelationSource:
         opened = self._opened
         if self._as_it_is() != opened:
             raise SchemaError(
-                f"{self.name} has other columns, or its name another table, than when it was opened; "
-                "call dg.read again."
+                f"{self.name} has different columns than when it was opened, or its name "
+                "refers to another table; call dg.read again."
             )
         kinds = usable(self._kinds, used)
         carried = {column: carrying_of(quoted(column), kind) for column, kind in kinds.items()}
@@ -971,18 +976,20 @@ def _csv_header(path: str, delimiter: str) -> list[str]:
         header = next(csv.reader([line.decode()], delimiter=delimiter), [])
     except (OSError, UnicodeError, csv.Error):
         # An error of decoding holds the line, which is a row where a file has no header.
-        raise_alone(DataError(f"The file {path!r} cannot be read; is it UTF-8 text?"))
+        raise_alone(DataError(f"The file {path!r} cannot be read; check that it is UTF-8 text."))
     splitter = Splitter(delimiter)
     if splitter.ends(line + b"\n")[0] < 0 or splitter.odd:
-        remedy = "put quotes around whole names, and double those inside"
+        remedy = "put quotes around whole names, and double the quotes inside"
         if delimiter not in line.decode() and (mark := other_delimiter(line.decode())):
             remedy = mark
         raise SchemaError(
-            f"The first line of the file {path!r}, which must name the columns, has a quote in an odd "
-            f"place; {remedy}."
+            f"The first line of the file {path!r}, which must contain the column names, has a "
+            f"misplaced quote; {remedy}."
         )
     if not header:
-        raise SchemaError(f"The file {path!r} is empty; its first line must name the columns.")
+        raise SchemaError(
+            f"The file {path!r} is empty; its first line must contain the column names."
+        )
     require_names(header, f"The file {path!r}")
     return header
 
@@ -991,7 +998,7 @@ def columns_like(column: str, names: Sequence[str]) -> str:
     """Say which columns there are in place of one that is missing, or that one looks like several.
 
     >>> columns_like("paid", ["who;paid"])
-    "its one column 'who;paid' looks like several: state delimiter=';' in dg.read or --delimiter ';'"
+    "its one column 'who;paid' looks like several: pass delimiter=';' in dg.read or --delimiter ';'"
     """
     if len(names) == 1 and (remedy := other_delimiter(names[0])):
         return f"its one column {shorten(names[0], COLUMN_LETTERS)!r} looks like several: {remedy}"
@@ -1001,7 +1008,7 @@ def columns_like(column: str, names: Sequence[str]) -> str:
 def other_delimiter(header: str) -> str:
     """Say which delimiter to state where a header of one column looks like several; else nothing."""
     mark = next((mark for mark in _MARKS if mark in header), None)
-    return "" if mark is None else f"state delimiter={mark!r} in dg.read or --delimiter {mark!r}"
+    return "" if mark is None else (f"pass delimiter={mark!r} in dg.read or --delimiter {mark!r}")
 
 
 def _first_line(path: str) -> bytes:
@@ -1023,8 +1030,8 @@ def _sql_type(column: str, kind: str) -> str:
         return str(duckdb.sqltype(kind))
     except duckdb.Error as error:
         raise ParameterError(
-            f"types gives column {column!r} the type {kind!r}; give an SQL type such as BIGINT, "
-            "DOUBLE, DATE or VARCHAR.",
+            f"types must set column {column!r} to an SQL type such as BIGINT, DOUBLE, DATE or "
+            f"VARCHAR, not {kind!r}.",
             name="types",
         ) from error
 

@@ -109,7 +109,7 @@ class Spark:
         return self._distinct(self.table, keys, value)
 
     def _distinct(self, rows: Rows, keys: Sequence[str], value: str | None = None) -> Groups:
-        step("looking for groups")
+        step("finding groups")
         used = [*keys, *([] if value is None else [value])]
         with planning():
             asked = self._asked(rows, used, Distinct(tuple(keys), value)).distinct()
@@ -145,7 +145,7 @@ class Spark:
     ) -> SparkUsers:
         """Return whole users' records in the groups last given to :meth:`dictionary`."""
         if self.table.user is None:
-            raise ParameterError("user must be given to dg.read for this privacy unit.")
+            raise ParameterError("user must be passed to dg.read for this privacy unit.")
         cells = None if cell_column is None else self._cells[cell_column]
         coded = Coded(_codes(dictionary), value, split, cell_column, cells)
         used = [*dictionary.groups.names, *(name for name in (value, cell_column) if name)]
@@ -194,8 +194,8 @@ class Spark:
             return result.total(size).reshape(tuple(shape))
         except DataError as error:
             raise DataError(
-                f"{self._name} gave other rows when Spark read them again after a failure; write them "
-                "to Parquet first, and read that."
+                f"{self._name} returned different rows when Spark read them again after a "
+                "failure; write them to Parquet first, and read that."
             ) from error
 
     def keep(self, frame: sql.DataFrame) -> sql.DataFrame:
@@ -279,8 +279,8 @@ class Spark:
             return self._answers(people, names, question)
         if not isinstance(source, ArrowSource):
             raise ParameterError(
-                f"{source.name} is not read by Spark; pass a frame of Spark, a path of Parquet files "
-                "or a table in memory."
+                f"{source.name} cannot be read by Spark; pass a Spark DataFrame, a path of "
+                "Parquet files or a table in memory."
             )
         table = _flat(source.read(names), [f"c{i}" for i in range(len(names))])
         self._require(source.columns(), names, table.schema)
@@ -393,7 +393,7 @@ class SparkUsers:
         """Run a kernel over all users where they are, and return the integer sums."""
         if not np.prod(shape):
             return np.zeros(shape, dtype=np.int64)
-        step("going through users")
+        step("processing users")
         task = AddUsers(add, tuple(shape), self.narrow)
         return self.engine.added(self.engine.map(self.keys, task), shape)
 
@@ -456,7 +456,8 @@ class OnSpark:
         own = source.frame.sparkSession
         if not isinstance(self.place, str) and self.place is not own:
             raise ParameterError(
-                "engine is another session than the one of the frame; pass the frame's, or 'spark'.",
+                "engine must be the session of the DataFrame, not another one; pass that "
+                "session, or 'spark'.",
                 name="engine",
             )
         return Session(own)
@@ -475,8 +476,9 @@ class OnSpark:
             source = source_of(data)
             if not isinstance(source, ArrowSource):
                 raise ParameterError(
-                    f"source must be a frame of Spark, a path of Parquet files or a table in memory, "
-                    f"not {type(data).__name__}, for engine='spark'; take engine='duckdb'.",
+                    "source must be a Spark DataFrame, a path of Parquet files or a table in "
+                    f"memory for engine='spark', not {type(data).__name__}; or use "
+                    "engine='duckdb'.",
                     name="source",
                 )
             return source
@@ -497,8 +499,8 @@ def _parquet(session: Session, paths: list[str]) -> SparkSource:
     """
     if any(path.lower().endswith(CSV) for path in paths):
         raise ParameterError(
-            f"source {paths[0]!r} is CSV, whose odd rows are read by DuckDB alone; use "
-            "engine='duckdb', or write it to Parquet once.",
+            f"source {paths[0]!r} must not be CSV with Spark, because only DuckDB handles "
+            "malformed CSV rows; use engine='duckdb', or convert it to Parquet once.",
             name="source",
         )
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
@@ -567,7 +569,7 @@ def _any_column(rows: Rows) -> str:
     """
     result = next((name for name, kind in rows.schema.items() if is_readable(kind)), None)
     if result is None:
-        raise SchemaError(f"{rows.source.name} has no column of a type that is read; add one.")
+        raise SchemaError(f"{rows.source.name} has no column of a supported type; add one.")
     return result
 
 

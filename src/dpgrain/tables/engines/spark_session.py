@@ -145,12 +145,13 @@ class Session:
         """
         if find_spec("pyspark") is None:
             raise ParameterError(
-                "engine 'spark' needs PySpark and Java 17 or later; run pip install 'dpgrain[spark]'.",
+                "engine 'spark' requires PySpark and Java 17 or later; run pip install "
+                "'dpgrain[spark]'.",
                 name="engine",
             )
         if address.startswith("sc://") and find_spec("grpc") is None:
             raise ParameterError(
-                f"engine {address!r} needs Spark Connect; run pip install 'pyspark[connect]'.",
+                f"engine {address!r} requires Spark Connect; run pip install 'pyspark[connect]'.",
                 name="engine",
             )
         with quiet():
@@ -205,8 +206,8 @@ class Session:
             ) from error
         except errors.PySparkException as error:
             raise SchemaError(
-                f"Spark cannot read the files at {paths[0]!r} as one table; give every file the same "
-                "columns, of types that fit together."
+                f"Spark cannot read the files at {paths[0]!r} as one table; use the same "
+                "columns with compatible types in every file."
             ) from error
 
     @staticmethod
@@ -405,20 +406,21 @@ def tell(stages: list[tuple[int, int, int]]) -> None:
 def _failed(name: str, said: str) -> DataError:
     if said == _LOST:
         return DataError(
-            "Spark has lost its executors and got no others; look at the cluster, and release again."
+            "Spark has lost its executors and got no new ones; check the cluster, and publish "
+            "again."
         )
     if OTHER_VERSION in said:
         return DataError(
-            "The executors of Spark have another version of dpgrain; install the same one there."
+            "The Spark executors have another version of dpgrain; install the same version there."
         )
     if "ModuleNotFoundError" in said or "PYTHON_VERSION_MISMATCH" in said:
         return DataError(
-            "The executors of Spark lack this Python, dpgrain, or a module that the frame's own "
-            "functions import; set PYSPARK_PYTHON to an interpreter that has them on every machine, "
-            f"such as {sys.executable}."
+            "The Spark executors lack this Python, dpgrain, or a module that the frame's own "
+            "functions import; set PYSPARK_PYTHON to an interpreter that has them on every "
+            f"machine, such as {sys.executable}."
         )
     return DataError(
-        f"{name} cannot be read to its end by Spark; its log, for the curator alone, tells why."
+        f"{name} cannot be read completely by Spark; see its log, which is for internal use only."
     )
 
 

@@ -40,7 +40,7 @@ class SparkSource:
     """
 
     frame: sql.DataFrame
-    name: str = "The frame of Spark"
+    name: str = "The Spark DataFrame"
     title: str = "a data frame of Spark"
     paths: tuple[str, ...] = ()
 
@@ -55,8 +55,8 @@ class SparkSource:
         require_names(frame.columns, "The frame")
         if not Session(frame.sparkSession).remote and not _deterministic(frame):
             raise ParameterError(
-                "source may give other rows each time Spark reads it, as with rand(); write it to "
-                "Parquet and read that, or pass frame.localCheckpoint().",
+                "source may return different rows each time Spark reads it, such as with "
+                "rand(); write it to Parquet and read that, or pass frame.localCheckpoint().",
                 name="source",
             )
         return SparkSource(frame)
@@ -99,7 +99,7 @@ class SparkSource:
             ParameterError: always.
         """
         raise ParameterError(
-            f"{self.name} is read where Spark runs, and by releases alone; use engine='duckdb' for "
+            f"{self.name} is read inside Spark, and only by releases; use engine='duckdb' for "
             "files, or pass frame.toArrow()."
         )
 

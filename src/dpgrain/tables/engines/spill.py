@@ -103,7 +103,7 @@ def new_spill_folder() -> SpillFolder:
         return SpillFolder()
     except OSError as error:
         raise DataError(
-            "The temporary folder cannot be written; point TMPDIR to a disk with room."
+            "The temporary folder cannot be written; point TMPDIR to a disk with free space."
         ) from error
 
 

@@ -64,7 +64,7 @@ class Aside:
         self._key = secrets.token_hex(_KEY_BYTES)
         self._name = f"aside_{next(_counter)}"
         with reading(name), connected(memory, self._folder.path) as connection:
-            step("putting rows aside")
+            step("storing rows")
             connection.execute("SET preserve_insertion_order = true")
             self._attach(connection, "")
             _make(connection, f"TABLE {self.table}", columns, rows)
@@ -205,7 +205,7 @@ class StreamSource:
     def _put_aside(self) -> Aside:
         if self._begun:
             raise DataError(
-                f"{self.name} can be read once, and broke off; call dg.read with a new one."
+                f"{self.name} can be read only once, and ended early; call dg.read with a new one."
             )
         self._begun = True
         kinds = usable(self._kinds, None)
