@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import textwrap
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -26,6 +29,11 @@ _LISTED, _NEAREST, _LIKENESS = 20, 5, 0.6
 COLUMN_LETTERS = 40
 # Numbers, and characters, of a value that are shown, at most.
 _SHOWN_NUMBERS, _SHOWN_CHARACTERS = 4, 60
+
+# Letters of a line of an explanation, and of the names before its sentences.
+_EXPLAINED, _INDENT = 100, 13
+#: The last line below a printed release.
+POINTER = "What the columns mean: .explain(). Full guarantee: print(.guarantee)"
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -105,6 +113,16 @@ def about(share: float) -> str:
     return f"about {100 * share:.{0 if share >= 0.0995 else 1}f}%"
 
 
+def percent(share: float, *, up: bool = True) -> str:
+    """Write a share of a budget in per cent, never below the true one; or never above it.
+
+    >>> percent(0.12341), percent(0.12341, up=False), percent(-0.1)
+    ('12.4%', '12.3%', '0%')
+    """
+    share = max(share, 0.0)
+    return rounded_up(100 * share, 3) + "%" if up else f"{math.floor(1000 * share) / 10:g}%"
+
+
 def counted(number: int, noun: str) -> str:
     """Write a number of things, in the singular where it is one.
 
@@ -168,10 +186,76 @@ def shorten(text: str, letters: int) -> str:
     """Cut a text to a number of letters, with … at the end; wide letters count two."""
     used = 0
     for place, letter in enumerate(text):
-        used += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        used += _width(letter)
         if used > letters:
             return text[: max(place - 1, 0)].rstrip() + "…"
     return text
+
+
+def abbreviated(texts: Sequence[str], letters: int) -> list[str]:
+    """Cut texts in the middle to a number of letters, unless two different ones would look alike.
+
+    >>> abbreviated(["https://example.org/books/1", "https://example.org/books/2"], 12)
+    ['https:…oks/1', 'https:…oks/2']
+    """
+    short = {text: _without_middle(text, letters) for text in dict.fromkeys(texts)}
+    alike = Counter(short.values())
+    return [short[text] if alike[short[text]] == 1 else text for text in texts]
+
+
+def _without_middle(text: str, letters: int) -> str:
+    if sum(map(_width, text)) <= letters:
+        return text
+    end = _fitting(text[::-1], (letters - 1) // 2)[::-1]
+    return f"{_fitting(text, letters - 1 - sum(map(_width, end)))}…{end}"
+
+
+def _fitting(text: str, letters: int) -> str:
+    """Return the longest beginning of a text that is no wider than some letters."""
+    used = itertools.accumulate(map(_width, text))
+    return text[: sum(width <= letters for width in used)]
+
+
+def _width(letter: str) -> int:
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+
+
+def sentence(text: str) -> str:
+    """Return a text with a capital letter and a full stop; nothing of an empty text.
+
+    >>> sentence("noise was added"), sentence("")
+    ('Noise was added.', '')
+    """
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
+
+
+class Paragraphs(str):
+    """A text that interactive sessions show as it is printed."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def described(title: str, facts: Mapping[str, str]) -> Paragraphs:
+    """Return a title and a list of facts as text, each with its name in a column before it.
+
+    >>> print(described("Mean", {"estimate": "the mean, plus noise"}))
+    Mean
+    estimate     The mean, plus noise.
+    """
+    lines = [title]
+    for name, fact in facts.items():
+        lines += textwrap.wrap(
+            sentence(fact),
+            _EXPLAINED,
+            initial_indent=f"{name:<{_INDENT}}",
+            subsequent_indent=" " * _INDENT,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return Paragraphs("\n".join(lines))
 
 
 def aligned(rows: Sequence[Sequence[str]], *, left: bool = False) -> list[str]:

@@ -152,7 +152,7 @@ def test_a_curator_sees_the_bound_alone() -> None:
     asked = dg.count.query(dg.read(rows, user="who"), unit=dg.User(), clip=5.0, **PROMISE)
     found = audit(asked, units=[1], draws=50_000, runs=5, rows="curator", random_state=7)
     assert found.curator
-    assert str(found).startswith("For the curator, NOT private")
+    assert str(found).startswith("For the curator, NOT PRIVATE")
     for line in found.lines:
         assert (line.pair, line.curve, line.free.seen, line.named.seen) == ("", (), None, None)
         assert line.free.epsilon is not None

@@ -53,9 +53,12 @@ def test_an_audit_says_claim_bound_and_power() -> None:
     assert "1.5×" in said
     assert "none tried" in said
     assert "unmoved" in said
-    assert said.endswith("4,000 draws on each neighbour of a line; 0 whole runs.\nA note.")
+    assert said.endswith(
+        "\nA note.\n4,000 draws on each neighbour of a line; 0 whole runs. "
+        "What the columns mean: .explain()"
+    )
     assert not said.startswith("For the curator")
-    assert str(audit(KEPT, curator=True)).startswith("For the curator, NOT private")
+    assert str(audit(KEPT, curator=True)).startswith("For the curator, NOT PRIVATE")
 
 
 def test_json_has_no_infinite_number() -> None:

@@ -171,7 +171,7 @@ def test_what_is_no_number_is_null(capsys: pytest.CaptureFixture[str]) -> None:
     running.reset(token)
     assert json.loads(capsys.readouterr().out) == {
         "command": "some command",
-        "format": 1,
+        "format": 2,
         "a": [None, [1.5, None]],
         "b": {"c": None, "3": True},
         "written": ["x"],

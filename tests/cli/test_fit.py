@@ -90,12 +90,12 @@ def test_fit_report_and_predict(visits: Path, tmp_path: Path, command: Command) 
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     assert "ε = 19.99" in done.stdout or "ε = 20 " in done.stdout
-    assert "the partition by 'week'" in done.stdout
-    assert "Users are identified by 'person'" in done.stdout
-    assert "the range of 'minutes', 0 to 60, scaled to [0, 1]" in done.stdout
-    assert "the levels of 'device': phone, desk" in done.stdout
+    assert "per element ('week'; users 'person'; zero_out" in done.stdout
+    guarantee = str(load(model).guarantee_)
+    assert "the range of 'minutes', 0 to 60, scaled to [0, 1]" in guarantee
+    assert "the levels of 'device': phone, desk" in guarantee
     # Rows are divided by 20, so that nothing is known of the slopes of all but one feature.
-    assert "Take care: there are no intervals: the curvature" in done.stdout
+    assert "Warning: there are no intervals: the curvature" in done.stdout
     assert "95% low" not in done.stdout
     for word in (
         "per",
@@ -145,7 +145,7 @@ def test_every_kind(
     made = load(model)
     assert made.n_features_in_ == 5
     assert made.guarantee_.user == "person"
-    assert ("500 users" in done.stdout) == ("n_users" in options)
+    assert ("500 users" in str(made.guarantee_)) == ("n_users" in options)
     done = command("predict", model, visits, "--output", out)
     assert done.returncode == 0, done.stderr
     assert pq.read_table(out).column_names == ["prediction"]
@@ -174,7 +174,7 @@ def test_bad_values_follow_the_rule_and_raise_nothing(tmp_path: Path, command: C
                    "--unit", "user", "--epsilon", "1", "--delta", "1e-6", "--rounds", "3",
                    "--type", "x=double", "--output", tmp_path / "m.json")  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "no, yes, as stated" in done.stdout
+    assert "no, yes, as stated" in str(load(tmp_path / "m.json").guarantee_)
     encoding = Encoding((Number("x", (-1.0, 3.0)), Category("kind", ("a", "c,d"))))
     found = load_rows(
         dg.read(rows, user="person", types={"x": "DOUBLE"}),
@@ -422,11 +422,11 @@ def test_a_fit_whose_targets_do_not_count_says_so(tmp_path: Path, command: Comma
         "0",
     ]
     told = " ".join(command(*words, "--classes", "0,1").stdout.split())
-    assert "Take care: only about" in told
-    assert "of 4,000 users have rows that move the fit" in told
+    assert "Warning: only about" in told
+    assert "of 4,000 users have rows that affect the fit" in told
     told = " ".join(command(*words, "--classes", "no,yes").stdout.split())
-    assert "Take care" not in told
-    assert "for the average person, not for the average record" in told
+    assert "Warning" not in told
+    assert "describe the average person, not the average record" in told
 
 
 def _interrupted(words: list[str | Path]) -> tuple[int, str]:
@@ -487,7 +487,7 @@ def test_a_fit_of_people(visits: Path, tmp_path: Path, command: Command) -> None
     done = command(*words, "--unit", "user", "--rounds", "10")
     assert done.returncode == 0, done.stderr
     told = "a person's row is n (rows), spent (sum of paid), best (max of pages)"
-    assert told in " ".join(done.stdout.split())
+    assert told in str(load(model).guarantee_)
     assert load(model).feature_names_in_.tolist() == ["n", "best"]
     again = command("predict", model, visits, "--user", "person", *numbers, "--output", found)
     assert again.returncode == 0, again.stderr

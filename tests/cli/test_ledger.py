@@ -128,7 +128,7 @@ def test_what_is_published_is_charged_and_shown(
     for text in (
         receipt.hash,
         "77.7%",
-        "one user's records",
+        "per user, for records of any time",
         "of 1 spent at δ = 10⁻⁶",
         "This ledger assumes (and cannot enforce)",
     ):

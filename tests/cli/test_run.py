@@ -32,7 +32,7 @@ def test_a_dry_run_prints_the_plan_and_leaves_nothing(file: Path, command: Comma
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     assert str(dg.plan_releases(file)) in done.stdout
-    assert done.stdout.endswith("Nothing was read, charged or written: --dry-run.\n")
+    assert done.stdout.endswith("Dry run: nothing was read, charged or written.\n")
     assert sorted(file.parent.iterdir()) == before
 
 
@@ -102,12 +102,14 @@ def test_a_ledger_a_window_and_a_folder(file: Path, tmp_path: Path, command: Com
     words = ("run", file, "--where", "topic=t1", "--folder", tmp_path / "t1", "--ledger", place)
     done = command(*words, "--dry-run")
     assert done.returncode == 0, done.stderr
-    assert "100% is left where least is, and these releases take at most " in done.stdout
+    assert "At least 100% remains; these releases need at most " in done.stdout
     assert "was charged" not in done.stdout
     assert not (tmp_path / "t1").exists()
     done = command(*words)
     assert done.returncode == 0, done.stderr
-    estimates = r"\d+ estimates, largest .*: (capped )?[−0-9.,]+, standard error .*|none passed .*"
+    estimates = (
+        r"\d+ estimates, largest .*: (clipped )?total [−0-9.,]+, standard error .*|none passed .*"
+    )
     for name, told in (("count", estimates), ("histogram", estimates), ("fit", "a fitted model"),
                        ("mean_of_users", "a mean of users")):  # fmt: skip
         assert re.search(rf"{name} +│ +({told}) │ +{name}.json ", done.stdout), done.stdout
@@ -137,7 +139,7 @@ def test_a_dry_run_tells_what_a_ledger_that_is_too_small_would_hold(
     done = command("run", file, "--ledger", place, "--dry-run")
     assert done.returncode == 3
     assert "would fit" in done.stderr
-    assert "these releases take at most" in done.stdout
+    assert "these releases need at most" in done.stdout
     assert len(dg.Ledger(place).entries) == 2
     assert command("run", file, "--ledger", place).stderr == done.stderr
 
@@ -189,4 +191,4 @@ def test_a_run_says_what_to_take_care_of_in_fits_and_means(
     done = command("run", tmp_path / "releases.toml")
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
-    assert "middle: take care: There is no mean" in said
+    assert "middle: warning: no mean: too few users" in said

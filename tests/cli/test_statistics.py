@@ -40,15 +40,16 @@ def test_histogram_prints_estimates_and_the_promise(
         "--epsilon", "1", "--delta", "1e-6", "--top", "3", "--output", output, "--save", saved,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "Largest 3 of 8 estimates" in done.stdout
-    assert "ε = 1 and δ = 10⁻⁶" in done.stdout
+    assert "8 rows, 3 largest shown; all: --output FILE, or a larger --top" in done.stdout
+    assert "ε = 1, δ = 10⁻⁶ per element ('page'; users 'person'; zero_out" in done.stdout
+    assert f"Full guarantee: {saved}" in done.stdout
     assert not done.stderr
     rows = pyarrow.csv.read_csv(output)
-    own = ["capped_estimate", "std_error", "capped_low", "capped_high"]
-    assert rows.column_names == ["page", *own, "at_least"]
-    assert "capped at a bound per cell" in done.stdout
-    assert "capped 95% low" in done.stdout
-    assert "the total before capping is at_least or more (95%)" in done.stdout
+    own = ["estimate", "std_error", "low", "high"]
+    assert rows.column_names == ["page", *own, "at_least", "covers"]
+    assert set(rows["covers"].to_pylist()) == {"clipped total"}
+    assert "clipped at a bound chosen privately per cell" in done.stdout
+    assert "95% interval (low to high) for the clipped total" in done.stdout
     assert rows.num_rows == 8
     again = command("guarantee", saved)
     assert again.returncode == 0
@@ -66,8 +67,8 @@ def test_output_formats(visits: Path, tmp_path: Path, ending: str, command: Comm
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     read = json.loads(output.read_text()) if ending == "json" else pq.read_table(output).to_pylist()
-    capped = {"capped_estimate", "capped_low", "capped_high"}
-    assert {"page", *capped, "std_error", "at_least"} == set(read[0])
+    own = {"page", "estimate", "std_error", "low", "high", "at_least"}
+    assert set(read[0]) == own | ({"covers"} if ending == "json" else set())
     assert all(row["at_least"] >= 0 for row in read)
 
 
@@ -125,7 +126,7 @@ def test_errors_are_one_sentence(
     assert done.returncode == code
     assert sentence in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
-    assert "estimates" not in done.stdout
+    assert "estimate" not in done.stdout
     assert "Traceback" not in done.stderr
 
 
@@ -172,9 +173,9 @@ PROMISE = ("--user", "person", "--epsilon", "2", "--delta", "1e-4")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("count", "--unit", "user"), "The estimate\n"),
+        (("count", "--unit", "user"), "clipped at a bound chosen privately\n"),
         (("count", "--unit", "user", "--by", "topic", "--by", "page"), "topic"),
-        (("sum", "--unit", "user", "--value", "seconds"), "The estimate\n"),
+        (("sum", "--unit", "user", "--value", "seconds"), "clipped at a bound chosen privately\n"),
         (
             (
                 "mean",
@@ -188,15 +189,21 @@ PROMISE = ("--user", "person", "--epsilon", "2", "--delta", "1e-4")
                 "--by",
                 "topic",
             ),
-            "Largest 3 of 3 estimates",
+            "Mean of seconds between 0 and 90 per topic",
         ),
-        (("variance", "--element", "topic", "--value", "seconds"), "Element-level"),
+        (("variance", "--element", "topic", "--value", "seconds"), "per element ('topic'; "),
         (
             ("quantiles", "--unit", "user", "--value", "seconds", "--q", "0.1", "--q", "0.9"),
-            "First 2 of 2 estimates",
+            "95% interval (low to high) for the clipped quantile",
         ),
-        (("top", "--element", "page", "--item", "page", "--k", "3"), "Largest 3 of 3 estimates"),
-        (("elements-per-user", "--element", "topic"), "First 28 of 28 estimates"),
+        (
+            ("top", "--element", "page", "--item", "page", "--k", "3"),
+            "Number of elements with the item per page (3 items)",
+        ),
+        (
+            ("elements-per-user", "--element", "topic"),
+            "Number of users by how many elements, and records, each has",
+        ),
     ],
     ids=lambda value: "-".join(value[:3]) if isinstance(value, tuple) else "",
 )
@@ -210,7 +217,7 @@ def test_each_statistic_has_a_command(
     assert said in done.stdout
     # What is above an integer cutoff may cost a little less than was asked for.
     # Laplace noise, where that is known to be less, needs no δ.
-    assert re.search(r"with ε = (2|1\.9\d+) and δ = (10⁻⁴|0)", done.stdout)
+    assert re.search(r"ε = (2|1\.9\d+), δ = (10⁻⁴|0) per ", done.stdout)
     assert pyarrow.csv.read_csv(output).num_rows > 0
     assert command("guarantee", saved).returncode == 0
 
@@ -235,13 +242,13 @@ def test_cells_and_domains_come_from_files(visits: Path, tmp_path: Path, command
         *PROMISE,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "Largest 4 of 4 estimates" in done.stdout
+    assert "(4 groups)" in done.stdout
     (tmp_path / "pairs.csv").write_text("topic,page\ntopic 0,page 1\ntopic 2,page 3\n")
     done = command(
         "count", visits, "--by", "page", "--by", "topic", "--unit", "user",
         "--domain", tmp_path / "pairs.csv", *PROMISE,
     )  # fmt: skip
-    assert "Largest 2 of 2 estimates" in done.stdout
+    assert "(2 groups)" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -281,13 +288,13 @@ PEOPLE = ["--user", "person", "--unit", "user", "--epsilon", "2", "--delta", "1e
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (["mean", "--value", "n", "--n-users", "400"], "over all 400 people of the roster"),
+        (["mean", "--value", "n", "--n-users", "400"], "over all 400 enrolled people"),
         (["variance", "--value", "spent"], "over people with a record"),
-        (["quantiles", "--value", "n"], "quantiles of n, over"),
-        (["distribution", "--value", "n", "--at", "1,10,20"], "distribution of n"),
-        (["histogram", "--item", "n", "--edges", "5,10,20"], "people by n"),
-        (["histogram", "--item", "spent", "--edges", "auto"], "people by spent"),
-        (["top", "--item", "topics"], "holders"),
+        (["quantiles", "--value", "n"], "uantiles of n, over"),
+        (["distribution", "--value", "n", "--at", "1,10,20"], "istribution of n"),
+        (["histogram", "--item", "n", "--edges", "5,10,20"], "umber of people by n"),
+        (["histogram", "--item", "spent", "--edges", "auto"], "umber of people by spent"),
+        (["top", "--item", "topics"], "umber of users with the item per topics"),
     ],
 )
 def test_statistics_of_people(visits: Path, asked: list[str], said: str, command: Command) -> None:
@@ -310,7 +317,7 @@ def test_a_distribution_by_group(visits: Path, tmp_path: Path, command: Command)
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = pyarrow.csv.read_csv(output)
-    assert rows.column_names[:3] == ["topic", "at_least", "capped_estimate"]
+    assert rows.column_names[:3] == ["topic", "from", "estimate"]
     assert rows.num_rows == 9
     assert "at once" in page.read_text(encoding="utf-8")
 

@@ -51,7 +51,7 @@ def test_a_terminal_shows_progress_and_colours(rows: Path, tmp_path: Path) -> No
     assert terminal.end() == 0, shown
     # What is drawn later than the first step depends on how fast the machine is.
     assert "Selecting items" in shown
-    assert "estimates" in shown
+    assert "estimate" in shown
     # The bar of progress is coloured, and so is an error.
     assert COLOUR.search(terminal.screen)
     wrong = Terminal(program("count", rows, *COUNT, "--by", "nothing"), tmp_path)

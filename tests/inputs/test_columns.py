@@ -68,7 +68,7 @@ def test_columns_of_objects_are_text_cell_by_cell() -> None:
         dg.read(frame, user="who"), "item", unit=dg.User(), domain=[7, "007", True, 2.5, "[7]"],
         epsilon=1e6, delta=0.5, random_state=0,
     )  # fmt: skip
-    assert release.to_pandas()["capped_estimate"].round().tolist() == [5, 1, 1, 1, 1]
+    assert release.to_pandas()["estimate"].round().tolist() == [5, 1, 1, 1, 1]
 
 
 def test_targets_of_a_column_of_a_table_are_those_of_a_list() -> None:

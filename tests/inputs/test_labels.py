@@ -347,7 +347,7 @@ def test_users_elements_and_groups_of_tables(spelled: list[str], tmp_path: Path)
                 dg.read(source, user="who"), "label", unit=unit, domain=spelled, clip=float(n),
                 epsilon=1e6, delta=0.5, random_state=0,
             )  # fmt: skip
-            assert release.to_pandas()["capped_estimate"].round().tolist() == [1.0] * n, (
+            assert release.to_pandas()["estimate"].round().tolist() == [1.0] * n, (
                 name,
                 unit,
             )
@@ -378,12 +378,12 @@ def test_what_files_and_the_command_line_state_is_text(tmp_path: Path) -> None:
         )  # fmt: skip
 
     assert published("item", ["7"]).exit_code == 0
-    assert pd.read_csv(out, dtype=str)["capped_estimate"].astype(float).round().tolist() == [60]
+    assert pd.read_csv(out, dtype=str)["estimate"].astype(float).round().tolist() == [60]
     for wrong in [text for text in cases.SEVEN[1:] if text.strip() == text]:
         refused = published("item", [wrong])
         assert "must contain integers" in str(refused.exception)
     assert published("text", ["007", "7", "7.0"]).exit_code == 0
-    found = pd.read_csv(out, dtype=str).set_index("text")["capped_estimate"].astype(float).round()
+    found = pd.read_csv(out, dtype=str).set_index("text")["estimate"].astype(float).round()
     assert found.to_dict() == {"007": 30, "7": 30, "7.0": 0}
 
 

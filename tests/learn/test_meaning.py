@@ -29,15 +29,15 @@ def fitted(**options: Any) -> LogisticRegression:
 @pytest.mark.parametrize(
     ("unit", "whom"),
     [
-        (User(), "for the average person, not for the average record"),
-        (Element(), "for the average element, not for the average record"),
-        (Record(), "for the average record"),
+        (User(), "describe the average person, not the average record"),
+        (Element(), "describe the average element, not the average record"),
+        (Record(), "describe the average record"),
     ],
     ids=repr,
 )
 def test_it_says_whom_it_is_for(unit: Any, whom: str, tmp_path: Path) -> None:
     model = fitted(unit=unit)
-    assert whom in meaning(model)[0]
+    assert whom in meaning(model)["Weights"]
     assert whom in str(model)
     assert whom in model.report(tmp_path / "fit.html").read_text(encoding="utf-8")
     assert whom in str(load(model.save(tmp_path / "model.json")))
@@ -46,36 +46,36 @@ def test_it_says_whom_it_is_for(unit: Any, whom: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "shortened to it: about"),
-        ({"epsilon": 0.05}, "noise hid how many are"),
-        ({"clip": 0.5}, "longer than 0.5 are shortened to it, whatever ε is"),
-        ({"algorithm": Sgd(Constant(1.0))}, "longer than 1 are shortened to it, whatever ε is"),
-        ({"algorithm": Concentrated()}, "The recipe lets the mean gradient of a user count"),
+        ({}, ", which affected about"),
+        ({"epsilon": 0.05}, "noise hides how many were clipped"),
+        ({"clip": 0.5}, "to norm 0.5; how many were clipped was not measured"),
+        ({"algorithm": Sgd(Constant(1.0))}, "to norm 1; how many were clipped was not measured"),
+        ({"algorithm": Concentrated()}, "The mean gradient of each user was clipped to norm"),
     ],
     ids=["found", "hidden", "stated", "a solver", "a recipe"],
 )
 def test_it_says_what_was_clipped(options: dict[str, Any], said: str) -> None:
     if isinstance(options.get("algorithm"), Concentrated):
         options = {**options, "rounds": None}
-    assert said in meaning(fitted(**options))[2]
+    assert said in meaning(fitted(**options))["Clipping"]
 
 
 @pytest.mark.parametrize(
     ("model", "labels", "gains"),
     [
-        (LinearRegression, None, "what the prediction gains when its feature grows by 1"),
-        (LogisticRegression, [0, 1], "what the logarithm of the odds gains"),
-        (LogisticRegression, [0, 1, 2], "what the score of a label gains"),
-        (LinearSVC, [0, 1], "what the score, whose sign is the label, gains"),
-        (PoissonRegressor, None, "what the logarithm of the expected count gains"),
+        (LinearRegression, None, "the change in the prediction when its feature increases by 1"),
+        (LogisticRegression, [0, 1], "the change in the logarithm of the odds"),
+        (LogisticRegression, [0, 1, 2], "the change in the score of a label"),
+        (LinearSVC, [0, 1], "the change in the score, whose sign is the label,"),
+        (PoissonRegressor, None, "the change in the logarithm of the expected count"),
     ],
 )
 def test_it_says_what_a_coefficient_adds_to(model: Any, labels: Any, gains: str) -> None:
     options = {"n_users": 600, "rounds": 5, "random_state": 0, "l2": 0.25}
     made = model(**options) if labels is None else model(classes=labels, **options)
     said = meaning(made.fit(cases.X, cases.BINARY, users=cases.USERS))
-    assert gains in said[1]
-    assert "A ridge of 0.25 pulls the coefficients" in said[3]
+    assert gains in said["value"]
+    assert "A ridge of 0.25 pulls the coefficients" in said["Ridge"]
 
 
 @pytest.mark.slow
@@ -87,20 +87,20 @@ def test_a_fit_says_when_rows_do_not_count(tmp_path: Path) -> None:
     wrong = LogisticRegression(classes=[0, 1], **options).fit(X, said)
     (doubt,) = doubts(wrong)
     assert "only about" in doubt
-    assert "of 4,000 users have rows that move the fit" in doubt
-    assert f"Take care: {doubt}" in str(wrong)
-    assert "have rows that move the fit" in wrong.report(tmp_path / "a.html").read_text(
+    assert "of 4,000 users have rows that affect the fit" in doubt
+    assert f"Warning: {doubt}" in str(wrong)
+    assert "have rows that affect the fit" in wrong.report(tmp_path / "a.html").read_text(
         encoding="utf-8"
     )
     assert doubts(load(wrong.save(tmp_path / "model.json"))) == (doubt,)
     right = LogisticRegression(classes=["no", "yes"], **options).fit(X, said)
     assert doubts(right) == ()
     text = LinearRegression(**options).fit(X, said)
-    assert "have rows that move the fit" in doubts(text)[0]
+    assert "have rows that affect the fit" in doubts(text)[0]
     few = LogisticRegression(classes=[0, 1], unit=Record(), n_users=100, random_state=0).fit(
         X[:100], said[:100]
     )
-    assert "does not stand out from noise" in doubts(few)[0]
+    assert "noise hides whether any" in doubts(few)[0]
 
 
 def test_a_fit_says_when_features_are_far_off_scale() -> None:
@@ -112,7 +112,7 @@ def test_a_fit_says_when_features_are_far_off_scale() -> None:
     wrong = LogisticRegression(**options).fit(X, y)
     (doubt,) = doubts(wrong)
     assert "features are far from a scale of 1" in doubt
-    assert f"Take care: {doubt}" in str(wrong)
+    assert f"Warning: {doubt}" in str(wrong)
     assert abs(wrong.coef_[0, 1] - 1.4) > 0.5, "so there is something to take care of"
     right = LogisticRegression(**options).fit(X / [200, 1], y)
     assert doubts(right) == ()
@@ -122,14 +122,14 @@ def test_a_fit_says_when_features_are_far_off_scale() -> None:
 
 
 def test_a_fit_without_intervals_says_that_its_error_is_not_known() -> None:
-    said = "How far noise has moved these numbers is not known"
+    said = "No standard errors: the fit had intervals=0."
     assert said in str(fitted())
     assert said not in str(fitted(intervals=0.3))
 
 
 def test_a_fit_says_what_stands_for_numbers_that_are_missing() -> None:
-    said = "A feature that is not a number counted as 0; a row without a target was left out."
-    assert said in str(fitted())
+    said = "Missing or non-numeric features were set to 0; rows without a target were dropped."
+    assert said in " ".join(fitted().explain().split())
 
 
 def test_what_is_stated_leaves_nothing_to_doubt() -> None:

@@ -29,20 +29,21 @@ def squares(n: int = 4000, scale: float = 1.0, **options: Any) -> LinearRegressi
 def test_a_printed_model_shows_its_coefficients() -> None:
     model = squares(intervals=0.2)
     found = coefficients(model)
-    assert (found.intervals, found.kept) == (True, True)
+    assert (found.intervals, found.unsure) == (True, "")
     assert found.headings == ("coefficient", "value", "corrected", "95% low", "95% high")
     shown = str(model).splitlines()
     assert [line.split()[0] for line in shown[1:5]] == ["coefficient", "x0", "x1", "intercept"]
     low, high = (float(cell.replace("−", "-")) for cell in shown[2].split()[-2:])
     assert low < 2.0 < high
-    assert "Intervals cover the noise" in str(model)
-    assert str(model.guarantee_) in str(model)
+    assert "95% intervals cover the noise and the sampling of users" in str(model)
+    assert str(model).splitlines()[-2] == model.guarantee_.brief
+    assert str(model.guarantee_) in " ".join(model.explain().split())
 
 
 def test_many_coefficients_are_cut() -> None:
     X = np.random.default_rng(0).normal(size=(500, 30))
     model = LinearRegression(unit=Record(), n_users=500, random_state=0, rounds=3).fit(X, X[:, 0])
-    assert "(first 20 of 31; all: coef_)" in str(model)
+    assert "[31 coefficients, first 20 shown; all: .coef_]" in str(model)
     assert "x19" in str(model)
     assert "x20" not in str(model)
 
@@ -51,17 +52,17 @@ def test_many_coefficients_are_cut() -> None:
 def test_what_is_not_known_has_no_ends(tmp_path: Path) -> None:
     model = squares(n=1800, scale=0.03, intervals=0.2)
     found = coefficients(model)
-    assert (found.intervals, found.kept) == (False, True)
+    assert (found.intervals, found.unsure) == (False, "")
     assert all(row.values == (row.value,) for row in found.rows)
     (caution,) = found.cautions
     assert caution.startswith("there are no intervals: the curvature does not stand out")
     assert "features on a scale of about 1" in caution
-    assert f"Take care: {caution}" in str(model)
+    assert f"Warning: {caution}" in str(model)
     page = model.report(tmp_path / "fit.html").read_text(encoding="utf-8")
     for said in (str(model), page):
         assert "95% low" not in said
-        assert "Intervals cover" not in said
-    assert "No intervals are told, for the reason above" in page
+        assert "95% intervals cover" not in said
+    assert "There are no intervals, for the reason above" in page
     again = load(model.save(tmp_path / "model.json"))
     assert str(again).splitlines()[1:] == str(model).splitlines()[1:]
     assert np.isinf(again.confidence_intervals().high).all()
@@ -85,5 +86,5 @@ def test_columns_of_a_table_say_per_what_their_coefficients_are() -> None:
     assert found.headings == ("coefficient", "per", "value")
     told = ["62, from 18 to 80", "1", "from no to yes", "from no to yes", ""]
     assert [row.per for row in found.rows] == told
-    assert "grows by what stands beside it" in str(fitted)
+    assert "increases by the amount in column" in " ".join(fitted.explain().split())
     assert "62, from 18 to 80" in str(fitted)

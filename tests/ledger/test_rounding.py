@@ -15,12 +15,12 @@ from tests.effort import Effort
 from tests.ledger import cases
 
 import dpgrain as dg
+from dpgrain._wording import percent
 from dpgrain.accounting import ApproximateDP, Loss
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.ledger import LastingPromise
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.prices import Price
-from dpgrain.report.ledger import _share
 
 EPSILON, DELTA = 1.0, 1e-6
 OPTIONS: dict[str, Any] = {"pure": 0.25, "leak": 3e-7}
@@ -103,8 +103,8 @@ def test_a_ledger_rounds_against_itself(tmp_path: Path, command: Any, effort: Ef
         ledger = cases.made(place, PROMISE)
         for spent, guarantee in charges(random.Random(seed), PROMISE.caps):
             ledger.charge(guarantee)
-            spent.left(_share(ledger.left(1), up=False))
-            spent.used(_share(1 - ledger.left(1), up=True))
+            spent.left(percent(ledger.left(1), up=False))
+            spent.used(percent(1 - ledger.left(1)))
             check_words(ledger.left_in_words(1), spent)
             shown = command("ledger", "show", place)
             spent.left(found(r"│\s+1 │\s+(\S+%) │", shown.stdout)[1])

@@ -516,27 +516,29 @@ def test_the_sentence(method: str, radius: float | None, parts: list[str]) -> No
 
 def test_it_prints_what_was_found_and_promised() -> None:
     found = cases.mean(np.full((2000, 5), 0.123456), bound=1.0, method="clip", random_state=None)
-    first, promise = str(found).split("\n")
-    numbers = ", ".join(f"{x:.4g}" for x in found.value[:4])
-    assert first == (
-        f"mean ({numbers}, …), standard error {rounded_up(found.std_error, 3)} each by noise; at most "
-        f"{rounded_up(found.error, 3)} off in all from the mean of records shortened to the "
-        "bound, in which what is not a number counts as 0, with 95% confidence: this covers noise, "
-        "and the "
-        "number of users with records (clip)."
+    title, heads, *rows, error, brief, pointer = str(found).split("\n")
+    assert title == (
+        "Mean of users' vectors (5 coordinates; records clipped to the bound; method clip)"
     )
-    assert promise == str(found.guarantee)
-    assert "because no users were passed" in promise, (
-        "who forgets users must read what is protected"
+    assert heads.split() == ["coordinate", "estimate", "std_error"]
+    assert [float(row.split()[1]) for row in rows] == pytest.approx(found.value, abs=0.01)
+    assert error == (
+        f"The whole vector is at most {rounded_up(found.error, 3)} (l2 norm) from the clipped mean of "
+        "users with records, with 95% confidence, which covers noise, and the number of users with "
+        "records."
     )
+    assert "each row is one user" in brief, "a call without users must show what is protected"
+    assert brief == found.guarantee.brief
+    assert pointer == "What the numbers mean: .explain(). Full guarantee: print(.guarantee)"
+    assert str(found.guarantee) in " ".join(found.explain().split())
     drawn = cases.mean(method="recentred", random_state=1)
     assert drawn.outside > 0
-    assert f"about {drawn.outside:.2g} of the users lie farther than" in str(drawn)
-    assert "this covers noise, users who are drawn in, and the number" in str(drawn)
-    assert str(drawn).split("\n")[1].startswith("NOT PRIVATE")
+    assert f"About {drawn.outside:.2g} of the users are farther than" in str(drawn)
+    assert "which covers noise, users who are drawn in, and the number" in str(drawn)
+    assert drawn.guarantee.brief.startswith("NOT PRIVATE")
     scattered = np.random.default_rng(0).normal(size=(1200, 3))
     nothing = cases.mean(scattered, bound=10.0, radius=0.01, method="softcore")
-    assert str(nothing).startswith("no mean of 3 numbers: users did not agree (softcore).\n")
+    assert str(nothing).split("\n")[1].startswith("No mean: too few users are close together")
 
 
 def test_means_of_the_same_users_compose() -> None:
@@ -568,13 +570,15 @@ def test_a_budget_is_charged_and_refuses() -> None:
 def test_json() -> None:
     found = cases.mean(method="winsorized")
     told = json.loads(found.to_json())
-    assert told["value"] == found.value.tolist()
-    told_of = ("std_error", "error", "confidence", "covers", "method", "reason", "radius")
+    assert told["estimate"] == found.value.tolist()
+    told_of = ("std_error", "covers", "error", "confidence", "error_covers", "method", "reason",
+               "radius")  # fmt: skip
     assert {name: told[name] for name in told_of} == {
         "std_error": found.std_error,
         "error": found.error,
         "confidence": 0.95,
-        "covers": found.covers,
+        "covers": "clipped mean",
+        "error_covers": found.error_covers,
         "method": "winsorized",
         "reason": "as asked for",
         "radius": found.radius,
@@ -595,7 +599,7 @@ def test_users_who_do_not_agree(radius: float | None) -> None:
     assert math.isnan(found.std_error)
     assert found.guarantee.epsilon() <= 4.0
     told = json.loads(found.to_json())
-    nothing = {"value": None, "std_error": None, "error": None, "radius": radius}
+    nothing = {"estimate": None, "std_error": None, "error": None, "radius": radius}
     assert {name: told[name] for name in nothing} == nothing
 
 

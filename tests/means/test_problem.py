@@ -59,7 +59,9 @@ def test_a_roster_of_which_a_few_are_missing() -> None:
 def test_nothing_tells_of_the_middle() -> None:
     # Soft cores leave out who is far, and winsorized means count the missing as the middle.
     found = cases.mean(method="winsorized", radius=cases.RADIUS)
-    assert found.covers.startswith("all that the bound allows: nothing that is published tells")
+    assert found.error_covers.startswith(
+        "all that the bound allows: nothing that is published tells"
+    )
     assert found.error == pytest.approx(10 + np.linalg.norm(found.value))
 
 

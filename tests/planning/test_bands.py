@@ -28,7 +28,7 @@ def test_numbers_by_hand() -> None:
     assert ratio < 0.7
     assert isinstance(plan.event, BandedGaussian)
     assert 7.9 < plan.event.epsilon(1e-6) <= 8.0
-    assert "7 vectors of noise" in str(plan)
+    assert "7 secret vectors of noise" in str(plan)
 
 
 @pytest.mark.parametrize("unit", [User(), User(max_elements=3)])

@@ -123,11 +123,10 @@ def test_what_is_out_of_range_is_refused(changed: dict[str, object], said: str) 
 def test_it_says_from_how_many_returns_on_windows_save() -> None:
     """A person of 53 days costs as much by days as by the 53 weeks of a year, and one of 54 less."""
     plan = plan_recurrent(1.0, 1e-6, periods=365, returns=30, within=30)
-    told = [note for note in plan.notes if note.startswith("Every")]
-    assert told == [
-        "Every 7 periods saves from 54 returns on where the promise is for a whole person.",
-        "Every 7 periods saves from 7 returns on where the promise is for any 30 periods in a row.",
-    ]
+    assert plan.notes[0] == (
+        "For a whole person, a release every 7 periods saves from 54 returns on. "
+        "For any 30 periods in a row, a release every 7 periods saves from 7 returns on."
+    )
     for returns, saves in ((53, False), (54, True)):
         days, weeks, *_ = (
             each for each in plan_recurrent(1.0, 1e-6, periods=365, returns=returns).schedules

@@ -104,8 +104,7 @@ def test_the_brief_promise_has_all_that_decides_what_it_is() -> None:
     """What differs in unit, partition, relation, rows, region or receipt is printed otherwise."""
     told = promise("element", "replace")
     assert told.brief == (
-        f"Element-level differential privacy, ε = {rounded_up(told.epsilon(), 6)}, δ = 10⁻⁶ (by the "
-        "column 'topic'; replace). Printed, its guarantee says what that means."
+        f"ε = {rounded_up(told.epsilon(), 6)}, δ = 10⁻⁶ per element ('topic'; replace)."
     )
     january = Region((Side("day", days("2026-01-01", "2026-01-31")),))
     others = (
@@ -121,7 +120,9 @@ def test_the_brief_promise_has_all_that_decides_what_it_is() -> None:
     lines = [told.brief, *(other.brief for other in others)]
     assert len({*lines}) == len(lines)
     assert "only day from 2026-01-01 to 2026-01-31" in lines[-2]
-    assert "line 7 of ledger 'visits' (id 1f, hash 9c))." in lines[-1]
+    assert lines[-1].endswith("; line 7 of ledger 'visits').")
+    mapped = replace(told, elements="a mapping of 49 items to 12 cells (#97598022) of 'title'")
+    assert "('title' in 12 cells #97598022; replace)" in mapped.brief
 
 
 @given(st.floats(1e-12, 1e12))

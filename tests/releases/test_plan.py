@@ -168,7 +168,7 @@ def test_a_plan_is_a_table_of_text(tmp_path: Path) -> None:
     ]
     assert "named from" in lines[1]
     assert "fit logistic" in lines[-2]
-    assert lines[-1].startswith("Together: ε = 2 at δ = 10⁻⁶, composed exactly; the budget holds")
+    assert lines[-1].startswith("All releases together: ε = 2, δ = 10⁻⁶ per ")
 
 
 def test_the_error_to_expect_is_that_of_the_release(tmp_path: Path) -> None:

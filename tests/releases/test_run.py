@@ -130,7 +130,7 @@ def test_outputs_are_written_with_their_guarantees(tmp_path: Path) -> None:
         own = made[name].guarantee_ if name == "fit" else made[name].guarantee
         assert dg.Guarantee.from_json(told) == dg.Guarantee.beside(path) == own
     rows = pq.read_table(tmp_path / "mean.parquet")
-    assert rows.column("capped_estimate").to_pylist() == made["mean"].estimate.tolist()
+    assert rows.column("estimate").to_pylist() == made["mean"].estimate.tolist()
     assert json.loads((tmp_path / "count.json").read_text())[0]["topic"] == "t0"
     assert learn.load(tmp_path / "fit.json").guarantee_ == made["fit"].guarantee_
     # Together they are what was planned.

@@ -53,15 +53,15 @@ def test_a_release_shows_picture_rows_and_sentence() -> None:
     assert "w00" in shown.pictures[0]
     assert shown.rows[0][:5] == [
         "word",
-        "capped_estimate",
+        "estimate",
         "std_error",
-        "capped_low",
-        "capped_high",
+        "low",
+        "high",
     ]
     assert shown.rows[1][:2] == ["w00", "300.0"]
     assert len(shown.rows) == 11
-    assert "4 more rows: <code>to_pandas()</code>" in text
-    assert str(release.guarantee).replace("'", "&#39;") in text
+    assert "14 rows, 10 largest shown; all: .to_pandas()" in text
+    assert release.guarantee.brief.replace("'", "&#39;") in text
 
 
 def test_a_promise_shows_its_sentence_and_its_curve() -> None:
@@ -94,7 +94,7 @@ def test_one_number_and_nothing_have_no_picture() -> None:
     assert "img" not in _Shown(one._repr_html_()).tags
     assert _Shown(one._repr_html_()).rows[1][0] == "5.00"
     nothing = cases.histogram([])._repr_html_()
-    assert "No item reached the threshold" in nothing
+    assert "No group passed the threshold" in nothing
     assert "img" not in _Shown(nothing).tags
 
 

@@ -122,7 +122,7 @@ RELEASES: dict[str, Callable[[], dg.Release]] = {
     "quantiles": lambda: _estimates(TWO_RANKS, **RANKS),
     "quantile curve": lambda: _estimates({"quantile": [0.1, 0.5, 0.9]}, **RANKS),
     "distribution": lambda: _estimates(
-        {"at_least": [1, 5, 200]}, statistic=DISTRIBUTION, value="visits", over="people"
+        {"from": [1, 5, 200]}, statistic=DISTRIBUTION, value="visits", over="people"
     ),
     "holdings": _holdings,
 }

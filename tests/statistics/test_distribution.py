@@ -148,7 +148,7 @@ def test_edges_go_with_one_column_of_numbers() -> None:
 
 def test_what_is_said_of_people() -> None:
     release = dg.distribution(visits([1, 2], 3), "n", [1, 2], random_state=1, **PROMISE)
-    said = "distribution of n, over all 3 people of the roster, 0 for those without records"
+    said = "distribution of n, over all 3 enrolled people, 0 for those without records"
     assert release.estimand == said
     assert "one row per person, with n (rows)" in str(release.guarantee)
     there = dg.distribution(visits([1, 2]), "n", [1, 2], random_state=1, **PROMISE)
@@ -162,7 +162,9 @@ def test_what_is_printed_says_that_the_band_holds_all_shares_at_once() -> None:
     made = dg.distribution(
         table, "x", [2, 5], unit=dg.User(), clip=1.0, epsilon=1.0, delta=1e-6, random_state=1
     )
-    assert "95% intervals hold all capped shares of a group at once" in " ".join(str(made).split())
+    assert "95% band (low to high) for all clipped shares of a group at once" in " ".join(
+        str(made).split()
+    )
 
 
 @pytest.mark.parametrize("nothing", [None, 0, 2, 5])

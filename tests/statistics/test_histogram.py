@@ -184,6 +184,9 @@ def test_written_files_hold_the_release(ending: str, items: list[Any], tmp_path:
         found = pyarrow.csv.read_csv(path)
     else:
         found = pa.Table.from_pylist(json.loads(path.read_text()))
+    if ending != ".parquet":
+        assert found.column_names[-1] == "covers"
+        found = found.drop_columns(["covers"])
     assert found.to_pydict() == release.to_arrow().to_pydict()
     assert [*tmp_path.iterdir()] == [path]
     with refuses("output", "parquet"):
@@ -205,7 +208,7 @@ def test_nonnegative_and_largest() -> None:
     assert release.nonnegative
     top = release.largest(5).estimate.tolist()
     assert top == sorted(release.estimate.tolist(), reverse=True)[:5]
-    assert repr(release).startswith("Histogram of 200 items: records per item.\n")
+    assert repr(release).startswith("Number of records per item (200 items)\n")
     assert len(release.to_pandas()) == 200
 
 

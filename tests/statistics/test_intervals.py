@@ -180,7 +180,8 @@ def test_where_nothing_is_clipped_there_are_no_limits() -> None:
         dg.elements_per_user(table, "item", unit=dg.User(), **PROMISE),
     ):
         assert not release.more
-        assert "capped" not in release.estimand
+        assert "clipped" not in release.estimand
+        assert release.covers == "total"
         assert not release.asked.left_out
 
 

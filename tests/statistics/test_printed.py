@@ -15,7 +15,15 @@ import pytest
 from tests.statistics import releases
 
 import dpgrain as dg
-from dpgrain.statistics.printed import in_order, lines_of, notes, shown
+from dpgrain._wording import POINTER
+from dpgrain.statistics.printed import (
+    in_order,
+    lines_of,
+    meanings,
+    notes,
+    number_headings,
+    shown,
+)
 
 ITEMS = list(range(1, 41))
 OPTIONS: dict[str, Any] = {"unit": dg.User(), "epsilon": 2.0, "delta": 1e-4, "random_state": 1}
@@ -36,54 +44,168 @@ def skewed() -> dg.Histogram:
 def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
     head, columns, first, *rest = repr(skewed).splitlines()
     assert head == (
-        "Histogram of 40 items: sum of paid above 0 per item, each user's part of a cell capped at a "
-        "bound per cell."
+        "Sum of paid above 0 per item, each user's contribution to a cell clipped at a bound chosen "
+        "privately per cell (40 items)"
     )
-    assert columns.split() == [
-        "item", "capped_estimate", "std_error", "capped_low", "capped_high", "at_least",
-    ]  # fmt: skip
+    assert columns.split() == ["item", "estimate", "std_error", "low", "high", "at_least"]
     line = lines_of(skewed, shown(skewed, 1), letters=40)[0]
     assert first.split() == [
         *line.keys, line.estimate, line.std_error, line.low, line.high, *line.more,
     ]  # fmt: skip
     assert len({len(row) for row in (columns, first, *rest[:4])}) == 1, "columns are of one width"
-    assert rest[4] == "(largest 5 of 40; all: to_pandas())"
-    assert rest[-1] == skewed.guarantee.brief
+    assert rest[4] == "[40 rows, 5 largest shown; all: .to_pandas()]"
+    assert rest[-2:] == [skewed.guarantee.brief, POINTER]
     assert str(skewed) == repr(skewed)
 
 
-def test_what_is_printed_says_what_limits_it(skewed: dg.Histogram) -> None:
-    said = " ".join(notes(skewed))
-    assert "95% intervals are of the capped sum" in said
-    assert "the total before capping is at_least or more (95%), and may be far more" in said
-    assert "of users' parts of cells exceed their bound" in said
-    assert said in repr(skewed)
-    after = " ".join(notes(skewed.shrunk()))
-    assert (
-        "Errors and intervals are approximate after post-processing (shrunk); the total before capping"
-        in after
+def test_notes_state_interval_and_clipping(skewed: dg.Histogram) -> None:
+    (said,) = notes(skewed)
+    assert said.startswith(
+        "95% interval (low to high) for the clipped total; at_least: 95% lower bound for the unclipped "
+        "total. Clipping affected about "
     )
-    assert "95% intervals" not in after
+    assert " of users' contributions to cells and removed at least " in said
+    assert said in repr(skewed)
+    (after,) = notes(skewed.shrunk())
+    assert after.startswith(
+        "Approximate 95% interval (low to high) for the clipped total, after post-processing (shrunk)"
+    )
 
 
+PRINTED: dict[str, Any] = {
+    "count": lambda t, **o: dg.count(t, **o),
+    "count per month": lambda t, **o: dg.count(t, by="month", domain=[1, 2], **o),
+    "sum": lambda t, **o: dg.sum(t, "paid", bounds=(0, 30), **o),
+    "sum, range found": lambda t, **o: dg.sum(t, "paid", **o),
+    "histogram": lambda t, **o: dg.histogram(t, "item", domain=ITEMS, **o),
+    "names": lambda t, **o: dg.histogram(t, "name", **o),
+    "bins": lambda t, **o: dg.histogram(t, "paid", edges=[5, 10], **o),
+    "mean": lambda t, **o: dg.mean(t, "paid", bounds=(0, 30), **o),
+    "mean, range found": lambda t, **o: dg.mean(t, "paid", by="month", domain=[1, 2], **o),
+    "std": lambda t, **o: dg.std(t, "paid", bounds=(0, 30), **o),
+    "correlation": lambda t, **o: dg.correlation(
+        t, "paid", "item", bounds=(0, 30), other_bounds=(0, 9), **o
+    ),
+    "quantiles": lambda t, **o: dg.quantiles(t, "paid", bounds=(0, 30), **o),
+    "distribution": lambda t, **o: dg.distribution(t, "paid", [5, 10], **o),
+    "top": lambda t, **o: dg.top(t, "name", **o),
+}
+UNITS: dict[str, Any] = {"record": dg.Record(), "element": dg.Element("name"), "user": dg.User()}
+NUMBERS = ("estimate", "std_error", "low", "high", "at_least", "count", "count_error")
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 2.0])
+@pytest.mark.parametrize("clip", ["auto", 2.0])
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("name", PRINTED)
+def test_any_release_prints_four_notes_and_explains_each_column(
+    name: str, unit: str, clip: Any, epsilon: float, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {**OPTIONS, "unit": UNITS[unit], "epsilon": epsilon}
+    if name != "top" and (unit != "record" or name.startswith("sum")):
+        options["clip"] = clip
+    release = PRINTED[name](releases.shop(), **options)
+    variants = [release, release.largest(1)] if len(release) else [release]
+    if isinstance(release, dg.Histogram) and len(release) > 1:
+        variants += [release.shrunk(), release.without_negatives()]
+    for each in variants:
+        title, *lines = str(each).splitlines()
+        rows = min(len(each), 5) + 1 if len(each) else 0
+        below = [line for line in lines[rows:] if not line.startswith("[")]
+        assert len(below) <= 4, below
+        assert below[-2:] == [each.guarantee.brief, POINTER]
+        numbers = each.to_arrow().column_names[len(each.groups.names) :]
+        assert [column for column in numbers if column != "take care"] == [
+            column for column in NUMBERS if column in numbers
+        ]
+        told = meanings(each)
+        explained = {column.strip() for names in told for column in names.split(",")}
+        shown_columns = lines[0].split()[-len(number_headings(each)) :] if len(each) else []
+        assert set(shown_columns) <= explained
+        assert " ".join(str(each.guarantee).split()) in " ".join(each.explain().split())
+        # Clipping, its unit and the quantity of the interval are in what is printed.
+        if len(each):
+            assert each.covers in below[0]
+        assert ("clipped" in title or "first items" in title) == each.covers.startswith("clipped")
+        _covers_in_every_format(each, tmp_path)
+
+
+def _covers_in_every_format(release: dg.Release, folder: Path) -> None:
+    covers = release.covers
+    assert release.to_arrow().schema.metadata == {b"covers": covers.encode()}
+    assert release.to_pandas().attrs["covers"] == covers
+    written = pq.read_table(release.write(folder / "out.parquet"))
+    saved = pq.read_table(release.save(folder / "saved.parquet"))
+    for table in (written, saved):
+        assert table.schema.metadata[b"covers"] == covers.encode()
+    rows = json.loads(release.write(folder / "out.json").read_text())
+    assert all(list(row)[-1] == "covers" and row["covers"] == covers for row in rows)
+    lines = release.write(folder / "out.csv").read_text().splitlines()
+    assert lines[0].endswith(',"covers"')
+    assert all(line.endswith(f',"{covers}"') for line in lines[1:])
+    assert dg.Release.load(folder / "saved.parquet").covers == covers
+
+
+COVERS = {
+    ("count", "user"): "clipped total",
+    ("count", "record"): "total",
+    ("sum", "user"): "clipped total of clamped values",
+    ("sum, range found", "user"): "clipped total of clamped values",
+    ("mean", "record"): "mean of clamped values",
+    ("quantiles", "user"): "clipped quantile of clamped values",
+    ("std", "record"): "standard deviation of clamped values",
+    ("distribution", "user"): "clipped share",
+    ("top", "element"): "total",
+}
+
+
+@pytest.mark.parametrize(("name", "unit"), COVERS)
+def test_covers_names_the_quantity(name: str, unit: str) -> None:
+    release = PRINTED[name](releases.shop(), **{**OPTIONS, "unit": UNITS[unit]})
+    assert release.covers == COVERS[name, unit]
+
+
+def test_different_long_keys_look_different() -> None:
+    urls = [
+        f"https://example.org/catalogue/nineteenth-century/works/{n:02}/index.html"
+        for n in range(5)
+    ]
+    long = "https://example.org/" + "x" * 300
+    rows = pa.table({"who": range(360), "url": [[*urls, long][n % 6] for n in range(360)]})
+    table = dg.read(rows, user="who")
+    release = dg.histogram(table, "url", domain=urls, unit=dg.User(), clip=1.0, epsilon=9.0,
+                           delta=1e-6)  # fmt: skip
+    keys = [line.split()[0] for line in str(release).splitlines()[2:7]]
+    assert len(set(keys)) == 5
+    assert all(len(key) <= 39 and key.startswith("https://") for key in keys)
+    said = "a long text is shown as its first 190 characters"
+    assert said not in str(release) + release.explain()
+    with_long = dg.histogram(table, "url", unit=dg.Element("url"), epsilon=9.0, delta=1e-6)
+    assert said in str(with_long)
+    assert said in with_long.explain().replace("A long", "a long")
+
+
+CHOSEN = "each user's contribution clipped at a bound chosen privately"
 ASKED: dict[str, tuple[Any, str]] = {
-    "count": (lambda t: dg.count(t, **OPTIONS), "records, each user's part capped at a bound"),
+    "count": (
+        lambda t: dg.count(t, **OPTIONS),
+        f"number of records, {CHOSEN}",
+    ),
     "count of records": (
         lambda t: dg.count(t, by="month", domain=[1], **{**OPTIONS, "unit": dg.Record()}),
-        "records per month",
+        "number of records per month",
     ),
     "stated": (
         lambda t: dg.count(t, clip=3.0, **OPTIONS),
-        "records, each user's part capped at 3",
+        "number of records, each user's contribution clipped at 3",
     ),
     "sum": (
         lambda t: dg.sum(t, "paid", bounds=(0, 30), by="month", domain=[1, 2], **OPTIONS),
-        "sum of paid between 0 and 30 per month, each user's part capped at a bound",
+        f"sum of paid between 0 and 30 per month, {CHOSEN}",
     ),
     "mean": (
         lambda t: dg.mean(t, "paid", bounds=(0, 30), by=["month", "item"], **OPTIONS),
-        "mean of paid between 0 and 30 per month, item, over records, each user's part capped at a "
-        "bound",
+        f"mean of paid between 0 and 30 per month, item, over records, {CHOSEN}",
     ),
     "mean of records": (
         lambda t: dg.mean(t, "paid", bounds=(0, 30), **{**OPTIONS, "unit": dg.Record()}),
@@ -91,25 +213,25 @@ ASKED: dict[str, tuple[Any, str]] = {
     ),
     "variance": (
         lambda t: dg.variance(t, "paid", bounds=(0, 30), **OPTIONS),
-        "variance of paid between 0 and 30, over records, each user's part capped at a bound",
+        f"variance of paid between 0 and 30, over records, {CHOSEN}",
     ),
     "quantiles": (
         lambda t: dg.quantiles(t, "paid", bounds=(0, 30), clip=4.0, **OPTIONS),
-        "quantiles of paid between 0 and 30, over records, each user's part capped at 4",
+        "quantiles of paid between 0 and 30, over records, each user's contribution clipped at 4",
     ),
     "top": (
         lambda t: dg.top(t, "name", **OPTIONS),
-        "holders per name, each user's part capped at a bound",
+        f"number of users with the item per name, {CHOSEN}",
     ),
     "top by names": (
         lambda t: dg.top(t, "name", method="gaussian", counts=False, **OPTIONS),
-        "weighted holders per name",
+        "weighted number of users with the item per name",
     ),
     "top at once": (
         lambda t: dg.top(t, "name", method="truncated", max_items=3, **OPTIONS),
-        "holders per name, of the first items of each unit",
+        "number of users with the item per name, of the first items of each unit",
     ),
-    "elements per user": (lambda t: dg.elements_per_user(t, "item", **OPTIONS), "users"),
+    "elements per user": (lambda t: dg.elements_per_user(t, "item", **OPTIONS), "number of users"),
 }
 
 
@@ -119,7 +241,7 @@ def test_the_estimand_is_named_in_every_channel(name: str, tmp_path: Path) -> No
     make, words = ASKED[name]
     release = make(releases.shop())
     assert release.estimand == words
-    assert words in repr(release).splitlines()[0]
+    assert words[1:] in repr(release).splitlines()[0]
     page = release.report(tmp_path / "page.html").read_text(encoding="utf-8").replace("&#39;", "'")
     plain = release.asked.statistic.of_bins or release.asked.statistic.holders
     assert plain or f"<strong>{words}</strong>" in page
@@ -131,14 +253,11 @@ def test_the_estimand_is_named_in_every_channel(name: str, tmp_path: Path) -> No
 
 def test_means_are_told_of_the_average_record() -> None:
     release = dg.mean(releases.shop(), "paid", bounds=(0, 30), by="month", domain=[1, 2], **OPTIONS)
-    assert "the average record, not the average person" in " ".join(notes(release))
+    assert "the average record, not the average person" in meanings(release)["Average"]
     assert {"count", "count_error"} == set(release.more)
     assert "count_error" in repr(release)
     one = dg.mean(releases.shop(), "paid", bounds=(0, 30), **OPTIONS)
-    assert (
-        f" records (standard error {one.more['count_error'][0]:,.0f}) ("
-        in repr(one).splitlines()[0]
-    )
+    assert repr(one).splitlines()[2].split()[-1] == f"{one.more['count_error'][0]:,.0f}"
 
 
 RANGED: dict[str, Any] = {
@@ -153,26 +272,22 @@ RANGED: dict[str, Any] = {
 @pytest.mark.parametrize("name", RANGED)
 def test_what_stated_bounds_cut_off_is_said_to_be_in_no_interval(name: str, tmp_path: Path) -> None:
     stated = RANGED[name](releases.shop(), bounds=(1, 30), **OPTIONS)
-    said = (
-        "umbers below 1 count as 1, and those above 30 as 30: what that changes is in no interval."
-    )
-    assert f"N{said}" in notes(stated)
-    assert f"N{said}" in repr(stated)
+    said = "alues are clamped to [1, 30]; intervals do not include the effect of this"
+    assert meanings(stated)["Values"] == f"v{said}"
+    assert "of clamped values" in repr(stated)
+    assert "between 1 and 30" in repr(stated)
     assert "the nearer bound" in stated.report(tmp_path / "page.html").read_text() or (
-        f"N{said}" in (tmp_path / "page.html").read_text()
+        f"V{said}" in (tmp_path / "page.html").read_text()
     )
     found = " ".join(notes(RANGED[name](releases.shop(), **OPTIONS)))
-    assert "is in no interval" not in found
-    assert found.count("count as that") == 1
+    assert found.count(" were clamped: at most ") == 1
 
 
 @pytest.mark.parametrize("ask", [dg.covariance, dg.correlation])
 def test_what_two_stated_bounds_cut_off_is_said_to_be_in_no_interval(ask: Any) -> None:
     pair = ask(releases.shop(), "paid", "item", bounds=(1, 30), other_bounds=(0, 5), **OPTIONS)
-    assert (
-        "Numbers beyond the stated bounds count as the nearer bound: what that changes is in no "
-        "interval." in notes(pair)
-    )
+    assert meanings(pair)["Values"].startswith("values are clamped to the given bounds; intervals")
+    assert "of clamped values" in notes(pair)[0]
 
 
 def test_nothing_is_said_to_be_cut_off_where_numbers_lie_in_bins_or_are_counted() -> None:
@@ -180,71 +295,63 @@ def test_nothing_is_said_to_be_cut_off_where_numbers_lie_in_bins_or_are_counted(
     in_bins = dg.histogram(shop, "paid", edges="auto", **OPTIONS)
     assert in_bins.asked.found is not None
     for release in (in_bins, dg.distribution(shop, "paid", **OPTIONS), dg.count(shop, **OPTIONS)):
-        said = " ".join(notes(release))
-        assert "count as" not in said
-        assert "is in no interval" not in said
+        assert "clamped" not in str(release)
+        assert "Values" not in meanings(release)
 
 
 def test_columns_of_one_table_have_names_of_their_own() -> None:
     release = dg.histogram(releases.shop(), "paid", edges=[5, 10], **OPTIONS)
     columns = repr(release).splitlines()[1]
-    assert columns.startswith("key at_least  below  capped_estimate")
-    assert columns.replace("key at_least", "key_at_least").split() == [
-        name.replace(" ", "_") for name in release.to_arrow().column_names
-    ]
+    assert columns.split() == release.to_arrow().column_names
+    assert columns.split()[:3] == ["from", "below", "estimate"]
+    rows = releases.shop().with_cells("clipped_share", "name", str)
+    counted = dg.count(rows, by="clipped_share", domain=["a"], **OPTIONS)
+    assert counted.to_arrow().column_names[0] == "key clipped_share"
 
 
 def test_what_users_hold_is_headed_as_a_range_and_not_as_a_limit() -> None:
     release = dg.elements_per_user(releases.shop(), "item", edges=[1, 3], **OPTIONS)
     head, columns, *rows = repr(release).splitlines()
-    assert head == "Elements per user: users by how many elements, and records, each holds."
+    assert head == "Number of users by how many elements, and records, each has"
     assert columns.split() == ["held", "how", "many", "estimate", "std_error", "low", "high"]
     assert [row.split()[1] for row in rows[:2]] == ["1", "2–3"]
 
 
-def test_what_ranking_by_noisy_counts_does_is_said() -> None:
-    shop, said = releases.shop(), "tend to be overestimated, which intervals do not allow for."
-    ranked = "Items are ranked by their noisy counts, so that those at the top " + said
-    named = (
-        "Items are ranked and named by their noisy counts, so that those at the top and just above the "
-        "threshold " + said
+def test_explain_states_the_effect_of_ranking() -> None:
+    shop, said = releases.shop(), " tend to be overestimated; intervals do not allow for this"
+    ranked = f"items are ranked by their noisy counts, so counts at the top{said}"
+    selected = (
+        "items are ranked and selected by their noisy counts, so counts at the top and just above the "
+        f"threshold{said}"
     )
     options = {**OPTIONS, "unit": dg.Element("name")}
-    assert notes(dg.top(shop, "name", method="truncated", **options))[-1] == named
-    assert notes(dg.top(shop, "name", method="gaussian", counts=False, **options))[-1] == named
-    assert notes(dg.top(shop, "name", method="gaussian", **options))[-1] == ranked
-    assert notes(dg.top(shop, "name", domain=["a", "b"], **options))[-1] == ranked
-    assert said not in " ".join(notes(dg.histogram(shop, "name", **options)))
+    for expected, how in (
+        (selected, {"method": "truncated"}),
+        (selected, {"method": "gaussian", "counts": False}),
+        (ranked, {"method": "gaussian"}),
+        (ranked, {"domain": ["a", "b"]}),
+    ):
+        release = dg.top(shop, "name", **how, **options)
+        assert meanings(release)["Ranking"] == expected
+        assert "without the effect of ranking" in notes(release)[0]
+    assert "Ranking" not in meanings(dg.histogram(shop, "name", **options))
 
 
-def test_files_name_what_is_capped_and_leave_blanks(skewed: dg.Histogram, tmp_path: Path) -> None:
-    names = ["item", "capped_estimate", "std_error", "capped_low", "capped_high", "at_least"]
+def test_files_leave_blanks(skewed: dg.Histogram, tmp_path: Path) -> None:
+    names = ["item", "estimate", "std_error", "low", "high", "at_least"]
     blank = np.arange(len(skewed)) % 3 == 0
     skewed = replace(skewed, at_least=np.where(blank, np.nan, skewed.more["at_least"]))
     rows = json.loads(skewed.write(tmp_path / "out.json").read_text())
-    assert list(rows[0]) == names
+    assert list(rows[0]) == [*names, "covers"]
     assert [row["at_least"] is None for row in rows] == blank.tolist()
     table = pyarrow.csv.read_csv(skewed.write(tmp_path / "out.csv"))
-    assert table.column_names == names
+    assert table.column_names == [*names, "covers"]
     assert table["at_least"].null_count == blank.sum()
     assert "nan" not in (tmp_path / "out.csv").read_text().lower()
     written = pq.read_table(skewed.write(tmp_path / "out.parquet"))
     assert written["at_least"].null_count == blank.sum()
     frame = skewed.to_pandas()
     assert (frame["at_least"].isna() == blank).all()
-
-
-def test_columns_are_named_capped_where_clipping_may_take_something() -> None:
-    rows = releases.shop()
-    numbers: dict[str, Any] = {"bounds": (0, 30), "epsilon": 2.0, "delta": 1e-4}
-    for unit, of in ((dg.User(), "capped_"), (dg.Record(), "")):
-        for release in (
-            dg.count(rows, **{**OPTIONS, "unit": unit}),
-            dg.mean(rows, "paid", unit=unit, **numbers),
-            dg.quantiles(rows, "paid", [0.5], unit=unit, **numbers),
-        ):
-            columns = release.to_arrow().column_names
-            assert {f"{of}{name}" for name in ("estimate", "low", "high")} <= set(columns)
 
 
 @pytest.mark.slow
@@ -256,7 +363,7 @@ def test_a_file_without_limits_is_read(skewed: dg.Histogram, tmp_path: Path) -> 
     for fact in ("above", "lost", "lost_of", "max_elements"):
         del about["facts"][fact]
     del about["facts"]["clip"]["takes"]
-    old = table.drop_columns(["at_least"]).rename_columns({"capped_estimate": "estimate"})
+    old = table.drop_columns(["at_least"])
     metadata = {b"dpgrain": json.dumps(about).encode()}
     pq.write_table(old.replace_schema_metadata(metadata), path)
     again = dg.Release.load(path)
@@ -274,17 +381,16 @@ def test_a_file_of_0_1_with_former_columns_is_read(
     table = pq.read_table(path)
     about = json.loads(table.schema.metadata[b"dpgrain"])
     about["about"]["chain"] = {"secret": "00", "rung": 0}
-    old = table.append_column(column, table["capped_estimate"])
-    for fields in ({**about["fields"], column: column}, [*about["fields"], column]):
-        metadata = {b"dpgrain": json.dumps({**about, "fields": fields}).encode()}
-        names = old.column_names if isinstance(fields, dict) else _fields_of(old)
-        pq.write_table(old.rename_columns(names).replace_schema_metadata(metadata), path)
-        assert dg.Release.load(path).hash == skewed.hash
-
-
-def _fields_of(table: Any) -> list[str]:
-    """The names of columns by which a file of 0.1 calls them."""
-    return [name.removeprefix("capped_") for name in table.column_names]
+    clipped = {name: f"capped_{name}" for name in ("estimate", "low", "high")}
+    fields = {name: clipped.get(name, name) for name in about["fields"]}
+    named = table.rename_columns([clipped.get(name, name) for name in table.column_names])
+    for old, said in ((named, {**fields, column: column}), (table, [*about["fields"], column])):
+        metadata = {b"dpgrain": json.dumps({**about, "fields": said}).encode()}
+        old = old.append_column(column, old.columns[1])
+        pq.write_table(old.replace_schema_metadata(metadata), path)
+        again = dg.Release.load(path)
+        assert again.hash == skewed.hash
+        assert again.to_arrow().equals(skewed.to_arrow())
 
 
 @pytest.mark.slow

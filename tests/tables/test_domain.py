@@ -108,7 +108,7 @@ def test_domains_of_decimals_meet_what_sql_writes() -> None:
         delta=0.5,
         random_state=0,
     )
-    assert release.to_pandas()["capped_estimate"].round().tolist() == [1, 1, 1, 1]
+    assert release.to_pandas()["estimate"].round().tolist() == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_mappings_tell_spellings_apart(spelled: list[str], tmp_path: Path) -> No
             table.with_cells("cell", of="item", by=by), "cell", unit=dg.User(), domain=cells,
             epsilon=1e6, delta=0.5, random_state=0,
         )  # fmt: skip
-        assert release.to_pandas()["capped_estimate"].round().tolist() == [1.0] * len(spelled)
+        assert release.to_pandas()["estimate"].round().tolist() == [1.0] * len(spelled)
     numbers = dg.read(pa.table({"who": [1], "item": [7]}), user="who")
     for text in spelled:
         if whole(text) is None:

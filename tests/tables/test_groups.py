@@ -448,8 +448,8 @@ def test_a_release_of_several_keys(tmp_path: Path) -> None:
     options: dict[str, Any] = {"unit": dg.User(), "epsilon": 20.0, "delta": 1e-6, "clip": 5.0}
     release = dg.histogram(table, ["month", "topic"], domain={"month": [2, 1]}, **options)
     found = release.to_arrow()
-    limits = ["capped_low", "capped_high", "at_least"]
-    assert found.column_names == ["month", "topic", "capped_estimate", "std_error", *limits]
+    limits = ["low", "high", "at_least"]
+    assert found.column_names == ["month", "topic", "estimate", "std_error", *limits]
     pairs = list(zip(found["month"].to_pylist(), found["topic"].to_pylist(), strict=True))
     assert set(pairs) == set(itertools.product([2, 1], ["x", "y", "own: d", "own: e"]))
     exact = dict.fromkeys(pairs, 0)
@@ -467,14 +467,14 @@ def test_a_release_of_several_keys(tmp_path: Path) -> None:
 
 
 def test_keys_that_are_called_like_numbers(tmp_path: Path) -> None:
-    names = ["clip", "capped_estimate", "key capped_estimate", "capped_low", "std_error"]
+    names = ["clip", "estimate", "key estimate", "low", "std_error"]
     rows = {name: ["a", "b"] for name in names}
     table = cases.table_of(pa.table({"who": [1, 2], **rows}))
     domain = [("a",) * 5, ("b",) * 5]
     release = dg.histogram(table, names, unit=dg.User(), domain=domain, **PUBLIC)
     found = release.to_arrow()
     assert found.num_columns == 5 + 5
-    assert found["capped_estimate"].to_pylist() == release.estimate.tolist()
+    assert found["estimate"].to_pylist() == release.estimate.tolist()
     assert [found.column(i).to_pylist() for i in range(5)] == [["a", "b"]] * 5
     again = dg.Histogram.load(release.save(tmp_path / "r.parquet"))
     assert again.to_arrow().equals(found)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from dpgrain._shown import ShownAudit
-from dpgrain._wording import aligned, counted, powers, rounded_down, rounded_up
+from dpgrain._wording import aligned, counted, described, powers, rounded_down, rounded_up
 from dpgrain.auditing.bounds import Points
 from dpgrain.units import Level, Relation
 
@@ -17,16 +17,21 @@ Verdict: TypeAlias = Literal["violated", "kept", "weak", "unmoved"]
 
 #: Heading of an audit of real rows.
 FOR_THE_CURATOR = (
-    "For the curator, NOT private: bounds are made of real rows; publish none of them."
+    "For the curator, NOT PRIVATE: these bounds were computed from real rows. Do not publish them."
 )
+_POINTER = "What the columns mean: .explain()"
 # Noise error that a useful audit must detect: noise smaller by this factor.
 _HALF = 2.0
 _HEADINGS = ("units", "relation", "claim", "free", "seen from", "named", "seen from", "verdict")
-_BELOW = (
-    "free: distribution-free, from draws of the noise on both neighbours.",
-    "named: assuming the law that the noise is named by, from whole runs.",
-    "seen from: by what factor noise must be too small for the bound to pass the claim.",
-)
+_MEANINGS = {
+    "claim": "the ε that the query claims",
+    "free": "lower bound on ε without assumptions, from draws of the noise on both neighbours",
+    "named": "lower bound on ε that assumes the named noise distribution, from whole runs",
+    "seen from": "factor by which the noise must be too small for the bound to exceed the claim",
+    "verdict": '"violated": a bound exceeds the claim; "kept": none does, and half the noise would '
+    'have been detected; "weak": none does, but half the noise might not have been detected; '
+    '"unmoved": no draw differs between the neighbours',
+}
 
 
 @dataclass(frozen=True)
@@ -108,8 +113,8 @@ class Audit(ShownAudit):
         notes: what was omitted, with reasons, in sentences.
 
     >>> line = Line(1, "zero_out", 1.0, Bound(0.7, 1.5), Bound(0.85, 1.2))
-    >>> print(str(Audit("user", 1e-6, 0.99, (line,))).partition("\\nfree")[0])
-    ε of users at δ = 10⁻⁶, bounded from below with confidence 0.99: kept.
+    >>> print("\\n".join(str(Audit("user", 1e-6, 0.99, (line,))).splitlines()[:3]))
+    Lower bounds on ε of users at δ = 10⁻⁶, with confidence 0.99: kept.
     units  relation  claim  free  seen from  named  seen from  verdict
     1      zero_out  1      0.7   1.5×       0.85   1.2×       kept
     """
@@ -134,7 +139,7 @@ class Audit(ShownAudit):
 
     def __str__(self) -> str:
         heading = (
-            f"ε of {self.level}s at δ = {powers(self.delta)}, bounded from below with confidence "
+            f"Lower bounds on ε of {self.level}s at δ = {powers(self.delta)}, with confidence "
         )
         rows = [
             (
@@ -153,17 +158,24 @@ class Audit(ShownAudit):
         if self.curator:
             said.insert(0, FOR_THE_CURATOR)
         table = aligned([_HEADINGS, *rows], left=True)
-        return "\n".join([*said, *table, *self._below, *self.notes])
+        notes = [" ".join(self.notes)] if self.notes else []
+        return "\n".join([*said, *table, *notes, f"{self._made} {_POINTER}"])
 
     __repr__ = __str__
 
+    def explain(self) -> str:
+        """Describe the columns: both kinds of bounds, and the verdicts."""
+        return described(f"Audit of {self.level}s", {**self._meanings, "draws": self._made})
+
     @property
-    def _below(self) -> list[str]:
-        """Notes below the table: the types of bounds, and what they are computed from."""
-        made = (
+    def _meanings(self) -> dict[str, str]:
+        return _MEANINGS
+
+    @property
+    def _made(self) -> str:
+        return (
             f"{self.draws:,} draws on each neighbour of a line; {counted(self.runs, 'whole run')}."
         )
-        return [*_BELOW, made]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the audit as JSON values; an infinite bound is the text "inf"."""
@@ -189,18 +201,20 @@ class TrainingAudit(Audit):
 
     >>> line = Line(1, "zero_out", 1.0, Bound(0.2, 4.0), Bound(0.75, 1.3))
     >>> print(str(TrainingAudit("user", 1e-6, 0.99, (line,), draws=4000)).splitlines()[-1])
-    1 run with 4,000 canaries, each of which was there with probability 1/2.
+    1 run with 4,000 canaries, each included with probability 1/2. What the columns mean: .explain()
     """
 
     @property
-    def _below(self) -> list[str]:
-        said = f"1 run with {self.draws:,} canaries, each of which was there with probability 1/2."
-        return [
-            "free: distribution-free, from guesses which canaries were there.",
-            "named: assuming that scores have one normal law, moved where the canary was there.",
-            _BELOW[-1],
-            said,
-        ]
+    def _meanings(self) -> dict[str, str]:
+        return {
+            **_MEANINGS,
+            "free": "lower bound on ε without assumptions, from guesses which canaries were included",
+            "named": "lower bound on ε that assumes normal scores, shifted by an included canary",
+        }
+
+    @property
+    def _made(self) -> str:
+        return f"1 run with {self.draws:,} canaries, each included with probability 1/2."
 
 
 def _as_json(line: Line) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def demo(
         if hasattr(release, "groups"):
             tell_estimates(release, _SHOWN)
         else:
-            tell_model(release, _SHOWN)
+            tell_model(release, _SHOWN, folder / "report.html")
     say(f"\n{made.promise}")
     say(f"\nThe report of all: {folder / 'report.html'}")
     say("Try next:")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpgrain._files import plain_values
 from dpgrain._later import later
+from dpgrain._wording import sentence
 from dpgrain.cli.printing import say
 from dpgrain.cli.spelling import spelled_inside
 
@@ -24,7 +25,7 @@ else:
     printed, summary = later("dpgrain.statistics.printed"), later("dpgrain.learn.summary")
 
 #: The number of the form of these documents: a field that is there keeps its name and its meaning.
-FORMAT = 1
+FORMAT = 2
 #: The words of the command that runs, such as "ledger show".
 running: ContextVar[str] = ContextVar("running", default="")
 
@@ -50,12 +51,17 @@ def tell_json(told: Mapping[str, Any], *paths: Path | None) -> None:
 
 
 def release_as_json(release: Release) -> dict[str, Any]:
-    """Return all estimates of a release with what they are of and the promise, as JSON's values."""
+    """Return all estimates of a release, an explanation and the guarantee, as JSON's values."""
+    meanings = printed.meanings(release)
+    del meanings["Privacy"]
+    notes = printed.notes(release)[:1] if len(release) else []
     return {
         "statistic": release.statistic.name,
         "estimates_of": release.estimand,
+        "covers": release.covers,
         "estimates": release.to_arrow().to_pylist(),
-        "notes": [spelled_inside(note) for note in printed.notes(release)] if len(release) else [],
+        "meaning": {name: spelled_inside(sentence(text)) for name, text in meanings.items()},
+        "notes": [spelled_inside(note) for note in notes],
         "take_care": spelled_inside(release.asked.take_care),
         **promise_as_json(release.guarantee),
     }
@@ -72,7 +78,8 @@ def model_as_json(model: LinearModel) -> dict[str, Any]:
     result = summary.coefficients(model)
     return {
         "coefficients": [asdict(row) for row in result.rows],
-        "notes": [said for said in (spelled_inside(result.unsure), *result.meaning) if said],
+        "meaning": {name: spelled_inside(said) for name, said in result.meaning.items()},
+        "notes": [spelled_inside(note) for note in result.notes[:1]],
         "take_care": " ".join(result.cautions),
         **promise_as_json(model.guarantee_),
     }

@@ -18,7 +18,7 @@ from dpgrain.cli.declared import declared
 from dpgrain.cli.document import model_as_json, tell_json
 from dpgrain.cli.doors import Option, made_of, options_of
 from dpgrain.cli.options import columns_of, level_of, number
-from dpgrain.cli.printing import console, grid, plain, say, written
+from dpgrain.cli.printing import console, grid, plain, say, tell_guarantee, written
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.cli.table import People, Publishing, tell_curator
 from dpgrain.errors import ParameterError
@@ -231,7 +231,7 @@ class Asked(Publishing, People, Features):
             told = {"kind": self.kind, "target": self.target, **model_as_json(model)}
             tell_json(told, self.output, self.report)
             return
-        tell_model(model, self.top)
+        tell_model(model, self.top, self.output)
         written(self.output, self.report)
 
     def _require(self, stated: dict[str, Any]) -> None:
@@ -328,8 +328,8 @@ def _labels(names: list[str], target: str, table: UserTable) -> list[Any]:
     return result
 
 
-def tell_model(model: LinearModel, top: int) -> None:
-    """Print the coefficients, with intervals where there are any, and the promise."""
+def tell_model(model: LinearModel, top: int, kept: Path | None) -> None:
+    """Print the coefficients, notes and the guarantee: in full, unless a file has it."""
     found = summary.coefficients(model)
     title = f"{type(model).__name__}: {len(found.rows):,} coefficients"
     table = grid(title, *found.headings)
@@ -338,12 +338,6 @@ def tell_model(model: LinearModel, top: int) -> None:
     console().print(table)
     if len(found.rows) > top:
         say("All of them: the model file, or a larger --top.")
-    if found.intervals:
-        say(
-            "Intervals are centred at the corrected average of the rounds; predictions use the value."
-        )
-    for caution in found.cautions:
-        say(f"Take care: {spelled_inside(caution)}", style="yellow")
-    for sentence in filter(None, (spelled_inside(found.unsure), *found.meaning)):
-        say(sentence)
-    say(str(model.guarantee_))
+    for note in found.notes:
+        say(spelled_inside(note), style="yellow" if note.startswith("Warning") else None)
+    tell_guarantee(model.guarantee_, kept)

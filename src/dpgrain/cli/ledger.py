@@ -11,7 +11,7 @@ import typer
 
 from dpgrain._files import check_outputs, whole_file
 from dpgrain._later import later
-from dpgrain._wording import counted, rounded_down, rounded_up
+from dpgrain._wording import counted, percent, rounded_up
 from dpgrain.cli import options as given
 from dpgrain.cli.command import Group, command
 from dpgrain.cli.document import tell_json
@@ -261,7 +261,7 @@ def verify(
     """Check that no line is changed or missing, and that the accounts follow from the lines."""
     opened = ledgers.Ledger(place, expected=expected)
     receipt, seeded = opened.verify(), entries.seeds_in_words(opened.entries)
-    said = f"Every line follows from the one before. Last line: {receipt}. {seeded}".rstrip()
+    said = f"The hash chain is intact. Last line: {receipt}. {seeded}".rstrip()
     if as_json:
         told = {"verified": True, "receipt": asdict(receipt), "seeded_lines": _seeded(opened)}
         tell_json({**told, "sentence": said})
@@ -357,14 +357,14 @@ def _tell(opened: Ledger, *, as_json: bool) -> None:
         tell_json(_described(opened))
         return
     say(f"The ledger {opened.name!r}, id {opened.id}.")
-    table = grid("What it promises", "to everybody, about", "line", "left where least is")
+    table = grid("Promises", "guarantee", "line", "minimum remaining")
     for number, one in opened.promises.items():
-        table.add_row(str(one), str(number), f"{rounded_down(100 * opened.left(number), 3)}%")
+        table.add_row(str(one), str(number), percent(opened.left(number), up=False))
     console().print(table)
     for number in opened.promises:
-        say(f"Line {number}, where least is left: {opened.left_in_words(number)}.")
-        if not (there := opened.fullest(number)).everything:
-            say(f"Least is left of line {number} for: {there}.")
+        there = opened.fullest(number)
+        where = "" if there.everything else f": {there}"
+        say(f"Promise on line {number} (fullest account{where}): {opened.left_in_words(number)}.")
 
 
 def _tell_lines(lines: list[Entry], top: int) -> None:

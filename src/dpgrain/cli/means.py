@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._files import check_outputs
@@ -15,31 +15,26 @@ from dpgrain.cli.declared import declared
 from dpgrain.cli.document import mean_as_json, tell_json
 from dpgrain.cli.doors import made_of, options_of
 from dpgrain.cli.options import columns_of
-from dpgrain.cli.printing import console, grid, plain, say, written
+from dpgrain.cli.printing import say, tell_guarantee, written
+from dpgrain.cli.spelling import spelled_inside
 from dpgrain.cli.table import Publishing, tell_curator
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.parameters import Parameter
 
 if TYPE_CHECKING:
-    from dpgrain.means import methods
     from dpgrain.means.of_users import MeanOfUsers
     from dpgrain.releases import columns as of_columns
     from dpgrain.releases import writing
     from dpgrain.tables.table import UserTable
 else:
     of_columns, writing = later("dpgrain.releases.columns"), later("dpgrain.releases.writing")
-    methods = later("dpgrain.means.methods")
 
 # Parameters that the table states, or that a command does not take.
 _ELSEWHERE = ("X", "users", "share", "n_users", "dimension", "random_state")
 _COLUMNS = Parameter(
     "columns", list[str] | str, None, "columns of the vectors, such as a,b,c, one per coordinate."
 )
-#: What is said in place of a mean that a search found none of.
-NO_MEAN = "No mean: too few users are close together. Pass a larger --radius, or another --method."
 _ENDINGS = (".json", ".csv", ".parquet")
-# Digits after the point that are shown, at most; smaller numbers are written with powers of ten.
-_MOST_DIGITS = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +71,8 @@ class Asked(Publishing):
         if self.as_json:
             tell_json(mean_as_json(result, names), self.output)
             return
-        _tell(result, names, self.top)
+        has_it = self.output is not None and self.output.suffix.lower() == ".json"
+        _tell(result, names, self.top, self.output if has_it else None)
         written(self.output)
 
     def _check(self, table: UserTable, stated: dict[str, Any]) -> None:
@@ -142,36 +138,9 @@ def _named(columns: Sequence[str], table: UserTable) -> list[str]:
     return names
 
 
-def _tell(found: MeanOfUsers, names: list[str], top: int) -> None:
-    """Print the mean, or that there is none, and the promise."""
-    if all(map(math.isfinite, found.value)):
-        _tell_numbers(found, names, top)
-    else:
-        say(NO_MEAN, style="yellow")
+def _tell(found: MeanOfUsers, names: list[str], top: int, kept: Path | None) -> None:
+    """Print the mean, or that there is none, and the guarantee: in full, unless a file has it."""
+    for line in found.lines(names, top):
+        say(spelled_inside(line).replace("all: .value", "all: --output FILE, or a larger --top"))
     say(f"Method: {found.method}, {found.reason}.")
-    say(str(found.guarantee))
-
-
-def _tell_numbers(found: MeanOfUsers, names: list[str], top: int) -> None:
-    table = grid(
-        f"The mean of users: {min(top, len(names)):,} of {len(names):,} columns",
-        "column",
-        "mean",
-        "std. error of noise",
-    )
-    # Numbers show two digits of the noise.
-    digits = max(0, 1 - math.floor(math.log10(found.std_error)))
-    for name, value in list(zip(names, found.value, strict=True))[:top]:
-        shown = (
-            f"{number:,.{digits}f}" if digits <= _MOST_DIGITS else f"{number:.6g}"
-            for number in (value, found.std_error)
-        )
-        table.add_row(plain(name), *shown)
-    console().print(table)
-    if len(names) > top:
-        say("All of them: --output FILE, or a larger --top.")
-    centre = methods.method_of(found.method).centre or "0"
-    say(
-        f"Users count in full up to {found.radius:.3g} from {centre}. What was found "
-        f"is {found.off}."
-    )
+    tell_guarantee(found.guarantee, kept)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from dpgrain.cli import results
+    from dpgrain.publishing.guarantee import Guarantee
     from dpgrain.statistics import printed
     from dpgrain.statistics.release import Release
 else:
@@ -30,8 +30,6 @@ else:
 
 
 _PICTURES = (".png", ".svg", ".pdf")
-# The columns of limits have these headings.
-_HEADINGS = {"at_least": "at least", "count_error": "its error"}
 # Letters of a key that are printed, at most.
 _LETTERS = 200
 # A word of a key that is no longer than this is not broken, however many columns there are.
@@ -101,60 +99,53 @@ def plain(text: str) -> str:
     return rich_markup.escape("".join(c if c.isprintable() else "�" for c in text))
 
 
-def tell_release(release: Release, top: int) -> None:
-    """Print the first estimates of a release, and its promise.
+def tell_release(release: Release, top: int, *, kept: Path | None = None) -> None:
+    """Print the first estimates of a release, notes and its guarantee: in full, unless a file has it.
 
     Args:
         release: the release.
         top: the number of estimates.
+        kept: a file that has the full guarantee, if there is one.
     """
-    if len(release):
-        tell_estimates(release, top)
-    say(f"Estimates of: {release.estimand}.")
-    if len(release) > top:
-        say("All of them: --output FILE, or a larger --top.")
+    tell_estimates(release, top)
     if not len(release):
-        say(
-            "None passed the threshold: give --domain or more ε. --check tells the curator which "
-            "values are missing or cannot be read."
-        )
-    elif said := printed.notes(release):
-        say(spelled_inside(" ".join(said)))
-    if release.asked.care:
-        say(f"Take care: {spelled_inside(release.asked.take_care)}.", style="yellow")
-    say(str(release.guarantee))
+        say("--check shows the curator which values are missing or invalid.")
+    tell_guarantee(release.guarantee, kept)
 
 
-def _numbers(line: printed.Line, release: Release, known: Sequence[str]) -> list[str]:
-    """Return the numbers of an estimate as text."""
-    named = dict(zip(release.more, line.more, strict=True))
-    own = (line.estimate, line.std_error, line.low, line.high)
-    return [*own, *(named[name] for name in known)]
+def tell_guarantee(guarantee: Guarantee, kept: Path | None) -> None:
+    """Print a guarantee: in one line if a file has it in full, otherwise in full."""
+    say(str(guarantee) if kept is None else f"{guarantee.brief} Full guarantee: {kept}")
 
 
 def tell_estimates(release: Release, top: int) -> None:
-    """Print the first estimates of a release as a table.
+    """Print the title of a release, its first estimates as a table, and notes.
 
     Args:
         release: the release.
         top: the number of estimates.
     """
-    ordered, known = printed.in_order(release), printed.known_more(release)
-    which = f"{'First' if ordered else 'Largest'} {min(top, len(release))} of {len(release):,}"
-    table = rich_table.Table(title=f"{which} estimates" if len(release) > 1 else "The estimate")
+    say(printed.title(release))
+    if len(release):
+        _tell_table(release, top)
+    for note in printed.notes(release):
+        say(spelled_inside(note), style="yellow" if note.startswith("Warning") else None)
+
+
+def _tell_table(release: Release, top: int) -> None:
+    table = rich_table.Table()
     lines = printed.lines_of(release, printed.shown(release, top), letters=_LETTERS)
     for place, name in enumerate(printed.key_headings(release)):
         words = (word for line in lines for word in line.keys[place].split())
         longest = max(map(len, words), default=0)
         table.add_column(plain(name), overflow="fold", min_width=min(longest, _WHOLE))
-    numbers = [_numbers(line, release, known) for line in lines]
-    headings = [_HEADINGS.get(name, name) for name in (printed.heading(release, n) for n in known)]
-    of = "capped " if release.asked.cut else ""
-    own = (f"{of}estimate", "std. error", f"{of}95% low", f"{of}95% high")
-    for place, name in enumerate((*own, *headings)):
+    numbers = [line.numbers(release) for line in lines]
+    for place, name in enumerate(printed.number_headings(release)):
         # No number and no word is ever cut: the table grows wider than the terminal instead.
-        whole = (*name.split(), *(row[place] for row in numbers))
+        whole = (name, *(row[place] for row in numbers))
         table.add_column(name, justify="right", min_width=max(map(len, whole)))
     for line, row in zip(lines, numbers, strict=True):
         table.add_row(*map(plain, line.keys), *row)
     console().print(table)
+    if footer := printed.more_rows(release, len(lines)):
+        say(footer.replace(".to_pandas()", "--output FILE, or a larger --top"))

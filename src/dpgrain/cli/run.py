@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpgrain._later import later
-from dpgrain._wording import counted, rounded_down, rounded_up
+from dpgrain._wording import counted, percent
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.document import (
@@ -20,7 +20,6 @@ from dpgrain.cli.document import (
     release_as_json,
     tell_json,
 )
-from dpgrain.cli.means import NO_MEAN
 from dpgrain.cli.printing import console, grid, plain, say, written
 from dpgrain.cli.table import sides_of
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from dpgrain.learn import summary
     from dpgrain.ledger import ledger as ledgers
     from dpgrain.ledger.ledger import Ledger
+    from dpgrain.means import of_users
     from dpgrain.releases import plan as plans
     from dpgrain.releases import run as running
     from dpgrain.releases.plan import PlannedReleases
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dpgrain.statistics import printed
 else:
     ledgers, plans = later("dpgrain.ledger.ledger"), later("dpgrain.releases.plan")
-    running = later("dpgrain.releases.run")
+    of_users, running = later("dpgrain.means.of_users"), later("dpgrain.releases.run")
     printed = later("dpgrain.statistics.printed")
     summary = later("dpgrain.learn.summary")
 
@@ -109,7 +109,7 @@ def _tell(made: Releases) -> None:
     console().print(table)
     for name, release in made.items():
         for care in _cautions(release):
-            say(f"{name}: take care: {care.removesuffix('.')}.", style="yellow")
+            say(f"{name}: warning: {care.removesuffix('.')}.", style="yellow")
 
 
 def _cautions(release: Any) -> list[str]:
@@ -117,7 +117,7 @@ def _cautions(release: Any) -> list[str]:
     if hasattr(release, "groups"):
         return [release.asked.take_care] if release.asked.take_care else []
     if hasattr(release, "value"):
-        return [] if all(map(math.isfinite, release.value)) else [NO_MEAN]
+        return [] if all(map(math.isfinite, release.value)) else [of_users.NO_MEAN]
     return list(summary.coefficients(release).cautions)
 
 
@@ -129,8 +129,7 @@ def _in_brief(release: Any) -> str:
     if not len(release):
         return "none passed the threshold"
     (line,) = printed.lines_of(release, printed.shown(release, 1), letters=_LETTERS)
-    capped = "capped " if release.asked.cut else ""
-    told = f"{capped}{line.estimate}, standard error {line.std_error}"
+    told = f"{release.covers} {line.estimate}, standard error {line.std_error}"
     if not line.keys:
         return told
     first = "first" if printed.in_order(release) else "largest"
@@ -143,8 +142,8 @@ def _dry_run(plan: PlannedReleases, ledger: Ledger | None, *, again: bool, as_js
     if not as_json:
         for promise, left, taken in parts:
             say(
-                f"{promise}: {rounded_down(100 * left, 3)}% is left where least is, and these releases "
-                f"take at most {rounded_up(100 * taken, 3)}%."
+                f"Promise: {promise}. At least {percent(left, up=False)} remains; these releases need "
+                f"at most {percent(taken)}."
             )
     if ledger is not None:
         with running.told_of_outputs(plan):
@@ -155,7 +154,7 @@ def _dry_run(plan: PlannedReleases, ledger: Ledger | None, *, again: bool, as_js
         ]
         tell_json({"plan": _plan_as_json(plan), "ledger": told, **promise_as_json(plan.guarantee)})
         return
-    say("Nothing was read, charged or written: --dry-run.")
+    say("Dry run: nothing was read, charged or written.")
 
 
 def _parts(plan: PlannedReleases, ledger: Ledger) -> list[tuple[str, float, float]]:

@@ -289,7 +289,8 @@ class Asked(Publishing, People):
             tell_json(release_as_json(release), *outputs)
             return
         ordered = release.asked.statistic.in_order
-        tell_release(release, self.top or _PRINTED * (2 if ordered else 1))
+        top = self.top or _PRINTED * (2 if ordered else 1)
+        tell_release(release, top, kept=self.save or self.report)
         if own["delta"] and not release.guarantee.delta:
             say(
                 f"--delta {own['delta']:g} was not needed: with this noise, the guarantee has "

@@ -58,7 +58,16 @@ def label_of_stated(text: str) -> str:
     >>> label_of_stated(label_of("x" * 300)) == label_of_stated("x" * 300) == label_of("x" * 300)
     True
     """
-    return text if _REPLACEMENT.fullmatch(text) else label_of(text)
+    return text if is_replacement(text) else label_of(text)
+
+
+def is_replacement(text: str) -> bool:
+    """Return whether a text has the form of the label of a long one.
+
+    Args:
+        text: the text.
+    """
+    return _REPLACEMENT.fullmatch(text) is not None
 
 
 def is_long(text: str) -> bool:

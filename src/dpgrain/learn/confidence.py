@@ -34,9 +34,8 @@ else:
 
 #: Coverage of intervals.
 COVERED = (
-    "Intervals cover the noise, and which users happened to be in the data; of what clipping changes "
-    "they hold a rule of thumb, where the bound was found inside the budget, and not whether the model "
-    "is true."
+    "95% intervals cover the noise and the sampling of users, but not an error of the model. They "
+    "include the bias of clipping only by a rule of thumb, if the bound was chosen privately."
 )
 #: Message instead of intervals, before the reasons.
 NOT_KNOWN = "there are no intervals"
@@ -129,7 +128,7 @@ class Intervals:
         return pd.DataFrame(columns, index=pd.Index(self.names, name="coefficient"))
 
     def __str__(self) -> str:
-        told = f"Take care: {NOT_KNOWN}: {self.doubt}." if self.doubt else COVERED
+        told = f"Warning: {NOT_KNOWN}: {self.doubt}." if self.doubt else COVERED
         return f"{self.to_pandas()}\n{told}"
 
     def __repr__(self) -> str:

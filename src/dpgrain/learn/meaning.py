@@ -14,7 +14,6 @@ import numpy as np
 
 from dpgrain.errors import CareWarning
 from dpgrain.gradients.norms import LARGEST_BOUND
-from dpgrain.learn.ask import Ask
 from dpgrain.units import Element, Record, Unit
 
 if TYPE_CHECKING:
@@ -36,21 +35,22 @@ _MANY = 0.1
 _MOST_CLIPPED = 0.5
 
 
-def meaning(model: LinearModel) -> tuple[str, ...]:
-    """Explain the units, coefficients, clipping and ridge of a fitted model."""
-    ask, fitted = model.asked_, model.fitted_
+def meaning(model: LinearModel) -> dict[str, str]:
+    """Explain the units, coefficients, clipping and ridge of a fitted model, fact by fact."""
+    ask = model.asked_
     ridge = (
         f"A ridge of {ask.l2:g} pulls the coefficients that predictions use towards 0; corrected ones "
-        "and intervals, where there are any, are without its pull."
+        "and their intervals do not include this."
     )
-    return (
-        whom(ask.promise.unit),
-        _added(model),
-        _clipped(ask, fitted.history.clip, fitted.looks),
-        *([ridge] if ask.l2 else []),
-        *_selected(model),
-        _missing(model),
-    )
+    facts = {
+        "value": _added(model),
+        "Weights": whom(ask.promise.unit),
+        "Clipping": " ".join(clipped(model)),
+        "Ridge": ridge if ask.l2 else "",
+        "Labels": " ".join(_selected(model)),
+        "Missing": _missing(model),
+    }
+    return {name: fact for name, fact in facts.items() if fact}
 
 
 def _selected(model: LinearModel) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ def _selected(model: LinearModel) -> tuple[str, ...]:
         return ()
     named = ", ".join(str(label) for label in labels[:_NAMED]) + ", …" * (len(labels) > _NAMED)
     return (
-        f"The labels were not stated, and {len(labels)} were selected privately: {named}. Rows with "
+        f"The labels were not given, and {len(labels)} were selected privately: {named}. Rows with "
         "other labels were dropped.",
     )
 
@@ -88,57 +88,60 @@ def _missing(model: LinearModel) -> str:
     low = (
         ""
         if getattr(model, "encoding_", None) is None
-        else " (the low end of its range, where one is stated)"
+        else " (the lower end of its range, if it has one)"
     )
-    return f"A feature that is not a number counted as 0{low}; a row without a target was left out."
+    return (
+        f"Missing or non-numeric features were set to 0{low}; rows without a target were dropped."
+    )
 
 
 def _added(model: LinearModel) -> str:
     """Describe the effect of a coefficient per change of its feature."""
-    grows = "1" if getattr(model, "encoding_", None) is None else "what stands beside it"
-    return f"A coefficient is what {model.adds_to} gains when its feature grows by {grows}."
+    step = "1" if getattr(model, "encoding_", None) is None else 'the amount in column "per"'
+    return f"A coefficient is the change in {model.adds_to} when its feature increases by {step}."
 
 
 def whom(unit: Unit) -> str:
     """Describe the average unit to which the coefficients of a fit refer.
 
     >>> whom(Record())
-    'Each record counts once: the coefficients are for the average record.'
+    'Every record has the same weight: the coefficients describe the average record.'
     """
     if isinstance(unit, Record):
-        return "Each record counts once: the coefficients are for the average record."
+        return "Every record has the same weight: the coefficients describe the average record."
     if isinstance(unit, Element) or unit.max_elements is not None:
-        kept = "" if isinstance(unit, Element) else f" of the {unit.max_elements} that are kept"
+        kept = "" if isinstance(unit, Element) else f", of {unit.max_elements} cells at most"
         return (
-            f"Each user counts once in each cell{kept}, by the mean of the records there: the "
-            "coefficients are for the average element, not for the average record."
+            f"Every element (the mean of one user's records in one cell{kept}) has the same weight: "
+            "the coefficients describe the average element, not the average record."
         )
     return (
-        "Each user counts once, by the mean of all their records: the coefficients are for the average "
-        "person, not for the average record."
+        "Every user (the mean of all their records) has the same weight: the coefficients describe the "
+        "average person, not the average record."
     )
 
 
-def _clipped(ask: Ask, clip: float, looks: tuple[Norms, ...]) -> str:
-    """Describe the clipping and, if it was published, the share of clipped units."""
-    block = ask.promise.level
+def clipped(model: LinearModel) -> tuple[str, ...]:
+    """Describe the clipping, with the share of clipped units if published; then its effect."""
+    ask, clip, looks = model.asked_, model.fitted_.history.clip, model.fitted_.looks
+    said = f"Mean gradients were clipped to norm {clip:.3g}"
     if ask.recipe is not None:
-        return f"The recipe lets the mean gradient of a {block} count up to a length of {clip:.3g}."
+        return (f"The mean gradient of each {ask.promise.level} was clipped to norm {clip:.3g}.",)
     if ask.clipping != "auto":
         return (
-            f"Mean gradients that are longer than {clip:.3g} are shortened to it, whatever ε is: where "
-            "many are longer the coefficients are biased, and clip='auto' finds a bound that few pass."
+            f"{said}; how many were clipped was not measured.",
+            "If many were, the coefficients are biased; clip='auto' chooses a bound that few exceed.",
         )
     if not looks or not looks[-1].resolved:
         return (
-            f"Mean gradients that are longer than {clip:.3g} are shortened to it; noise hid how many "
-            "are, so that the coefficients may be biased, which more users or a larger ε would change."
+            f"{said}; noise hides how many were clipped.",
+            "The coefficients may be biased; more users or a larger ε would help.",
         )
     share, error = looks[-1].share_beyond(clip)
     return (
-        f"Mean gradients that are longer than {clip:.3g} are shortened to it: about {share:.0%} of "
-        f"them, give or take {2 * error:.0%}, which biases the coefficients where those differ from "
-        "the rest; the share falls with more users or a larger ε."
+        f"{said}, which affected about {share:.0%} of {ask.promise.level}s (±{2 * error:.0%}).",
+        f"This biases the coefficients if those {ask.promise.level}s differ from the rest. With more "
+        "users or a larger ε, fewer are clipped.",
     )
 
 
@@ -153,18 +156,18 @@ def doubts(model: LinearModel) -> tuple[str, ...]:
     level, most = model.asked_.promise.level, max(fitted.looks, key=lambda look: look.blocks)
     n, enough = fitted.n_users or 0, most.blocks + _CERTAIN * most.blocks_sd
     why = (
-        "is the target written as the classes are (1 is not the text 'yes'), and are targets numbers "
-        "where numbers are asked"
+        "are targets written like the classes (1 is not the text 'yes'), and are they numbers if the "
+        "model needs numbers"
     )
     if enough < _EXPECTED_SHARE * n:
         return (
-            f"only about {most.blocks:,.0f} {level}s of {n:,} users have rows that move the fit, give "
-            f"or take {2 * most.blocks_sd:,.0f}: {why}?",
+            f"only about {most.blocks:,.0f} (±{2 * most.blocks_sd:,.0f}) {level}s of {n:,} users have "
+            f"rows that affect the fit: {why}?",
         )
     if not most.resolved:
         return (
-            f"it does not stand out from noise that any {level} has rows that move the fit: there are "
-            f"too few for this ε, or targets are left out; {why}?",
+            f"noise hides whether any {level} has rows that affect the fit: there are too few for this "
+            f"ε, or targets are missing; {why}?",
         )
     off_scale = _off_scale(model, fitted.looks) if hasattr(model, "classes_") else ()
     return off_scale or _too_short(model)
@@ -181,14 +184,14 @@ def _too_short(model: LinearModel) -> tuple[str, ...]:
         return ()
     ends = ", the largest that clip='auto' chooses" if last else ""
     if not last:
-        remedy = "state a larger clip=, or clip='auto'"
+        remedy = "pass a larger clip=, or clip='auto'"
     elif model.parameters_.get("target_bound", 1.0) is None:
-        remedy = "state target_bound=, a public bound on the size of a target"
+        remedy = "pass target_bound=, a public bound on the size of a target"
     else:
         remedy = "divide features and targets by public numbers so that most lie between −1 and 1"
     return (
-        f"about {share:.0%} of mean gradients are longer than the clipping bound {clip:.4g}{ends}, so "
-        f"that the coefficients are biased; {remedy}.",
+        f"about {share:.0%} of mean gradients exceed the clipping bound {clip:.4g}{ends}, so the "
+        f"coefficients are biased; {remedy}.",
     )
 
 
@@ -205,8 +208,8 @@ def _off_scale(model: LinearModel, looks: Sequence[Norms]) -> tuple[str, ...]:
         share, error = look.share_beyond(length)
         if look.resolved and share - _CERTAIN * error > _SOME:
             return (
-                f"about {share:.0%} of mean gradients are longer than {length:.3g}, as they are where "
-                "features are far from a scale of 1: no step suits all coefficients then, and they may "
-                "be far off; divide each feature by a public number, so that it lies between −1 and 1.",
+                f"about {share:.0%} of mean gradients have a norm above {length:.3g}, because features "
+                "are far from a scale of 1: no step size suits all coefficients, and they may be "
+                "inaccurate; divide each feature by a public number, so that it is between −1 and 1.",
             )
     return ()

@@ -20,6 +20,7 @@ from dpgrain._later import later
 from dpgrain._rows import products
 from dpgrain._shown import ShownModel
 from dpgrain._types import FloatArray
+from dpgrain._wording import described
 from dpgrain.arrays.blocks import unit_of
 from dpgrain.arrays.guarantees import Sampling
 from dpgrain.errors import ParameterError
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 else:
     distributed = later("dpgrain.learn.distributed")
 
+# The last line below a printed model.
+_POINTER = "What the numbers mean: .explain(). Full guarantee: print(.guarantee_)"
 # Attributes that describe the features of a fit.
 _OF_FEATURES = ("n_features_in_", "feature_names_in_")
 # Public fact of every fit of a clone. A model cannot see what is computed around its copies.
@@ -551,22 +554,32 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         return margins
 
     def __str__(self) -> str:
-        """Return a description; if fitted, with coefficients and guarantee."""
+        """Return the model, and if it is fitted its coefficients, notes and the short guarantee."""
         if not hasattr(self, "fitted_"):
             return repr(self)
         fitted = repr(type(self)(**self.parameters_))
-        return "\n".join((fitted, str(coefficients(self)), str(self.guarantee_)))
+        return "\n".join((fitted, str(coefficients(self)), self.guarantee_.brief, _POINTER))
+
+    def explain(self) -> str:
+        """Describe the coefficients, the effect of clipping and the guarantee.
+
+        Raises:
+            NotFittedError: if the model is not fitted.
+        """
+        check_is_fitted(self)
+        found = coefficients(self)
+        facts = {**found.meaning, "Warning": " ".join(found.cautions), "Errors": found.unsure}
+        told = {name: fact for name, fact in facts.items() if fact}
+        return described(type(self).__name__, {**told, "Privacy": str(self.guarantee_)})
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
-        """Return scikit-learn's diagram, the coefficients and the guarantee for notebooks."""
+        """Return scikit-learn's diagram, then coefficients, notes and the short guarantee."""
         shown: dict[str, str] = super()._repr_mimebundle_(**options)
         if hasattr(self, "fitted_"):
             shown["text/plain"] = str(self)
             if "text/html" in shown:
-                numbers, promise = escape(str(coefficients(self))), escape(str(self.guarantee_))
-                shown["text/html"] += (
-                    f'<pre style="white-space: pre-wrap">{numbers}</pre><p>{promise}</p>'
-                )
+                below = "\n".join((str(coefficients(self)), self.guarantee_.brief, _POINTER))
+                shown["text/html"] += f'<pre style="white-space: pre-wrap">{escape(below)}</pre>'
         return shown
 
     # -- implemented by subclasses --

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpgrain._wording import aligned, printed, shorten
+from dpgrain._wording import aligned, printed, sentence, shorten
 from dpgrain.learn.confidence import COVERED, NOT_KNOWN
-from dpgrain.learn.meaning import doubts, meaning
+from dpgrain.learn.meaning import clipped, doubts, meaning
 
 if TYPE_CHECKING:
     from dpgrain.learn.model import LinearModel
 
-# Sentence about a fit without intervals.
-_UNSURE = (
-    "How far noise has moved these numbers is not known, as the fit kept no budget for intervals; "
-    "intervals=0.2 keeps a fifth."
+_CORRECTED = (
+    "Corrected average of the rounds, the centre of the interval; predictions use the value."
 )
 # Maximum number of coefficients in a printed model, and of characters per name.
 _ROWS, _LETTERS = 20, 40
@@ -49,14 +47,16 @@ class Coefficient:
 class Coefficients:
     """All coefficients of a model, label by label, including intercepts.
 
-    ``kept`` is True if the fit reserved budget for intervals, even if there are none.
+    ``unsure`` is the reason for missing intervals; empty if the fit reserved budget for them.
+    ``meaning`` has explanations by name, and ``clipped`` the sentence on clipping.
     """
 
     rows: tuple[Coefficient, ...]
     intervals: bool
-    kept: bool = False
+    unsure: str = ""
     cautions: tuple[str, ...] = ()
-    meaning: tuple[str, ...] = ()
+    meaning: Mapping[str, str] = field(default_factory=dict)
+    clipped: str = ""
 
     @property
     def headings(self) -> tuple[str, ...]:
@@ -74,21 +74,23 @@ class Coefficients:
         return any(row.per for row in self.rows)
 
     @property
-    def unsure(self) -> str:
-        """Sentence about an unknown error; empty if budget was reserved for it."""
-        return "" if self.kept else _UNSURE
+    def notes(self) -> list[str]:
+        """At most two sentences: what the numbers describe, and warnings."""
+        intervals = COVERED.partition(". ")[0] + "." if self.intervals else self.unsure
+        weights = self.meaning.get("Weights", "").partition(": ")[2]
+        labels = self.meaning.get("Labels", "")
+        said = " ".join(filter(None, (sentence(weights), intervals, self.clipped, labels)))
+        return [said, *([f"Warning: {' '.join(self.cautions)}"] if self.cautions else [])]
 
     def __str__(self) -> str:
-        """Return the first coefficients, doubts and explanations, line by line."""
+        """Return the first coefficients, line by line, and notes."""
         rows = [
             [shorten(printed(row.name), _LETTERS), *self.cells(row)] for row in self.rows[:_ROWS]
         ]
         lines = aligned([list(self.headings), *rows])
         if len(self.rows) > _ROWS:
-            lines.append(f"(first {_ROWS} of {len(self.rows):,}; all: coef_)")
-        cautions = (f"Take care: {caution}" for caution in self.cautions)
-        unsure = (self.unsure,) if self.unsure else ()
-        return "\n".join((*lines, *cautions, *unsure, *self.meaning))
+            lines.append(f"[{len(self.rows):,} coefficients, first {_ROWS} shown; all: .coef_]")
+        return "\n".join((*lines, *self.notes))
 
     def text(self, value: float) -> str:
         """Format a number with decimals suitable for the median of all."""
@@ -107,11 +109,16 @@ def coefficients(model: LinearModel) -> Coefficients:
     names, values = _numbers(model)
     per, intercepts = _steps(model, len(values))
     found = None if model.fitted_.evidence is None else model.confidence_intervals()
+    unsure = ""
+    if found is None:
+        recipe = model.asked_.recipe is not None
+        why = f"with {model.asked_.how} cannot estimate them" if recipe else "had intervals=0"
+        unsure = f"No standard errors: the fit {why}."
     ends: list[Sequence[float]] = [()] * len(values)
     cautions, said = doubts(model), meaning(model)
     if found is not None and not found.doubt:
         ends = np.column_stack([found.estimate, found.low, found.high]).tolist()
-        said = (*said, COVERED)
+        said = {**said, "corrected": _CORRECTED, "Intervals": COVERED}
     elif found is not None:
         cautions = (*cautions, f"{NOT_KNOWN}: {found.doubt}.")
     rows = tuple(
@@ -120,7 +127,7 @@ def coefficients(model: LinearModel) -> Coefficients:
             names, values, ends, intercepts, per, strict=True
         )
     )
-    return Coefficients(rows, any(map(len, ends)), found is not None, cautions, said)
+    return Coefficients(rows, any(map(len, ends)), unsure, cautions, said, clipped(model)[0])
 
 
 def _numbers(model: LinearModel) -> tuple[tuple[str, ...], list[float]]:

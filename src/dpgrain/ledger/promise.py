@@ -23,12 +23,6 @@ from dpgrain.publishing.query import Query
 from dpgrain.regions import Region
 from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
 
-_WHOSE = {
-    "record": "one record",
-    "element": "one user's records in one cell of the partition by {cells}",
-    "user": "one user's records",
-}
-
 # Factor by which caps beside a plan are smaller, so that a machine with other rounding finds them
 # kept.
 _LESS = 1 - 1e-6
@@ -58,7 +52,7 @@ class LastingPromise:
 
     >>> promise = LastingPromise.of(User(), 1.0, 1e-6)
     >>> round(promise.caps.mu, 4), str(promise)
-    (0.2355, "one user's records, whenever they were made: ε = 1 at δ = 10⁻⁶ (zero_out)")
+    (0.2355, 'ε = 1, δ = 10⁻⁶ per user, for records of any time (zero_out)')
     """
 
     level: Level
@@ -231,13 +225,13 @@ class LastingPromise:
         )
 
     def __str__(self) -> str:
-        whose = _WHOSE[self.level].format(cells=self.partition)
+        unit = f"user and cell of {self.partition}" if self.level == "element" else self.level
         when = f", in {self.window}" if self.window else ""
         if self.level == "user" and not self.window:
-            when = ", whenever they were made"
+            when = ", for records of any time"
         planned = f", {len(self.plan)} planned" if self.plan else ""
         return (
-            f"{whose}{when}: ε = {rounded_up(self.epsilon)} at δ = {powers(self.delta)} "
+            f"ε = {rounded_up(self.epsilon)}, δ = {powers(self.delta)} per {unit}{when} "
             f"({self.relation}{planned})"
         )
 

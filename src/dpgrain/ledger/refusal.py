@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from dpgrain._wording import powers, rounded_down, rounded_up
+from dpgrain._wording import percent, powers, rounded_down, rounded_up
 from dpgrain.accounting import gaussian_epsilon
 from dpgrain.ledger.accounts import Charged, DoesNotFitError
 from dpgrain.ledger.entries import Entry, seeds_in_words
@@ -34,9 +34,9 @@ def refusal(
         return f"{what}: {scarce}.{_after(seeds_in_words(entries))}"
     left = max(WHOLE - _most(error.spent), 0) / WHOLE
     wanted = error.charged.price.share_of(promise.caps)
-    needs = _percent(wanted) if wanted <= _MANY_TIMES else f"more than {_MANY_TIMES} times all"
+    needs = percent(wanted) if wanted <= _MANY_TIMES else f"more than {_MANY_TIMES} times all"
     return (
-        f"{what}: it needs {needs} of the promise, and {_percent(left, up=False)} is left "
+        f"{what}: it needs {needs} of the promise, and {percent(left, up=False)} is left "
         "for the affected units; "
         f"{_fitting(promise, error.spent)}{_more_noise(promise, error)}"
         f"{_all_of_time(promise, error.charged) or _read_otherwise(error.charged, entries)}."
@@ -144,7 +144,3 @@ def _fitting(promise: LastingPromise, spent: Units) -> str:
 
 def _most(units: Units) -> int:
     return max(units.pure, units.mu, units.leak)
-
-
-def _percent(part: float, *, up: bool = True) -> str:
-    return rounded_up(100 * part, 3) + "%" if up else f"{math.floor(1000 * part) / 10:g}%"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +15,18 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain._later import later
 from dpgrain._types import FloatArray
-from dpgrain._wording import counted, rounded_up, shown
+from dpgrain._wording import (
+    POINTER,
+    aligned,
+    counted,
+    decimals_of,
+    described,
+    number,
+    printed,
+    rounded_up,
+    sentence,
+    shorten,
+)
 from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.arrays.roster import Roster
 from dpgrain.errors import ParameterError
@@ -45,7 +57,13 @@ NOTHING = (
 )
 
 
-@dataclass(frozen=True)
+#: The message in place of a mean on which users did not agree.
+NO_MEAN = "no mean: too few users are close together; pass a larger radius= or another method="
+# Coordinates that a printed mean shows, and letters of the name of each.
+_ROWS, _LETTERS = 5, 39
+
+
+@dataclass(frozen=True, repr=False)
 class MeanOfUsers:
     """Published mean of the vectors of users with records.
 
@@ -66,7 +84,7 @@ class MeanOfUsers:
         error: the largest l2 distance of the vector from the mean of users with records, clipped to
             the bound, with at least 95% confidence. If no published number limits it, it is as
             large as the bound allows.
-        covers: a description of what the error covers.
+        error_covers: a description of what the error covers.
 
     >>> found = mean_of_users(np.ones((100, 2)), bound=2.0, epsilon=1.0, delta=1e-6, method="clip")
     >>> found.method, sorted(found.to_dict())[:3]
@@ -74,8 +92,8 @@ class MeanOfUsers:
     >>> sure = mean_of_users(
     ...     np.ones((100, 2)), bound=2.0, epsilon=1e6, delta=1e-6, method="clip", n_users=100,
     ...     random_state=1)
-    >>> str(sure).partition(";")[0]
-    'mean (1, 1), standard error 2.28e-5 each by noise'
+    >>> str(sure).splitlines()[1].split(), sure.value.round(3).tolist()
+    (['coordinate', 'estimate', 'std_error'], [1.0, 1.0])
     """
 
     value: FloatArray
@@ -87,44 +105,87 @@ class MeanOfUsers:
     outside: float = 0.0
     n_users: int = 0
     error: float = math.inf
-    covers: str = NOTHING
+    error_covers: str = NOTHING
+
+    @property
+    def covers(self) -> str:
+        """The quantity that the numbers estimate."""
+        return "clipped mean"
 
     def __str__(self) -> str:
-        if not np.isfinite(self.value).all():
-            found = f"no mean of {counted(len(self.value), 'number')}: users did not agree"
-            return f"{found} ({self.method}).\n{self.guarantee}"
-        return (
-            f"mean {shown(self.value)}, standard error {rounded_up(self.std_error, 3)} each by noise; "
-            f"{self.off} ({self.method}{self._drawn_in}).\n{self.guarantee}"
+        names = [str(place) for place in range(1, len(self.value) + 1)]
+        lines = self.lines(names, _ROWS)
+        return "\n".join([*lines, self.guarantee.brief, POINTER.replace("columns", "numbers")])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def lines(self, names: Sequence[str], top: int) -> list[str]:
+        """Return the title, the first coordinates and the largest error, as lines of text.
+
+        Args:
+            names: (d,) the names of the coordinates.
+            top: the number of coordinates to show.
+        """
+        title = (
+            f"Mean of users' vectors ({counted(len(self.value), 'coordinate')}; records clipped to the "
+            f"bound; method {self.method})"
         )
+        if not np.isfinite(self.value).all():
+            return [title, sentence(NO_MEAN)]
+        decimals = decimals_of(self.std_error)
+        rows = [
+            [
+                shorten(printed(name), _LETTERS),
+                number(value, decimals),
+                number(self.std_error, decimals),
+            ]
+            for name, value in zip(names[:top], self.value.tolist(), strict=False)
+        ]
+        table = aligned([["coordinate", "estimate", "std_error"], *rows])
+        if len(names) > top:
+            table.append(f"[{len(names):,} coordinates, {top:,} first shown; all: .value]")
+        return [title, *table, f"{sentence(self.off)} {self._outside}".strip()]
+
+    def explain(self) -> str:
+        """Describe the numbers, the method, the largest error and the guarantee."""
+        facts = {
+            "estimate": "the mean over users of the mean of their records, each clipped to the bound, "
+            "plus noise; a value that is not a finite number counts as 0",
+            "std_error": "standard error of the noise of each coordinate; it covers noise only",
+            "Error": self.off,
+            "Method": f"{self.method}, {self.reason}. {self._outside}".strip(),
+            "Privacy": str(self.guarantee),
+        }
+        return described("Mean of users' vectors", facts)
 
     @property
     def off(self) -> str:
         """Largest error of the whole vector, with a description of its coverage."""
         return (
-            f"at most {rounded_up(self.error, 3)} off in all from the mean of records shortened to the "
-            f"bound, in which what is not a number counts as 0, with {CONFIDENCE:.0%} confidence: this "
-            f"covers {self.covers}"
+            f"the whole vector is at most {rounded_up(self.error, 3)} (l2 norm) from the clipped mean "
+            f"of users with records, with {CONFIDENCE:.0%} confidence, which covers {self.error_covers}"
         )
 
     @property
-    def _drawn_in(self) -> str:
+    def _outside(self) -> str:
         if not self.outside:
             return ""
         return (
-            f"; about {self.outside:.2g} of the users lie farther than {self.radius:.3g} from the "
-            "centre and are drawn in"
+            f"About {self.outside:.2g} of the users are farther than {self.radius:.3g} from the centre "
+            "and were clipped."
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Release as plain JSON values; null for NaN."""
         agreed = bool(np.isfinite(self.value).all())
         return {
-            "value": self.value.tolist() if agreed else None,
+            "estimate": self.value.tolist() if agreed else None,
             "std_error": self.std_error if agreed else None,
+            "covers": self.covers,
             "error": self.error if agreed else None,
             "confidence": CONFIDENCE,
-            "covers": self.covers,
+            "error_covers": self.error_covers,
             "method": self.method,
             "reason": self.reason,
             "radius": self.radius if math.isfinite(self.radius) else None,

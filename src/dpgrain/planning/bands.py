@@ -93,7 +93,7 @@ def plan_bands(
         f"{promise_words(epsilon, delta, relation, unit)}"
     )
     notes = (
-        "Noise of sums is the root mean square over the sums of the first 1, 2, … rounds.",
-        f"A run keeps {mean.bands - 1} vectors of noise, as long as a gradient, which are secret.",
+        "The noise of sums is the root mean square over the sums of the first 1, 2, … rounds.",
+        f"A run stores {mean.bands - 1} secret vectors of noise, each the size of a gradient.",
     )
     return ErrorPlan(title, epsilon, delta, mean.event, lines, notes)

@@ -100,15 +100,15 @@ def plan_select(
         f"record{'s' if records > 1 else ''} each, {promise_words(epsilon, delta, relation, User())}"
     )
     notes = [
-        "users' records are independent and of one law: the errors rest on that, the promise does not.",
+        "The errors assume independent, identically distributed records; the guarantee does not.",
     ]
     if records > 1:
         notes.append(
-            f"√{records} of the noise's order is for users' mean losses that lie close together; the "
-            "choice above does not use that."
+            f"A factor of √{records} in the noise's order needs users with similar mean losses; the "
+            "choice above does not use this."
         )
     if delta > 0:
-        notes.append("the order is for δ = 0.")
+        notes.append("The order is for δ = 0.")
     return ErrorPlan(title, epsilon, delta, event, tuple(rows), tuple(notes))
 
 

@@ -136,9 +136,11 @@ def plan_gradient(
         f"Gradient run, {rounds:,} rounds over {n:,} gradients of dimension {dimension:,}, "
         f"{promise_words(epsilon, delta, relation, unit)}"
     )
-    notes = ["G is the clipping bound, R the distance from the first point to the best one."]
+    notes = ["G is the clipping bound, R the distance from the first point to the optimum."]
     if sampling == "full" and rounds > 1:
-        notes.append("the noise's part is the same for any number of rounds; the other falls.")
+        notes.append(
+            "The noise's part is the same for any number of rounds; the other part decreases."
+        )
     return ErrorPlan(title, epsilon, delta, event, tuple(rows), tuple(notes))
 
 
@@ -240,10 +242,10 @@ def plan_sco(
         f"dimension {dimension:,}, {promise_words(epsilon, delta, relation, User())}"
     )
     notes = [
-        "users' records are independent and of one law: the errors rest on that, the promise does not.",
-        "the rounds themselves leave R·G/√T or less after T rounds (2G²/(μT), strongly convex).",
-        "clipped around a found centre: of Gaussian gradients of covariance G²/d each; finding the "
-        "centre comes on top.",
+        "The errors assume independent, identically distributed records; the guarantee does not.",
+        "Optimization adds at most R·G/√T after T rounds (2G²/(μT), strongly convex).",
+        "Clipping around an estimated centre: for Gaussian gradients of covariance G²/d; the estimate "
+        "adds to this.",
     ]
     return ErrorPlan(title, epsilon, delta, event, tuple(rows), tuple(notes))
 

@@ -139,19 +139,19 @@ def plan_mean(
 
 def _mean_notes(records: int, relation: Relation) -> tuple[str, ...]:
     notes = [
-        "C is the clipping bound; what clipping takes off comes on top.",
-        f"such records: each vector is the mean of {records:,} independent records of one law, of "
-        "norm at most C; for clipped sums Gaussian, of covariance C²/d, clipped around any centre. "
-        "This is about errors only: the promise assumes nothing.",
+        "C is the clipping bound; the bias of clipping adds to these errors.",
+        f"Such records: each vector is the mean of {records:,} independent, identically distributed "
+        "records of norm at most C; for clipped sums they are Gaussian with covariance C²/d, clipped "
+        "around any centre. Only errors assume this, not the guarantee.",
     ]
     if records > 1:
         notes.append(
-            f"√{records} of the order is for {records} independent records of one law in each vector: "
-            "clipping to a fixed bound does not reach it, clipping around a found centre may."
+            f"A factor of √{records} in the order needs {records} independent records per vector: "
+            "clipping to a fixed bound does not reach it, clipping around an estimated centre may."
         )
     if relation == "zero_out":
         notes.append(
-            "the orders are for replace; under zero_out up to a factor of 2 less may be possible."
+            "The orders are for replace; under zero_out up to a factor of 2 less may be possible."
         )
     return tuple(notes)
 

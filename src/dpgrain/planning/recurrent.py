@@ -231,7 +231,7 @@ def plan_recurrent(
         periods,
         within,
         schedules,
-        (*_savings(person, lengths, within), *_notes(counting)),
+        (*filter(None, [_savings(person, lengths, within)]), *_notes(counting)),
     )
 
 
@@ -270,8 +270,8 @@ def _schedule(
     )
 
 
-def _savings(person: _Person, lengths: Sequence[int], within: int | None) -> list[str]:
-    """Return notes on the number of returns from which windows need less noise."""
+def _savings(person: _Person, lengths: Sequence[int], within: int | None) -> str:
+    """Return a note on the number of returns from which windows need less noise."""
     result = []
     for length in lengths:
         if person.counting == "visits" or length in (1, person.periods):
@@ -284,24 +284,23 @@ def _savings(person: _Person, lengths: Sequence[int], within: int | None) -> lis
             )  # fmt: skip
             whose = "a whole person" if span == person.periods else f"any {span:,} periods in a row"
             saves = "never saves" if least is None else f"saves from {least:,} returns on"
-            result.append(f"Every {length:,} periods {saves} where the promise is for {whose}.")
-    return result
+            result.append(f"For {whose}, a release every {length:,} periods {saves}.")
+    return " ".join(result)
 
 
 def _notes(counting: Counting) -> tuple[str, ...]:
     added = (
-        "Windows added up count a person once for each window, so people in all of them are told "
-        "by the last running total, or by a single window, alone."
+        "The total of windows counts a person once per window; only the last running total, or one "
+        "window over all periods, counts people once."
         if counting == "people"
-        else "The total of windows is their sum: it costs nothing beside them."
+        else "The total of windows is their sum and costs nothing extra."
     )
     return (
-        "The noise is that of one release, and of all windows added up; ε is for one period of a "
-        "person, and for all of a person who comes so often.",
-        "The periods of a person may lie anywhere; the costs are the largest over all places.",
+        "Columns state the noise of one release and of the total of all windows, and ε for one period "
+        "and for all periods of such a person, wherever they are.",
         added,
-        "That nobody comes more often is no part of a promise for a period, nor for periods in a row; "
-        "a promise for a whole person holds for those who come so often at most.",
+        "Guarantees for a period, or for periods in a row, assume no limit on returns; a guarantee for "
+        "a whole person holds only up to that limit.",
     )
 
 

@@ -229,10 +229,10 @@ def plan_units(
         f"δ = {powers(delta)}"
     )
     notes = (
-        f"Users hold {skew:g} times as much on average as the one in the middle (logs have 2 to 3).",
-        "Clipping bounds are the best for such data, and cells are public. Bounds that are found do "
-        "10 to 30% worse; with fewer than ten cells, where tails are heavy, two or three times.",
-        "Each unit's promise holds for all data; the errors are for data like these.",
+        f"A user's mean amount is {skew:g} times the median (2 to 3 in logs).",
+        "Clipping bounds are optimal for such data, and cells are public. Privately chosen bounds have "
+        "errors 10 to 30% larger, or two to three times with fewer than ten cells and heavy tails.",
+        "Each guarantee holds for all data; the errors are for data like these.",
     )
     told = {
         "n_users": n_users,

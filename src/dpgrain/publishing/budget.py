@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from dpgrain import _validate
-from dpgrain._wording import powers, rounded_down, rounded_up
+from dpgrain._wording import percent, powers, rounded_down
 from dpgrain.accounting import Loss, gaussian_epsilon
 from dpgrain.errors import ParameterError, RefusedError
 from dpgrain.publishing.caps import Caps, left_of
@@ -215,7 +215,7 @@ class Budget:
         remedies.append("open a larger budget")
         return (
             f"it needs {_percent(own.share_of(caps))} of the budget, and "
-            f"{_percent(self.left, up=False)} is left; {'; or '.join(remedies)}"
+            f"{percent(self.left, up=False)} is left; {'; or '.join(remedies)}"
         )
 
     def __reduce__(self) -> NoReturn:
@@ -246,10 +246,10 @@ def _with_delta(guarantee: Guarantee, room: Price) -> Iterator[str]:
         )
 
 
-def _percent(part: float, *, up: bool = True) -> str:
+def _percent(part: float) -> str:
     if part > 10:
         return "more than all" if math.isfinite(part) else "more than any amount"
-    return rounded_up(100 * part, 3) + "%" if up else f"{math.floor(1000 * part) / 10:g}%"
+    return percent(part)
 
 
 def _all_alike(planned: list[Guarantee]) -> Guarantee | None:

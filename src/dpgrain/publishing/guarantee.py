@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import json
 import math
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -57,6 +58,9 @@ _AS_GIVEN = (
     "that no user's data determined the rows of other users, or whether the rows could be read."
 )
 _SEEDED = "NOT PRIVATE: the random seed is known. With secret randomness the guarantee would be:"
+
+_SEED_KNOWN = "NOT PRIVATE: the random seed is known. With secret randomness: "
+_MAPPING = re.compile(r"a mapping of [\d,]+ items? to ([\d,]+ cells?) \((#\w+)\) of (.+)")
 
 
 @dataclass(frozen=True)
@@ -265,26 +269,25 @@ class Guarantee(ShownGuarantee):
 
     @property
     def brief(self) -> str:
-        """The promise in one line, as printed below a release.
+        """The guarantee in one line, as printed below a release.
 
         >>> from dpgrain.accounting import ApproximateDP
-        >>> print(Guarantee("record", "", "zero_out", 0.0, ApproximateDP(0.5), private=False).brief)
-        NOT PRIVATE: the random seed is known. With secret randomness the guarantee would be: \
-Record-level differential privacy, ε = 1, δ = 0 (zero_out). Printed, its guarantee says what that means.
+        >>> Guarantee("record", "", "zero_out", 0.0, ApproximateDP(0.5)).brief
+        'ε = 1, δ = 0 per record (zero_out).'
         """
+        as_given = self.provenance == "as given"
+        users = f"users {self.user!r}" if self.user else "each row is one user" * as_given
         facts = (
-            f"by {self.elements}" if self.elements else "",
-            f"users by {self.user!r}" if self.user and self.level != "record" else "",
+            _MAPPING.sub(r"\3 in \1 \2", self.elements).removeprefix("the column "),
+            users if self.level != "record" else "",
             self.relation,
-            "rows as given" if self.provenance == "as given" else "",
+            "external rows, unverified" if as_given else "",
             "" if self.scope.everything else f"only {self.scope}",
-            *map(str, self.receipts),
+            *(f"line {each.number:,} of ledger {each.name!r}" for each in self.receipts),
         )
         return (
-            f"{'' if self.private else f'{_SEEDED} '}{self.level.capitalize()}-level differential "
-            f"privacy, ε = {rounded_up(self.epsilon(), 6)}, δ = {powers(self.delta)} "
-            f"({'; '.join(fact for fact in facts if fact)}). Printed, its guarantee says what that "
-            "means."
+            f"{'' if self.private else _SEED_KNOWN}ε = {rounded_up(self.epsilon(), 6)}, "
+            f"δ = {powers(self.delta)} per {self.level} ({'; '.join(filter(None, facts))})."
         )
 
     def __str__(self) -> str:

@@ -133,15 +133,15 @@ class PlannedReleases:
 
     @property
     def spending(self) -> str:
-        """Say what all releases promise together, and what the budget of the file holds."""
+        """State the guarantee of all releases together, and the budget of the file."""
         whole, guarantee = self.file.whole, self.guarantee
         said = (
-            f"Together: ε = {rounded_up(guarantee.epsilon())} at δ = {powers(guarantee.delta)}, "
-            "composed exactly"
+            f"All releases together: ε = {rounded_up(guarantee.epsilon())}, "
+            f"δ = {powers(guarantee.delta)} per {guarantee.level}"
         )
         if whole.epsilon is None:
             return f"{said}."
-        return f"{said}; the budget holds ε = {rounded_up(whole.epsilon)}."
+        return f"{said}, of a budget of ε = {rounded_up(whole.epsilon)}."
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return a row of text for each release: name, what it is, share, ε, δ, error to expect."""
@@ -152,13 +152,14 @@ class PlannedReleases:
                 "" if each.entry.share is None else f"{each.entry.share:g}",
                 rounded_up(each.guarantee.epsilon()),
                 powers(each.guarantee.delta),
-                "not known" if each.expected is None else str(each.expected),
+                "unknown" if each.expected is None else str(each.expected),
             )
             for each in self.releases
         ]
 
     def __str__(self) -> str:
-        return "\n".join([*aligned([COLUMNS, *self.rows()], left=True), *self.care, self.spending])
+        care = [f"Warning: {' '.join(self.care)}"] if self.care else []
+        return "\n".join([*aligned([COLUMNS, *self.rows()], left=True), *care, self.spending])
 
     @property
     def care(self) -> list[str]:
@@ -222,7 +223,7 @@ def plan_releases(
     >>> print(plan)
     release  publishes  share  ε      δ     standard error of noise
     visits   count      1      1.115  10⁻⁷  ± 21.1
-    Together: ε = 1 at δ = 10⁻⁶, composed exactly; the budget holds ε = 1.
+    All releases together: ε = 1, δ = 10⁻⁶ per user, of a budget of ε = 1.
     """
     path = _validate.path(path=path)
     folder = None if folder is None else _validate.path(folder=folder)

@@ -52,8 +52,11 @@ def write_mean(mean: MeanOfUsers, columns: Sequence[str], path: Path) -> None:
     table = pa.table(
         {
             "column": list(columns),
-            "mean": mean.value,
+            "estimate": mean.value,
             "std_error": [mean.std_error] * len(columns),
-        }
+        },
+        metadata={"covers": mean.covers},
     )
+    if path.suffix.lower() == ".csv":
+        table = table.append_column("covers", pa.repeat(mean.covers, len(table)))
     write_table(table, path)

@@ -123,8 +123,8 @@ def _estimated(found: Coefficients, salt: str = "") -> dict[str, object]:
         "count": len(found.rows),
         "intervals": found.intervals,
         "cautions": found.cautions,
-        "meaning": found.meaning,
-        "kept": found.kept,
+        "meaning": found.meaning.values(),
+        "unsure": found.unsure,
         "headings": found.headings,
         "lines": [
             (text(row.name, 120), [text(cell, 60) if cell else "" for cell in found.cells(row)])

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from dpgrain._wording import counted, powers, rounded_up
+from dpgrain._wording import counted, percent, powers, rounded_up
 from dpgrain.errors import ParameterError
 from dpgrain.ledger.entries import Entry
 from dpgrain.ledger.ledger import Ledger
@@ -116,8 +116,8 @@ def _promised(
         text(promise, 2000),
         Odds(promise.epsilon, promise.delta),
         powers(promise.delta),
-        _share(1 - left, up=True),
-        _share(left, up=False),
+        percent(1 - left),
+        percent(left, up=False),
         figures(f"used{number}", partial(plot_used, windows), 240) if windows else None,
         text(_beyond(ledger, number, windows), 500) if windows else "",
         f"It {renewed}" if renewed else "",
@@ -139,18 +139,11 @@ def _released(entry: Entry, promises: dict[int, LastingPromise]) -> _Released:
         ", ".join(dict.fromkeys(one.level for one in entry.guarantees)),
         ", ".join(rounded_up(one.epsilon()) for one in entry.guarantees),
         ", ".join(dict.fromkeys(powers(one.delta) for one in entry.guarantees)),
-        _share(max(shares), up=True) if shares else "–",
+        percent(max(shares)) if shares else "–",
         text(entry.mark, 100) if entry.mark else "",
         tuple(text(one, 5000) for one in entry.guarantees),
         entry.private,
     )
-
-
-def _share(part: float, *, up: bool) -> str:
-    """Write a share as a percentage, rounded up or down."""
-    if up:
-        return rounded_up(100 * max(part, 0.0), 3) + "%"
-    return f"{int(1000 * max(part, 0.0)) / 10:g}%"
 
 
 def _timeline(released: Sequence[Entry]) -> Timeline:
@@ -210,7 +203,7 @@ def _beyond(ledger: Ledger, number: int, windows: Timeline) -> str:
     parts = []
     for span in outside:
         region = Region((Side(windows.column, span),))
-        used = _share(1 - ledger.left(number, region), up=True)
+        used = percent(1 - ledger.left(number, region))
         parts.append(f"{used} for {region}")
     return f"Used outside of the figure: at most {' and at most '.join(parts)}."
 

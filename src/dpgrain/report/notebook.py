@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from dpgrain._wording import POINTER
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.figures import svg
 from dpgrain.report.plots import plot_curve, plot_estimates
 from dpgrain.report.plots.estimates import drawn
 from dpgrain.report.words import is_one, text, words_of
-from dpgrain.statistics.printed import heading, key_headings, known_more, lines_of, notes, shown
+from dpgrain.statistics.printed import (
+    key_headings,
+    lines_of,
+    more_rows,
+    notes,
+    number_headings,
+    shown,
+    title,
+)
 from dpgrain.statistics.release import Release
 
 if TYPE_CHECKING:
@@ -30,14 +39,14 @@ def release_html(release: Release) -> str:
     words = words_of(release)
     of = f"{words.name} {words.of}" + (f" by {words.by}" if words.by else "")
     shown_rows = drawn(release, _ROWS)
-    parts = [
-        Markup("<p><strong>{}</strong>: {}.</p>").format(text(of, 120), text(release.estimand)),
-    ]
+    parts = [Markup("<p><strong>{}</strong></p>").format(text(title(release)))]
     if len(release) and not is_one(release):
         draw = partial(plot_estimates, release, top=_ROWS)
         height = 90 + 22 * max(shown_rows, 2) if shown_rows else 280
         parts.append(_picture(draw, height, f"the estimates, with intervals: {of}"))
-    parts += [_table(release), _notes(release), _promise(release.guarantee)]
+    said = [*notes(release), release.guarantee.brief, POINTER]
+    parts += [_table(release)] if len(release) else []
+    parts += [Markup("<p>{}</p>").format(text(line, _SENTENCE_LETTERS)) for line in said]
     return str(Markup("<div>{}</div>").format(Markup("\n").join(parts)))
 
 
@@ -51,14 +60,6 @@ def _promise(guarantee: Guarantee) -> Markup:
     return Markup("<p>{}</p>").format(text(guarantee, _SENTENCE_LETTERS))
 
 
-def _notes(release: Release) -> Markup:
-    care = release.asked.take_care
-    said = [*notes(release), *([f"Take care: {care}."] if care else [])] if len(release) else []
-    return (
-        Markup("<p>{}</p>").format(text(" ".join(said), _SENTENCE_LETTERS)) if said else Markup("")
-    )
-
-
 def _picture(draw: Callable[[Axes], Axes], height: int, what: str) -> Markup:
     """Return a drawing as an image on white, independent of notebook themes."""
     drawing = svg(draw, _WIDTH, height, "notebook", paper="white")
@@ -70,25 +71,18 @@ def _picture(draw: Callable[[Axes], Axes], height: int, what: str) -> Markup:
 
 def _table(release: Release) -> Markup:
     """Return the first or largest rows as a table."""
-    known = known_more(release)
     heads = [text(name, _LETTERS) for name in key_headings(release)]
-    heads += [*release.headings, *(heading(release, name) for name in known)]
-    rows = []
-    for line in lines_of(release, shown(release, _ROWS), letters=_LETTERS):
-        more = [cell for name, cell in zip(release.more, line.more, strict=True) if name in known]
-        rows.append([*line.keys, line.estimate, line.std_error, line.low, line.high, *more])
-    if not rows:
-        return Markup(
-            "<p>No item reached the threshold: pass a public list as domain=, or increase epsilon.</p>"
-        )
+    heads += number_headings(release)
+    rows = [
+        [*line.keys, *line.numbers(release)]
+        for line in lines_of(release, shown(release, _ROWS), letters=_LETTERS)
+    ]
     head = Markup("").join(Markup("<th>{}</th>").format(name) for name in heads)
     body = Markup("\n").join(
         Markup("<tr>{}</tr>").format(Markup("").join(Markup("<td>{}</td>").format(c) for c in row))
         for row in rows
     )
-    left = len(release) - len(rows)
-    rest = (
-        Markup("<p>{} more rows: <code>to_pandas()</code></p>").format(f"{left:,}") if left else ""
-    )
+    footer = more_rows(release, len(rows))
+    rest = Markup("<p>{}</p>").format(footer) if footer else ""
     table = Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>{}")
     return table.format(head, body, rest)

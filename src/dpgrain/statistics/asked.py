@@ -24,7 +24,9 @@ _EACH: dict[Each, str] = {
     "user": "1 for each user",
 }
 # Words for what is clipped as one, where there are no elements.
-_PARTS: dict[Level | None, str] = {"record": "each record", "user": "each user's part"}
+_PARTS: dict[Level | None, str] = {"record": "each record", "user": "each user's contribution"}
+# First words of quantities that are numbers of things.
+_COUNTED = ("records", "people", "holders", "users")
 # Least share lost to clipping that is shown.
 _TOLD = 1e-3
 _NO_KEYS = "none: one number over all records"
@@ -162,7 +164,7 @@ class Asked(Mapping[str, str]):
         said = dict(self.told) if self.told else self._first_words()
         if self.found is not None:
             low, high = self.found
-            said["range of the numbers"] = f"{low:,.6g} to {high:,.6g}, found privately"
+            said["range of the numbers"] = f"{low:,.6g} to {high:,.6g}, chosen privately"
         if self.outside:
             said["outside of the range"] = self.outside
         if self.left_out:
@@ -200,7 +202,7 @@ class Asked(Mapping[str, str]):
 
     @property
     def counts(self) -> str:
-        """The words for what each record counts."""
+        """The contribution of a record."""
         if self.value is None:
             return _EACH[self.each]
         if self.bounds is None:
@@ -220,20 +222,23 @@ class Asked(Mapping[str, str]):
     @property
     def _bad_values(self) -> str:
         what = "element" if self.statistic.of_bins else "item"
-        rows = f"rows without a user or {what} are left out"
+        rows = f"rows without a user or {what} are dropped"
         if self.value is None:
             return rows
         if self.statistic.weighted:
-            return f"{rows}; weights that are not above 0 count 0"
+            return f"{rows}; weights of 0 or less count 0"
         return f"{rows}, and rows without a finite number"
 
     # -- what pages ask --
 
     @property
     def estimand(self) -> str:
-        """The words for what the estimates are of, and for how much of it one unit may be."""
+        """A description of the estimates, with the clipping of one unit's contribution."""
         per = f" per {self.items_in_words}" if self.by and not self.statistic.of_bins else ""
-        what = self.measured
+        what = self.statistic.estimate_of(self.value).replace("records", self.rows)
+        if what.split()[0] in _COUNTED:
+            what = what.replace("holders", f"{self.unit or 'unit'}s with the item")
+            what = f"{'weighted ' if self.of_shares else ''}number of {what}"
         if self.statistic.ratio:
             what = f"{self.statistic.heading} {self.statistic.value_of(self.value)}"
             per += f", over {self._over}"
@@ -244,6 +249,19 @@ class Asked(Mapping[str, str]):
         return f"{what}{per}{self._capped}"
 
     @property
+    def covers(self) -> str:
+        """The quantity that intervals cover, such as "clipped total"."""
+        return f"{'clipped ' if self.capped else ''}{self.unclipped}"
+
+    @property
+    def unclipped(self) -> str:
+        """The same quantity without clipping of contributions."""
+        weighted = "weighted " if self.of_shares else ""
+        limited = self.bounds is not None or self.found is not None or self.statistic.paired
+        clamped = " of clamped values" if limited and not self.statistic.of_parts else ""
+        return f"{weighted}{self.statistic.covers}{clamped}"
+
+    @property
     def rows(self) -> str:
         """The word for the rows of the table, in the plural."""
         return "records" if self.over == "records" else "people"
@@ -252,7 +270,7 @@ class Asked(Mapping[str, str]):
     def _over(self) -> str:
         """The words for the rows of the estimates."""
         if self.over == "everyone" and self.n_users is not None:
-            return f"all {self.n_users:,} people of the roster, 0 for those without records"
+            return f"all {self.n_users:,} enrolled people, 0 for those without records"
         return "people with a record" if self.over == "people" else self.rows
 
     @property
@@ -270,11 +288,11 @@ class Asked(Mapping[str, str]):
 
     @property
     def _capped(self) -> str:
-        """The words for the bound on what a unit adds, after a comma; empty where it takes nothing."""
+        """The clipping of one unit's contribution, after a comma; empty if nothing is clipped."""
         if not self.capped:
             return ""
         if self.told:
-            return f", capped: {dict(self.told)['clip']}"
+            return f", clipped: {dict(self.told)['clip']}"
         assert self.clip is not None  # noqa: S101 - what is capped has a bound
         if self.clip.over == "item":
             return ", of the first items of each unit"
@@ -282,38 +300,38 @@ class Asked(Mapping[str, str]):
         if limit is not None and self.statistic.signed and ends is not None:
             # Sums are clipped in units of the largest magnitude.
             limit *= max(map(abs, ends))
-        bound = "a bound" if limit is None else f"{limit:,.6g}"
-        per = " per cell" if self.clip.over == "cell" and self.clip.chosen else ""
-        return f", {self._block} capped at {bound}{per}"
+        per = " per cell" if self.clip.over == "cell" else ""
+        bound = f"a bound chosen privately{per}" if limit is None else f"{limit:,.6g}"
+        return f", {self._block} clipped at {bound}"
 
     @property
     def _block(self) -> str:
-        """The words for what is clipped as one."""
+        """The contribution that is clipped as a whole."""
         if self.elements:
-            return "each user's part of a cell"
-        return _PARTS.get(self.unit, "each unit's part")
+            return "each user's contribution to a cell"
+        return _PARTS.get(self.unit, "each unit's contribution")
 
     @property
     def _parts(self) -> str:
         """The words for all that are clipped, each as one."""
         if self.elements:
-            return "users' parts of cells"
-        return {"record": "records", "user": "users' parts"}.get(self.unit or "", "units' parts")
+            return "users' contributions to cells"
+        return "records" if self.unit == "record" else f"{self.unit or 'unit'}s' contributions"
 
     @property
     def left_out(self) -> str:
-        """The words for what clipping takes of all groups together; empty where nothing is said."""
+        """The effect of clipping on all groups together; empty if it is unknown."""
         if self.above is None and self._unmeasured:
-            return "what clipping removed was not measured, as the bound was stated"
+            return "the effect of clipping was not measured, because clip= was set"
         if self.above is None:
             return dict(self.told).get("left out", "")
-        said = f"{about(self.above)} of {self._parts} exceed their bound"
+        said = f"clipping affected {about(self.above)} of {self._parts}"
         if self.lost is None or self.lost < _TOLD:
             return said
-        whole = "all that is counted, by size" if self.lost_of == "norms" else "the total"
+        whole = "their size" if self.lost_of == "norms" else "the total"
         if self.statistic.ratio and self.lost_of == "total":
             whole = "the weight of records"
-        return f"{said}; clipping removed at least {about(self.lost)} of {whole}"
+        return f"{said} and removed at least {about(self.lost)} of {whole}"
 
     @property
     def _unmeasured(self) -> bool:
@@ -324,48 +342,48 @@ class Asked(Mapping[str, str]):
 
     @property
     def outside(self) -> str:
-        """The words for what lies outside of a range that was found; empty where nothing is known."""
+        """The effect of a privately chosen range; empty if it is unknown."""
         if self.statistic.of_parts:
-            # A range that was found says where edges lie, beyond which no number is cut off.
+            # A privately chosen range only places edges; it clamps no values.
             return ""
         if self.found is None or self.beyond is None:
             return dict(self.told).get("outside of the range", "")
         ends = " or ".join(f"{end:,.6g}" for end in self.found if end)
-        whose = "people's numbers" if self.rows == "records" else self.rows
+        whose = "users' values" if self.rows == "records" else self.rows
         most = f"{rounded_up(100 * self.beyond, 2)}%"
         return (
-            f"numbers beyond {ends} count as that: at most {most} of {whose} (95%), and what they "
-            "would add is not known"
+            f"values beyond {ends} were clamped: at most {most} of {whose} (95% confidence), by an "
+            "unknown amount"
         )
 
     @property
     def cut_off(self) -> str:
-        """The words for what stated bounds make of numbers beyond them; empty where none are stated.
+        """The effect of explicit bounds; empty if there are none.
 
         >>> from dpgrain.statistics.statistic import MEAN
         >>> Asked(MEAN, value="score", bounds=(0.0, 100.0)).cut_off
-        'numbers below 0 count as 0, and those above 100 as 100: what that changes is in no interval'
+        'values are clamped to [0, 100]; intervals do not include the effect of this'
         """
         if self.bounds is not None:
             low, high = (f"{end:,.6g}" for end in self.bounds)
-            said = f"numbers below {low} count as {low}, and those above {high} as {high}"
+            said = f"values are clamped to [{low}, {high}]"
         elif self.statistic.paired:
-            said = "numbers beyond the stated bounds count as the nearer bound"
+            said = "values are clamped to the given bounds"
         else:
             return ""
-        return f"{said}: what that changes is in no interval"
+        return f"{said}; intervals do not include the effect of this"
 
     @property
     def ranked(self) -> str:
-        """The words for what ranking by noisy counts does to them; empty where none are ranked."""
+        """The effect of ranking by noisy counts; empty if nothing is ranked."""
         if not self.statistic.holders:
             return ""
         # Counts that were selected by other noise are as good as any.
         passed = self.of_shares or (self.selected and self.noise == "truncated geometric")
-        named, above = (" and named", " and just above the threshold") if passed else ("", "")
+        named, above = (" and selected", " and just above the threshold") if passed else ("", "")
         return (
-            f"items are ranked{named} by their noisy counts, so that those at the top{above} tend to "
-            "be overestimated, which intervals do not allow for"
+            f"items are ranked{named} by their noisy counts, so counts at the top{above} tend to be "
+            "overestimated; intervals do not allow for this"
         )
 
     @property

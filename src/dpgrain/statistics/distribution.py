@@ -107,7 +107,7 @@ def _distributions(measured: Measured, law: Law) -> Estimates:
     known = measured.groups.take(rows)
     thresholds = pa.array(np.tile(_whole_if_all(counts.edges), len(counts.masses)))
     return Estimates(
-        Groups.of((*known.names, "at_least"), (*known.columns, thresholds)),
+        Groups.of((*known.names, "from"), (*known.columns, thresholds)),
         estimate.ravel(),
         _pointwise(estimate, counts).ravel(),
         low.ravel(),
@@ -155,7 +155,7 @@ def _bins(measured: Measured, law: Law) -> Histogram:
     lower, upper = (pa.array(part * len(counts.masses)) for part in ([None, *ends], [*ends, None]))
     estimate, error, capped = counts.masses.ravel(), counts.errors.ravel(), measured.asked.capped
     return Histogram(
-        Groups.of((*groups.names, "at_least", "below"), (*groups.columns, lower, upper)),
+        Groups.of((*groups.names, "from", "below"), (*groups.columns, lower, upper)),
         estimate,
         error,
         measured.clip[rows],

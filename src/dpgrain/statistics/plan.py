@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from dpgrain import _validate
+from dpgrain._wording import powers
 from dpgrain.accounting import (
     AdaptiveSelection,
     BoundedRange,
@@ -79,12 +80,12 @@ class Plan:
     >>> from dpgrain import User
     >>> plan = plan_histogram(unit=User(), epsilon=1.0, delta=1e-6, items=100)
     >>> print(plan)
-    user-level, zero_out, ε = 1, δ = 1e-06:
-      standard error of the noise, each item: 4.72333 clipping bounds of the item's cell
-      95% of estimates within: ±9.25757 clipping bounds of the item's cell
-      expected l2 error over 100 items: 47.2333 clipping bounds of the item's cell
-      15% of the budget chooses clipping bounds
-      clipping adds a bias that depends on the data and is not known beforehand.
+    Noise of a histogram, ε = 1, δ = 10⁻⁶ per user (zero_out):
+      standard error of an estimate: 4.72333 × the clipping bound of its cell
+      95% of estimates within: ±9.25757 × the clipping bound of its cell
+      expected l2 error of all 100 items: 47.2333 × the clipping bound of its cell
+      share of the budget that chooses clipping bounds: 15%
+    Clipping adds a bias that depends on the data.
     >>> round(plan.share_of(plan.bounds), 2), plan.event.epsilon(1e-6) <= 1.0
     (0.15, True)
     """
@@ -159,26 +160,29 @@ class Plan:
         return sum(spent(part) for part in parts if part is not None) / whole
 
     def __str__(self) -> str:
-        of = "" if self.clip is not None else " clipping bounds of the item's cell"
+        of = "" if self.clip is not None else " × the clipping bound of its cell"
+        promise = (
+            f"ε = {self.epsilon:g}, δ = {powers(self.delta)} per {self.level} ({self.relation})"
+        )
         lines = [
-            f"{self.level}-level, {self.relation}, ε = {self.epsilon:g}, δ = {self.delta:g}:",
-            f"  standard error of the noise, each item: {self.std_error:.6g}{of}",
+            f"Noise of a histogram, {promise}:",
+            f"  standard error of an estimate: {self.std_error:.6g}{of}",
             f"  95% of estimates within: ±{self.radius:.6g}{of}",
         ]
         if self.items is not None:
             lines.append(
-                f"  expected l2 error over {self.items:,} items: {self.expected_error:.6g}{of}"
+                f"  expected l2 error of all {self.items:,} items: {self.expected_error:.6g}{of}"
             )
         if isinstance(self.select, Selection):
             lines.append(
-                f"  an item is named once its noisy weighted count reaches {self.select.threshold:.4g}"
+                f"  items are selected from a noisy weighted count of {self.select.threshold:.4g} on"
             )
         if self.bounds is not None:
             lines.append(
-                f"  {self.share_of(self.bounds, self.pool):.0%} of the budget chooses clipping bounds"
+                f"  share of the budget that chooses clipping bounds: "
+                f"{self.share_of(self.bounds, self.pool):.0%}"
             )
-        lines.append("  clipping adds a bias that depends on the data and is not known beforehand.")
-        return "\n".join(lines)
+        return "\n".join([*lines, "Clipping adds a bias that depends on the data."])
 
 
 def noise_sd(event: Additive) -> float:

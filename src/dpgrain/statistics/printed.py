@@ -1,4 +1,4 @@
-"""The rows of a release as text, and what stands around them, for ``print``, the terminal and pages."""
+"""A release as text: its title, a few rows and notes, for ``print``, the terminal and notebooks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,30 @@ import numpy as np
 
 from dpgrain import _validate
 from dpgrain._types import IntArray
-from dpgrain._wording import aligned, counted, decimals_of, number, printed, shorten
+from dpgrain._wording import (
+    POINTER,
+    Paragraphs,
+    abbreviated,
+    aligned,
+    counted,
+    decimals_of,
+    described,
+    number,
+    printed,
+    sentence,
+    shorten,
+)
+from dpgrain.inputs.long_labels import SHOWN, is_replacement
 
 if TYPE_CHECKING:
     from dpgrain.statistics.release import Release
 
 # Rows that a printed release shows, and letters of each key.
-_ROWS, _LETTERS = 5, 40
+_ROWS, _LETTERS = 5, 39
+_CHOSEN = (
+    "to estimate the unclipped {unclipped} instead, pass a clip= that few contributions exceed; this "
+    "adds noise"
+)
 _COUNTS = ("count", "count_error")
 # Form of a day or a month, whose rows are read in the order of time.
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}(-[0-9]{2})?")
@@ -34,6 +51,13 @@ class Line:
     high: str
     more: tuple[str, ...] = ()
 
+    def numbers(self, release: Release) -> list[str]:
+        """Return the numbers of the row, without empty columns."""
+        named = zip(release.more, self.more, strict=True)
+        known = known_more(release)
+        own = [self.estimate, self.std_error, self.low, self.high]
+        return own + [text for name, text in named if name in known]
+
 
 def lines_of(release: Release, places: IntArray, *, letters: int) -> list[Line]:
     """Return rows of a release as text, with as many decimals as the noise allows.
@@ -41,7 +65,7 @@ def lines_of(release: Release, places: IntArray, *, letters: int) -> list[Line]:
     Args:
         release: a published release of any kind.
         places: the places of the rows.
-        letters: the number of letters to which each key is cut.
+        letters: the maximum number of letters of each key.
     """
     columns = (release.estimate, release.std_error, release.low, release.high)
     values = np.stack([column[places] for column in columns], axis=1)
@@ -80,7 +104,7 @@ def shown(release: Release, count: int) -> IntArray:
 
 
 def in_order(release: Release) -> bool:
-    """Return True where rows are shown in the order of what they are of, such as days."""
+    """Return True if rows have an order of their own, such as days."""
     return release.statistic.in_order or _of_dates(release)
 
 
@@ -93,7 +117,7 @@ def _of_dates(release: Release) -> bool:
 
 
 def key_headings(release: Release) -> tuple[str, ...]:
-    """Return the headings of the keys: bins of how much users hold are shown as what they span."""
+    """Return the headings of the keys: bins of users' amounts are shown as intervals."""
     return ("held", "how many") if release.statistic.of_bins else release.key_names
 
 
@@ -102,10 +126,8 @@ def key_texts(release: Release, places: IntArray, *, letters: int) -> list[tuple
     columns = [column.to_pylist() for column in release.groups.take(places).columns]
     if release.statistic.of_bins:
         columns = [columns[0], bins_in_words(release, columns[1])]
-    return [
-        tuple(shorten(key_text(key), letters) for key in keys)
-        for keys in zip(*columns, strict=True)
-    ] or [()] * len(places)
+    shown = [abbreviated([key_text(key) for key in column], letters) for column in columns]
+    return list(zip(*shown, strict=True)) or [()] * len(places)
 
 
 def key_text(key: Any) -> str:
@@ -116,7 +138,7 @@ def key_text(key: Any) -> str:
 
 
 def bins_in_words(release: Release, most: Sequence[int | None]) -> list[str]:
-    """Write bins of numbers in words, each known by its largest number or by None."""
+    """Write bins as intervals; each is given by its largest number, or None for the last."""
     edges = sorted({edge for edge in release.groups.columns[1].to_pylist() if edge is not None})
     names: dict[int | None, str] = {}
     before = 0
@@ -132,110 +154,160 @@ def known_more(release: Release) -> list[str]:
     return [name for name, column in release.more.items() if not np.isnan(column).all()]
 
 
+def number_headings(release: Release) -> tuple[str, ...]:
+    """Return the names of the columns of numbers with any known number."""
+    return ("estimate", "std_error", "low", "high", *known_more(release))
+
+
 def counts_capped(release: Release) -> bool:
-    """Return whether counts beside estimates are of what clipping leaves."""
+    """Return whether the counts next to estimates are clipped."""
     return release.asked.capped and release.asked.over != "everyone"
 
 
-def heading(release: Release, name: str) -> str:
-    """Return the heading of a further column of numbers, which says where a count is capped."""
-    return "capped count" if name == "count" and counts_capped(release) else name
+def title(release: Release) -> str:
+    """Return the heading of a release: the quantity, its keys, the clipping, the number of groups."""
+    asked = release.asked
+    words = asked.estimand
+    if release.statistic.of_bins:
+        words = f"{words} by how many elements, and records, each has"
+    words = f"{words[:1].upper()}{words[1:]}"
+    if not release.groups.names or release.statistic.of_bins:
+        return words
+    points = len(release.groups.columns[-1].unique()) if release.statistic.pointwise else 1
+    noun = "item" if release.statistic.of_items else "group"
+    return f"{words} ({counted(len(release) // max(points, 1), noun)})"
 
 
 def notes(release: Release) -> list[str]:
-    """Return what readers of the numbers have to know, in short sentences."""
+    """Return at most two sentences on this release: what intervals cover, and its warnings."""
     asked = release.asked
-    said = [_intervals(release)] if asked.processed or asked.cut or asked.statistic.ratio else []
-    facts = (asked.cut_off, asked.outside, asked.left_out, asked.ranked)
-    return said + [f"{fact[0].upper()}{fact[1:]}." for fact in facts if fact]
+    if not len(release):
+        return ["No group passed the threshold: pass domain= or a larger epsilon=."]
+    said = [_intervals(release), asked.left_out, asked.outside]
+    if np.isnan(release.estimate).any():
+        said.append("blank estimates did not stand out from the noise")
+    found = [" ".join(sentence(part) for part in said if part)]
+    return [*found, f"Warning: {asked.take_care}."] if asked.care else found
+
+
+def explanation(release: Release) -> Paragraphs:
+    """Describe every column, the clipping, the noise and the guarantee."""
+    return described(title(release), meanings(release))
+
+
+def meanings(release: Release) -> dict[str, str]:
+    """Return a sentence on each column, and on clipping, noise and other facts, by name."""
+    asked, statistic = release.asked, release.statistic
+    facts = {
+        "clipping": _clipping(release),
+        "values": asked.cut_off or asked.outside,
+        "average": _average(release),
+        "ranking": asked.ranked,
+        "labels": _long_labels(release),
+        "negatives": "negative estimates were set to 0, so small ones are biased upwards"
+        if getattr(release, "nonnegative", False)
+        else "",
+        "noise": asked.noise or getattr(release, "noise", "gaussian"),
+        "warning": asked.take_care,
+    }
+    columns = {
+        "estimate": f"the {asked.covers}, plus noise",
+        "std_error": "standard error of the noise",
+        "low, high": _intervals(release).replace(" (low to high)", "").partition("; ")[0],
+        "at_least": f"95% lower bound for the unclipped {asked.unclipped}. No private release can "
+        "give an upper bound, because one person may contribute any amount",
+        "count": _count(release),
+        "count_error": "standard error of count",
+    }
+    if statistic.ratio:
+        columns["estimate"] = f"the {asked.covers}, computed from noisy sums"
+        columns["std_error"] = "approximate standard error that the noise causes"
+    if asked.processed:
+        columns["estimate"] = f"the {asked.covers}, after post-processing ({asked.afterwards})"
+        columns["std_error"] = "approximate standard error after post-processing"
+    known = ("low, high", *number_headings(release))
+    told = {name: text for name, text in columns.items() if name in known}
+    told |= {name.capitalize(): text for name, text in facts.items() if text}
+    return {**told, "Privacy": str(release.guarantee)}
 
 
 def _intervals(release: Release) -> str:
-    """Say in a sentence what the intervals and the limits are of."""
+    """State which quantity the intervals and the limits cover."""
     asked, known = release.asked, known_more(release)
-    said = "95% intervals are of the capped sum"
-    if asked.statistic.ratio:
-        average = "record, not the average person" if asked.rows == "records" else "person"
-        said = (
-            f"95% intervals are of this {'capped ' if asked.cut else ''}number, which is about the "
-            f"average {average}"
-        )
-        if asked.statistic.stepped:
-            said = (
-                f"95% intervals hold all {'capped ' if asked.capped else ''}shares of a group at once, "
-                f"which are about the average {average}"
-            )
-    if asked.cut and asked.statistic.ratio and not asked.statistic.in_order:
-        said += "; before capping it may lie far beyond where a few hold much"
+    said = f"95% interval (low to high) for the {asked.covers}"
+    if asked.statistic.stepped:
+        said = f"95% band (low to high) for all {asked.covers}s of a group at once"
     if asked.processed:
-        said = f"Errors and intervals are approximate after post-processing ({asked.afterwards})"
+        said = f"approximate {said}, after post-processing ({asked.afterwards})"
+    if asked.statistic.holders:
+        said += ", without the effect of ranking"
     if "at_least" in known:
-        said += (
-            "; the total before capping is at_least or more (95%), and may be far more where a few "
-            "people hold much, which no private release can show"
-        )
-    if "at_least" in known and asked.chosen:
-        said += (
-            ". To estimate the uncapped total, set clip= to a bound that few contributions exceed"
-        )
-    return f"{said}."
+        said += f"; at_least: 95% lower bound for the unclipped {asked.unclipped}"
+    if "count" in known:
+        said += f"; count: {_count(release)}"
+    return said
+
+
+def _count(release: Release) -> str:
+    """Describe the counts behind ratios."""
+    if release.asked.over == "everyone":
+        return "public number of people"
+    clipped = "clipped " if counts_capped(release) else ""
+    return f"{clipped}number of {release.asked.rows}, plus noise"
+
+
+def _clipping(release: Release) -> str:
+    """Describe the effect of clipping, and how to avoid it."""
+    asked = release.asked
+    if not asked.capped:
+        return "contributions were not clipped"
+    chosen = asked.chosen and not asked.statistic.ratio
+    more = sentence(_CHOSEN.format(unclipped=asked.unclipped)) if chosen else ""
+    return " ".join(part for part in (sentence(asked.left_out), more) if part).rstrip(".")
+
+
+def _average(release: Release) -> str:
+    """State which average a ratio describes."""
+    if not release.statistic.ratio:
+        return ""
+    if release.asked.rows == "people":
+        return "the numbers describe the average person"
+    return (
+        "the numbers describe the average record, not the average person; if a few people have "
+        "extreme values, the unclipped quantity can be far outside of the interval"
+    )
+
+
+def _long_labels(release: Release) -> str:
+    """Explain labels of long texts, if the release has any."""
+    texts = (key for column in release.groups.columns for key in column.unique().to_pylist())
+    if not any(isinstance(text, str) and is_replacement(text) for text in texts):
+        return ""
+    return f"a long text is shown as its first {SHOWN} characters, … and its SHA-256 hash"
 
 
 def summary(release: Release) -> str:
-    """Return a release as ``print`` shows it: what it is of, a few rows, notes, and its promise."""
-    name = f"{release.statistic.name[:1].upper()}{release.statistic.name[1:]}"
-    asked, care = release.asked, release.asked.take_care
-    if not release.groups.names:
-        if asked.cut:
-            name = f"Capped {release.statistic.name}"
-        parts = [f"{name}: {_one_number(release)} ({asked.estimand})."]
-    else:
-        noun = "item" if release.statistic.of_items else "group"
-        points = len(release.groups.columns[-1].unique()) if release.statistic.pointwise else 1
-        groups = counted(len(release) // max(points, 1), noun)
-        parts = [f"{name} of {groups}: {asked.estimand}."]
-    if release.statistic.of_bins:
-        parts = [f"{name}: {asked.estimand} by how many elements, and records, each holds."]
-    if not len(release):
-        parts[0] += " None passed the threshold: give domain= or more ε."
-    elif release.groups.names:
-        parts += _table(release)
-    parts += [" ".join(notes(release))] if len(release) else []
-    parts += [f"Take care: {care}."] if care else []
-    return "\n".join([part for part in parts if part] + [release.guarantee.brief])
-
-
-def _one_number(release: Release) -> str:
-    """Return the one estimate of a release with all its limits."""
-    if np.isnan(release.estimate[0]):
-        return "not published, as no number stood out from the noise"
-    line = lines_of(release, np.arange(1), letters=_LETTERS)[0]
-    more = dict(zip(release.more, line.more, strict=True))
-    from_count = "from a capped count of about" if counts_capped(release) else "from about"
-    words = {"at_least": "before capping at least", "count": from_count}
-    told = [f"{words[name]} {more[name]}" for name in words if more.get(name)]
-    if more.get("count"):
-        error = more.get("count_error")
-        exact = f" (standard error {error})" if error else ""
-        told[-1] += f" {release.asked.rows}{exact}"
-        if release.asked.over == "everyone":
-            told[-1] = f"of {more['count']} people"
-    return ", ".join([f"{line.estimate}, 95% from {line.low} to {line.high}", *told])
+    """Return a release as ``print`` shows it: title, a few rows, notes and the short guarantee."""
+    table = _table(release) if len(release) else []
+    return "\n".join([title(release), *table, *notes(release), release.guarantee.brief, POINTER])
 
 
 def _table(release: Release) -> list[str]:
     """Return the first or the largest rows of a release as lines of equal width."""
-    places, known = shown(release, _ROWS), known_more(release)
+    places = shown(release, _ROWS)
     rows = [
-        [*line.keys, line.estimate, line.std_error, line.low, line.high]
-        + [text for name, text in zip(release.more, line.more, strict=True) if name in known]
-        for line in lines_of(release, places, letters=_LETTERS)
+        [*line.keys, *line.numbers(release)] for line in lines_of(release, places, letters=_LETTERS)
     ]
     heads = [shorten(printed(name), _LETTERS) for name in key_headings(release)]
-    more = [heading(release, name) for name in known]
-    rows = [[*heads, *release.headings, *more], *rows]
-    lines = aligned(rows)
-    if len(release) > len(places):
-        order = "first" if in_order(release) else "largest"
-        lines.append(f"({order} {len(places)} of {len(release):,}; all: to_pandas())")
+    lines = aligned([[*heads, *number_headings(release)], *rows])
+    if footer := more_rows(release, len(places)):
+        lines.append(f"[{footer}]")
     return lines
+
+
+def more_rows(release: Release, count: int) -> str:
+    """Return the remark below a table that shows some rows: the number of rows, long labels."""
+    order = "first" if in_order(release) else "largest"
+    said = [f"{len(release):,} rows, {count} {order} shown; all: .to_pandas()"]
+    said = said if len(release) > count else []
+    return "; ".join([*said, *filter(None, [_long_labels(release)])])

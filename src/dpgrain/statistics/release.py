@@ -32,7 +32,7 @@ from dpgrain.statistics.asked import Asked
 from dpgrain.statistics.consistent import consistent, reconcile
 from dpgrain.statistics.intervals import as_column, radius
 from dpgrain.statistics.order import misordered_pairs
-from dpgrain.statistics.printed import summary
+from dpgrain.statistics.printed import explanation, summary
 from dpgrain.statistics.shrink import shrink
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.tables.groups import Groups
@@ -46,6 +46,9 @@ _ELSEWHERE = {"Holdings": "dpgrain.statistics.holdings"}
 # Facts and columns in files of 0.1 that releases no longer have.
 _FORMER = ("chain", "steps", "up_to")
 _METADATA = b"dpgrain"
+#: Columns of numbers in every table of a release; a key never has one of these names.
+COLUMNS = ("estimate", "std_error", "low", "high", "at_least", "count", "count_error")
+_RESERVED = (*COLUMNS, "clipped_share", "covers", "lower", "upper", "clip", "take care")
 # Endings of files that a saved release is none of.
 _NOT_SAVED = (".csv", ".json", ".xlsx", ".html", ".pdf")
 
@@ -106,29 +109,42 @@ class Release(ShownRelease, ABC):
         return {}
 
     @property
-    def headings(self) -> tuple[str, str, str, str]:
-        """The names of estimate, standard error, and both ends of the interval, in tables and files.
+    def covers(self) -> str:
+        """The quantity that ``low`` and ``high`` cover: "clipped total", "total" or "mean", say.
 
-        Where something may be cut off they say so: that of contributions, or of far numbers.
+        >>> import pyarrow as pa
+        >>> from dpgrain import User, count, read
+        >>> table = read(pa.table({"who": [1, 2, 2]}), user="who")
+        >>> count(table, unit=User(), epsilon=1.0, delta=1e-6).covers
+        'clipped total'
         """
-        of = "capped_" if self.asked.cut else ""
-        return f"{of}estimate", "std_error", f"{of}low", f"{of}high"
+        return self.asked.covers
 
     @property
     def key_names(self) -> tuple[str, ...]:
-        """The names of the keys in tables and files, where none has that of a column of numbers."""
+        """The names of the keys in tables and files; "key estimate" for a key named "estimate"."""
         keys = list(self.groups.names)
-        # The names of columns of numbers are taken, whether these are shown or only saved.
-        for name in dict.fromkeys((*self.headings, *self.more, *self._columns())):
-            if name in keys:
-                free = f"key {name}"
-                while free in keys:
-                    free = f"key {free}"
-                keys[keys.index(name)] = free
+        for place, name in enumerate(keys):
+            if name in _RESERVED:
+                keys[place] = f"key {name}"
+                while keys.count(keys[place]) > 1:
+                    keys[place] = f"key {keys[place]}"
         return tuple(keys)
 
+    def explain(self) -> str:
+        """Describe every column, the effect of clipping, the noise and the guarantee.
+
+        >>> import pyarrow as pa
+        >>> from dpgrain import User, count, read
+        >>> table = read(pa.table({"who": [1, 2, 2]}), user="who")
+        >>> print(count(table, unit=User(), clip=2.0, epsilon=1.0, delta=1e-6).explain()[:100])
+        Number of records, each user's contribution clipped at 2
+        estimate     The clipped total, plus noise.
+        """
+        return explanation(self)
+
     def unknown(self) -> Self:
-        """Return the release without estimates, as where no number stood out from the noise."""
+        """Return the release without estimates, for data in which nothing stood out from the noise."""
         kept = ("count", "count_error", "clip")
         blank = {name: np.full(len(self), np.nan) for name in self._columns() if name not in kept}
         return cast("Self", replace(cast("Any", self), **blank))
@@ -137,19 +153,19 @@ class Release(ShownRelease, ABC):
         return len(self.groups)
 
     def to_arrow(self) -> pa.Table:
-        """Return the keys, then the columns that :attr:`headings` names, and those of ``more``.
+        """Return the keys, then ``estimate``, ``std_error``, ``low``, ``high`` and those of ``more``.
 
-        What is not known is null.
+        Unknown numbers are null. The metadata field ``covers`` is :attr:`covers`.
         """
-        own = (self.estimate, self.std_error, self.low, self.high)
-        numbers = {**dict(zip(self.headings, own, strict=True)), **self.more}
-        columns = {name: as_column(column) for name, column in numbers.items()}
+        own = zip(COLUMNS, (self.estimate, self.std_error, self.low, self.high), strict=False)
+        columns = {name: as_column(column) for name, column in (*own, *self.more.items())}
         keys = dict(zip(self.key_names, self.groups.columns, strict=True))
-        return pa.table({**keys, **columns})
+        return pa.table({**keys, **columns}, metadata={"covers": self.covers})
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the table of :meth:`to_arrow` as a pandas frame."""
+        """Return the table of :meth:`to_arrow` as a pandas frame, with ``covers`` in its ``attrs``."""
         frame: pd.DataFrame = self.to_arrow().to_pandas()
+        frame.attrs["covers"] = self.covers
         return frame
 
     def pivot(self, rows: str, columns: str, value: str | None = None) -> pd.DataFrame:
@@ -163,8 +179,8 @@ class Release(ShownRelease, ABC):
         Raises:
             ParameterError: if the groups have other keys, or there is no such number.
 
-        The name of the columns says what the numbers are; what is no group is missing. Intervals do not
-        fit beside them: ask for ``value="capped_low"``, say.
+        The name of the columns describes the numbers; combinations without a group are missing. For
+        the ends of intervals, pass ``value="low"`` or ``value="high"``.
 
         >>> import pyarrow as pa
         >>> from dpgrain import User, count, read
@@ -173,7 +189,7 @@ class Release(ShownRelease, ABC):
         ...     read(visits, user="who"), by=["kind", "year"], unit=User(), epsilon=1.0, delta=1e-6,
         ...     domain={"kind": ["er", "gp"], "year": [2024, 2025]}, random_state=1)
         >>> release.pivot("kind", "year").shape, release.pivot("kind", "year").columns.name
-        ((2, 2), 'capped_estimate by year')
+        ((2, 2), 'estimate by year (clipped total)')
         """
         keys = {key for key in (rows, columns) if isinstance(key, str)}
         if keys != set(self.groups.names) or len(keys) < 2:
@@ -182,7 +198,7 @@ class Release(ShownRelease, ABC):
                 "pivot requires the two keys of a release with two keys, not "
                 f"{_validate.said(rows)} and {_validate.said(columns)}; the keys are {listed}."
             )
-        number, table = self.headings[0] if value is None else value, self.to_arrow()
+        number, table = "estimate" if value is None else value, self.to_arrow()
         numbers = table.column_names[len(keys) :]
         if not isinstance(number, str) or number not in numbers:
             raise ParameterError(
@@ -196,7 +212,8 @@ class Release(ShownRelease, ABC):
         wide = frame.pivot(index="row", columns="column", values="number").reindex(
             index=frame["row"].drop_duplicates(), columns=frame["column"].drop_duplicates()
         )
-        wide.index.name, wide.columns.name = rows, f"{number} by {columns}"
+        covers = "" if number in self.more else f" ({self.covers})"
+        wide.index.name, wide.columns.name = rows, f"{number} by {columns}{covers}"
         return wide
 
     def largest(self, count: int = 20) -> Self:
@@ -257,12 +274,16 @@ class Release(ShownRelease, ABC):
     def write(self, path: str | Path) -> Path:
         """Write the table of :meth:`to_arrow` as Parquet, CSV or JSON, by the path's ending.
 
+        In CSV and JSON, :attr:`covers` is the last column; in Parquet it is a field of the metadata.
+
         Raises:
             ParameterError: if the path ends in none of these.
             DataError: if the file cannot be written.
         """
         path = check_format(path)
         table = self.to_arrow()
+        if path.suffix != ".parquet":
+            table = table.append_column("covers", pa.repeat(self.covers, len(table)))
         with whole_file(path) as part:
             if path.suffix == ".parquet":
                 _write_parquet(table, part)
@@ -279,11 +300,6 @@ class Release(ShownRelease, ABC):
     @abstractmethod
     def _columns(self) -> dict[str, FloatArray]:
         """Return the fields of shape (V,) from which the release is made again."""
-
-    def _stored(self) -> dict[str, str]:
-        """Return the name of each field of shape (V,) with that of its column in a saved file."""
-        named = dict(zip(("estimate", "std_error"), self.headings, strict=False))
-        return {name: named.get(name, name) for name in self._columns()}
 
     def _about(self) -> dict[str, Any]:
         """Return the other fields from which the release is made again, but guarantee and request."""
@@ -304,14 +320,15 @@ class Release(ShownRelease, ABC):
             "asked": dict(self.asked),
             "facts": self.asked.to_dict(),
             "keys": list(self.groups.names),
-            "fields": self._stored(),
+            "fields": list(self._columns()),
             "about": self._about(),
         }
-        metadata = {_METADATA: json.dumps(about, ensure_ascii=False).encode()}
         table = self.to_arrow()
-        for name, place in self._stored().items():
-            if place not in table.column_names:
-                table = table.append_column(place, pa.array(self._columns()[name]))
+        metadata = {_METADATA: json.dumps(about, ensure_ascii=False).encode()}
+        metadata |= table.schema.metadata
+        for name, column in self._columns().items():
+            if name not in table.column_names:
+                table = table.append_column(name, pa.array(column))
         with whole_file(Path(path)) as part:
             _write_parquet(table.replace_schema_metadata(metadata), part)
         return Path(path)
@@ -352,7 +369,7 @@ class Release(ShownRelease, ABC):
                 **own,
             )
             # Words of another kind are met where they are read.
-            _ = str(release), release.hash
+            _ = str(release), release.explain(), release.hash
             return release
         except (OSError, pa.ArrowException, *_fields.MISFITS) as error:
             raise DataError(
@@ -398,7 +415,7 @@ class Release(ShownRelease, ABC):
 
     @property
     def estimand(self) -> str:
-        """The quantity that is estimated, in words: capped where clipping may take something."""
+        """A description of the estimates, which states how contributions are clipped."""
         return self.asked.estimand
 
     def __repr__(self) -> str:
@@ -606,7 +623,7 @@ class Estimates(Release):
     >>> round(found.value), bool(found.low[0] < 30 < found.high[0])
     (30, True)
     >>> found.to_arrow().column_names
-    ['capped_estimate', 'std_error', 'capped_low', 'capped_high', 'count', 'count_error']
+    ['estimate', 'std_error', 'low', 'high', 'count', 'count_error']
     """
 
     groups: Groups

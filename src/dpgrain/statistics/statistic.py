@@ -36,6 +36,7 @@ class Statistic:
         signed: True where the numbers that are added up may be negative.
         ratio: True where its numbers are of the average record, and divide by a count of records.
         paired: True where its numbers are pairs, each of two columns whose bounds are stated.
+        quantity: the quantity that an interval covers; by default "total", or the name of a ratio.
         amount: the word for the size of an estimate.
         made: the sentences that say how estimates that are no sums are made from noisy sums, where
             ``{each}`` is "The" or "Each".
@@ -59,6 +60,7 @@ class Statistic:
     signed: bool = False
     ratio: bool = False
     paired: bool = False
+    quantity: str = ""
     amount: str = "count"
     made: str = ""
 
@@ -77,6 +79,11 @@ class Statistic:
     def heading(self) -> str:
         """The words before the subject."""
         return self.title or f"{self.name} of"
+
+    @property
+    def covers(self) -> str:
+        """The quantity that an interval covers, without clipping."""
+        return self.quantity or (self.name if self.ratio else "total")
 
     @property
     def of_items(self) -> bool:
@@ -184,6 +191,7 @@ STD = Statistic(
     "std",
     "How far the numbers of the records lie from their mean: the standard deviation",
     title="standard deviation of",
+    quantity="standard deviation",
     ratio=True,
     made="Every record then counts 1, split between three public corners. Noise was added to the sums "
     "of the corners. {each} standard deviation is the root of a variance computed from these sums "
@@ -211,6 +219,7 @@ QUANTILES = Statistic(
     "quantiles",
     "The numbers below which given shares of the records lie",
     estimate="{value}",
+    quantity="quantile",
     plural=True,
     ranked=True,
     ratio=True,
@@ -225,6 +234,7 @@ DISTRIBUTION = Statistic(
     estimate="share of records by {value}",
     stepped=True,
     ratio=True,
+    quantity="share",
     amount="share",
     made="Every record counts 1 in its bin between two thresholds. Noise was added to the count of "
     "each bin; the shares are read off these noisy counts, and are made to fall from threshold to "
