@@ -44,6 +44,7 @@ from dpgrain.optimize import MarginLoss, Solver
 from dpgrain.publishing import Promise, Query, publish
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.risk import risk_lines
 from dpgrain.publishing.sent import Sent
 from dpgrain.units import OWN_UNIT, Relation, Trust, Unit, User
 
@@ -570,7 +571,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         found = coefficients(self)
         facts = {**found.meaning, "Warning": " ".join(found.cautions), "Errors": found.unsure}
         told = {name: fact for name, fact in facts.items() if fact}
-        return described(type(self).__name__, {**told, "Privacy": str(self.guarantee_)})
+        told |= {"Privacy": str(self.guarantee_), "Risk": " ".join(risk_lines(self.guarantee_))}
+        return described(type(self).__name__, told)
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         """Return scikit-learn's diagram, then coefficients, notes and the short guarantee."""

@@ -43,6 +43,7 @@ from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.risk import risk_lines
 from dpgrain.units import Relation, User
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ class MeanOfUsers:
             "Error": self.off,
             "Method": f"{self.method}, {self.reason}. {self._outside}".strip(),
             "Privacy": str(self.guarantee),
+            "Risk": " ".join(risk_lines(self.guarantee)),
         }
         return described("Mean of users' vectors", facts)
 

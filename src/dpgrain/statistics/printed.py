@@ -25,6 +25,7 @@ from dpgrain._wording import (
     shorten,
 )
 from dpgrain.inputs.long_labels import SHOWN, is_replacement
+from dpgrain.publishing.risk import risk_lines
 
 if TYPE_CHECKING:
     from dpgrain.statistics.release import Release
@@ -192,7 +193,8 @@ def notes(release: Release) -> list[str]:
 
 def explanation(release: Release) -> Paragraphs:
     """Describe every column, the clipping, the noise and the guarantee."""
-    return described(title(release), meanings(release))
+    risk = " ".join(risk_lines(release.guarantee))
+    return described(title(release), {**meanings(release), "Risk": risk})
 
 
 def meanings(release: Release) -> dict[str, str]:
