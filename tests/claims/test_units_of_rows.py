@@ -50,8 +50,9 @@ def with_share(unit: Any, **rows: Any) -> dg.Guarantee:
 
 def minimised(unit: Any, **rows: Any) -> dg.Guarantee:
     solver = Sgd(Constant(0.1))
+    promise: dict[str, Any] = {"unit": unit, "epsilon": 1.0, "delta": 1e-6}
     return minimise(
-        Squared(), X, Y, [0.0, 0.0], solver=solver, rounds=2, unit=unit, **rows
+        Squared(), X, Y, [0.0, 0.0], solver=solver, rounds=2, **promise, **rows
     ).guarantee
 
 

@@ -35,8 +35,8 @@ RUNS: dict[str, tuple[str, ...]] = {
     "mean": NUMBERS,
     "variance": NUMBERS,
     "std": NUMBERS,
-    "covariance": (*NUMBERS, "--bounds", "0", "60", "--other", "age", "--other-bounds", "0", "99"),
-    "correlation": (*NUMBERS, "--bounds", "0", "60", "--other", "age", "--other-bounds", "0", "99"),
+    "covariance": (*NUMBERS, "--other", "age", "--other-bounds", "0", "99"),
+    "correlation": (*NUMBERS, "--other", "age", "--other-bounds", "0", "99"),
     "quantiles": NUMBERS,
     "mean-of-users": (
         "VISITS",

@@ -17,7 +17,7 @@ def test_a_page_and_an_entry_are_written(tmp_path: Path, command: Command) -> No
     cases.made(place).charge(cases.of_users())
     done = command("ledger", "report", place, "--output", page)
     assert done.returncode == 0, done.stderr
-    assert "The ledger “visits”" in page.read_text(encoding="utf-8")
+    assert "Ledger “visits”" in page.read_text(encoding="utf-8")
     asked = ("ledger", "export", place, "--registry", "--decided-by", "the office")
     done = command(*asked, "--output", entry)
     assert done.returncode == 0, done.stderr

@@ -197,7 +197,11 @@ class LastingPromise:
         leak: float | None = None,
         plan: Iterable[Query[Any] | Callable[[], Any] | Guarantee] = (),
     ) -> LastingPromise:
-        """Return a promise to the same units, with the parameters of :meth:`of`."""
+        """Return a promise to the same units, with the parameters of :meth:`of`.
+
+        Raises:
+            ParameterError: as :meth:`of` does.
+        """
         epsilon = _validate.positive(epsilon=epsilon)
         delta = _validate.delta(allow_zero=True, delta=delta)
         listed = _validate.sequence(plan=plan)

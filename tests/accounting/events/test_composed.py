@@ -178,7 +178,7 @@ def test_order_and_nesting_do_not_matter() -> None:
             "not 'swap'",
         ),
         (lambda: calibrate_gaussian(0.0, 1e-6), "epsilon", "not 0.0"),
-        (lambda: calibrate_gaussian(1.0, 0.0), "delta", "0 needs"),
+        (lambda: calibrate_gaussian(1.0, 0.0), "delta", "0 requires"),
         (lambda: calibrate_gaussian(1.0, 1e-6, count=0), "count", "not 0"),
         (lambda: calibrate_gaussian(1.0, 1e-6, unit=User()), "unit", "max_elements"),
         (lambda: calibrate_laplace(math.inf), "epsilon", "not inf"),
