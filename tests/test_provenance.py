@@ -58,7 +58,9 @@ def test_the_page_states_it(stated: Stated, tmp_path: Path) -> None:
     page = (tmp_path / "page.html").read_text()
     words = IN_WORDS[stated]
     assert f"<td>{words[0].upper()}{words[1:]}</td>" in page
-    assert ("Anything to people whose rows decide" in page) == (stated == "as given")
+    assert ("People who determine which rows of others are included" in page) == (
+        stated == "as given"
+    )
 
 
 @pytest.mark.slow

@@ -89,7 +89,7 @@ def refuse_ending(
     path = _validate.path(**{name: path})
     if path.suffix.lower() in others:
         raise ParameterError(
-            f"{name} {_validate.said(str(path))} is written as {written}: choose that "
+            f"{name} {_validate.said(Path(path).name)} is written as {written}: choose that "
             f"ending{f'; {instead}' if instead else ''}.",
             name=name,
         )

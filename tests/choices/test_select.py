@@ -268,7 +268,7 @@ def test_it_is_charged_to_an_open_budget() -> None:
     with budget(1.0) as b:
         select(CANDIDATES, closest, RECORDS, USERS, 0.4, random_state=0)
         assert b.left == pytest.approx(0.6)
-        with pytest.raises(ParameterError, match="does not hold"):
+        with pytest.raises(ParameterError, match="has no room"):
             select(CANDIDATES, closest, RECORDS, USERS, 0.7, random_state=0)
 
 

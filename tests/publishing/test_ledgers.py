@@ -58,7 +58,7 @@ def test_a_place_that_was_inherited_is_opened_and_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
     monkeypatch.setenv("DPGRAIN_LEDGER", "nowhere")
-    with pytest.raises(dg.DataError, match="is not a regular file"):
+    with pytest.raises(dg.DataError, match="is not a file"):
         count()
     # The same place may be entered, and stays with the process when it is left.
     same = Listed("nowhere")

@@ -190,7 +190,7 @@ def test_what_passes_through_rows_is_not_quoted() -> None:
         yield "ann"
         raise ValueError("SECRET")
 
-    with refuses("what", "error", kind=dg.DataError) as error:
+    with refuses("the iterator", "raised an error", kind=dg.DataError) as error:
         dg.select([0.0], lambda _, x: x, np.zeros(2), labels(), epsilon=1.0)
     assert "SECRET" not in str(error.value)
     assert error.value.__cause__ is None

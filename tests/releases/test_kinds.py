@@ -82,7 +82,7 @@ def test_a_domain_in_every_form(form: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("own", "key", "said"),
     [
-        ({"by": "topic", "domain": "no.txt"}, "domain", "is not a regular file"),
+        ({"by": "topic", "domain": "no.txt"}, "domain", "is not a file"),
         ({"by": "topic", "domain": 5}, "domain", "domain must be a file, a list"),
     ],
 )

@@ -30,7 +30,7 @@ def test_all_are_told_once_and_in_order() -> None:
     assert str(told.value).splitlines() == [
         "'releases.toml' has 5 mistakes; nothing was read or charged:",
         "  [a] 'itm' is not a key; did you mean item?",
-        "  [a] 7 is not a key; there are item, by.",
+        "  [a] 7 is not a key; use one of item, by.",
         "  [b] clip must be above 0.",
         "  [b] by is text.",
         "  [b] it is gone.",

@@ -156,7 +156,7 @@ def test_other_parameter_errors() -> None:
     with refuses("unit", "Record"):
         plan_histogram(unit="user", epsilon=1, delta=1e-6)  # type: ignore[arg-type]
     for max_elements in (0, -1, 2.5, "3", True):
-        with refuses("max_elements", "number"):
+        with refuses("max_elements", "integer"):
             dg.User(max_elements)  # type: ignore[arg-type]
 
 

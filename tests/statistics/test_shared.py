@@ -236,8 +236,7 @@ def test_groups_may_have_bounds_of_their_own() -> None:
 def test_a_release_says_what_is_covered(tmp_path: Path) -> None:
     release = _count(_table([(("a", "b"), "x", 1.0)], n_users=5), unit=ELEMENT, clip=2.0, **ASKED)
     told = str(release.guarantee)
-    assert "goes for all of its owners" in told
-    assert "a name goes from a record that stays is not covered" in told
+    assert "whole records are protected, but not the removal of one name from a record" in told
     assert "'sender' and 'receiver'" in told
     assert release.asked["user"] == "'sender' and 'receiver'"
     page = release.report(tmp_path / "page.html").read_text(encoding="utf-8")

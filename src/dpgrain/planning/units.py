@@ -12,11 +12,11 @@ import numpy as np
 
 from dpgrain import _validate
 from dpgrain._shown import ShownPlan
+from dpgrain._special import ndtr
 from dpgrain._types import FloatArray
 from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting.events.base import Event
 from dpgrain.errors import ParameterError
-from dpgrain.noise.special import ndtr
 from dpgrain.planning.plan import checked_promise
 from dpgrain.statistics.plan import noise_sd, plan_histogram
 from dpgrain.units import OWN_UNIT, Level, Relation

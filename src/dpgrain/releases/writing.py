@@ -1,4 +1,4 @@
-"""Releases of every kind are written to files: tables of estimates, models, means of users."""
+"""Files of releases: tables of estimates, models and means of users."""
 
 from __future__ import annotations
 
@@ -15,16 +15,7 @@ from dpgrain.means.of_users import MeanOfUsers
 
 
 def write(release: Any, own: Mapping[str, Any], path: Path) -> None:
-    """Write a release by the ending of the path, as its command does.
-
-    Args:
-        release: a release of a table, a mean of users or a fitted model.
-        own: what was asked for, of which a mean needs the names of its columns.
-        path: where to write.
-
-    Raises:
-        DataError: if the file cannot be written; none is left behind then.
-    """
+    """Write a release in the format of the path's ending; ``own`` has the columns of a mean."""
     if isinstance(release, LinearModel):
         release.save(path)
     elif isinstance(release, MeanOfUsers):
@@ -34,16 +25,7 @@ def write(release: Any, own: Mapping[str, Any], path: Path) -> None:
 
 
 def write_mean(mean: MeanOfUsers, columns: Sequence[str], path: Path) -> None:
-    """Write a mean of users' vectors as JSON, CSV or Parquet, by the ending of the path.
-
-    Args:
-        mean: the mean.
-        columns: the names of its coordinates.
-        path: where to write.
-
-    Raises:
-        DataError: if the file cannot be written; none is left behind then.
-    """
+    """Write a mean of users' vectors as JSON, CSV or Parquet."""
     if path.suffix.lower() == ".json":
         told = {"columns": list(columns), **mean.to_dict()}
         with whole_file(path) as part:

@@ -22,6 +22,7 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
+from dpgrain._special import log_ndtr, ndtr
 from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.curves import Invertible, Responses, Rounds
 from dpgrain.accounting.losses.mixtures import (
@@ -35,7 +36,6 @@ from dpgrain.accounting.losses.mixtures import (
 from dpgrain.accounting.losses.on_a_grid import Law, Losses, merged_masses, regridded, spread_masses
 from dpgrain.accounting.losses.one_round import OneRound
 from dpgrain.accounting.losses.sequences import increasing
-from dpgrain.noise.special import log_ndtr, ndtr
 
 #: Largest shift, or loss of one response, on a grid.
 LARGEST_SHIFT = 2.0**13
