@@ -64,7 +64,7 @@ def test_notes_state_interval_and_clipping(skewed: dg.Histogram) -> None:
         "95% interval (low to high) for the clipped total; at_least: 95% lower bound for the unclipped "
         "total. Clipping affected about "
     )
-    assert " of users' contributions to cells and removed at least " in said
+    assert " of users' contributions to cells and removed about " in said
     assert said in repr(skewed)
     (after,) = notes(skewed.shrunk())
     assert after.startswith(

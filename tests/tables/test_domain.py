@@ -65,9 +65,9 @@ def test_domains_are_of_the_column_s_own_keys() -> None:
         ([1.5], whole_numbers, "contains 1.5, but the item column 'item' contains integers"),
         ([Decimal("1e99999999")], whole_numbers, "but the item column 'item' contains integers"),
         ([Decimal("1e99999999")], text, "but the item column 'item' contains text"),
-        ([math.inf], text, "holds inf, but the item column 'item' contains text"),
+        ([math.inf], text, "contains inf, but the item column 'item' contains text"),
         ([Fraction(1, 3)], text, "but the item column 'item' contains text"),
-        ([0.001], money, "'item' holds numbers with 2 decimals; write them such as 0.00"),
+        ([0.001], money, "'item' contains numbers with 2 decimals; write them such as 0.00"),
         (
             ["1.00", "0.5"],
             money,

@@ -99,7 +99,7 @@ class Asked(Mapping[str, str]):
         user: the column of users.
         n_users: the number of enrolled users, where that is public.
         above: the estimated share of blocks above a bound that was chosen; None where it is not known.
-        lost: the estimated share that this takes, at the least; None where it is not known.
+        lost: the estimated share that clipping removes; None if it is unknown.
         lost_of: the whole of that share: the total, or the norms of blocks, where those hold several
             numbers.
         care: warnings for readers of the estimates, in sentences; they follow from noisy numbers alone.
@@ -331,7 +331,9 @@ class Asked(Mapping[str, str]):
         whole = "their size" if self.lost_of == "norms" else "the total"
         if self.statistic.ratio and self.lost_of == "total":
             whole = "the weight of records"
-        return f"{said} and removed at least {about(self.lost)} of {whole}"
+        # Ratios subtract what noise may have added to the share; others report the estimate itself.
+        least = "at least " if self.statistic.ratio else ""
+        return f"{said} and removed {least}{about(self.lost)} of {whole} (rough estimates)"
 
     @property
     def _unmeasured(self) -> bool:
