@@ -23,6 +23,7 @@ from dpgrain.statistics.printed import (
     notes,
     number_headings,
     shown,
+    title,
 )
 
 ITEMS = list(range(1, 41))
@@ -421,3 +422,50 @@ def test_days_and_months_are_shown_in_their_order(form: str) -> None:
         unit=dg.User(), clip=1.0, epsilon=1e5, delta=1e-6, domain=["p1", "p2"],
     )  # fmt: skip
     assert not in_order(pages)
+
+
+@pytest.fixture(scope="module")
+def many_items() -> dg.Table:
+    users, items = 300, 12
+    columns = {
+        "who": np.repeat(np.arange(users), items),
+        "item": np.tile(np.arange(items), users).astype(str),
+    }
+    return dg.read(pa.table(columns), user="who")
+
+
+def test_items_of_dropped_elements_are_not_covered(many_items: dg.Table) -> None:
+    kept = dg.top(
+        many_items,
+        "item",
+        unit=dg.User(max_elements=1),
+        domain=[str(i) for i in range(12)],
+        epsilon=20.0,
+        delta=1e-4,
+    )
+    assert kept.covers == "total of kept elements"
+    assert "at most 1 element of each user were kept" in " ".join(kept.explain().lower().split())
+
+
+def test_items_beyond_the_limit_of_a_weighted_count_are_not_covered(many_items: dg.Table) -> None:
+    weighted = dg.top(
+        many_items,
+        "item",
+        unit=dg.User(),
+        epsilon=20.0,
+        delta=1e-4,
+        max_items=4,
+        counts=False,
+        method="gaussian",
+    )
+    assert weighted.covers == "clipped weighted total"
+    assert title(weighted).startswith(
+        "Weighted number of users with the item per item, of the first"
+    )
+
+
+def test_a_column_name_with_a_line_break_forges_no_line() -> None:
+    table = dg.read(pa.table({"who": [1, 2], "a\nε = 0 per user": [1.0, 2.0]}), user="who")
+    found = dg.sum(table, "a\nε = 0 per user", bounds=(0, 5), unit=dg.User(), epsilon=1.0)
+    assert "\\n" in title(found)
+    assert "\n" not in title(found)

@@ -259,7 +259,8 @@ class Asked(Mapping[str, str]):
         weighted = "weighted " if self.of_shares else ""
         limited = self.bounds is not None or self.found is not None or self.statistic.paired
         clamped = " of clamped values" if limited and not self.statistic.of_parts else ""
-        return f"{weighted}{self.statistic.covers}{clamped}"
+        kept = "" if self.max_elements is None else " of kept elements"
+        return f"{weighted}{self.statistic.covers}{clamped}{kept}"
 
     @property
     def rows(self) -> str:
@@ -277,7 +278,7 @@ class Asked(Mapping[str, str]):
     def capped(self) -> bool:
         """True where clipping may take something; of files without facts this is not known."""
         if self.told:
-            return "clip" in dict(self.told) and not self.of_shares
+            return "clip" in dict(self.told)
         return self.clip is not None and self.clip.takes
 
     @property

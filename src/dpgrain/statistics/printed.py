@@ -168,7 +168,7 @@ def counts_capped(release: Release) -> bool:
 def title(release: Release) -> str:
     """Return the heading of a release: the quantity, its keys, the clipping, the number of groups."""
     asked = release.asked
-    words = asked.estimand
+    words = printed(asked.estimand)
     if release.statistic.of_bins:
         words = f"{words} by how many elements, and records, each has"
     words = f"{words[:1].upper()}{words[1:]}"
@@ -262,6 +262,9 @@ def _clipping(release: Release) -> str:
     """Describe the effect of clipping, and how to avoid it."""
     asked = release.asked
     if not asked.capped:
+        if asked.max_elements is not None:
+            kept = counted(asked.max_elements, "element")
+            return f"at most {kept} of each user were kept; nothing was clipped"
         return "contributions were not clipped"
     chosen = asked.chosen and not asked.statistic.ratio
     more = sentence(_CHOSEN.format(unclipped=asked.unclipped)) if chosen else ""

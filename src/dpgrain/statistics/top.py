@@ -424,7 +424,8 @@ class NamesQuery(_HeldQuery):
             np.full(size, first.noise_multiplier),
             np.ones(size),
             charge.guarantee,
-            replace(self.request.asked(), each="share", clip=Clip(1.0, takes=False)),
+            # A unit with more items than the limit adds its share to the first of them only.
+            replace(self.request.asked(), each="share", clip=Clip(1.0, "item")),
             "gaussian",
         )
         return _largest(_sorted(release), self.k)
