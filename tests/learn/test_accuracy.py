@@ -221,7 +221,7 @@ def test_it_says_what_it_is_of() -> None:
         ({"classes": ["a"]}, "classes", "two labels"),
         ({"classes": "ab"}, "classes", "list"),
         ({"unit": dg.User(max_elements=2), "elements": ["p"] * 4}, "unit", "without max_elements"),
-        ({"epsilon": 0.0}, "epsilon", "above 0"),
+        ({"epsilon": 0.0}, "epsilon", "positive and finite"),
         ({"users": np.arange(3)}, "users", "each row"),
         ({"y": np.ones((4, 2))}, "y", "one target"),
     ],

@@ -104,7 +104,7 @@ def test_blocks_are_clipped_to_what_is_found_near_the_solution(unit: Any) -> Non
     history = model.history_
     assert history.noise_sd == pytest.approx(rounds.noise_multiplier * history.clip / 600)  # type: ignore[attr-defined]
     assert history.clip in 2.0 ** np.arange(-12, 12.5, 0.5)
-    assert "the first fifth of the rounds looks for the solution" in str(model.guarantee_)
+    assert "the first fifth of the rounds estimates the solution" in str(model.guarantee_)
     for options in ({"clip": 1.0}, {"algorithm": Sgd(Constant(1.0))}):
         plain = LogisticRegression(**stated, **options).fit(cases.X, cases.BINARY, **passed)
         assert (plain.n_warm_up_, plain.n_iter_, plain.history_.clip) == (0, 50, 1.0)

@@ -370,6 +370,6 @@ def test_intervals_tell_their_doubt() -> None:
     sure = Intervals(("x",), one, one - 1, one + 1, one, 0.95)
     assert str(sure) == repr(sure) == f"{sure.to_pandas()}\n{COVERED}"
     open_ended = replace(sure, low=-np.inf * one, high=np.inf * one, doubt="noise hides them")
-    told = f"{open_ended.to_pandas()}\nTake care: there are no intervals: noise hides them."
+    told = f"{open_ended.to_pandas()}\nWarning: there are no intervals: noise hides them."
     assert str(open_ended) == repr(open_ended) == told
     assert (sure.resolved, open_ended.resolved) == (True, False)

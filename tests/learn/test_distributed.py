@@ -326,7 +326,10 @@ def test_what_minimise_does_not_take_of_a_cluster(options: dict[str, Any], words
 
 def test_columns_that_do_not_suit_are_refused() -> None:
     table = dg.read(ROWS, user="who", engine=Unread())
-    for target, element, words in (("kind", None, "column of text"), ("y", "weak", "not a column")):
+    for target, element, words in (
+        ("kind", None, "numeric, not text"),
+        ("y", "weak", "not a column"),
+    ):
         with pytest.raises(SchemaError, match=words):
             fit_columns(
                 learn.LinearRegression(unit=dg.Element() if element else dg.User(), **PROMISE),

@@ -159,7 +159,7 @@ def test_a_fit_reports_labels_that_were_selected() -> None:
     ):
         some = LogisticRegression(**options).fit(X, y, users=users)
     assert "2 were selected privately: t0, t1. Rows with other labels were dropped." in str(some)
-    assert "each user counts for the label of one row" in str(some.guarantee_)
+    assert "each user is counted for the label of one row" in str(some.guarantee_)
     common = np.where(np.isin(y, ["t0", "t1"]), y, "t0")
     # Nobody is dropped, of which no one need be warned; it is still told.
     every = LogisticRegression(**options).fit(X, common, users=users)

@@ -220,4 +220,4 @@ def test_records_that_cancel_are_no_longer_than_rounding_allows() -> None:
 def test_exact_sums_name_what_they_rest_on() -> None:
     options: dict[str, Any] = {"solver": STEPS, "users": USERS, "epsilon": 1.0, "rounds": 2}
     exact = minimise(Squared(), X, Y, np.zeros(3), exact=True, **options)
-    assert "apart from other records" in str(exact.guarantee)
+    assert "separately from other records" in str(exact.guarantee)

@@ -54,7 +54,7 @@ def test_the_promise_is_the_one_asked_for(unit: Unit | None, elements: Any, rela
     assert 1.99 < promise.epsilon() <= 2.0
     assert promise.private
     assert f"{level.capitalize()}-level" in str(promise)
-    assert "3% of the budget for the number of users, which is released with noise of" in str(
+    assert "3% of the budget for the number of users, which is published with noise of" in str(
         promise
     )
     assert "3% of the budget and 10% of δ for the labels: each" in str(promise)

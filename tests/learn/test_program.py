@@ -65,7 +65,7 @@ def test_dishonest_users_cost_noise_and_rounds() -> None:
         half = replace(all_, honest_fraction=0.5)
         pair = [recipe.plan(task).rounds for recipe in (all_, half)]
         assert pair[1] < 0.95 * pair[0], name
-        assert "batches of" in str(half.plan(task).facts)
+        assert any(str(fact).startswith("batches of") for fact in half.plan(task).facts)
     fixed = [
         replace(programs.RECIPES["gd"], honest_fraction=share).plan(programs.TASK)
         for share in (1.0, 0.25)

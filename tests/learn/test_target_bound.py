@@ -38,11 +38,11 @@ def test_stated_target_bound_suits_every_scale(scale: float) -> None:
 
 @pytest.mark.parametrize("scale", [1e4, 1e6])
 def test_a_fit_with_most_gradients_clipped_warns(scale: float) -> None:
-    with pytest.warns(CareWarning, match=r"longer than the clipping bound 4096.*target_bound="):
+    with pytest.warns(CareWarning, match=r"exceed the clipping bound 4096.*target_bound="):
         model = fitted(scale)
     assert abs(model.coef_[0] / scale - 2) > 0.2, "the coefficients are biased"
     (doubt,) = doubts(model)
-    assert f"Take care: {doubt}" in str(model)
+    assert f"Warning: {doubt}" in str(model)
 
 
 def test_the_warning_states_a_remedy_that_the_model_has() -> None:
@@ -50,12 +50,12 @@ def test_the_warning_states_a_remedy_that_the_model_has() -> None:
         HuberRegressor(threshold=1e5, epsilon=1.0, unit=Record(), n_users=N, random_state=0).fit(
             X, 1e5 * Y
         )
-    with pytest.warns(CareWarning, match="state a larger clip="):
+    with pytest.warns(CareWarning, match="pass a larger clip="):
         fitted(1.0, clip=0.01, elements_per_user="auto")
 
 
 def test_a_tuned_fit_warns() -> None:
-    with pytest.warns(CareWarning, match="longer than the clipping bound 4096"):
+    with pytest.warns(CareWarning, match="exceed the clipping bound 4096"):
         fitted(1e6, tune={"l2": [0.0]})
 
 

@@ -125,7 +125,7 @@ def test_a_mean_of_users_covers_zeros_and_the_absent(
         # Users did not agree, on a radius or on a core.
         assert method == "softcore" or not stated
     if found.method == "winsorized":
-        assert "intervals that lie anywhere where fewer than about" in str(found.guarantee)
+        assert "intervals are arbitrary if fewer than about" in str(found.guarantee)
 
 
 KNOWN = Known(distance=2.0, smoothness=1.0, strength=0.2, records=10, radius=1.0)

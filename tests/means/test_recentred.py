@@ -344,7 +344,7 @@ def test_calibration_keeps_the_promise(relation: Relation, choose: bool) -> None
         ({"noise_multiplier": 1e12}, "noise_multiplier must be between"),
         ({"n_users": 0}, "n_users must be an integer"),
         ({"rounds": 0}, "rounds must be an integer"),
-        ({"weight": 1.5}, "weight must lie in"),
+        ({"weight": 1.5}, r"weight must be in \[0, 1\]"),
         ({"choice_scale": -1.0}, "choice_scale must be finite and at least 0"),
         ({"beyond": 0.0}, "beyond must be positive and finite"),
         ({"beyond": 0.6}, r"beyond must be a share in \(0, 0.5\], not 0.6"),

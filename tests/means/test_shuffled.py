@@ -213,7 +213,7 @@ def test_sizes_and_bounds_are_chosen_on_the_way() -> None:
             ParameterError, match=f"size must be at most 6.*not {size}, because each user"
         ):
             run.next(users, size=size, clip=1.0)
-    with refuses("size", "number"):
+    with refuses("size", "integer of at least 1"):
         run.next(users, size=0, clip=1.0)
     with refuses("l2_bound"):
         run.next(users, size=2, clip=-1.0)

@@ -176,8 +176,8 @@ def selected(
     named = held[noisy >= math.ceil(event.threshold + 0.5)]
     if len(named) < 2:
         raise ParameterError(
-            "classes must be at least two labels, not one or none; private selection needs about "
-            f"{math.ceil(event.threshold):,} {event.level}s per label, and each counts for one "
+            "classes must be at least two labels, not one class or none; private selection needs "
+            f"about {math.ceil(event.threshold):,} {event.level}s per label, and each counts for one "
             "label, so pass all labels as classes=[…].",
             name="classes",
         )
