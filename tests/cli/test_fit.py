@@ -145,7 +145,7 @@ def test_every_kind(
     made = load(model)
     assert made.n_features_in_ == 5
     assert made.guarantee_.user == "person"
-    assert ("500 users" in str(made.guarantee_)) == ("n_users" in options)
+    assert ("500 enrolled users" in str(made.guarantee_)) == ("n_users" in options)
     done = command("predict", model, visits, "--output", out)
     assert done.returncode == 0, done.stderr
     assert pq.read_table(out).column_names == ["prediction"]
@@ -486,7 +486,7 @@ def test_a_fit_of_people(visits: Path, tmp_path: Path, command: Command) -> None
     ]  # fmt: skip
     done = command(*words, "--unit", "user", "--rounds", "10")
     assert done.returncode == 0, done.stderr
-    told = "a person's row is n (rows), spent (sum of paid), best (max of pages)"
+    told = "one row per person, with n (rows), spent (sum of paid), best (max of pages)"
     assert told in str(load(model).guarantee_)
     assert load(model).feature_names_in_.tolist() == ["n", "best"]
     again = command("predict", model, visits, "--user", "person", *numbers, "--output", found)

@@ -52,7 +52,7 @@ def test_means_and_fits_say_their_region(visits: Path, tmp_path: Path, command: 
         "mean-of-users", visits, "--user", "who", *PROMISE, "--columns", "x", "--bound", "7",
         "--n-users", "40", "--type", "x=double", "--where", "country=FR",
     )  # fmt: skip
-    assert "Only records of this region are read: country FR." in done.stdout, done.stderr
+    assert "Only these records are read: country FR." in done.stdout, done.stderr
     model = tmp_path / "model.json"
     done = command(
         "fit", "linear", visits, "--user", "who", "--element", "day", *PROMISE, "--target", "y",

@@ -129,7 +129,9 @@ def test_a_seeded_release_leaves_no_parameters(tmp_path: Path) -> None:
 def test_rows_as_given_are_stated(tmp_path: Path) -> None:
     ledger = cases.made(tmp_path / "visits.ledger")
     ledger.charge(cases.of_users(provenance="as given"))
-    assert "as the caller made them" in _checked(ledger)["privacy_loss"]["privacy_unit_details"]
+    assert (
+        "from the caller (unverified)" in _checked(ledger)["privacy_loss"]["privacy_unit_details"]
+    )
 
 
 def test_the_model_follows_from_the_events(tmp_path: Path) -> None:

@@ -565,7 +565,7 @@ def test_a_run_that_ends_early_says_so(tmp_path: Any) -> None:
     )
     with pytest.warns(dg.EndedWarning, match="ended in round 1 of 7, so that the start is all"):
         model.fit(cases.X, cases.Y, users=cases.USERS)
-    assert "Take care: the run ended in round 1 of 7" in str(coefficients(model))
+    assert "Warning: the run ended in round 1 of 7" in str(coefficients(model))
     kept = learn.load(model.save(tmp_path / "model.json"))
     assert str(coefficients(kept)) == str(coefficients(model))
     with pytest.warns(dg.EndedWarning):

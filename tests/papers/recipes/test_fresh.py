@@ -32,7 +32,7 @@ Array = NDArray[Any]
 def test_fresh_users_need_numbers() -> None:
     names = np.array([f"u{i}" for i in programs.USERS])
     for name in ("sgd", "agd", "pan", "betting fresh", "gd strong"):
-        with refuses("users", "passed"):
+        with refuses("users", "required"):
             programs.run(programs.RECIPES[name], users=None)
         # With a stated roster the type of a column is no error: one odd label makes text of it.
         odd = np.array([*map(str, programs.USERS[:-1]), "oops"])

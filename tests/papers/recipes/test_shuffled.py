@@ -147,7 +147,7 @@ def test_odd_ids_are_in_no_round_and_change_nobody(name: str) -> None:
 
 def test_a_roster_has_to_be_stated() -> None:
     for name in programs.RECIPES:
-        with refuses("n_users", "stated"):
+        with refuses("n_users", "must be passed with a recipe"):
             programs.run(programs.RECIPES[name], n_users=None)
     for users in (programs.USERS + 10**6, programs.USERS + 1, programs.USERS + 0.5):
         assert (
@@ -283,7 +283,7 @@ def test_wrong_recipes_say_so() -> None:
         (lambda: PanPrivateConcentrated(rounds=0), "rounds must be an integer"),
         (lambda: ShuffleRestarts(count=0), "count must be an integer"),
         (lambda: ShuffleSgd(honest_fraction=0.0), "honest_fraction must be above 0"),
-        (lambda: ShuffleGd(honest_fraction=1.5), "honest_fraction must lie in"),
+        (lambda: ShuffleGd(honest_fraction=1.5), r"honest_fraction must be in \[0, 1\]"),
         (lambda: ShuffleAgd(protocol=odd), "protocol must be one of"),
         (lambda: ShuffleConcentrated(interaction=odd), "interaction must be one of"),
         (lambda: ShuffleConcentrated(share=0.0), "share must be"),
