@@ -33,6 +33,7 @@ def ahead(moment: int, zone: str) -> int:
     return known[max(bisect.bisect_right([begin for begin, _ in known], moment) - 1, 0)][1]
 
 
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("zone", ZONES)
 def test_offsets_are_those_of_the_zone(zone: str) -> None:
     changes = [begin for begin, _ in zones.offsets(zone)]

@@ -24,6 +24,7 @@ from dpgrain.optimize import Constant, Sgd
 from dpgrain.units import Level
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("epsilon", [0.0, 0.7, 3.0])
 @pytest.mark.parametrize("guesses", [10, 200])
 def test_guesses_of_a_pure_mechanism_exceed_the_bound_as_rarely_as_said(

@@ -539,6 +539,7 @@ BUGS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[Case], bool]]] 
 ]
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("bug", "chosen"), BUGS, ids=lambda one: one.__name__)
 def test_the_search_finds_what_is_seeded(

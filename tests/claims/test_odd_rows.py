@@ -819,6 +819,7 @@ def test_an_empty_table_is_fitted_as_that_of_one_person_is(form: str) -> None:
                 break
 
 
+@pytest.mark.slow(cases=5)
 @pytest.mark.parametrize("form", EMPTY)
 def test_an_empty_table_has_a_mean_a_choice_and_a_minimum(form: str) -> None:
     X, steps = EMPTY[form], Sgd(Constant(0.1))

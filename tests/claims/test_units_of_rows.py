@@ -87,6 +87,7 @@ WHOLE: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow(cases=3)
 @pytest.mark.parametrize("door", DOORS)
 def test_the_unit_follows_from_what_is_passed(door: str) -> None:
     assert DOORS[door](None).level == "record"

@@ -141,6 +141,7 @@ FOUND: tuple[tuple[str, str, str], ...] = (
 )
 
 
+@pytest.mark.slow(cases=8)
 @pytest.mark.parametrize(("name", "parameter", "odd"), FOUND)
 def test_what_was_found_is_refused(name: str, parameter: str, odd: str) -> None:
     assert calls.found(name, "", parameter, odd) is None
@@ -205,6 +206,7 @@ FOUND_METHODS: tuple[tuple[str, str, str, str], ...] = (
 )
 
 
+@pytest.mark.slow(cases=4)
 @pytest.mark.parametrize(("name", "method", "parameter", "odd"), FOUND_METHODS)
 def test_what_methods_were_found_to_do_is_refused(
     name: str, method: str, parameter: str, odd: str

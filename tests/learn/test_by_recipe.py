@@ -127,6 +127,7 @@ def excess(trust: Trust, n: int, **options: Any) -> float:
     return float(np.mean(risks)) - risk(X @ TRUE)
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("trust", ["shuffle", "pan"])
 def test_excess_falls_with_users_without_a_curator(trust: Trust) -> None:
     few, many = excess(trust, 3000), excess(trust, 30_000)

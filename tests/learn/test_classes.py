@@ -123,6 +123,7 @@ EQUAL: list[tuple[list[Any], Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("case", EQUAL, ids=lambda case: repr(case[0][0]))
 def test_published_labels_do_not_follow_the_first_row(case: tuple[list[Any], Any]) -> None:
     several, other = case

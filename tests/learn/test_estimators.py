@@ -59,6 +59,7 @@ CHECKS = [
 ]
 
 
+@pytest.mark.slow(cases=12)
 @pytest.mark.parametrize(("estimator", "check"), CHECKS)
 def test_scikit_learn(estimator: LinearModel, check: Any) -> None:
     with warnings.catch_warnings():

@@ -39,6 +39,7 @@ class Biweight:
         return (2 * error / (1 + error**2) ** 2)[:, None] * X  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("model", [None, Linear(), Truncated(), Proximal()], ids=repr)
 @pytest.mark.parametrize(
     ("unit", "elements"),

@@ -100,6 +100,7 @@ def test_a_plan_reads_nothing_and_is_what_is_charged(asked: str) -> None:
     assert guarantee.public == told.public
 
 
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("asked", ASKED)
 def test_a_share_is_settled_by_plans_alone(asked: str) -> None:
     with dg.budget(8.0, 1e-5, leak=5e-6) as whole:

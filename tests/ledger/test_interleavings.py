@@ -269,6 +269,7 @@ def test_two_threads_come_one_after_the_other_at_every_line(
     assert_one_after_the_other(in_file, (first, second), True, effort.some(seams))
 
 
+@pytest.mark.slow(cases=3)
 @pytest.mark.parametrize(
     ("first", "second"),
     [

@@ -51,6 +51,7 @@ def used(made: dg.Ledger, number: int = 1) -> set[int]:
 # -- promises ---
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(
     ("unit", "plan"),
     [

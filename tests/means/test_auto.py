@@ -43,6 +43,7 @@ def rms(plan: Candidate, X: Array, epsilon: float, repeats: int) -> float:
     return math.sqrt(np.mean(squares))
 
 
+@pytest.mark.slow(cases=4)
 @pytest.mark.parametrize(
     ("n", "m", "d"), [(1000, 100, 1), (1000, 1, 10), (3000, 10, 1), (3000, 10, 10), (3000, 10, 100)]
 )
@@ -62,6 +63,7 @@ def test_auto_is_near_the_best_in_hindsight(
         assert errors[chosen] <= 1.5 * best
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(("epsilon", "d"), [(0.5, 1), (1.0, 1), (1.0, 2), (3.0, 1), (1.0, 10)])
 def test_no_number_of_hidden_users_makes_auto_err_more_than_three_times(
     epsilon: float, d: int

@@ -218,6 +218,7 @@ def test_what_is_not_finite_counts_as_zero(method: str) -> None:
 ODD: list[Any] = [None, "lots", {}, 1j, np.complex128(1 + 1j), pd.NA, [1.0], "1e400", 10**400]
 
 
+@pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("cell", ODD, ids=lambda cell: repr(cell)[:12])
 def test_one_odd_cell_changes_nobody_else(cell: Any) -> None:
     records, users = cases.rows()

@@ -101,6 +101,7 @@ def quick_switches() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("name", list(SAMPLERS))
 def test_draws_in_many_threads_are_those_of_one(name: str) -> None:
     draw = SAMPLERS[name][0]

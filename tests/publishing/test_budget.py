@@ -162,6 +162,7 @@ def test_a_budget_is_a_promise(epsilon: Any, delta: Any, more: dict[str, Any]) -
 # -- arrays ---
 
 
+@pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("name", cases.ARRAYS)
 def test_what_arrays_publish_takes_a_share_and_no_more(name: str) -> None:
     with dg.budget(2.0, 1e-5) as b:

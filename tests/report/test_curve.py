@@ -27,6 +27,7 @@ def _promise(name: str, relation: Relation = "zero_out") -> dg.Guarantee:
     return dg.Guarantee("element", "'word'", relation, delta, EVENTS[name])
 
 
+@pytest.mark.slow(cases=3)
 @pytest.mark.parametrize("name", EVENTS)
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 def test_no_number_of_units_is_told_less_than_it_costs(name: str, relation: Relation) -> None:

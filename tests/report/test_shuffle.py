@@ -67,6 +67,7 @@ def test_it_is_well_formed_and_loads_nothing(name: str, written: dict[str, sums.
     assert len(written[name].page) < 1_000_000
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("name", sums.PROTOCOLS)
 def test_the_promise_is_in_it(name: str, written: dict[str, sums.Written]) -> None:
     asked = written[name]

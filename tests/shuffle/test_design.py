@@ -152,6 +152,7 @@ def test_poisson_noise_has_no_printed_numbers() -> None:
         PoissonSum(**cases.HEADLINE, analysis="printed")
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 30.0, 1e3, 1e9])
 @pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
 def test_extreme_promises_are_kept(kind: type[VectorSum], epsilon: float) -> None:

@@ -270,6 +270,7 @@ RANGED: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("name", RANGED)
 def test_what_stated_bounds_cut_off_is_said_to_be_in_no_interval(name: str, tmp_path: Path) -> None:
     stated = RANGED[name](releases.shop(), bounds=(1, 30), **OPTIONS)

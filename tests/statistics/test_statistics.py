@@ -134,6 +134,7 @@ def test_the_search_finds_a_missing_clip(case: Any, monkeypatch: pytest.MonkeyPa
     assert cases.seen(case, asked) > 1.3
 
 
+@pytest.mark.slow(cases=3)
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("case", ALL_CLIPPED, ids=lambda case: case[0])
 def test_the_search_finds_a_missing_root_two_of_replace(

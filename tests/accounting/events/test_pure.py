@@ -24,6 +24,7 @@ def answer(event: Event, **asked: Any) -> float | None:
         return None
 
 
+@pytest.mark.slow(cases=10)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", list(EVENTS))
 def test_epsilon_without_delta_holds_at_zero(name: str, relation: Relation) -> None:

@@ -112,6 +112,7 @@ USERS = [
 ]
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.proof("search", "SampledGaussian")
 @pytest.mark.parametrize("blocks", ["shared", "disjoint"])
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
@@ -338,6 +339,7 @@ def test_delta_is_not_below_the_chance_that_any_block_that_differs_is_drawn(
     assert delta >= -math.expm1(rounds * most * math.log1p(-rate)) * (1 - 1e-6)
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("sampling", ["pairs", "users"])
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
 @pytest.mark.parametrize("rate", [4.8e-8, 1e-4])

@@ -169,6 +169,7 @@ def of_several(elements: int, rate: float, shift: float) -> Mixtures:
     return Mixtures(tuple((w, j * shift) for j, w in enumerate(weights)), ((1.0, 0.0),))
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(
     ("elements", "rate", "shift", "rounds"),
     [(16, 0.0044, 0.67, 40), (16, 0.0044, 0.67, 10), (30, 0.001, 1.5, 30), (8, 0.01, 1.0, 20)],

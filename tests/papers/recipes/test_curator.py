@@ -166,6 +166,7 @@ def test_a_seed_gives_the_same_again(name: str) -> None:
     assert run(cases.RECIPES[name], random_state=None).guarantee.private
 
 
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_a_budget_is_charged_once_and_before_anything_runs(name: str) -> None:
     # Recipes with a noisy test need some ε for it, which is dear where it is charged as Gaussian noise.

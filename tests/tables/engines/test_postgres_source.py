@@ -120,6 +120,7 @@ NUMBERS: dict[str, Callable[[dg.UserTable], Any]] = {
 }
 
 
+@pytest.mark.slow(cases=5)
 @pytest.mark.parametrize("kind", COUNTS)
 def test_counts_are_grouped_there(
     kind: str, server: Database, visits: str, fetched: list[Any]

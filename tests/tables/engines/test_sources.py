@@ -106,6 +106,7 @@ def test_text_is_refused_before_anything_is_read(kind: str, place: str, tmp_path
     assert len(said) == 1
 
 
+@pytest.mark.slow(cases=5)
 @pytest.mark.parametrize("place", list(PLACES))
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "pandas"])
 def test_numbers_are_taken_and_other_types_refused(kind: str, place: str, tmp_path: Path) -> None:
@@ -164,6 +165,7 @@ def inside(
     return run
 
 
+@pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("name", list(COMMANDS))
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_commands_ask_for_a_type_and_take_it(
