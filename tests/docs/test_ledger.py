@@ -21,7 +21,7 @@ def test_the_code_of_the_page_runs(
     code = "\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S))
     exec(code, {})
     said = capsys.readouterr().out
-    assert "Line 12 of the ledger 'visits'" in said
+    assert "line 12 of ledger 'visits'" in said
     ledger = dg.Ledger("visits.ledger")
     assert ledger.verify().number == 12
     # A day was charged once, seven days seven times.
