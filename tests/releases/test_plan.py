@@ -166,7 +166,7 @@ def test_a_plan_is_a_table_of_text(tmp_path: Path) -> None:
         "of",
         "noise",
     ]
-    assert "named from" in lines[1]
+    assert "published from" in lines[1]
     assert "fit logistic" in lines[-2]
     assert lines[-1].startswith("All releases together: ε = 2, δ = 10⁻⁶ per ")
 

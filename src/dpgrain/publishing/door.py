@@ -40,7 +40,7 @@ def publishes(query: Callable[Parameters, Query[Made]]) -> Door[Parameters, Made
     >>> visits = read(pa.table({"who": [1, 2, 2]}), user="who")
     >>> asked = count.query(visits, unit=User(), epsilon=1.0, delta=1e-6, clip=5.0)
     >>> round(asked.plan.guarantee.epsilon(), 6), str(asked.plan.expected)
-    (1.0, '± 7.07')
+    (1.0, '±7.07')
     """
 
     @wraps(query)

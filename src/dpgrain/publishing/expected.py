@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-# Words for what the error is a multiple of, where that is not known beforehand.
+# Factors of the error that are unknown before the release.
 _TIMES = {
     "": "",
-    "bounds": " × the clipping bound that is found",
+    "bounds": " × clipping bound (chosen privately)",
     "range": " × the range of the numbers",
     "records": ", divided by the number of records",
     "ranks": " of the rank, divided by the number of records",
@@ -20,17 +20,16 @@ Times = Literal["", "bounds", "range", "records", "ranks"]
 
 @dataclass(frozen=True)
 class Expected:
-    """The noise to expect in each number of a release; what clipping takes is not known beforehand.
+    """The expected noise of each number of a release, without the effect of clipping.
 
     Args:
-        std_error: the standard error of the noise of one number, in multiples of ``times``.
-        times: the things that multiply or divide it and are not known beforehand: clipping bounds
-            that are chosen privately, the range of the numbers, the number of records.
-        threshold: the noisy count from which an item is named; None where items are public.
-        unit: what is added up, such as records or euros; empty where it is not shown.
+        std_error: standard error of the noise of one number, in multiples of ``times``.
+        times: factors and divisors that are unknown before the release.
+        threshold: noisy count from which an item is published; None if items are public.
+        unit: unit of the sum, such as records or euros; empty if it is not shown.
 
-    >>> str(Expected(12.3456)), str(Expected(4.0, ("bounds",), threshold=18.2, unit="records"))
-    ('± 12.3', '± 4 × the clipping bound that is found: at one of 10, ± 40 records; named from 18.2 on')
+    >>> print(Expected(4.0, ("bounds",), threshold=18.2, unit="records"))
+    ±4 × clipping bound (chosen privately); ±40 records for a bound of 10; published from 18.2
     """
 
     std_error: float
@@ -42,9 +41,9 @@ class Expected:
         size, example = _size(self.std_error), ""
         if self.times == ("bounds",) and self.unit:
             at = _EXAMPLE * self.std_error
-            example = f": at one of {_EXAMPLE:g}, ± {_size(at)} {self.unit}"
-        named = "" if self.threshold is None else f"; named from {self.threshold:,.3g} on"
-        return f"± {size}{''.join(_TIMES[each] for each in self.times)}{example}{named}"
+            example = f"; ±{_size(at)} {self.unit} for a bound of {_EXAMPLE:g}"
+        named = "" if self.threshold is None else f"; published from {self.threshold:,.3g}"
+        return f"±{size}{''.join(_TIMES[each] for each in self.times)}{example}{named}"
 
 
 def _size(error: float) -> str:

@@ -41,7 +41,7 @@ def publish(query: Query[Made]) -> Made:
     >>> visits = read(pa.table({"who": [1, 2, 2], "page": ["a", "b", "a"]}), user="who")
     >>> query = elements_per_user.query(visits, "page", unit=User(), epsilon=1.0, delta=1e-6)
     >>> str(query.plan.expected), len(publish(query))
-    ('± 5.97', 28)
+    ('±5.97', 28)
     """
     # A release that a caller's function makes inside another is of rows of its own.
     with arrays_of(Origin()):

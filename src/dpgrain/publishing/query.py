@@ -37,7 +37,7 @@ class Query(ABC, Generic[Made]):
     >>> visits = read(pa.table({"who": [1, 2, 2]}), user="who")
     >>> asked = count.query(visits, unit=User(), epsilon=0.5, delta=1e-7, noise="gaussian", clip=5.0)
     >>> print(asked.plan.expected)
-    ± 45
+    ±45
     >>> with budget(1.0, 1e-6, plan=[asked]) as whole:
     ...     release = publish(asked)
     >>> whole.left
