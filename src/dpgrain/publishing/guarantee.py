@@ -302,7 +302,7 @@ class Guarantee(ShownGuarantee):
         most = f" by at most a factor of e^ε{factor}{f', plus δ = {delta}' if self.delta else ''}"
         if math.isinf(epsilon):
             most = " without a limit at this δ"
-        facts = "; ".join(map(str, self.public))
+        facts = "; ".join(dict.fromkeys(map(str, self.public)))
         public = f" Assumed public and fixed in advance: {facts}." if facts else ""
         who = f" Users are identified by {self.user!r}." if self.user else ""
         read = "" if self.scope.everything else f" Only these records are read: {self.scope}."
