@@ -10,7 +10,16 @@ from scipy.stats import norm
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain.accounting import Contribution, Event, Gaussian, Laplace, PureDP, Selection
+from dpgrain.accounting import (
+    Contribution,
+    Event,
+    Gaussian,
+    Laplace,
+    Parallel,
+    PureDP,
+    SampledGaussian,
+    Selection,
+)
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.risk import risk_lines
@@ -37,7 +46,7 @@ ELEMENTS = of(Gaussian(4.0, Contribution(cells=12)), "element")
 )
 def test_the_risk_of_gaussian_noise_is_exact(asked: dict[str, object], moved: float) -> None:
     mu, risk = moved / 4, ELEMENTS.risk(**asked)  # type: ignore[arg-type]
-    assert risk.exact
+    assert risk.exact == ("relation" not in asked)
     assert risk.mu == pytest.approx(mu)
     assert risk.guess == pytest.approx(norm.cdf(mu / 2), abs=1e-9)
     assert risk.detection == pytest.approx(norm.sf(norm.isf(0.05) - mu), abs=1e-8)
@@ -78,8 +87,11 @@ def test_which_values_are_exact() -> None:
         Laplace(2.0, Contribution("user", norm="l1")),
         Gaussian(4.0, Contribution("user")) + Laplace(2.0, Contribution("user", norm="l1")),
         Gaussian(4.0, Contribution("user", coordinates="stated")),
+        Gaussian(4.0, Contribution("user", norm="l1")),
     ):
         assert not of(event).risk().exact
+    # Whether tables attain the distance of two blocks depends on the coordinates.
+    assert not of(Gaussian(4.0, Contribution("user")), relation="replace").risk().exact
     kept = Gaussian(4.0, Contribution(max_elements=3))
     assert not of(kept, "element").risk().exact
     # Records inside an element move a clipped sum in more than one way.
@@ -119,6 +131,47 @@ def test_printed_values_are_rounded_up() -> None:
     assert str(ELEMENTS.risk(unit=dg.User(3))).startswith("Risk of 1 user with at most 3 elements")
     assert "upper limits" in str(of(PureDP(1.0)).risk())
     assert "μ = ∞" in str(of(Gaussian(4.0), "element").risk(unit=dg.User()))
+
+
+@pytest.mark.parametrize("alpha", [1e-12, 6e-9, 1.2345678e-3, 1 / 3])
+def test_printed_false_alarms_are_exact(alpha: float) -> None:
+    (line,) = [
+        line for line in str(ELEMENTS.risk(false_alarms=alpha)).splitlines() if "det" in line
+    ]
+    detected, alarms = (float(word[:-1]) / 100 for word in line.split() if word.endswith("%"))
+    assert alarms == pytest.approx(alpha, rel=1e-15)
+    assert detected >= norm.sf(norm.isf(alpha) - 0.25)
+
+
+def test_few_false_alarms_have_the_detection_of_gaussian_noise() -> None:
+    for alpha in (1e-12, 1e-100):
+        expected = norm.cdf(norm.ppf(alpha) + 0.25)
+        found = ELEMENTS.risk(false_alarms=alpha).detection
+        assert expected <= found <= expected * (1 + 1e-6)
+
+
+def test_the_risk_with_a_known_seed_is_not_promised() -> None:
+    seeded = dg.Guarantee.from_dict({**ELEMENTS.to_dict(), "private": False})
+    for text in (*risk_lines(seeded), str(seeded.risk())):
+        assert text.startswith("NOT PRIVATE: the random seed is known. With secret randomness: ")
+    assert not any("NOT PRIVATE" in line for line in risk_lines(ELEMENTS))
+
+
+def test_many_sampled_rounds_have_a_limit() -> None:
+    event = SampledGaussian(1.0, 0.1, 1000)
+    for line in risk_lines(of(event, event.level))[:1]:
+        assert "nothing limits the risk" not in line
+    risk = of(event, event.level).risk(false_alarms=1e-9)
+    assert risk.guess < 1
+    assert risk.detection < 0.1
+
+
+def test_a_risk_is_at_most_that_of_its_mu() -> None:
+    either = Parallel((Gaussian(4.0, Contribution("user")), PureDP(0.8)))
+    for alpha in (0.001, 0.05, 0.3):
+        risk = of(either).risk(units=3, false_alarms=alpha)
+        assert risk.detection <= norm.sf(norm.isf(alpha) - risk.mu) * (1 + 1e-6)
+        assert risk.guess <= norm.cdf(risk.mu / 2) + 1e-9
 
 
 def test_lines_for_a_release_name_the_unit_and_the_whole_user() -> None:

@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 
 import dpgrain as dg
-from dpgrain.accounting import Contribution, Event, Gaussian, Laplace, SampledGaussian, Selection
+from dpgrain.accounting import (
+    RDP,
+    Contribution,
+    Event,
+    Gaussian,
+    Laplace,
+    Parallel,
+    PureDP,
+    SampledGaussian,
+    Selection,
+)
 from dpgrain.report.curve import curve_table
 from dpgrain.units import Relation
 
@@ -42,6 +52,23 @@ def test_no_number_of_units_is_told_less_than_it_costs(name: str, relation: Rela
             assert told is not None
             assert told.epsilon >= promise.epsilon(table.deltas[column], units=units)
     assert table.at(table.most + 1, 0) is None
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        RDP((2.0, 8.0), (0.05, 0.3), level="user"),
+        Parallel((Gaussian(4.0, Contribution("user")), PureDP(0.8))),
+    ],
+    ids=["Rényi", "parallel"],
+)
+def test_no_risk_is_below_that_of_the_guarantee(event: Event) -> None:
+    promise = dg.Guarantee("user", "", "zero_out", 1e-6, event)
+    for row in curve_table(promise).rows:
+        own, told = promise.risk(units=row.units), row.odds[0].risk
+        assert told is not None
+        for name in ("guess", "detection", "posterior", "mu"):
+            assert getattr(told, name) >= getattr(own, name)
 
 
 @pytest.mark.slow

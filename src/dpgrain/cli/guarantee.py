@@ -278,7 +278,7 @@ class Curve:
 
 
 def _risks(
-    event: Event, level: Level, relation: Relation, max_elements: int | None
+    event: Event, level: Level, relation: Relation, max_elements: int | None, *, private: bool
 ) -> list[risks.Risk]:
     """Return the risk of one unit and, for elements, of a whole user."""
     asked: list[Unit] = [OWN_UNIT[level]]
@@ -286,7 +286,13 @@ def _risks(
         asked.append(User(max_elements))
     return [
         risks.risk_of(
-            event, unit=unit, units=1, relation=relation, false_alarms=_FALSE_ALARMS, prior=0.5
+            event,
+            unit=unit,
+            units=1,
+            relation=relation,
+            false_alarms=_FALSE_ALARMS,
+            prior=0.5,
+            private=private,
         )
         for unit in asked
     ]
@@ -294,15 +300,17 @@ def _risks(
 
 def _print_risks(listed: Sequence[risks.Risk]) -> None:
     """Print risks as a table."""
+    warning = "" if listed[0].private else guarantees.SEED_KNOWN
     table = rich_table.Table(
-        title=f"Risk from even odds, with {_FALSE_ALARMS:.0%} false alarms ({listed[0].relation})"
+        title=f"{warning}Risk from even odds, with {_FALSE_ALARMS:.0%} false alarms "
+        f"({listed[0].relation})"
     )
     table.add_column("")
     for name in ("best guess", "detection", "after an alarm", "μ", "values are"):
         table.add_column(name, justify="right")
     for risk in listed:
         shares = map(risks.percent_up, (risk.guess, risk.detection, risk.posterior))
-        table.add_row(risk.who, *shares, shown(risk.mu), "exact" if risk.exact else "upper limits")
+        table.add_row(risk.who, *shares, shown(risk.mu), risk.values)
     console().print(table)
 
 
@@ -353,7 +361,8 @@ def guarantee(
         event = promise.event
         curve = Curve.of(event, asked, promise.level, max_elements)
     relation: Relation = "zero_out" if promise is None else promise.relation
-    listed = _risks(event, curve.level, relation, max_elements)
+    private = promise is None or promise.private
+    listed = _risks(event, curve.level, relation, max_elements, private=private)
     if plot is not None:
         curve.save_plot(plot)
     if as_json:

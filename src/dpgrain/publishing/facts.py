@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from string import Formatter
@@ -206,7 +207,8 @@ class Fact:
         numbers: the numbers and names in the sentence; the text of a stated fact.
 
     Raises:
-        ParameterError: if the kind is unknown, or its sentence takes other numbers.
+        ParameterError: if the kind is unknown, or its sentence takes other numbers. Counts must be
+            whole and at least 0, and all numbers finite.
 
     >>> fact = Fact("enrolled-users", (1000,))
     >>> str(fact), fact == Fact("enrolled-users", (1000,))
@@ -227,22 +229,37 @@ class Fact:
                 name="kind",
             )
         try:
-            whole = self.kind == "setting" or len(self.numbers) == places(SENTENCES[self.kind])
-            text = str(self) if whole else ""
-        except (IndexError, ValueError):
-            text = ""
-        if not text:
+            object.__setattr__(self, "numbers", self._fitting())
+            fits = str(self) != ""
+        except _fields.MISFITS:
+            fits = False
+        if not fits:
             raise ParameterError(
                 f"numbers do not fit a public fact of kind {self.kind!r}: "
                 f"{_validate.said(SENTENCES[self.kind])}.",
                 name="numbers",
             )
 
+    def _fitting(self) -> tuple[int | float | str, ...]:
+        """Return the numbers in the types of the sentence, so that equal facts are written alike."""
+        if self.kind == "setting":
+            kind, *numbers = self.numbers
+            if kind == "setting":
+                raise ValueError
+            return (kind, *Fact(str(kind), tuple(numbers)).numbers)
+        if self.kind == "stated":
+            (text,) = self.numbers
+            if not isinstance(text, str):
+                raise ValueError
+            return (text,)
+        forms = places(SENTENCES[self.kind])
+        return tuple(_fitted(*pair) for pair in zip(forms, self.numbers, strict=True))
+
     def __str__(self) -> str:
         if self.kind == "setting":
             kind, *numbers = self.numbers
             return SENTENCES["setting"].format(Fact(str(kind), tuple(numbers)))
-        return _Words().format(SENTENCES[self.kind], *self.numbers)
+        return written(SENTENCES[self.kind], self.numbers)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fact as plain JSON values."""
@@ -258,13 +275,37 @@ class Fact:
         return _fields.read(Fact, values, "a public fact")
 
 
-def places(sentence: str) -> int:
-    """Return how many numbers a sentence takes."""
-    return sum(name is not None for _, name, _, _ in Formatter().parse(sentence))
+def written(sentence: str, numbers: tuple[int | float | str, ...]) -> str:
+    """Return a sentence with its numbers."""
+    return _Words().format(sentence, *numbers)
+
+
+def places(sentence: str) -> list[str]:
+    """Return the form of each number in a sentence."""
+    return [spec or "" for _, name, spec, _ in Formatter().parse(sentence) if name is not None]
+
+
+def _fitted(form: str, value: int | float | str) -> int | float | str:
+    """Return a value in the type of its place in a sentence."""
+    form = form.partition("|")[0]
+    if not isinstance(value, str) and not math.isfinite(value):
+        raise ValueError
+    if not form:
+        return value
+    if isinstance(value, str):
+        raise ValueError
+    if form != ",":
+        # Adding 0 makes −0 positive.
+        return float(value) + 0.0
+    if value < 0 or value != int(value):
+        raise ValueError
+    return int(value)
 
 
 def facts_of(facts: Iterable[Fact | str]) -> tuple[Fact, ...]:
-    """Return facts without repeated sentences; a text becomes a stated fact.
+    """Return facts without repetitions; a text becomes a stated fact.
+
+    A stated fact is also a repetition if another kind has the same sentence.
 
     Args:
         facts: facts, or texts of a mechanism of your own.
@@ -272,7 +313,7 @@ def facts_of(facts: Iterable[Fact | str]) -> tuple[Fact, ...]:
     >>> [fact.kind for fact in facts_of([Fact("bins"), "the bins", "my tariffs"])]
     ['bins', 'stated']
     """
-    known: dict[str, Fact] = {}
-    for fact in facts:
-        known.setdefault(str(fact), Fact("stated", (fact,)) if isinstance(fact, str) else fact)
-    return tuple(known.values())
+    known = [Fact("stated", (fact,)) if isinstance(fact, str) else fact for fact in facts]
+    sentences = {str(fact) for fact in known if fact.kind != "stated"}
+    kept = (fact for fact in known if fact.kind != "stated" or str(fact) not in sentences)
+    return tuple(dict.fromkeys(kept))

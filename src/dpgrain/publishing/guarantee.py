@@ -59,7 +59,8 @@ _AS_GIVEN = (
 )
 _SEEDED = "NOT PRIVATE: the random seed is known. With secret randomness the guarantee would be:"
 
-_SEED_KNOWN = "NOT PRIVATE: the random seed is known. With secret randomness: "
+#: The beginning of a line about noise from a known seed.
+SEED_KNOWN = "NOT PRIVATE: the random seed is known. With secret randomness: "
 _MAPPING = re.compile(r"a mapping of [\d,]+ items? to ([\d,]+ cells?) \((#\w+)\) of (.+)")
 
 
@@ -184,6 +185,7 @@ class Guarantee(ShownGuarantee):
             relation=self.relation if relation is None else relation,
             false_alarms=false_alarms,
             prior=prior,
+            private=self.private,
         )
 
     def __add__(self, other: Guarantee) -> Guarantee:
@@ -286,7 +288,7 @@ class Guarantee(ShownGuarantee):
             *(f"line {each.number:,} of ledger {each.name!r}" for each in self.receipts),
         )
         return (
-            f"{'' if self.private else _SEED_KNOWN}ε = {rounded_up(self.epsilon(), 6)}, "
+            f"{'' if self.private else SEED_KNOWN}ε = {rounded_up(self.epsilon(), 6)}, "
             f"δ = {powers(self.delta)} per {self.level} ({'; '.join(filter(None, facts))})."
         )
 
@@ -300,7 +302,7 @@ class Guarantee(ShownGuarantee):
         most = f" by at most a factor of e^ε{factor}{f', plus δ = {delta}' if self.delta else ''}"
         if math.isinf(epsilon):
             most = " without a limit at this δ"
-        facts = "; ".join(map(str, self.public))
+        facts = "; ".join(dict.fromkeys(map(str, self.public)))
         public = f" Assumed public and fixed in advance: {facts}." if facts else ""
         who = f" Users are identified by {self.user!r}." if self.user else ""
         read = "" if self.scope.everything else f" Only these records are read: {self.scope}."

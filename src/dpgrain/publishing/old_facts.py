@@ -10,7 +10,8 @@ from string import Formatter
 from types import MappingProxyType
 from typing import Any
 
-from dpgrain.publishing.facts import SENTENCES, Fact
+from dpgrain import _fields
+from dpgrain.publishing.facts import SENTENCES, Fact, written
 
 _KNOWN = "a solution within {:g} of the start, gradients of norm at most {:g}"
 _TYPICAL = "and {:,|record} of a typical user, which only accuracy rests on"
@@ -138,15 +139,30 @@ def fact_of(sentence: str) -> Fact:
     >>> fact_of("a roster of 1,000 users"), fact_of("our tariffs")
     (Fact(kind='enrolled-users', numbers=(1000,)), Fact(kind='stated', numbers=('our tariffs',)))
     """
-    for kind, pattern, parsers in _patterns():
+    if (known := _known(sentence)) is not None:
+        return known
+    inner = _known(sentence.removeprefix(_SETTING)) if sentence.startswith(_SETTING) else None
+    return (
+        Fact("stated", (sentence,))
+        if inner is None
+        else Fact("setting", (inner.kind, *inner.numbers))
+    )
+
+
+def _known(sentence: str) -> Fact | None:
+    """Return the fact whose numbers reproduce an old sentence; None if there is none."""
+    for kind, old, pattern, parsers in _patterns():
         found = pattern.fullmatch(sentence)
-        if found is not None:
-            numbers = (parse(text) for parse, text in zip(parsers, found.groups(), strict=True))
-            return Fact(kind, tuple(numbers))
-    inner = fact_of(sentence.removeprefix(_SETTING)) if sentence.startswith(_SETTING) else None
-    if inner is not None and inner.kind != "stated":
-        return Fact("setting", (inner.kind, *inner.numbers))
-    return Fact("stated", (sentence,))
+        if found is None:
+            continue
+        try:
+            numbers = [parse(text) for parse, text in zip(parsers, found.groups(), strict=True)]
+            fact = Fact(kind, tuple(numbers))
+            if written(old, fact.numbers) == sentence:
+                return fact
+        except (*_fields.MISFITS, SyntaxError):
+            continue
+    return None
 
 
 def with_facts(values: dict[str, Any]) -> dict[str, Any]:
@@ -162,12 +178,12 @@ _Parser = Callable[[str], int | float | str]
 
 
 @cache
-def _patterns() -> tuple[tuple[str, re.Pattern[str], tuple[_Parser, ...]], ...]:
+def _patterns() -> tuple[tuple[str, str, re.Pattern[str], tuple[_Parser, ...]], ...]:
     """Return the kinds with patterns of their old sentences, those with the most fixed words first."""
     others = {kind: text for kind, text in SENTENCES.items() if kind not in ("stated", "setting")}
     known = {**others, **OLD_SENTENCES}
     ordered = sorted(known, key=lambda kind: -_fixed(known[kind]))
-    return tuple((kind, *_pattern(known[kind])) for kind in ordered)
+    return tuple((kind, known[kind], *_pattern(known[kind])) for kind in ordered)
 
 
 def _fixed(sentence: str) -> int:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from dpgrain import _validate
 from dpgrain._wording import rounded_up
 from dpgrain.accounting import Event, Gaussian
 from dpgrain.accounting.losses.loss import Loss
-from dpgrain.accounting.losses.tradeoff import best_guess, gaussian_mu, is_unbounded, tradeoff
+from dpgrain.accounting.losses.tradeoff import best_guess, detection, gaussian_mu, is_unbounded
 from dpgrain.errors import ParameterError
+from dpgrain.publishing.guarantee import SEED_KNOWN
 from dpgrain.units import OWN_UNIT, Relation, Unit, User, unit_level
 
 if TYPE_CHECKING:
@@ -40,9 +40,10 @@ class Risk:
         units: the number of changed units.
         unit: the kind of the changed units.
         relation: the neighbouring relation.
+        private: False if the random seed is known, so that the limits do not hold.
 
-    Exact limits are those of Gaussian noise: two tables exist that attain the largest move of the
-    event's sums. Source: docs/theory, "Risk".
+    Limits are exact for Gaussian noise on l2 sums, zero_out, and the unit of the blocks, or users of
+    elements: two tables attain the largest change of the sums. Source: docs/theory, "Risk".
 
     >>> from dpgrain import Guarantee
     >>> from dpgrain.accounting import Contribution
@@ -65,6 +66,17 @@ class Risk:
     units: int
     unit: Unit
     relation: Relation
+    private: bool = True
+
+    @property
+    def unbounded(self) -> bool:
+        """True if no limit below 1 is known."""
+        return self.guess >= 1 and self.detection >= 1 and math.isinf(self.mu)
+
+    @property
+    def values(self) -> str:
+        """The kind of the limits, ``"exact"`` or ``"upper limits"``."""
+        return "exact" if self.exact else "upper limits"
 
     @property
     def who(self) -> str:
@@ -74,15 +86,14 @@ class Risk:
         return f"{self.units:,} {self.unit.level}{'' if self.units == 1 else 's'}{limit}"
 
     def __str__(self) -> str:
-        prior, alarms = f"{self.prior:.6%}", f"{self.false_alarms:.6%}"
-        start = f"from a prior of {_short(prior)}"
+        start = f"from a prior of {_exact_percent(self.prior)}"
         return "\n".join(
             (
-                f"Risk of {self.who} ({self.relation}), "
-                f"{'exact' if self.exact else 'upper limits'}:",
+                f"{'' if self.private else SEED_KNOWN}Risk of {self.who} ({self.relation}), "
+                f"{self.values}:",
                 f"best guess      {percent_up(self.guess)} right at most, {start}",
-                f"detection       {percent_up(self.detection)} at most, with {_short(alarms)} "
-                "false alarms",
+                f"detection       {percent_up(self.detection)} at most, with "
+                f"{_exact_percent(self.false_alarms)} false alarms",
                 f"after an alarm  {percent_up(self.posterior)} at most, {start}",
                 f"Gaussian DP     μ = {rounded_up(self.mu)}",
             )
@@ -98,8 +109,10 @@ def percent_up(share: float) -> str:
     return f"{rounded_up(min(share, 1.0) * 100, 2 if share < 0.1 else 3)}%"
 
 
-def _short(percentage: str) -> str:
-    return percentage.rstrip("%").rstrip("0").rstrip(".") + "%"
+def _exact_percent(share: float) -> str:
+    """Write a probability as a percentage with all digits."""
+    percentage = (Decimal(repr(share)) * 100).normalize()
+    return f"{percentage:f}%" if percentage >= Decimal("1e-6") else f"{percentage:e}%"
 
 
 def risk_of(
@@ -110,6 +123,7 @@ def risk_of(
     relation: Relation,
     false_alarms: float,
     prior: float,
+    private: bool = True,
 ) -> Risk:
     """Return the risk of some units in what an event published.
 
@@ -120,6 +134,7 @@ def risk_of(
         relation: the neighbouring relation.
         false_alarms: the false alarms of the test, in (0, 1).
         prior: the probability of the units before the release, in (0, 1).
+        private: False if the random seed is known.
 
     Raises:
         ParameterError: if an argument is out of range.
@@ -128,36 +143,38 @@ def risk_of(
     share = _inside(prior=prior)
     loss = event.loss(units, relation, unit)
     if is_unbounded(loss):
-        return Risk(1.0, 1.0, 1.0, math.inf, False, share, alpha, units, unit, relation)
-    detection = min(1 - float(tradeoff(loss, np.array([alpha]))[0]), 1.0)
+        return Risk(1.0, 1.0, 1.0, math.inf, False, share, alpha, units, unit, relation, private)
+    detected = detection(loss, alpha)
     guess = max(best_guess(loss, share), share, 1 - share)
-    true, false = share * detection, (1 - share) * alpha
+    true, false = share * detected, (1 - share) * alpha
     # Rounding of the quotient is less than this share of it.
     posterior = min(true / (true + false) * (1 + 2.0**-50), 1.0)
     mu = gaussian_mu(loss)
     return Risk(
         guess,
-        detection,
+        detected,
         posterior,
         mu,
-        _is_attained(event, loss, unit),
+        _is_attained(event, loss, unit, relation),
         share,
         alpha,
         units,
         unit,
         relation,
+        private,
     )
 
 
-def _is_attained(event: Event, loss: Loss, unit: Unit) -> bool:
+def _is_attained(event: Event, loss: Loss, unit: Unit, relation: Relation) -> bool:
     """Return True if tables exist between which the sums of all events move as far as they may."""
-    if loss != Loss(mu=loss.mu):
+    if loss != Loss(mu=loss.mu) or relation != "zero_out":
         return False
     contributions = [part.contribution for part in event.parts if isinstance(part, Gaussian)]
     level = unit_level(unit, "user")
     return len(contributions) == len(event.parts) and all(
         (each.block == level or (each.block, level) == ("element", "user"))
         and each.max_elements is None
+        and each.norm == "l2"
         and each.coordinates != "stated"
         for each in contributions
     )
@@ -194,10 +211,11 @@ alarms detects at most 12.7% (exact).'
 
 
 def _line(risk: Risk) -> str:
-    if risk.guess >= 1:
+    if risk.unbounded:
         return f"{risk.who}: nothing limits the risk."
     return (
-        f"{risk.who}: the best guess from even odds is right in at most {percent_up(risk.guess)} of "
-        f"cases; a test with {risk.false_alarms:.0%} false alarms detects at most "
-        f"{percent_up(risk.detection)} ({'exact' if risk.exact else 'upper limits'})."
+        f"{'' if risk.private else SEED_KNOWN}{risk.who}: the best guess from even odds is right in "
+        f"at most {percent_up(risk.guess)} of cases; a test with "
+        f"{_exact_percent(risk.false_alarms)} false alarms detects at most "
+        f"{percent_up(risk.detection)} ({risk.values})."
     )

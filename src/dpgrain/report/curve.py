@@ -6,10 +6,11 @@ guarantee and is rounded up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpgrain._wording import powers
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.risk import Risk
 from dpgrain.report.promises import FALSE_ALARMS, Odds, most_units
 from dpgrain.report.words import UNITS
 from dpgrain.units import OWN_UNIT, Level
@@ -84,7 +85,15 @@ def curve_table(guarantee: Guarantee) -> CurveTable:
             epsilon = guarantee.epsilon(delta, units=units)
             least = above[place] = max(epsilon, above[place], least)
         more = guarantee.risk(units=units, false_alarms=FALSE_ALARMS)
-        risk = more if more.guess > risk.guess else risk
+        risk = _larger(risk, more)
         cells = zip(above, deltas, strict=True)
         rows.append(CurveRow(units, tuple(Odds(*cell, risk) for cell in cells)))
     return CurveTable(guarantee.level, deltas, deltas.index(guarantee.delta), tuple(rows))
+
+
+def _larger(risk: Risk, other: Risk) -> Risk:
+    """Return the other risk with the larger of both values in each field."""
+    names = ("guess", "detection", "posterior", "mu")
+    most = {name: max(getattr(risk, name), getattr(other, name)) for name in names}
+    larger = replace(other, **most)
+    return larger if larger == other else replace(larger, exact=False)

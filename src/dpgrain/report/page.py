@@ -170,7 +170,7 @@ class Page:
     @property
     def public(self) -> list[str]:
         """The facts assumed public."""
-        return [text(fact) for fact in self.guarantee.public]
+        return list(dict.fromkeys(map(text, self.guarantee.public)))
 
     @property
     def rows(self) -> str:

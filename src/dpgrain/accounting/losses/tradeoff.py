@@ -109,17 +109,38 @@ def tradeoff(loss: Loss, alphas: FloatArray) -> FloatArray:
     >>> tradeoff(Loss(pure=math.log(3)), np.array([0.0, 0.1, 0.25])).round(6).tolist()
     [1.0, 0.7, 0.25]
     """
-    if math.isinf(loss.mu):
-        return np.zeros_like(alphas)
-    if loss == Loss(mu=loss.mu):
-        # The exact curve is Φ(Φ⁻¹(1−α) − μ), rounded down.
-        exact: FloatArray = ndtr(-ndtri(alphas) - loss.mu) * (1 - _RELATIVE_ROUNDING)
-        return exact
+    mu = gaussian_mu(loss)
+    # G_μ(α) = Φ(Φ⁻¹(1−α) − μ), rounded down.
+    gaussian: FloatArray = (
+        np.zeros_like(alphas)
+        if math.isinf(mu)
+        else ndtr(-ndtri(alphas) - mu) * (1 - _RELATIVE_ROUNDING)
+    )
+    if math.isinf(loss.mu) or loss == Loss(mu=loss.mu):
+        return gaussian
     smallest = float(alphas[alphas > 0].min(initial=1.0))
     lines = Lines(loss, _grid(max(-math.log(smallest), _USUAL_EPSILON)))
     for _ in range(_REFINEMENTS):
         lines = lines.refined(alphas)
-    return lines.errors(alphas)
+    return np.maximum(lines.errors(alphas), gaussian)
+
+
+def detection(loss: Loss, alpha: float) -> float:
+    """Return an upper bound on the detections of any test, in both orders of the neighbours.
+
+    Args:
+        loss: the loss.
+        alpha: the false alarms, in (0, 1).
+
+    >>> round(detection(Loss(mu=1.0), 0.05), 4), f"{detection(Loss(mu=1.0), 1e-12):.3g}"
+    (0.2595, '7.97e-10')
+    """
+    mu = gaussian_mu(loss)
+    # 1 − G_μ(α), without the difference from 1, which loses small values.
+    most = float(ndtr(ndtri(alpha) + mu)) * (1 + _RELATIVE_ROUNDING) if math.isfinite(mu) else 1.0
+    if loss != Loss(mu=loss.mu):
+        most = min(most, 1 - float(tradeoff(loss, np.array([alpha]))[0]))
+    return min(most, 1.0)
 
 
 def best_guess(loss: Loss, prior: float) -> float:
@@ -135,13 +156,18 @@ def best_guess(loss: Loss, prior: float) -> float:
     odds = (1 - prior) / prior
     turn = min(abs(math.log(odds)), _LARGEST_EPSILON)
     lines = Lines(loss, np.array([turn, math.nextafter(turn, math.inf)]))
+    least = lines.intercept(odds)
+    if loss != Loss(mu=loss.mu) and math.isfinite(mu := gaussian_mu(loss)):
+        least = max(least, Lines(Loss(mu=mu), lines.epsilons).intercept(odds))
     # The least of (1−π)α + πβ over f is where the slope of f is −odds; in the other order of the
     # neighbours the same line holds.
-    return min(1 - prior * lines.intercept(odds), 1.0)
+    return min(1 - prior * least, 1.0)
 
 
 def is_unbounded(loss: Loss) -> bool:
     """Return True if the loss limits no attack."""
+    if math.isfinite(gaussian_mu(loss)):
+        return False
     return bool(loss.deltas(np.array([_LARGEST_EPSILON]))[0] >= 1)
 
 
