@@ -476,7 +476,7 @@ def test_an_older_copy_of_the_ledger_is_refused(tmp_path: Path) -> None:
     shutil.copy(place, old)
     with dg.Ledger(place):
         begun(seed=None)[0].save(path)
-    with dg.Ledger(old), pytest.raises(DataError, match="so it is an older copy"):
+    with dg.Ledger(old), pytest.raises(DataError, match="was replaced by an older copy"):
         resumed(path)
 
 
