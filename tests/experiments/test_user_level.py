@@ -46,7 +46,7 @@ def test_a_refusal_is_a_dash_with_its_reason() -> None:
     cell = ul.Cell(n=100, m=10, d=5)
     row = ul.run_mean("n", cell, "winsorized", 2)
     assert math.isnan(row.error)
-    assert "suffice" in row.reason
+    assert "users, or a larger epsilon" in row.reason
     text = ul.show_means([row])
     assert "—" in text
     assert row.reason in text

@@ -191,7 +191,7 @@ def test_the_guarantee_is_that_of_a_fixed_bound_and_says_what_is_published() -> 
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "quantile": ({"quantile": 1.0}, "quantile must be in (0, 1)"),
+    "quantile": ({"quantile": 1.0}, r"quantile must be in \(0, 1\)"),
     "start": ({"start": 1e-20}, "start must be between"),
     "rate": ({"rate": 0.0}, "rate must be positive and finite"),
     "fast": ({"rate": 11.0}, "rate must be at most 10"),

@@ -34,7 +34,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "bound": ({"mean": ClippedMean(1e-20, 1.0, 40, 1, level="user")}, "clip must be between"),
     "roster": (
         {"mean": SoftCore.calibrate(epsilon=50.0, delta=1e-6, rounds=1, n_users=30, radius=1.0)},
-        "n_users = 30 must be the size",
+        "n_users = 30 must be at least the number of distinct ids in users",
     ),
 }
 

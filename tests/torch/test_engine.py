@@ -391,7 +391,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "rate": ({"sampling_rate": 0}, "sampling_rate must be above 0"),
     "fixed": ({"sampling": "fixed"}, "sampling must be one of 'pairs', 'users'"),
     "bound": ({"max_grad_norm": 1e-20}, "max_grad_norm must be between"),
-    "no bound": ({"max_grad_norm": math.inf}, "max_grad_norm must be finite"),
+    "no bound": ({"max_grad_norm": math.inf}, "max_grad_norm must be positive and finite"),
     "rows": ({"max_rows": 0}, "max_rows must be"),
     "reduction": ({"loss_reduction": "none"}, "loss_reduction must be one of"),
     "delta": ({"target_delta": 0.0}, "target_delta"),

@@ -110,7 +110,7 @@ def evaluated(folder: Path) -> list[float]:
         args={"gradient_accumulation_steps": 1, "eval_strategy": "steps", "eval_steps": 2},
     )
     made.train()
-    with pytest.raises(ParameterError, match="one process"):
+    with pytest.raises(ParameterError, match="must be called in a single process"):
         made.release_loss(texts(5), largest=4.0, epsilon=1.0)
     return [logs["eval_loss"] for logs in made.state.log_history if "eval_loss" in logs]
 
