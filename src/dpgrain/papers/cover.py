@@ -56,12 +56,9 @@ def ball_cover(
 
     Returns:
         the points of hℤᵈ for all cells (cubes of side h around them) that meet the ball, projected
-            to the
-        ball. A point of the ball is in one of the cells, so at most h/2 from its centre in l∞ and
-            h√d/2
-        in l2. Projecting does not increase the distance from a point in the ball. The covering
-            radius is
-        therefore h/2 or h√d/2.
+        to the ball. A point of the ball is in one of the cells, so at most h/2 from its centre in l∞
+        and h√d/2 in l2. Projecting does not increase the distance from a point in the ball. The
+        covering radius is therefore h/2 or h√d/2.
 
     Raises:
         ParameterError: if a parameter is out of range, or there are more points than ``most``.

@@ -50,8 +50,7 @@ def element_sensitivity(
         norm: the norm of the difference; ``"l1"`` for Laplace noise.
 
     Returns:
-        sup ‖f(x) − f(x')‖ over x, x' that differ in one block. Source: element-level paper, eq.
-            (5).
+        sup ‖f(x) − f(x')‖ over x, x' that differ in one block. Source: element-level paper, eq. (5).
         For sums of clipped blocks it is :meth:`dpgrain.accounting.Contribution.sensitivity`.
 
     Raises:

@@ -222,7 +222,7 @@ def plan_releases(
     ...     plan = plan_releases(path, visits)
     >>> print(plan)
     release  publishes  share  ε      δ     standard error of noise
-    visits   count      1      1.115  10⁻⁷  ± 21.1
+    visits   count      1      1.115  10⁻⁷  ±21.1
     All releases together: ε = 1, δ = 10⁻⁶ per user, of a budget of ε = 1.
     """
     path = _validate.path(path=path)
