@@ -8,7 +8,7 @@ import subprocess
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -69,14 +69,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
     calls = {f"{test.nodeid}[{call.id}]": call for call in metafunc._calls}
     if not calls:
         return
-    full = {name for name, call in calls.items() if any(m.name == "slow" for m in call.marks)}
-    level, own = _level(metafunc.config), test.get_closest_marker("slow")
-    kept = set(calls) if level is None else set()
-    by_mark = [(own, calls.keys() - full)]
-    by_mark += [(next(m for m in calls[name].marks if m.name == "slow"), {name}) for name in full]
-    for mark, names in by_mark:
-        cases = {name: effort_of_runs.values_of(calls[name].params) for name in names}
-        proved = test.get_closest_marker("proof") is not None
+    level, proved = _level(metafunc.config), test.get_closest_marker("proof") is not None
+    own = test.get_closest_marker("slow")
+    by_mark: dict[str, tuple[pytest.Mark | None, dict[str, frozenset[Hashable]]]] = {}
+    for name, call in calls.items():
+        mark = next((mark for mark in call.marks if mark.name == "slow"), own)
+        _, cases = by_mark.setdefault(repr(mark), (mark, {}))
+        cases[name] = effort_of_runs.values_of(call.params)
+    kept: set[str] = set()
+    for mark, cases in by_mark.values():
         kept |= effort_of_runs.cases_of(test.nodeid, mark, cases, level, is_evidence=proved)
     metafunc._calls[:] = [call for name, call in calls.items() if name in kept]
 
@@ -84,9 +85,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect slow tests without cases that this run does not try."""
-    out = [item for item in items if not _tried(item, _level(config))]
-    config.hook.pytest_deselected(items=out)
-    items[:] = [item for item in items if item not in set(out)]
+    tried = [_tried(item, _level(config)) for item in items]
+    config.hook.pytest_deselected(
+        items=[item for item, kept in zip(items, tried, strict=True) if not kept]
+    )
+    items[:] = [item for item, kept in zip(items, tried, strict=True) if kept]
 
 
 def _tried(item: pytest.Item, level: effort_of_runs.Level) -> bool:

@@ -101,11 +101,11 @@ def cases_of(
     """
     if level is None:
         return set(cases)
+    named = named_by_mutants().get(test, set()) & cases.keys()
     if slow is None or (level > 1 and not slow.kwargs.get("full")):
-        return spread(cases, level)
-    named = named_by_mutants().get(test, set())
-    count = max(slow.kwargs.get("cases", 0), int(is_evidence or test in named_by_mutants()))
-    return named & cases.keys() or spread(cases, 1, count * level)
+        return named | spread(cases, level)
+    count = max(slow.kwargs.get("cases", 0), int(is_evidence and not named))
+    return named | spread(cases, 1, count)
 
 
 def spread(

@@ -160,8 +160,18 @@ def test_a_run_tries_the_cases_of_its_effort(folder: Path) -> None:
 
 def test_the_case_that_a_mutant_names_is_tried() -> None:
     assert named_by_mutants()
-    slow = pytest.mark.slow(cases=0).mark
-    for test, named in named_by_mutants().items():
-        cases = {name: frozenset({name}) for name in named} | {test + "[other]": frozenset("x")}
-        assert named <= cases_of(test, slow, cases, 1)
+    marks = (None, *(pytest.mark.slow(cases=count).mark for count in (0, 2)))
+    for (test, named), slow in itertools.product(named_by_mutants().items(), marks):
+        others = {f"{test}[{number}]": frozenset({"x"}) for number in ["other", "more"]}
+        cases = {**dict.fromkeys(named, frozenset({"x"})), **others}
+        found = cases_of(test, slow, cases, 1)
+        assert named <= found
         assert {name_of(name) for name in named} == {test}
+
+
+def test_a_named_case_does_not_replace_the_stated_number_of_cases() -> None:
+    test, named = next((test, names) for test, names in named_by_mutants().items() if names)
+    cases = {name: frozenset({name}) for name in (*named, *(f"{test}[{n}]" for n in range(20)))}
+    found = cases_of(test, pytest.mark.slow(cases=9).mark, cases, 1)
+    assert named <= found
+    assert len(found) >= 9

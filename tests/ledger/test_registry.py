@@ -61,7 +61,10 @@ def test_an_entry_has_unit_parameters_and_mechanisms(tmp_path: Path) -> None:
     entry = _checked(ledger, decided_by="the office")
     loss = entry["privacy_loss"]
     assert loss["privacy_unit"] == "User-level"
-    assert "adding or removing all records of one user." in loss["privacy_unit_details"]
+    assert (
+        "by adding or removing all of one user's records (the user remains enrolled)."
+        in loss["privacy_unit_details"]
+    )
     assert loss["privacy_parameters"] == {"epsilon": 1.0, "delta": 1e-6}
     assert entry["dp_variant"]["variant_name"] == "Approximate DP"
     assert entry["deployment_model"]["model_name"] == "Central"
@@ -108,7 +111,7 @@ def test_all_promises_are_in_the_details(tmp_path: Path) -> None:
     entry = _checked(cases.made(tmp_path / "visits.ledger", cases.OF_DAYS, window))
     loss = entry["privacy_loss"]
     assert str(cases.DAYS) in loss["privacy_unit"]
-    assert f"replacing all records of one user in {window.window}" in loss["privacy_unit_details"]
+    assert f"differ in {window.window} by replacing all of one" in loss["privacy_unit_details"]
     assert "ε = 9, δ = 0" in loss["privacy_parameters_details"]
 
 

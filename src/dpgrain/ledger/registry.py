@@ -19,18 +19,10 @@ from dpgrain.ledger.entries import Entry, seeds_in_words
 from dpgrain.ledger.ledger import Ledger
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.provenance import IN_WORDS
+from dpgrain.publishing.guarantee import CHANGED
 
 # Events of protocols whose devices add the noise.
 _OF_DEVICES = frozenset({"Binomial", "Poisson"})
-_PROTECTED = {
-    "record": "one record",
-    "element": "all records of one user in one cell of the partition by {cells}",
-    "user": "all records of one user",
-}
-_CHANGE = {
-    "zero_out": "adding or removing {unit}",
-    "replace": "replacing {unit} with others",
-}
 _HEAD = """\
 # Entry for the registry of differential privacy deployments, written by dpgrain from a ledger.
 # Commented fields and values marked "fill in" are known to people only. Check all of it.
@@ -201,10 +193,9 @@ def _unit(promise: LastingPromise) -> str:
 
 def _neighbours(promise: LastingPromise) -> str:
     """Define the neighbouring data sets of a promise."""
-    unit = _PROTECTED[promise.level].format(cells=promise.partition)
+    change = CHANGED[promise.level, promise.relation].format(elements=promise.partition)
     window = "" if promise.window is None else f" in {promise.window}"
-    change = _CHANGE[promise.relation].format(unit=f"{unit}{window}")
-    return f"data sets are neighbours if they differ by {change}."
+    return f"data sets are neighbours if they differ{window} by {change}."
 
 
 def _variant(ledger: Ledger) -> str:

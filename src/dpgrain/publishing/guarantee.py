@@ -40,7 +40,8 @@ else:
 # An ε above this promises little.
 _LARGE_EPSILON = 10.0
 
-_CHANGED: dict[tuple[Level, Relation], str] = {
+#: The change between neighbouring tables of each unit and relation.
+CHANGED: dict[tuple[Level, Relation], str] = {
     ("record", "zero_out"): "adding or removing one record",
     ("record", "replace"): "replacing one record with another",
     ("element", "zero_out"): "adding or removing all of one user's records in one cell of the "
@@ -294,7 +295,7 @@ class Guarantee(ShownGuarantee):
 
     def __str__(self) -> str:
         # The elements may contain braces.
-        changed = _CHANGED[self.level, self.relation]
+        changed = CHANGED[self.level, self.relation]
         changed = changed.replace("{elements}", self.elements or "elements")
         epsilon, delta = self.epsilon(), powers(self.delta)
         factor = f" = {rounded_up(math.exp(epsilon), 3)}" if epsilon < 13 else ""

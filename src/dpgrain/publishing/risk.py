@@ -43,7 +43,8 @@ class Risk:
         private: False if the random seed is known, so that the limits do not hold.
 
     Limits are exact for Gaussian noise on l2 sums, zero_out, and the unit of the blocks, or users of
-    elements: two tables attain the largest change of the sums. Source: docs/theory, "Risk".
+    elements, if one table attains the largest change of all sums at once; otherwise the release
+    protects more. Source: docs/theory, "Risk".
 
     >>> from dpgrain import Guarantee
     >>> from dpgrain.accounting import Contribution
