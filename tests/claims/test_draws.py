@@ -113,9 +113,9 @@ AUDITED = {
     "a count of one holder": Audited(CUT, 1, 0, counts, 0.9),
     "a count of many": Audited(CUT, 9, 8, counts, 0.92),
     "exponential mechanism": Audited(
-        ExponentialMechanism(1.0, one_way=True), [1, 1], [0, 1], ordered, 0.6
+        ExponentialMechanism(1.0, one_way=True), [1, 1], [0, 1], ordered, 0.5
     ),
-    "either way": Audited(ExponentialMechanism(2.0), [1, 0], [0, 1], ordered, 0.6),
+    "either way": Audited(ExponentialMechanism(2.0), [1, 0], [0, 1], ordered, 0.5),
     "best items": Audited(BoundedRange(1.0), [1, 1], [0, 1], ordered, 0.6),
     "permute and flip": Audited(ApproximateDP(1.0), [1, 1], [0, 1], flipped, 0.5),
     "zcdp": Audited(ZCDP(1 / 18), 3.0, 0.0, of_callers(3.0), 0.25, units=3),
