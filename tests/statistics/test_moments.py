@@ -138,7 +138,7 @@ def test_deviations_are_the_roots_of_variances(by: str | None) -> None:
     assert np.allclose(found.high**2, squared.high)
     assert (found.std_error <= (found.high - found.low) / 3.9).all()
     assert np.isfinite(found.std_error).all()
-    assert found.estimand.startswith("standard deviation of x between -30 and 40")
+    assert found.estimand.startswith("standard deviation of x clamped to [-30, 40]")
     known = squared.estimate > 20 * squared.std_error
     slope = squared.std_error / (2 * np.sqrt(squared.estimate))
     assert np.allclose(found.std_error[known], slope[known])

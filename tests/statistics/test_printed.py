@@ -45,8 +45,8 @@ def skewed() -> dg.Histogram:
 def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
     head, columns, first, *rest = repr(skewed).splitlines()
     assert head == (
-        "Sum of paid above 0 per item, each user's contribution to a cell clipped at a bound chosen "
-        "privately per cell (40 items)"
+        "Sum of paid above 0 per item, each user's contribution to an element clipped at a bound "
+        "chosen privately per element (40 items)"
     )
     assert columns.split() == ["item", "estimate", "std_error", "low", "high", "at_least"]
     line = lines_of(skewed, shown(skewed, 1), letters=40)[0]
@@ -65,7 +65,7 @@ def test_notes_state_interval_and_clipping(skewed: dg.Histogram) -> None:
         "95% interval (low to high) for the clipped total; at_least: 95% lower bound for the unclipped "
         "total. Clipping affected about "
     )
-    assert " of users' contributions to cells and removed about " in said
+    assert " of elements and removed about " in said
     assert said in repr(skewed)
     (after,) = notes(skewed.shrunk())
     assert after.startswith(
@@ -187,10 +187,11 @@ def test_different_long_keys_look_different() -> None:
 
 
 CHOSEN = "each user's contribution clipped at a bound chosen privately"
+TOGETHER = "each user's contributions to all {} clipped together at a bound chosen privately"
 ASKED: dict[str, tuple[Any, str]] = {
     "count": (
         lambda t: dg.count(t, **OPTIONS),
-        f"number of records, {CHOSEN}",
+        f"clipped count of records, {CHOSEN}",
     ),
     "count of records": (
         lambda t: dg.count(t, by="month", domain=[1], **{**OPTIONS, "unit": dg.Record()}),
@@ -198,39 +199,42 @@ ASKED: dict[str, tuple[Any, str]] = {
     ),
     "stated": (
         lambda t: dg.count(t, clip=3.0, **OPTIONS),
-        "number of records, each user's contribution clipped at 3",
+        "clipped count of records, each user's contribution clipped at 3",
     ),
     "sum": (
         lambda t: dg.sum(t, "paid", bounds=(0, 30), by="month", domain=[1, 2], **OPTIONS),
-        f"sum of paid between 0 and 30 per month, {CHOSEN}",
+        f"sum of paid clamped to [0, 30] per month, {TOGETHER.format('groups')}",
     ),
     "mean": (
         lambda t: dg.mean(t, "paid", bounds=(0, 30), by=["month", "item"], **OPTIONS),
-        f"mean of paid between 0 and 30 per month, item, over records, {CHOSEN}",
+        "mean of paid clamped to [0, 30] per month, item, over records, "
+        f"{TOGETHER.format('groups')}",
     ),
     "mean of records": (
         lambda t: dg.mean(t, "paid", bounds=(0, 30), **{**OPTIONS, "unit": dg.Record()}),
-        "mean of paid between 0 and 30, over records",
+        "mean of paid clamped to [0, 30], over records",
     ),
     "variance": (
         lambda t: dg.variance(t, "paid", bounds=(0, 30), **OPTIONS),
-        f"variance of paid between 0 and 30, over records, {CHOSEN}",
+        f"variance of paid clamped to [0, 30], over records, {CHOSEN}",
     ),
     "quantiles": (
         lambda t: dg.quantiles(t, "paid", bounds=(0, 30), clip=4.0, **OPTIONS),
-        "quantiles of paid between 0 and 30, over records, each user's contribution clipped at 4",
+        "quantiles of paid clamped to [0, 30], over records, each user's contribution clipped at l2 "
+        "norm 4",
     ),
     "top": (
         lambda t: dg.top(t, "name", **OPTIONS),
-        f"number of users with the item per name, {CHOSEN}",
+        f"clipped count of users with each name, {TOGETHER.format('items')}",
     ),
     "top by names": (
         lambda t: dg.top(t, "name", method="gaussian", counts=False, **OPTIONS),
-        "weighted number of users with the item per name",
+        "weighted count of users with each name, of the first items of each user, each with weight "
+        "1/√(number of items)",
     ),
     "top at once": (
         lambda t: dg.top(t, "name", method="truncated", max_items=3, **OPTIONS),
-        "number of users with the item per name, of the first items of each unit",
+        "clipped count of users with each name, of the first items of each user",
     ),
     "elements per user": (lambda t: dg.elements_per_user(t, "item", **OPTIONS), "number of users"),
 }
@@ -277,7 +281,7 @@ def test_what_stated_bounds_cut_off_is_said_to_be_in_no_interval(name: str, tmp_
     said = "alues are clamped to [1, 30]; intervals do not include the effect of this"
     assert meanings(stated)["Values"] == f"v{said}"
     assert "of clamped values" in repr(stated)
-    assert "between 1 and 30" in repr(stated)
+    assert "clamped to [1, 30]" in repr(stated)
     assert "the nearer bound" in stated.report(tmp_path / "page.html").read_text() or (
         f"V{said}" in (tmp_path / "page.html").read_text()
     )
@@ -314,9 +318,12 @@ def test_columns_of_one_table_have_names_of_their_own() -> None:
 def test_what_users_hold_is_headed_as_a_range_and_not_as_a_limit() -> None:
     release = dg.elements_per_user(releases.shop(), "item", edges=[1, 3], **OPTIONS)
     head, columns, *rows = repr(release).splitlines()
-    assert head == "Number of users by how many elements, and records, each has"
-    assert columns.split() == ["held", "how", "many", "estimate", "std_error", "low", "high"]
-    assert [row.split()[1] for row in rows[:2]] == ["1", "2–3"]
+    assert head == "Number of users by number of elements, and by number of records"
+    assert columns.split() == ["counted", "per", "user", "estimate", "std_error", "low", "high"]
+    assert [row.split()[:4] for row in rows[:2]] == [
+        ["elements", "by", "item", "1"],
+        ["elements", "by", "item", "2–3"],
+    ]
 
 
 def test_explain_states_the_effect_of_ranking() -> None:
@@ -461,7 +468,7 @@ def test_items_beyond_the_limit_of_a_weighted_count_are_not_covered(many_items: 
     )
     assert weighted.covers == "clipped weighted total"
     assert title(weighted).startswith(
-        "Weighted number of users with the item per item, of the first"
+        "Weighted count of users with each item, of the first items of each user"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from dpgrain import _validate
+from dpgrain._wording import counted
 from dpgrain.errors import ParameterError
 from dpgrain.means.in_bands import MOST_BANDS, best, in_bands, noise_of_sums
 from dpgrain.planning.plan import ErrorPlan, Row, checked_promise, promise_words
@@ -89,7 +90,7 @@ def plan_bands(
         ),
     )
     title = (
-        f"Noise of {rounds:,} rounds at the rate {rate:g}, "
+        f"Noise of {counted(rounds, 'round')} at the rate {rate:g}, "
         f"{promise_words(epsilon, delta, relation, unit)}"
     )
     notes = (

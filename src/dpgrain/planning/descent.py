@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from dpgrain import _validate
 from dpgrain._later import later
+from dpgrain._wording import counted
 from dpgrain.accounting.calibrate import calibrate, calibrate_gaussian
 from dpgrain.errors import ParameterError
 from dpgrain.papers.floors import (
@@ -133,7 +134,7 @@ def plan_gradient(
         ),
     ]
     title = (
-        f"Gradient run, {rounds:,} rounds over {n:,} gradients of dimension {dimension:,}, "
+        f"Gradient run, {counted(rounds, 'round')} over {n:,} gradients of dimension {dimension:,}, "
         f"{promise_words(epsilon, delta, relation, unit)}"
     )
     notes = ["G is the clipping bound, R the distance from the first point to the optimum."]

@@ -279,7 +279,8 @@ class Guarantee(ShownGuarantee):
         'ε = 1, δ = 0 per record (zero_out).'
         """
         as_given = self.provenance == "as given"
-        users = f"users {self.user!r}" if self.user else "each row is one user" * as_given
+        users = f"users {_user_ids(self.user)}" if self.user else "each row is one user" * as_given
+        users = users.replace("users the ids", "users by the ids")
         facts = (
             _MAPPING.sub(r"\3 in \1 \2", self.elements).removeprefix("the column "),
             users if self.level != "record" else "",
@@ -305,7 +306,7 @@ class Guarantee(ShownGuarantee):
             most = " without a limit at this δ"
         facts = "; ".join(dict.fromkeys(map(str, self.public)))
         public = f" Assumed public and fixed in advance: {facts}." if facts else ""
-        who = f" Users are identified by {self.user!r}." if self.user else ""
+        who = f" Users are identified by {_user_ids(self.user)}." if self.user else ""
         read = "" if self.scope.everything else f" Only these records are read: {self.scope}."
         given = _AS_GIVEN if self.provenance == "as given" else ""
         warning = "" if self.private else f"{_SEEDED} "
@@ -426,8 +427,13 @@ def _together(parts: tuple[_Part, ...]) -> Event:
 
 
 def _named(level: str, elements: str, relation: str, user: str) -> str:
-    whose = f", users by {user!r}" if user else ""
+    whose = f", users by {_user_ids(user)}" if user else ""
     return f"{level} ({elements or 'no partition'}, {relation}{whose})"
+
+
+def _user_ids(user: str) -> str:
+    """Describe the user ids: a column in quotes, or unnamed ids."""
+    return user if user.startswith("the ids passed (#") else repr(user)
 
 
 def check_guarantee(guarantee: object) -> None:

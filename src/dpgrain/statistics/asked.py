@@ -10,6 +10,7 @@ from typing import Any, Literal
 from dpgrain import _fields
 from dpgrain._wording import about, counted, powers, rounded_up
 from dpgrain.errors import ParameterError
+from dpgrain.noise.additive import law_named
 from dpgrain.statistics.statistic import HISTOGRAM, Statistic, statistic_of
 from dpgrain.units import Level, Relation
 
@@ -23,12 +24,12 @@ _EACH: dict[Each, str] = {
     "share": "1/√(items of the unit) for each unit that holds the item",
     "user": "1 for each user",
 }
-# Words for what is clipped as one, where there are no elements.
-_PARTS: dict[Level | None, str] = {"record": "each record", "user": "each user's contribution"}
 # First words of quantities that are numbers of things.
-_COUNTED = ("records", "people", "holders", "users")
+_COUNTED = ("records", "people", "users", "elements", "units")
 # Least share lost to clipping that is shown.
 _TOLD = 1e-3
+# Parts with separate bounds.
+_PARTS = {"cell": "element", "item": "item"}
 _NO_KEYS = "none: one number over all records"
 
 
@@ -42,7 +43,7 @@ class Clip:
         takes: False where nothing is longer than the bound, so that clipping takes nothing.
 
     >>> str(Clip(2.0)), str(Clip(None, "cell"))
-    ('2', 'auto (one bound per cell, chosen privately)')
+    ('2', 'auto (one bound per element, chosen privately)')
     """
 
     bound: float | None
@@ -62,7 +63,7 @@ class Clip:
             bounds = (
                 "one bound for all items"
                 if self.over == "release"
-                else f"one bound per {self.over}"
+                else f"one bound per {_PARTS[self.over]}"
             )
             return f"auto ({bounds}, chosen privately)"
         return f"{self.bound:,.6g}{' for each item' if self.over == 'item' else ''}"
@@ -70,6 +71,7 @@ class Clip:
 
 # Sentences that stand for private choices, of which old files have no other trace.
 _CHOSEN = {str(clip): clip for clip in (Clip(None), Clip(None, "cell"))}
+_CHOSEN["auto (one bound per cell, chosen privately)"] = Clip(None, "cell")
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Asked(Mapping[str, str]):
     >>> from dpgrain.statistics.statistic import MEAN
     >>> asked = Asked(MEAN, value="score", bounds=(0.0, 100.0))
     >>> asked["weight"], asked["user"]
-    ('score between 0 and 100', 'none')
+    ('score clamped to [0, 100]', 'none')
     """
 
     statistic: Statistic = HISTOGRAM
@@ -207,7 +209,7 @@ class Asked(Mapping[str, str]):
             return _EACH[self.each]
         if self.bounds is None:
             return self.value
-        return f"{self.value} between {self.bounds[0]:,.6g} and {self.bounds[1]:,.6g}"
+        return f"{self.value} {_clamped(self.bounds)}"
 
     @property
     def _domain(self) -> str:
@@ -221,13 +223,14 @@ class Asked(Mapping[str, str]):
 
     @property
     def _bad_values(self) -> str:
-        what = "element" if self.statistic.of_bins else "item"
-        rows = f"rows without a user or {what} are dropped"
+        columns = [repr(name) for name in (self.user, *self.by) if name is not None]
+        rows = f"rows without a value in {' or '.join(columns)} are dropped" if columns else ""
         if self.value is None:
             return rows
         if self.statistic.weighted:
             return f"{rows}; weights of 0 or less count 0"
-        return f"{rows}, and rows without a finite number"
+        numbers = f"rows without a finite number in {self.value!r}"
+        return f"{rows}, and {numbers}" if rows else f"{numbers} are dropped"
 
     # -- what pages ask --
 
@@ -236,17 +239,33 @@ class Asked(Mapping[str, str]):
         """A description of the estimates, with the clipping of one unit's contribution."""
         per = f" per {self.items_in_words}" if self.by and not self.statistic.of_bins else ""
         what = self.statistic.estimate_of(self.value).replace("records", self.rows)
+        if self.statistic.holders:
+            per, what = "", f"{self._holders} with each {self.items_in_words}"
         if what.split()[0] in _COUNTED:
-            what = what.replace("holders", f"{self.unit or 'unit'}s with the item")
-            what = f"{'weighted ' if self.of_shares else ''}number of {what}"
+            what = f"{self._number} of {what}"
         if self.statistic.ratio:
             what = f"{self.statistic.heading} {self.statistic.value_of(self.value)}"
-            per += f", over {self._over}"
+            share = " (share at or above each value)" if self.statistic.stepped else ""
+            per += f"{share}, over {self._over}"
         if (limits := self.bounds or self.found) is not None and not self.statistic.of_parts:
-            what = f"{what} between {limits[0]:,.6g} and {limits[1]:,.6g}"
+            chosen = "" if self.bounds else " (limits chosen privately)"
+            what = f"{what} {_clamped(limits)}{chosen}"
         if self.max_elements is not None:
             per += f", of at most {counted(self.max_elements, 'element')} of each user"
         return f"{what}{per}{self._capped}"
+
+    @property
+    def _number(self) -> str:
+        """The word for an estimated count."""
+        if self.of_shares:
+            return "weighted count"
+        return "clipped count" if self.capped else "number"
+
+    @property
+    def _holders(self) -> str:
+        """The noun for the units that are counted once per item."""
+        # If records are protected, each pair of a user and an item still counts once.
+        return "users" if self.unit == "record" and self.user else f"{self.unit or 'unit'}s"
 
     @property
     def covers(self) -> str:
@@ -257,7 +276,7 @@ class Asked(Mapping[str, str]):
     def unclipped(self) -> str:
         """The same quantity without clipping of contributions."""
         weighted = "weighted " if self.of_shares else ""
-        limited = self.bounds is not None or self.found is not None or self.statistic.paired
+        limited = self.bounds is not None or self.range_was_found or self.statistic.paired
         clamped = " of clamped values" if limited and not self.statistic.of_parts else ""
         kept = "" if self.max_elements is None else " of kept elements"
         return f"{weighted}{self.statistic.covers}{clamped}{kept}"
@@ -296,40 +315,65 @@ class Asked(Mapping[str, str]):
             return f", clipped: {dict(self.told)['clip']}"
         assert self.clip is not None  # noqa: S101 - what is capped has a bound
         if self.clip.over == "item":
-            return ", of the first items of each unit"
+            weight = ", each with weight 1/√(number of items)" if self.of_shares else ""
+            return f", of the first items of each {self.unit or 'unit'}{weight}"
         limit, ends = self.clip.bound, self.bounds or self.found
-        if limit is not None and self.statistic.signed and ends is not None:
+        if limit is None:
+            joint = " together" if self._groups else ""
+            per = " per element" if self.clip.over == "cell" else ""
+            return f", {self._block} clipped{joint} at a bound chosen privately{per}"
+        if self.statistic.signed and ends is not None:
             # Sums are clipped in units of the largest magnitude.
             limit *= max(map(abs, ends))
-        per = " per cell" if self.clip.over == "cell" else ""
-        bound = f"a bound chosen privately{per}" if limit is None else f"{limit:,.6g}"
-        return f", {self._block} clipped at {bound}"
+        return f", {self._block} clipped at {f'{self._joint_norm} {limit:,.6g}'.strip()}"
+
+    @property
+    def _joint_norm(self) -> str:
+        """The norm that a bound limits, if a contribution consists of several numbers."""
+        ends = self.bounds or self.found
+        two_signs = self.statistic.signed and ends is not None and ends[0] < 0 < ends[1]
+        if not (self._groups or self.statistic.ratio or two_signs):
+            return ""
+        return f"{law_named(self.noise).norm} norm"
+
+    @property
+    def _groups(self) -> str:
+        """The groups of one contribution, in the plural; empty if a contribution is in one group."""
+        each = self.elements == f"the column {', '.join(self.by)!r}"
+        if self.unit == "record" or (self.elements and each):
+            return ""
+        if self.by:
+            return f"{self.statistic.noun}s"
+        return "bins" if self.statistic.of_parts else ""
 
     @property
     def _block(self) -> str:
         """The contribution that is clipped as a whole."""
-        if self.elements:
-            return "each user's contribution to a cell"
-        return _PARTS.get(self.unit, "each unit's contribution")
+        if self.unit == "record":
+            return "each record"
+        whose = "each user's contribution" if self.unit else "each unit's contribution"
+        groups = f"s to all {self._groups}" if self._groups else ""
+        element = (" of" if groups else " to") + " an element" if self.elements else ""
+        return f"{whose}{groups}{element}"
 
     @property
     def _parts(self) -> str:
-        """The words for all that are clipped, each as one."""
-        if self.elements:
-            return "users' contributions to cells"
-        return "records" if self.unit == "record" else f"{self.unit or 'unit'}s' contributions"
+        """The clipped blocks, in the plural."""
+        return "elements" if self.elements else f"{self.unit or 'unit'}s"
 
     @property
     def left_out(self) -> str:
         """The effect of clipping on all groups together; empty if it is unknown."""
         if self.above is None and self._unmeasured:
-            return "the effect of clipping was not measured, because clip= was set"
+            joint = self._joint_norm
+            limits = f"; it limits the {joint} of {self._block}" if joint else ""
+            return f"the effect of clipping was not measured, because clip= was set{limits}"
         if self.above is None:
             return dict(self.told).get("left out", "")
         said = f"clipping affected {about(self.above)} of {self._parts}"
         if self.lost is None or self.lost < _TOLD:
             return said
-        whole = "their size" if self.lost_of == "norms" else "the total"
+        whole = "the size of their contributions" if self.lost_of == "norms" else "the total"
         if self.statistic.ratio and self.lost_of == "total":
             whole = "the weight of records"
         # Ratios subtract what noise may have added to the share; others report the estimate itself.
@@ -351,12 +395,14 @@ class Asked(Mapping[str, str]):
             return ""
         if self.found is None or self.beyond is None:
             return dict(self.told).get("outside of the range", "")
-        ends = " or ".join(f"{end:,.6g}" for end in self.found if end)
-        whose = "users' values" if self.rows == "records" else self.rows
+        low, high = (f"{end:,.6g}" for end in self.found)
+        values = "values" if self.value is None else f"values of {self.value}"
+        blocks = self.unit in ("user", "element")
+        weight = f", each {self.unit} counted about equally" if blocks else ""
         most = f"{rounded_up(100 * self.beyond, 2)}%"
         return (
-            f"values beyond {ends} were clamped: at most {most} of {whose} (95% confidence), by an "
-            "unknown amount"
+            f"{values} outside [{low}, {high}] were clamped: at most {most} of all values "
+            f"(95% confidence{weight}), by an unknown amount"
         )
 
     @property
@@ -368,8 +414,7 @@ class Asked(Mapping[str, str]):
         'values are clamped to [0, 100]; intervals do not include the effect of this'
         """
         if self.bounds is not None:
-            low, high = (f"{end:,.6g}" for end in self.bounds)
-            said = f"values are clamped to [{low}, {high}]"
+            said = f"values are {_clamped(self.bounds)}"
         elif self.statistic.paired:
             said = "values are clamped to the given bounds"
         else:
@@ -464,6 +509,10 @@ class Asked(Mapping[str, str]):
             processed=_one(words, "post-processing"),
             told=tuple(words.items()),
         )
+
+
+def _clamped(limits: tuple[float, ...]) -> str:
+    return f"clamped to [{limits[0]:,.6g}, {limits[1]:,.6g}]"
 
 
 def _one(words: Mapping[str, str], line: str) -> tuple[str, ...]:

@@ -260,7 +260,7 @@ def paired_column(
     first, second = (_place(column, *ends) for column, ends in zip(columns, ranges, strict=True))
     node = Call("+", (Call("*", (first, Constant(PAIRED + 1))), second))
     said = " and ".join(
-        f"{column} between {low:,.6g} and {high:,.6g}"
+        f"{column} clamped to [{low:,.6g}, {high:,.6g}]"
         for column, (low, high) in zip(columns, ranges, strict=True)
     )
     name = f"{columns[0]} and {columns[1]}"

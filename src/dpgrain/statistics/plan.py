@@ -81,9 +81,9 @@ class Plan:
     >>> plan = plan_histogram(unit=User(), epsilon=1.0, delta=1e-6, items=100)
     >>> print(plan)
     Noise of a histogram, ε = 1, δ = 10⁻⁶ per user (zero_out):
-      standard error of an estimate: 4.72333 × the clipping bound of its cell
-      95% of estimates within: ±9.25757 × the clipping bound of its cell
-      expected l2 error of all 100 items: 47.2333 × the clipping bound of its cell
+      standard error of an estimate: 4.72333 × the clipping bound
+      95% of estimates within: ±9.25757 × the clipping bound
+      expected l2 error of all 100 items: 47.2333 × the clipping bound
       share of the budget that chooses clipping bounds: 15%
     Clipping adds a bias that depends on the data.
     >>> round(plan.share_of(plan.bounds), 2), plan.event.epsilon(1e-6) <= 1.0
@@ -160,7 +160,7 @@ class Plan:
         return sum(spent(part) for part in parts if part is not None) / whole
 
     def __str__(self) -> str:
-        of = "" if self.clip is not None else " × the clipping bound of its cell"
+        of = "" if self.clip is not None else " × the clipping bound"
         promise = (
             f"ε = {self.epsilon:g}, δ = {powers(self.delta)} per {self.level} ({self.relation})"
         )

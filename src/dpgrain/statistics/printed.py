@@ -118,15 +118,27 @@ def _of_dates(release: Release) -> bool:
 
 
 def key_headings(release: Release) -> tuple[str, ...]:
-    """Return the headings of the keys: bins of users' amounts are shown as intervals."""
-    return ("held", "how many") if release.statistic.of_bins else release.key_names
+    """Return the headings of the keys, which describe what :func:`key_texts` prints."""
+    if release.statistic.of_bins:
+        return ("counted", "per user")
+    if release.statistic.stepped:
+        return (*release.key_names[:-1], release.asked.value or "value")
+    return release.key_names
 
 
 def key_texts(release: Release, places: IntArray, *, letters: int) -> list[tuple[str, ...]]:
     """Return the keys of the groups at these places as text, each cut to a number of letters."""
     columns = [column.to_pylist() for column in release.groups.take(places).columns]
-    if release.statistic.of_bins:
-        columns = [columns[0], bins_in_words(release, columns[1])]
+    statistic = release.statistic
+    if statistic.of_bins:
+        elements = f"elements by {release.asked.items_in_words}"
+        counted = [elements if kind == "elements" else kind for kind in columns[0]]
+        columns = [counted, bins_in_words(release, columns[1])]
+    elif statistic.stepped:
+        columns[-1] = [f"≥ {key_text(least)}" for least in columns[-1]]
+    elif statistic.binned:
+        columns[-2] = ["−∞" if end is None else end for end in columns[-2]]
+        columns[-1] = ["∞" if end is None else end for end in columns[-1]]
     shown = [abbreviated([key_text(key) for key in column], letters) for column in columns]
     return list(zip(*shown, strict=True)) or [()] * len(places)
 
@@ -170,13 +182,19 @@ def title(release: Release) -> str:
     asked = release.asked
     words = printed(asked.estimand)
     if release.statistic.of_bins:
-        words = f"{words} by how many elements, and records, each has"
+        words = f"{words} by number of elements, and by number of records"
     words = f"{words[:1].upper()}{words[1:]}"
     if not release.groups.names or release.statistic.of_bins:
         return words
     points = len(release.groups.columns[-1].unique()) if release.statistic.pointwise else 1
-    noun = "item" if release.statistic.of_items else "group"
-    return f"{words} ({counted(len(release) // max(points, 1), noun)})"
+    noun = "bin" if release.statistic.binned else release.statistic.noun
+    groups = len(release) // max(points, 1)
+    if asked.selected:
+        below = f"; {noun}s below the threshold are not published"
+        return f"{words} ({counted(groups, noun)}{below})"
+    if asked.public_items is not None and groups < asked.public_items and noun != "bin":
+        return f"{words} ({groups:,} of {counted(asked.public_items, noun)})"
+    return words if (groups, noun) == (1, "group") else f"{words} ({counted(groups, noun)})"
 
 
 def notes(release: Release) -> list[str]:
@@ -202,6 +220,7 @@ def meanings(release: Release) -> dict[str, str]:
     asked, statistic = release.asked, release.statistic
     facts = {
         "clipping": _clipping(release),
+        "rows": asked.get("bad values", ""),
         "values": asked.cut_off or asked.outside,
         "average": _average(release),
         "ranking": asked.ranked,
