@@ -187,7 +187,6 @@ def test_different_long_keys_look_different() -> None:
 
 
 CHOSEN = "each user's contribution clipped at a bound chosen privately"
-TOGETHER = "each user's contributions to all {} clipped together at a bound chosen privately"
 ASKED: dict[str, tuple[Any, str]] = {
     "count": (
         lambda t: dg.count(t, **OPTIONS),
@@ -197,18 +196,22 @@ ASKED: dict[str, tuple[Any, str]] = {
         lambda t: dg.count(t, by="month", domain=[1], **{**OPTIONS, "unit": dg.Record()}),
         "number of records per month",
     ),
+    "stated per month": (
+        lambda t: dg.count(t, by="month", domain=[1, 2], clip=3.0, noise="gaussian", **OPTIONS),
+        "clipped count of records per month, each user's contributions to all groups clipped at l2 "
+        "norm 3",
+    ),
     "stated": (
         lambda t: dg.count(t, clip=3.0, **OPTIONS),
         "clipped count of records, each user's contribution clipped at 3",
     ),
     "sum": (
         lambda t: dg.sum(t, "paid", bounds=(0, 30), by="month", domain=[1, 2], **OPTIONS),
-        f"sum of paid clamped to [0, 30] per month, {TOGETHER.format('groups')}",
+        f"sum of paid clamped to [0, 30] per month, {CHOSEN}",
     ),
     "mean": (
         lambda t: dg.mean(t, "paid", bounds=(0, 30), by=["month", "item"], **OPTIONS),
-        "mean of paid clamped to [0, 30] per month, item, over records, "
-        f"{TOGETHER.format('groups')}",
+        f"mean of paid clamped to [0, 30] per month, item, over records, {CHOSEN}",
     ),
     "mean of records": (
         lambda t: dg.mean(t, "paid", bounds=(0, 30), **{**OPTIONS, "unit": dg.Record()}),
@@ -225,7 +228,7 @@ ASKED: dict[str, tuple[Any, str]] = {
     ),
     "top": (
         lambda t: dg.top(t, "name", **OPTIONS),
-        f"clipped count of users with each name, {TOGETHER.format('items')}",
+        f"clipped count of users with each name, {CHOSEN}",
     ),
     "top by names": (
         lambda t: dg.top(t, "name", method="gaussian", counts=False, **OPTIONS),

@@ -319,9 +319,8 @@ class Asked(Mapping[str, str]):
             return f", of the first items of each {self.unit or 'unit'}{weight}"
         limit, ends = self.clip.bound, self.bounds or self.found
         if limit is None:
-            joint = " together" if self._groups else ""
             per = " per element" if self.clip.over == "cell" else ""
-            return f", {self._block} clipped{joint} at a bound chosen privately{per}"
+            return f", {self._contribution} clipped at a bound chosen privately{per}"
         if self.statistic.signed and ends is not None:
             # Sums are clipped in units of the largest magnitude.
             limit *= max(map(abs, ends))
@@ -347,14 +346,20 @@ class Asked(Mapping[str, str]):
         return "bins" if self.statistic.of_parts else ""
 
     @property
-    def _block(self) -> str:
+    def _contribution(self) -> str:
         """The contribution that is clipped as a whole."""
         if self.unit == "record":
             return "each record"
-        whose = "each user's contribution" if self.unit else "each unit's contribution"
-        groups = f"s to all {self._groups}" if self._groups else ""
-        element = (" of" if groups else " to") + " an element" if self.elements else ""
-        return f"{whose}{groups}{element}"
+        whose = "user" if self.unit else "unit"
+        return f"each {whose}'s contribution{' to an element' if self.elements else ''}"
+
+    @property
+    def _block(self) -> str:
+        """The contribution that is clipped as a whole, with its groups."""
+        if not self._groups:
+            return self._contribution
+        whose, element = "user" if self.unit else "unit", " of an element" if self.elements else ""
+        return f"each {whose}'s contributions to all {self._groups}{element}"
 
     @property
     def _parts(self) -> str:
@@ -373,7 +378,7 @@ class Asked(Mapping[str, str]):
         said = f"clipping affected {about(self.above)} of {self._parts}"
         if self.lost is None or self.lost < _TOLD:
             return said
-        whole = "the size of their contributions" if self.lost_of == "norms" else "the total"
+        whole = "the size of all contributions" if self.lost_of == "norms" else "the total"
         if self.statistic.ratio and self.lost_of == "total":
             whole = "the weight of records"
         # Ratios subtract what noise may have added to the share; others report the estimate itself.
