@@ -10,7 +10,6 @@ from typing import Any, Literal
 from dpgrain import _fields
 from dpgrain._wording import about, counted, powers, rounded_up
 from dpgrain.errors import ParameterError
-from dpgrain.noise.additive import law_named
 from dpgrain.statistics.statistic import HISTOGRAM, Statistic, statistic_of
 from dpgrain.units import Level, Relation
 
@@ -28,6 +27,8 @@ _EACH: dict[Each, str] = {
 _COUNTED = ("records", "people", "users", "elements", "units")
 # Least share lost to clipping that is shown.
 _TOLD = 1e-3
+# Clipped norms of a contribution, by noise distribution.
+_NORMS = {"gaussian": "l2 norm", "laplace": "l1 norm"}
 # Parts with separate bounds.
 _PARTS = {"cell": "element", "item": "item"}
 _NO_KEYS = "none: one number over all records"
@@ -333,7 +334,7 @@ class Asked(Mapping[str, str]):
         two_signs = self.statistic.signed and ends is not None and ends[0] < 0 < ends[1]
         if not (self._groups or self.statistic.ratio or two_signs):
             return ""
-        return f"{law_named(self.noise).norm} norm"
+        return _NORMS.get(self.noise, "norm")
 
     @property
     def _groups(self) -> str:

@@ -143,8 +143,10 @@ def _labels(release: Release, places: Any, ax: Axes, *, but: str = "") -> list[s
 
 def _bin(least: str, below: str) -> str:
     """Return the label of a bin; one of its ends may be missing."""
-    if "none" in (least, below):
-        return f"below {below}" if least == "none" else f"{least} or more"
+    if least == "−∞":
+        return f"below {below}"
+    if below == "∞":
+        return f"{least} or more"
     return f"{least} to below {below}"
 
 
