@@ -30,7 +30,7 @@ from dpgrain import learn
 from dpgrain import report as pages
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.shuffle import VectorSum
-from dpgrain.statistics.asked import Asked
+from dpgrain.statistics.release_metadata import Asked
 from dpgrain.tables.groups import Groups
 
 # The command line stands above.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from dpgrain.statistics.holdings import Holdings
+    from dpgrain.statistics.contribution_counts import Holdings
     from dpgrain.statistics.release import Release
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.report import cases
 
 import dpgrain as dg
-from dpgrain.statistics.asked import Asked
+from dpgrain.statistics.release_metadata import Asked
 from dpgrain.statistics.statistic import MEAN
 from dpgrain.tables.groups import Groups
 

@@ -18,8 +18,8 @@ import dpgrain as dg
 from dpgrain._wording import rounded_up
 from dpgrain.accounting import Gaussian, Selection
 from dpgrain.report import write_report
-from dpgrain.statistics.asked import Asked
-from dpgrain.statistics.printed import Line, known_more, lines_of, shown
+from dpgrain.statistics.formatting import Line, known_more, lines_of, shown
+from dpgrain.statistics.release_metadata import Asked
 from dpgrain.statistics.statistic import MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
 

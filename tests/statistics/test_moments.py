@@ -15,7 +15,7 @@ import dpgrain as dg
 from dpgrain.accounting import (
     Gaussian,
 )
-from dpgrain.statistics import asked as asked_module
+from dpgrain.statistics import release_metadata as asked_module
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics.values import Powers
 from dpgrain.tables.groups import Groups

@@ -16,7 +16,7 @@ from tests.statistics import releases
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError
-from dpgrain.statistics.shrink import shrink
+from dpgrain.statistics.shrinkage import shrink
 
 OPTIONS: dict[str, Any] = {"unit": dg.User(), "epsilon": 2.0, "delta": 1e-4, "random_state": 1}
 ITEMS, MONTHS = list(range(1, 41)), [1, 2, 3]

@@ -193,14 +193,18 @@ main()
 PARAMETER = Toy(
     1,
     (
-        ("statistics/holdings.py", "    edges: Sequence[int] = _EDGES,\n", "    first: int = 1,\n"),
         (
-            "statistics/holdings.py",
+            "statistics/contribution_counts.py",
+            "    edges: Sequence[int] = _EDGES,\n",
+            "    first: int = 1,\n",
+        ),
+        (
+            "statistics/contribution_counts.py",
             "They are\n            public, and a last bin takes what is larger.\n",
             "        first: the smallest edge that counts.\n",
         ),
         (
-            "statistics/holdings.py",
+            "statistics/contribution_counts.py",
             "    limits = tuple(_checked_edges(edges))\n",
             "    limits = tuple(edge for edge in limits if edge >= first)\n",
         ),

@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from dpgrain.learn import LinearModel, summary
     from dpgrain.means.of_users import MeanOfUsers
     from dpgrain.publishing.guarantee import Guarantee
-    from dpgrain.statistics import printed
     from dpgrain.statistics.release import Release
 else:
-    printed, summary = later("dpgrain.statistics.printed"), later("dpgrain.learn.summary")
+    printed, summary = later("dpgrain.statistics.formatting"), later("dpgrain.learn.summary")
 
 #: The number of the form of these documents: a field that is there keeps its name and its meaning.
 FORMAT = 2

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
     from dpgrain.cli import results
     from dpgrain.publishing.guarantee import Guarantee
-    from dpgrain.statistics import printed
     from dpgrain.statistics.release import Release
 else:
-    printed = later("dpgrain.statistics.printed")
+    printed = later("dpgrain.statistics.formatting")
     results = later("dpgrain.cli.results")
     rich_console, rich_markup = later("rich.console"), later("rich.markup")
     rich_table = later("rich.table")

@@ -32,11 +32,10 @@ if TYPE_CHECKING:
     from dpgrain.releases import run as running
     from dpgrain.releases.plan import PlannedReleases
     from dpgrain.releases.run import Releases
-    from dpgrain.statistics import printed
 else:
     ledgers, plans = later("dpgrain.ledger.ledger"), later("dpgrain.releases.plan")
     of_users, running = later("dpgrain.means.of_users"), later("dpgrain.releases.run")
-    printed = later("dpgrain.statistics.printed")
+    printed = later("dpgrain.statistics.formatting")
     summary = later("dpgrain.learn.summary")
 
 # Letters of a key of the first estimate that are printed, at most.

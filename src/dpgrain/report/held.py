@@ -12,7 +12,7 @@ from dpgrain._wording import powers
 from dpgrain.errors import ParameterError
 from dpgrain.report.promises import SOME_ELEMENTS, Odds
 from dpgrain.report.words import text
-from dpgrain.statistics.holdings import Holdings
+from dpgrain.statistics.contribution_counts import Holdings
 from dpgrain.statistics.release import Release
 
 

@@ -15,7 +15,7 @@ from dpgrain.report.figures import svg
 from dpgrain.report.plots import plot_curve, plot_estimates
 from dpgrain.report.plots.estimates import drawn
 from dpgrain.report.words import is_one, text, words_of
-from dpgrain.statistics.printed import (
+from dpgrain.statistics.formatting import (
     key_headings,
     lines_of,
     more_rows,

@@ -27,8 +27,8 @@ from dpgrain.report.words import (
     value_of,
     words_of,
 )
-from dpgrain.statistics.holdings import Holdings
-from dpgrain.statistics.printed import Line, counts_capped, known_more, lines_of, shown
+from dpgrain.statistics.contribution_counts import Holdings
+from dpgrain.statistics.formatting import Line, counts_capped, known_more, lines_of, shown
 from dpgrain.statistics.release import Histogram, Release
 from dpgrain.statistics.statistic import Noun
 from dpgrain.units import Level

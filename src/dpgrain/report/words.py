@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpgrain._wording import printed, shorten
-from dpgrain.statistics.printed import key_headings
+from dpgrain.statistics.formatting import key_headings
 from dpgrain.statistics.release import Release
 from dpgrain.units import Level, Relation
 

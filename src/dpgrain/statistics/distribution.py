@@ -20,7 +20,7 @@ from dpgrain.noise.additive import law_named
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
-from dpgrain.statistics.consistent import consistent
+from dpgrain.statistics.consistency import consistent
 from dpgrain.statistics.intervals import at_least, ratio_interval
 from dpgrain.statistics.ranges import AutoRange
 from dpgrain.statistics.release import Estimates, Histogram

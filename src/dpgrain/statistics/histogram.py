@@ -21,7 +21,7 @@ from dpgrain.statistics.ranges import AutoRange
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.request import By, Request
 from dpgrain.statistics.run import Measured, SumsQuery
-from dpgrain.statistics.shared import SharedQuery
+from dpgrain.statistics.shared_records import SharedQuery
 from dpgrain.statistics.statistic import COUNT, HISTOGRAM, SUM
 from dpgrain.statistics.values import Parts
 from dpgrain.tables.shared import SharedTable

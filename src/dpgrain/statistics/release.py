@@ -28,12 +28,12 @@ from dpgrain._shown import ShownRelease
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.statistics.asked import Asked
-from dpgrain.statistics.consistent import consistent, reconcile
+from dpgrain.statistics.consistency import consistent, reconcile
+from dpgrain.statistics.formatting import explanation, summary
 from dpgrain.statistics.intervals import as_column, radius
-from dpgrain.statistics.order import misordered_pairs
-from dpgrain.statistics.printed import explanation, summary
-from dpgrain.statistics.shrink import shrink
+from dpgrain.statistics.ordering_loss import misordered_pairs
+from dpgrain.statistics.release_metadata import Asked
+from dpgrain.statistics.shrinkage import shrink
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.tables.groups import Groups
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _FORMATS = (".parquet", ".csv", ".json")
 # Other modules define these kinds of release, and are imported when such a file is read.
-_ELSEWHERE = {"Holdings": "dpgrain.statistics.holdings"}
+_ELSEWHERE = {"Holdings": "dpgrain.statistics.contribution_counts"}
 # Facts and columns in files of 0.1 that releases no longer have.
 _FORMER = ("chain", "steps", "up_to")
 _METADATA = b"dpgrain"
@@ -508,7 +508,7 @@ class Histogram(Release):
         Raises:
             ParameterError: if the prior has another length, or is not above 0.
 
-        An empirical-Bayes rule: :func:`dpgrain.statistics.shrink.shrink`. The standard errors are
+        An empirical-Bayes rule: :func:`dpgrain.statistics.shrinkage.shrink`. The standard errors are
         those of the fitted law of true values, no longer those of the noise. For counts and sums of
         what cannot be negative.
         """

@@ -23,7 +23,6 @@ from dpgrain.publishing import Promise, in_budget
 from dpgrain.publishing.expected import Expected, Times
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.statistics.asked import Asked, Clip, Each, Over
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.plan import (
     MANY_COORDINATES,
@@ -35,6 +34,7 @@ from dpgrain.statistics.plan import (
     make_plan,
 )
 from dpgrain.statistics.ranges import AutoRange
+from dpgrain.statistics.release_metadata import Asked, Clip, Each, Over
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.statistics.values import Measure
 from dpgrain.tables.blocks import Blocks

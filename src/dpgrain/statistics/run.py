@@ -17,7 +17,6 @@ from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.query import Made
-from dpgrain.statistics.asked import Asked
 from dpgrain.statistics.bounds import (
     POOLED_EDGES,
     AutoClip,
@@ -38,6 +37,7 @@ from dpgrain.statistics.plan import (
 )
 from dpgrain.statistics.ranges import AutoRange, AutoTree
 from dpgrain.statistics.release import Release
+from dpgrain.statistics.release_metadata import Asked
 from dpgrain.statistics.request import Request
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes

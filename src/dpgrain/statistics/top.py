@@ -27,11 +27,11 @@ from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publishes
 from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.facts import Fact
-from dpgrain.statistics.asked import Clip
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import as_histogram
 from dpgrain.statistics.plan import selecting, selection_delta
 from dpgrain.statistics.release import Histogram
+from dpgrain.statistics.release_metadata import Clip
 from dpgrain.statistics.request import Request
 from dpgrain.statistics.run import Measured, SumsQuery, held_groups, named
 from dpgrain.statistics.statistic import TOP

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpgrain._types import FloatArray
-from dpgrain.statistics.consistent import consistent
+from dpgrain.statistics.consistency import consistent
 from dpgrain.statistics.values import Tree
 
 #: Standard deviations above which nodes are believed to hold numbers, below the root and within one

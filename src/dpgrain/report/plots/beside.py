@@ -21,7 +21,7 @@ from dpgrain.report.axes import (
 )
 from dpgrain.report.plots.estimates import quantity
 from dpgrain.report.words import label
-from dpgrain.statistics.printed import key_texts, shown
+from dpgrain.statistics.formatting import key_texts, shown
 from dpgrain.statistics.release import Histogram, Release
 
 if TYPE_CHECKING:

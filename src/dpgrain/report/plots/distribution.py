@@ -20,7 +20,7 @@ from dpgrain.report.axes import (
     log_ticks,
 )
 from dpgrain.report.words import label
-from dpgrain.statistics.printed import key_texts
+from dpgrain.statistics.formatting import key_texts
 from dpgrain.statistics.release import Release
 
 if TYPE_CHECKING:

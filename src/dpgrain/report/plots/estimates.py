@@ -32,7 +32,14 @@ from dpgrain.report.axes import (
 from dpgrain.report.plots.distribution import draw_distribution, in_steps
 from dpgrain.report.plots.times import draw_over_time, lines_over_time
 from dpgrain.report.words import is_one, label, ranks, value_of
-from dpgrain.statistics.printed import bins_in_words, in_order, key_text, key_texts, lines_of, shown
+from dpgrain.statistics.formatting import (
+    bins_in_words,
+    in_order,
+    key_text,
+    key_texts,
+    lines_of,
+    shown,
+)
 from dpgrain.statistics.release import Histogram, Release
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.integrate import quad
 
 from dpgrain.noise.additive import law_named
-from dpgrain.statistics import shrink as shrinking
-from dpgrain.statistics.shrink import shrink
+from dpgrain.statistics import shrinkage as shrinking
+from dpgrain.statistics.shrinkage import shrink
 
 FloatArray = NDArray[np.float64]
 VALUES = st.floats(-1e6, 1e6, allow_subnormal=False)

@@ -16,7 +16,7 @@ from tests.statistics import releases
 
 import dpgrain as dg
 from dpgrain._wording import POINTER
-from dpgrain.statistics.printed import (
+from dpgrain.statistics.formatting import (
     in_order,
     lines_of,
     meanings,

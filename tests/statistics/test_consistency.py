@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-from tests.statistics.test_shrink import SDS, VALUES, FloatArray, arrays, squared
+from tests.statistics.test_shrinkage import SDS, VALUES, FloatArray, arrays, squared
 
-from dpgrain.statistics.consistent import consistent, reconcile
+from dpgrain.statistics.consistency import consistent, reconcile
 
 
 @given(st.data())

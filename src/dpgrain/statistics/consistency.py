@@ -9,7 +9,7 @@ import numpy as np
 from dpgrain import _fields
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.statistics.noisy import finite_values, group_codes, values_and_sds
+from dpgrain.statistics.value_checks import finite_values, group_codes, values_and_sds
 
 
 def consistent(estimate: Any, std_error: Any, total: Any = None, groups: Any = None) -> FloatArray:

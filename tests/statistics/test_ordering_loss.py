@@ -14,8 +14,8 @@ import dpgrain as dg
 from dpgrain.accounting import (
     Gaussian,
 )
-from dpgrain.statistics import asked as asked_module
-from dpgrain.statistics.order import misordered_pairs
+from dpgrain.statistics import release_metadata as asked_module
+from dpgrain.statistics.ordering_loss import misordered_pairs
 from dpgrain.tables.groups import Groups
 
 

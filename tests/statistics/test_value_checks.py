@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dpgrain.errors import ParameterError
-from dpgrain.statistics.consistent import consistent, reconcile
-from dpgrain.statistics.shrink import shrink
+from dpgrain.statistics.consistency import consistent, reconcile
+from dpgrain.statistics.shrinkage import shrink
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,11 @@ from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget
 from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.statistics.asked import Asked, Clip
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.intervals import at_least
 from dpgrain.statistics.plan import clip_rule, grid_bits, noise_sd
 from dpgrain.statistics.release import Histogram
+from dpgrain.statistics.release_metadata import Asked, Clip
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.domain import Domain, public_domain

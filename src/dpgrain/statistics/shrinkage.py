@@ -11,7 +11,7 @@ import numpy as np
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise.additive import AdditiveLaw, law_named
-from dpgrain.statistics.noisy import finite_values, group_codes, values_and_sds
+from dpgrain.statistics.value_checks import finite_values, group_codes, values_and_sds
 
 # Items that share one law of true values, at least, and groups, at most.
 _GROUP = 300

@@ -13,7 +13,7 @@ import pytest
 
 import dpgrain as dg
 from dpgrain.report.words import words_of
-from dpgrain.statistics.asked import Asked
+from dpgrain.statistics.release_metadata import Asked
 from dpgrain.statistics.statistic import (
     SUM,
     Statistic,
