@@ -346,7 +346,7 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     "AnyDays": frozenset({"from_dict", "meetings", "records", "starts", "starts_that"}),
     "AnyHours": frozenset({"from_dict", "meetings", "records", "starts", "starts_that"}),
     "AutoClip": frozenset({"edges", "shares"}),
-    "AutoRange": frozenset({"beyond", "choose", "seen", "stands_out", "weighed"}),
+    "AutoRange": frozenset({"beyond", "choose", "seen", "is_detectable", "weighed"}),
     "Budget": frozenset({"charge"}),
     "Elements": frozenset({"cell", "of_keys"}),
     "LastingPromise": frozenset({"from_dict", "meetings", "price", "reach", "together"}),

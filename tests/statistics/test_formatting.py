@@ -17,9 +17,9 @@ from tests.statistics import releases
 import dpgrain as dg
 from dpgrain._wording import POINTER
 from dpgrain.statistics.formatting import (
+    column_meanings,
+    format_rows,
     in_order,
-    lines_of,
-    meanings,
     notes,
     number_headings,
     shown,
@@ -49,7 +49,7 @@ def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
         "chosen privately per element (40 items)"
     )
     assert columns.split() == ["item", "estimate", "std_error", "low", "high", "at_least"]
-    line = lines_of(skewed, shown(skewed, 1), letters=40)[0]
+    line = format_rows(skewed, shown(skewed, 1), letters=40)[0]
     assert first.split() == [
         *line.keys, line.estimate, line.std_error, line.low, line.high, *line.more,
     ]  # fmt: skip
@@ -119,7 +119,7 @@ def test_any_release_prints_four_notes_and_explains_each_column(
         assert [column for column in numbers if column != "take care"] == [
             column for column in NUMBERS if column in numbers
         ]
-        told = meanings(each)
+        told = column_meanings(each)
         explained = {column.strip() for names in told for column in names.split(",")}
         shown_columns = lines[0].split()[-len(number_headings(each)) :] if len(each) else []
         assert set(shown_columns) <= explained
@@ -261,7 +261,7 @@ def test_the_estimand_is_named_in_every_channel(name: str, tmp_path: Path) -> No
 
 def test_means_are_told_of_the_average_record() -> None:
     release = dg.mean(releases.shop(), "paid", bounds=(0, 30), by="month", domain=[1, 2], **OPTIONS)
-    assert "the average record, not the average person" in meanings(release)["Average"]
+    assert "the average record, not the average person" in column_meanings(release)["Average"]
     assert {"count", "count_error"} == set(release.more)
     assert "count_error" in repr(release)
     one = dg.mean(releases.shop(), "paid", bounds=(0, 30), **OPTIONS)
@@ -282,7 +282,7 @@ RANGED: dict[str, Any] = {
 def test_what_stated_bounds_cut_off_is_said_to_be_in_no_interval(name: str, tmp_path: Path) -> None:
     stated = RANGED[name](releases.shop(), bounds=(1, 30), **OPTIONS)
     said = "alues are clamped to [1, 30]; intervals do not include the effect of this"
-    assert meanings(stated)["Values"] == f"v{said}"
+    assert column_meanings(stated)["Values"] == f"v{said}"
     assert "of clamped values" in repr(stated)
     assert "clamped to [1, 30]" in repr(stated)
     assert "the nearer bound" in stated.report(tmp_path / "page.html").read_text() or (
@@ -295,7 +295,9 @@ def test_what_stated_bounds_cut_off_is_said_to_be_in_no_interval(name: str, tmp_
 @pytest.mark.parametrize("ask", [dg.covariance, dg.correlation])
 def test_what_two_stated_bounds_cut_off_is_said_to_be_in_no_interval(ask: Any) -> None:
     pair = ask(releases.shop(), "paid", "item", bounds=(1, 30), other_bounds=(0, 5), **OPTIONS)
-    assert meanings(pair)["Values"].startswith("values are clamped to the given bounds; intervals")
+    assert column_meanings(pair)["Values"].startswith(
+        "values are clamped to the given bounds; intervals"
+    )
     assert "of clamped values" in notes(pair)[0]
 
 
@@ -305,7 +307,7 @@ def test_nothing_is_said_to_be_cut_off_where_numbers_lie_in_bins_or_are_counted(
     assert in_bins.asked.found is not None
     for release in (in_bins, dg.distribution(shop, "paid", **OPTIONS), dg.count(shop, **OPTIONS)):
         assert "clamped" not in str(release)
-        assert "Values" not in meanings(release)
+        assert "Values" not in column_meanings(release)
 
 
 def test_columns_of_one_table_have_names_of_their_own() -> None:
@@ -344,9 +346,9 @@ def test_explain_states_the_effect_of_ranking() -> None:
         (ranked, {"domain": ["a", "b"]}),
     ):
         release = dg.top(shop, "name", **how, **options)
-        assert meanings(release)["Ranking"] == expected
+        assert column_meanings(release)["Ranking"] == expected
         assert "without the effect of ranking" in notes(release)[0]
-    assert "Ranking" not in meanings(dg.histogram(shop, "name", **options))
+    assert "Ranking" not in column_meanings(dg.histogram(shop, "name", **options))
 
 
 def test_files_leave_blanks(skewed: dg.Histogram, tmp_path: Path) -> None:
@@ -411,7 +413,7 @@ def test_the_page_and_the_plot_name_the_capped_sum(skewed: dg.Histogram, tmp_pat
     assert '<th scope="col" class="number">At least (95%)</th>' in page
     assert '<th scope="col" class="number">95% low</th>' in page
     assert "No private release can give an upper bound" in " ".join(page.split())
-    assert skewed.asked.left_out in page.replace("&#39;", "'")
+    assert skewed.asked.clipping_effect in page.replace("&#39;", "'")
     from matplotlib.figure import Figure
 
     assert "(sum of paid above 0, clipped)" in skewed.plot(Figure().subplots()).get_xlabel()

@@ -71,7 +71,7 @@ def test_means_lie_within_their_bounds(
     if not low < high:
         return
     many = len(masses)
-    made = run_module.Measured(
+    made = run_module.NoisySums(
         Groups.of(["g"], [pa.array(range(many))]), np.array(masses), np.full(many, 3.0), np.ones(many),
         Powers(low, high, 1), dg.Guarantee("user", "", "zero_out", 1e-6, Gaussian(1.0)),
         asked_module.Asked(),

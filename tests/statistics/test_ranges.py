@@ -105,7 +105,7 @@ def test_a_range_is_hardly_ever_seen_in_noise(law: Law, signed: bool) -> None:
         noise = rng.normal(size=bins)
         if law == "laplace":
             noise = rng.laplace(scale=math.sqrt(0.5), size=bins)
-        seen += rule.stands_out(20 * noise, 20.0, law)
+        seen += rule.is_detectable(20 * noise, 20.0, law)
     assert seen <= stats.binom.ppf(0.999, tables, 2e-5 * bins)
 
 
@@ -122,7 +122,7 @@ def test_neighbours_stand_out_together(law: Law, sign: int) -> None:
     # As far apart as that they are not told from noise, nor is one of them.
     counts[one : one + 4] = [70.0, 0.0, 0.0, 0.0]
     counts[one + 8 :: 8] = 70.0
-    assert not rule.stands_out(counts[::sign], 20.0, law)
+    assert not rule.is_detectable(counts[::sign], 20.0, law)
 
 
 def test_a_count_s_range_is_never_negative() -> None:
@@ -159,7 +159,9 @@ def nodes(numbers: FloatArray, rule: AutoTree, sd: float, rng: np.random.Generat
 @pytest.mark.parametrize("signed", [True, False])
 def test_a_tree_hardly_ever_sees_numbers_in_noise(signed: bool) -> None:
     rule, rng, tables = AutoTree(signed=signed), np.random.default_rng(7), 4000
-    seen = sum(rule.stands_out(rng.normal(0, 20, rule.tree.corners), 20.0) for _ in range(tables))
+    seen = sum(
+        rule.is_detectable(rng.normal(0, 20, rule.tree.corners), 20.0) for _ in range(tables)
+    )
     # Windows of one to four of 16 nodes, each with 10⁻⁵.
     assert seen <= stats.binom.ppf(0.999, tables, 6e-4)
 
@@ -232,7 +234,7 @@ def test_where_no_number_is_seen_none_is_published(ask: object) -> None:
     )
     for column in (release.estimate, release.std_error, release.low, release.high):
         assert np.isnan(column).all()
-    assert "no number stood out" in release.asked.take_care
+    assert "no number stood out" in release.asked.warnings
     assert str(release)
     assert release.guarantee.epsilon() > 0
     assert math.isclose(release.asked.epsilon, 0.01)

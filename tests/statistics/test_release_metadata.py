@@ -90,7 +90,7 @@ def test_an_older_file_keeps_every_word(tmp_path: Path) -> None:
         if release.asked.bounds is not None:
             told = told.replace(" of clamped values", "")
         assert repr(again).splitlines()[1:] == told.splitlines()[1:]
-        for trait in ("chosen", "of_shares", "range_was_found", "take_care", "afterwards"):
+        for trait in ("chosen", "is_weighted", "range_was_private", "warnings", "post_processing"):
             assert getattr(again.asked, trait) == getattr(release.asked, trait)
         page = again.report(tmp_path / "page.html").read_text(encoding="utf-8")
         assert str(again.asked.counts) in page or again.statistic.of_items

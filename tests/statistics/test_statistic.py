@@ -13,7 +13,7 @@ from dpgrain.publishing import Promise, publish
 from dpgrain.statistics import values
 from dpgrain.statistics.histogram import as_histogram
 from dpgrain.statistics.request import Request
-from dpgrain.statistics.run import Measured, SumsQuery
+from dpgrain.statistics.run import NoisySums, SumsQuery
 from dpgrain.statistics.statistic import (
     COUNT,
     MEAN,
@@ -60,7 +60,7 @@ def sum_of_squares(
         domain=domain, value=value, measure=values.moments(2), bounds=(0.0, high),
     )  # fmt: skip
 
-    def made(measured: Measured) -> dg.Histogram:
+    def made(measured: NoisySums) -> dg.Histogram:
         squares = replace(measured, masses=measured.masses[:, 2:])
         return as_histogram(squares, request.noise, scale=high**2)
 

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from dpgrain.learn import LinearModel, summary
     from dpgrain.means.of_users import MeanOfUsers
     from dpgrain.publishing.guarantee import Guarantee
+    from dpgrain.statistics import formatting
     from dpgrain.statistics.release import Release
 else:
-    printed, summary = later("dpgrain.statistics.formatting"), later("dpgrain.learn.summary")
+    formatting, summary = later("dpgrain.statistics.formatting"), later("dpgrain.learn.summary")
 
 #: The number of the form of these documents: a field that is there keeps its name and its meaning.
 FORMAT = 2
@@ -51,17 +52,17 @@ def tell_json(told: Mapping[str, Any], *paths: Path | None) -> None:
 
 def release_as_json(release: Release) -> dict[str, Any]:
     """Return all estimates of a release, an explanation and the guarantee, as JSON's values."""
-    meanings = printed.meanings(release)
-    del meanings["Privacy"]
-    notes = printed.notes(release)[:1] if len(release) else []
+    column_meanings = formatting.column_meanings(release)
+    del column_meanings["Privacy"]
+    notes = formatting.notes(release)[:1] if len(release) else []
     return {
         "statistic": release.statistic.name,
         "estimates_of": release.estimand,
         "covers": release.covers,
         "estimates": release.to_arrow().to_pylist(),
-        "meaning": {name: spelled_inside(sentence(text)) for name, text in meanings.items()},
+        "meaning": {name: spelled_inside(sentence(text)) for name, text in column_meanings.items()},
         "notes": [spelled_inside(note) for note in notes],
-        "take_care": spelled_inside(release.asked.take_care),
+        "take_care": spelled_inside(release.asked.warnings),
         **promise_as_json(release.guarantee),
     }
 

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
     from dpgrain.cli import results
     from dpgrain.publishing.guarantee import Guarantee
+    from dpgrain.statistics import formatting
     from dpgrain.statistics.release import Release
 else:
-    printed = later("dpgrain.statistics.formatting")
+    formatting = later("dpgrain.statistics.formatting")
     results = later("dpgrain.cli.results")
     rich_console, rich_markup = later("rich.console"), later("rich.markup")
     rich_table = later("rich.table")
@@ -124,27 +125,27 @@ def tell_estimates(release: Release, top: int) -> None:
         release: the release.
         top: the number of estimates.
     """
-    say(printed.title(release))
+    say(formatting.title(release))
     if len(release):
         _tell_table(release, top)
-    for note in printed.notes(release):
+    for note in formatting.notes(release):
         say(spelled_inside(note), style="yellow" if note.startswith("Warning") else None)
 
 
 def _tell_table(release: Release, top: int) -> None:
     table = rich_table.Table()
-    lines = printed.lines_of(release, printed.shown(release, top), letters=_LETTERS)
-    for place, name in enumerate(printed.key_headings(release)):
+    lines = formatting.format_rows(release, formatting.shown(release, top), letters=_LETTERS)
+    for place, name in enumerate(formatting.key_headings(release)):
         words = (word for line in lines for word in line.keys[place].split())
         longest = max(map(len, words), default=0)
         table.add_column(plain(name), overflow="fold", min_width=min(longest, _WHOLE))
     numbers = [line.numbers(release) for line in lines]
-    for place, name in enumerate(printed.number_headings(release)):
+    for place, name in enumerate(formatting.number_headings(release)):
         # No number and no word is ever cut: the table grows wider than the terminal instead.
         whole = (name, *(row[place] for row in numbers))
         table.add_column(name, justify="right", min_width=max(map(len, whole)))
     for line, row in zip(lines, numbers, strict=True):
         table.add_row(*map(plain, line.keys), *row)
     console().print(table)
-    if footer := printed.more_rows(release, len(lines)):
+    if footer := formatting.table_footer(release, len(lines)):
         say(footer.replace(".to_pandas()", "--output FILE, or a larger --top"))

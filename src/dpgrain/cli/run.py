@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from dpgrain.releases import run as running
     from dpgrain.releases.plan import PlannedReleases
     from dpgrain.releases.run import Releases
+    from dpgrain.statistics import formatting
 else:
     ledgers, plans = later("dpgrain.ledger.ledger"), later("dpgrain.releases.plan")
     of_users, running = later("dpgrain.means.of_users"), later("dpgrain.releases.run")
-    printed = later("dpgrain.statistics.formatting")
+    formatting = later("dpgrain.statistics.formatting")
     summary = later("dpgrain.learn.summary")
 
 # Letters of a key of the first estimate that are printed, at most.
@@ -114,7 +115,7 @@ def _tell(made: Releases) -> None:
 def _cautions(release: Any) -> list[str]:
     """Return what readers of a release must take care of, in sentences."""
     if hasattr(release, "groups"):
-        return [release.asked.take_care] if release.asked.take_care else []
+        return [release.asked.warnings] if release.asked.warnings else []
     if hasattr(release, "value"):
         return [] if all(map(math.isfinite, release.value)) else [of_users.NO_MEAN]
     return list(summary.coefficients(release).cautions)
@@ -127,11 +128,11 @@ def _in_brief(release: Any) -> str:
         return "a mean of users" if hasattr(release, "value") else "a fitted model"
     if not len(release):
         return "none passed the threshold"
-    (line,) = printed.lines_of(release, printed.shown(release, 1), letters=_LETTERS)
+    (line,) = formatting.format_rows(release, formatting.shown(release, 1), letters=_LETTERS)
     told = f"{release.covers} {line.estimate}, standard error {line.std_error}"
     if not line.keys:
         return told
-    first = "first" if printed.in_order(release) else "largest"
+    first = "first" if formatting.in_order(release) else "largest"
     return f"{counted(len(release), 'estimate')}, {first} {', '.join(line.keys)}: {told}"
 
 

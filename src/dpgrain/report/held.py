@@ -83,7 +83,7 @@ def held_of(release: Release, known: Holdings | None) -> Held | None:
         kind,
         shares,
         total <= 4 * error,
-        text(known.asked.items_in_words or "elements", 60),
+        text(known.asked.keys_text or "elements", 60),
         sentence,
         together,
         odds,

@@ -22,9 +22,9 @@ from dpgrain.statistics.intervals import half_width, root_interval
 from dpgrain.statistics.ranges import AutoRange
 from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.request import By, Request, key_columns
-from dpgrain.statistics.run import Measured, SumsQuery
+from dpgrain.statistics.run import NoisySums, SumsQuery
 from dpgrain.statistics.statistic import CORRELATION, COVARIANCE, Statistic
-from dpgrain.statistics.values import PAIRED, Pairs
+from dpgrain.statistics.values import PAIRED, PairMoments
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.expression import Call, Column, Constant, Node
@@ -278,7 +278,7 @@ def _place(column: str, low: float, high: float) -> Node:
 
 
 @dataclass(frozen=True, eq=False)
-class _Moments:
+class _SecondMoments:
     """The second moments of two numbers in [0, 1], with what noise of each mass does to them.
 
     Args:
@@ -296,23 +296,23 @@ class _Moments:
     by_mass: FloatArray
 
     @staticmethod
-    def of(measured: Measured) -> _Moments:
+    def of(measured: NoisySums) -> _SecondMoments:
         masses = measured.masses
         count = masses.sum(axis=1)
         known = count > _KNOWN * count_error(measured)
         divisor = np.where(known, count, np.inf)[:, None]
-        x, y = Pairs.places()
-        functions = np.stack([x, y, *Pairs.squares(), x * y])
+        x, y = PairMoments.places()
+        functions = np.stack([x, y, *PairMoments.squares(), x * y])
         mean_x, mean_y, square_x, square_y, both = (
             (masses * function).sum(axis=1, keepdims=True) / divisor for function in functions
         )
         moves = [
             (x * y - both) - mean_x * (y - mean_y) - mean_y * (x - mean_x),
-            (Pairs.squares()[0] - square_x) - 2 * mean_x * (x - mean_x),
-            (Pairs.squares()[1] - square_y) - 2 * mean_y * (y - mean_y),
+            (PairMoments.squares()[0] - square_x) - 2 * mean_x * (x - mean_x),
+            (PairMoments.squares()[1] - square_y) - 2 * mean_y * (y - mean_y),
         ]
         variances = np.stack([square_x - mean_x**2, square_y - mean_y**2])[..., 0]
-        return _Moments(
+        return _SecondMoments(
             count,
             known,
             (both - mean_x * mean_y)[:, 0],
@@ -321,14 +321,14 @@ class _Moments:
         )
 
 
-def count_error(measured: Measured) -> FloatArray:
+def count_error(measured: NoisySums) -> FloatArray:
     """Return the standard error of each count, (V,)."""
     return math.sqrt(measured.masses.shape[1]) * measured.sd
 
 
-def _covariances(measured: Measured, z: float, unit: float) -> Estimates:
+def _covariances(measured: NoisySums, z: float, unit: float) -> Estimates:
     """Return the covariances of noisy masses, with intervals of z standard errors."""
-    found = _Moments.of(measured)
+    found = _SecondMoments.of(measured)
     # No covariance is larger than the geometric mean of the variances: the matrix is projected.
     most = np.sqrt(found.variances.prod(axis=0))
     estimate = np.clip(found.covariance, -most, most)
@@ -342,14 +342,14 @@ def _covariances(measured: Measured, z: float, unit: float) -> Estimates:
         unit * np.minimum(np.maximum(found.covariance + half, estimate), _LARGEST),
         found.count,
         measured.guarantee,
-        measured.cautioned(measured.masses.shape[1]),
+        measured.metadata_with_caution(measured.masses.shape[1]),
         count_error(measured),
     )
 
 
-def _correlations(measured: Measured, z: float, unit: float) -> Estimates:  # noqa: ARG001
+def _correlations(measured: NoisySums, z: float, unit: float) -> Estimates:  # noqa: ARG001
     """Return the correlations of noisy masses, with intervals of z standard errors."""
-    found = _Moments.of(measured)
+    found = _SecondMoments.of(measured)
     (x, y), deviations = found.variances, np.sqrt(found.variances.prod(axis=0))
     errors = np.linalg.norm(found.by_mass[1:], axis=2) * measured.sd
     # The root of a variance within its noise has no slope to go by.
@@ -372,6 +372,6 @@ def _correlations(measured: Measured, z: float, unit: float) -> Estimates:  # no
         np.where(there, np.maximum(high, ratio), 1.0),
         found.count,
         measured.guarantee,
-        measured.cautioned(measured.masses.shape[1]),
+        measured.metadata_with_caution(measured.masses.shape[1]),
         count_error(measured),
     )

@@ -25,7 +25,7 @@ from dpgrain.statistics.intervals import at_least, ratio_interval
 from dpgrain.statistics.ranges import AutoRange
 from dpgrain.statistics.release import Estimates, Histogram
 from dpgrain.statistics.request import By, Request
-from dpgrain.statistics.run import Measured, SumsQuery
+from dpgrain.statistics.run import NoisySums, SumsQuery
 from dpgrain.statistics.statistic import BINNED, DISTRIBUTION, Statistic
 from dpgrain.statistics.values import Bins
 from dpgrain.tables.groups import Groups
@@ -99,9 +99,9 @@ def distribution(
     return SumsQuery(request, made, random_state, progress)
 
 
-def _distributions(measured: Measured, law: Law) -> Estimates:
+def _distributions(measured: NoisySums, law: Law) -> Estimates:
     """Return the shares at or above each threshold, with bands for noise of a law."""
-    counts = Counts.of(measured)
+    counts = BinCounts.of(measured)
     estimate, low, high = _shares(counts, law)
     rows = np.repeat(np.arange(len(counts.masses)), counts.edges.size)
     known = measured.groups.take(rows)
@@ -114,7 +114,7 @@ def _distributions(measured: Measured, law: Law) -> Estimates:
         high.ravel(),
         counts.masses.sum(axis=1)[rows],
         measured.guarantee,
-        measured.cautioned(counts.bins),
+        measured.metadata_with_caution(counts.bins),
         counts.whole_error[rows],
     )
 
@@ -147,13 +147,17 @@ def binned(
     return SumsQuery(request, made, random_state, progress)
 
 
-def _bins(measured: Measured, law: Law) -> Histogram:
+def _bins(measured: NoisySums, law: Law) -> Histogram:
     """Return the counts of bins, with intervals for noise of a law."""
-    counts = Counts.of(measured)
+    counts = BinCounts.of(measured)
     rows = np.repeat(np.arange(len(counts.masses)), counts.bins)
     groups, ends = measured.groups.take(rows), _whole_if_all(counts.edges).tolist()
     lower, upper = (pa.array(part * len(counts.masses)) for part in ([None, *ends], [*ends, None]))
-    estimate, error, capped = counts.masses.ravel(), counts.errors.ravel(), measured.asked.capped
+    estimate, error, capped = (
+        counts.masses.ravel(),
+        counts.errors.ravel(),
+        measured.asked.is_clipped,
+    )
     return Histogram(
         Groups.of((*groups.names, "from", "below"), (*groups.columns, lower, upper)),
         estimate,
@@ -198,7 +202,7 @@ def _request(
 
 
 @dataclass(frozen=True, eq=False)
-class Counts:
+class BinCounts:
     """Noisy counts of bins; of a stated number of people, who is in no other bin is in that of 0.
 
     Args:
@@ -214,7 +218,7 @@ class Counts:
     nothing: int | None
 
     @staticmethod
-    def of(measured: Measured) -> Counts:
+    def of(measured: NoisySums) -> BinCounts:
         """Return the counts of the bins that the edges make."""
         split = measured.split
         assert isinstance(split, Bins)  # noqa: S101 - what values.binned makes
@@ -224,7 +228,7 @@ class Counts:
             nothing = int(np.searchsorted(edges, 0.0, side="right"))
             # Post-processing: the bin of 0 holds all who are not counted in others.
             masses[:, nothing] += measured.everyone - masses.sum(axis=1)
-        return Counts(edges, masses, measured.sd[:, None], nothing)
+        return BinCounts(edges, masses, measured.sd[:, None], nothing)
 
     @property
     def bins(self) -> int:
@@ -246,7 +250,7 @@ class Counts:
         return error if self.nothing is None else np.zeros_like(error)
 
 
-def _shares(counts: Counts, law: Law) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _shares(counts: BinCounts, law: Law) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the shares at or above each edge with their bands, (V, E) each: post-processing."""
     above, whole = _above(counts.masses), counts.masses.sum(axis=1, keepdims=True)
     radius, edge = _band(counts.bins, counts.nothing, law) * counts.sd, np.arange(1.0, counts.bins)
@@ -269,7 +273,7 @@ def _above(masses: FloatArray) -> FloatArray:
     return np.asarray(np.cumsum(masses[:, ::-1], axis=1)[:, ::-1][:, 1:])
 
 
-def _nearest(counts: Counts) -> FloatArray:
+def _nearest(counts: BinCounts) -> FloatArray:
     """Return the nearest counts that are not negative and have the same sum, (V, E + 1)."""
     if not counts.masses.size:
         return counts.masses
@@ -311,7 +315,7 @@ def _band(bins: int, nothing: int | None, law: Law) -> float:
     return float(np.quantile(off.max(axis=1), _LEVEL))
 
 
-def _pointwise(share: FloatArray, counts: Counts) -> FloatArray:
+def _pointwise(share: FloatArray, counts: BinCounts) -> FloatArray:
     """Return the standard error of each share that the noise causes, (V, E)."""
     edge = np.arange(1.0, counts.bins)
     terms = (1 - share) ** 2 * (counts.bins - edge) + share**2 * edge

@@ -42,7 +42,7 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}(-[0-9]{2})?")
 
 
 @dataclass(frozen=True)
-class Line:
+class PrintedRow:
     """One row of a release, as it is printed."""
 
     keys: tuple[str, ...]
@@ -55,12 +55,12 @@ class Line:
     def numbers(self, release: Release) -> list[str]:
         """Return the numbers of the row, without empty columns."""
         named = zip(release.more, self.more, strict=True)
-        known = known_more(release)
+        known = extra_columns(release)
         own = [self.estimate, self.std_error, self.low, self.high]
         return own + [text for name, text in named if name in known]
 
 
-def lines_of(release: Release, places: IntArray, *, letters: int) -> list[Line]:
+def format_rows(release: Release, places: IntArray, *, letters: int) -> list[PrintedRow]:
     """Return rows of a release as text, with as many decimals as the noise allows.
 
     Args:
@@ -77,7 +77,7 @@ def lines_of(release: Release, places: IntArray, *, letters: int) -> list[Line]:
     known = values[np.isfinite(values[:, 1]), 1]
     usual = decimals_of(float(np.median(known))) if known.size else None
     lines = []
-    for row, keys in enumerate(key_texts(release, places, letters=letters)):
+    for row, keys in enumerate(format_keys(release, places, letters=letters)):
         decimals = decimals_of(float(values[row, 1]))
         if divided and usual is not None:
             # Of one measure: alike, unless an error is far smaller or larger than the others.
@@ -90,7 +90,7 @@ def lines_of(release: Release, places: IntArray, *, letters: int) -> list[Line]:
             number(float(column[row]), 0 if name in _COUNTS else decimals)
             for name, column in more.items()
         )
-        lines.append(Line(keys, estimate, error, low, high, own))
+        lines.append(PrintedRow(keys, estimate, error, low, high, own))
     return lines
 
 
@@ -118,7 +118,7 @@ def _of_dates(release: Release) -> bool:
 
 
 def key_headings(release: Release) -> tuple[str, ...]:
-    """Return the headings of the keys, which describe what :func:`key_texts` prints."""
+    """Return the headings of the keys, which describe what :func:`format_keys` prints."""
     if release.statistic.of_bins:
         return ("counted", "per user")
     if release.statistic.stepped:
@@ -126,31 +126,31 @@ def key_headings(release: Release) -> tuple[str, ...]:
     return release.key_names
 
 
-def key_texts(release: Release, places: IntArray, *, letters: int) -> list[tuple[str, ...]]:
+def format_keys(release: Release, places: IntArray, *, letters: int) -> list[tuple[str, ...]]:
     """Return the keys of the groups at these places as text, each cut to a number of letters."""
     columns = [column.to_pylist() for column in release.groups.take(places).columns]
     statistic = release.statistic
     if statistic.of_bins:
-        elements = f"elements by {release.asked.items_in_words}"
+        elements = f"elements by {release.asked.keys_text}"
         counted = [elements if kind == "elements" else kind for kind in columns[0]]
-        columns = [counted, bins_in_words(release, columns[1])]
+        columns = [counted, format_bins(release, columns[1])]
     elif statistic.stepped:
-        columns[-1] = [f"≥ {key_text(least)}" for least in columns[-1]]
+        columns[-1] = [f"≥ {format_key(least)}" for least in columns[-1]]
     elif statistic.binned:
         columns[-2] = ["−∞" if end is None else end for end in columns[-2]]
         columns[-1] = ["∞" if end is None else end for end in columns[-1]]
-    shown = [abbreviated([key_text(key) for key in column], letters) for column in columns]
+    shown = [abbreviated([format_key(key) for key in column], letters) for column in columns]
     return list(zip(*shown, strict=True)) or [()] * len(places)
 
 
-def key_text(key: Any) -> str:
+def format_key(key: Any) -> str:
     """Return one key as text."""
     if isinstance(key, float):
         return f"{key:.10g}"
     return "none" if key is None else printed(key)
 
 
-def bins_in_words(release: Release, most: Sequence[int | None]) -> list[str]:
+def format_bins(release: Release, most: Sequence[int | None]) -> list[str]:
     """Write bins as intervals; each is given by its largest number, or None for the last."""
     edges = sorted({edge for edge in release.groups.columns[1].to_pylist() if edge is not None})
     names: dict[int | None, str] = {}
@@ -162,19 +162,19 @@ def bins_in_words(release: Release, most: Sequence[int | None]) -> list[str]:
     return [names[edge] for edge in most]
 
 
-def known_more(release: Release) -> list[str]:
+def extra_columns(release: Release) -> list[str]:
     """Return the names of the further columns with any known number."""
     return [name for name, column in release.more.items() if not np.isnan(column).all()]
 
 
 def number_headings(release: Release) -> tuple[str, ...]:
     """Return the names of the columns of numbers with any known number."""
-    return ("estimate", "std_error", "low", "high", *known_more(release))
+    return ("estimate", "std_error", "low", "high", *extra_columns(release))
 
 
-def counts_capped(release: Release) -> bool:
+def counts_are_clipped(release: Release) -> bool:
     """Return whether the counts next to estimates are clipped."""
-    return release.asked.capped and release.asked.over != "everyone"
+    return release.asked.is_clipped and release.asked.over != "everyone"
 
 
 def title(release: Release) -> str:
@@ -202,34 +202,34 @@ def notes(release: Release) -> list[str]:
     asked = release.asked
     if not len(release):
         return ["No group passed the threshold: pass domain= or a larger epsilon=."]
-    said = [_intervals(release), asked.left_out, asked.outside]
+    said = [_intervals(release), asked.clipping_effect, asked.clamping_effect]
     if np.isnan(release.estimate).any():
         said.append("blank estimates did not stand out from the noise")
     found = [" ".join(sentence(part) for part in said if part)]
-    return [*found, f"Warning: {asked.take_care}."] if asked.care else found
+    return [*found, f"Warning: {asked.warnings}."] if asked.care else found
 
 
 def explanation(release: Release) -> Paragraphs:
     """Describe every column, the clipping, the noise and the guarantee."""
     risk = " ".join(risk_lines(release.guarantee))
-    return described(title(release), {**meanings(release), "Risk": risk})
+    return described(title(release), {**column_meanings(release), "Risk": risk})
 
 
-def meanings(release: Release) -> dict[str, str]:
+def column_meanings(release: Release) -> dict[str, str]:
     """Return a sentence on each column, and on clipping, noise and other facts, by name."""
     asked, statistic = release.asked, release.statistic
     facts = {
         "clipping": _clipping(release),
         "rows": asked.get("bad values", ""),
-        "values": asked.cut_off or asked.outside,
+        "values": asked.bounds_effect or asked.clamping_effect,
         "average": _average(release),
-        "ranking": asked.ranked,
+        "ranking": asked.ranking_effect,
         "labels": _long_labels(release),
         "negatives": "negative estimates were set to 0, so small ones are biased upwards"
         if getattr(release, "nonnegative", False)
         else "",
         "noise": asked.noise or getattr(release, "noise", "gaussian"),
-        "warning": asked.take_care,
+        "warning": asked.warnings,
     }
     columns = {
         "estimate": f"the {asked.covers}, plus noise",
@@ -244,7 +244,7 @@ def meanings(release: Release) -> dict[str, str]:
         columns["estimate"] = f"the {asked.covers}, computed from noisy sums"
         columns["std_error"] = "approximate standard error that the noise causes"
     if asked.processed:
-        columns["estimate"] = f"the {asked.covers}, after post-processing ({asked.afterwards})"
+        columns["estimate"] = f"the {asked.covers}, after post-processing ({asked.post_processing})"
         columns["std_error"] = "approximate standard error after post-processing"
     known = ("low, high", *number_headings(release))
     told = {name: text for name, text in columns.items() if name in known}
@@ -254,12 +254,12 @@ def meanings(release: Release) -> dict[str, str]:
 
 def _intervals(release: Release) -> str:
     """State which quantity the intervals and the limits cover."""
-    asked, known = release.asked, known_more(release)
+    asked, known = release.asked, extra_columns(release)
     said = f"95% interval (low to high) for the {asked.covers}"
     if asked.statistic.stepped:
         said = f"95% band (low to high) for all {asked.covers}s of a group at once"
     if asked.processed:
-        said = f"approximate {said}, after post-processing ({asked.afterwards})"
+        said = f"approximate {said}, after post-processing ({asked.post_processing})"
     if asked.statistic.holders:
         said += ", without the effect of ranking"
     if "at_least" in known:
@@ -273,21 +273,21 @@ def _count(release: Release) -> str:
     """Describe the counts behind ratios."""
     if release.asked.over == "everyone":
         return "public number of people"
-    clipped = "clipped " if counts_capped(release) else ""
+    clipped = "clipped " if counts_are_clipped(release) else ""
     return f"{clipped}number of {release.asked.rows}, plus noise"
 
 
 def _clipping(release: Release) -> str:
     """Describe the effect of clipping, and how to avoid it."""
     asked = release.asked
-    if not asked.capped:
+    if not asked.is_clipped:
         if asked.max_elements is not None:
             kept = counted(asked.max_elements, "element")
             return f"at most {kept} of each user were kept; nothing was clipped"
         return "contributions were not clipped"
     chosen = asked.chosen and not asked.statistic.ratio
     more = sentence(_CHOSEN.format(unclipped=asked.unclipped)) if chosen else ""
-    return " ".join(part for part in (sentence(asked.left_out), more) if part).rstrip(".")
+    return " ".join(part for part in (sentence(asked.clipping_effect), more) if part).rstrip(".")
 
 
 def _average(release: Release) -> str:
@@ -320,16 +320,17 @@ def _table(release: Release) -> list[str]:
     """Return the first or the largest rows of a release as lines of equal width."""
     places = shown(release, _ROWS)
     rows = [
-        [*line.keys, *line.numbers(release)] for line in lines_of(release, places, letters=_LETTERS)
+        [*line.keys, *line.numbers(release)]
+        for line in format_rows(release, places, letters=_LETTERS)
     ]
     heads = [shorten(printed(name), _LETTERS) for name in key_headings(release)]
     lines = aligned([[*heads, *number_headings(release)], *rows])
-    if footer := more_rows(release, len(places)):
+    if footer := table_footer(release, len(places)):
         lines.append(f"[{footer}]")
     return lines
 
 
-def more_rows(release: Release, count: int) -> str:
+def table_footer(release: Release, count: int) -> str:
     """Return the remark below a table that shows some rows: the number of rows, long labels."""
     order = "first" if in_order(release) else "largest"
     said = [f"{len(release):,} rows, {count} {order} shown; all: .to_pandas()"]

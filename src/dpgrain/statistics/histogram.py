@@ -20,10 +20,10 @@ from dpgrain.statistics.plan import clip_rule
 from dpgrain.statistics.ranges import AutoRange
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.request import By, Request
-from dpgrain.statistics.run import Measured, SumsQuery
+from dpgrain.statistics.run import NoisySums, SumsQuery
 from dpgrain.statistics.shared_records import SharedQuery
 from dpgrain.statistics.statistic import COUNT, HISTOGRAM, SUM
-from dpgrain.statistics.values import Parts
+from dpgrain.statistics.values import SignParts
 from dpgrain.tables.shared import SharedTable
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
@@ -127,7 +127,7 @@ def histogram(
 def _without_negatives(query: SumsQuery[Histogram]) -> SumsQuery[Histogram]:
     """Return the query whose negative estimates are set to 0."""
 
-    def made(measured: Measured) -> Histogram:
+    def made(measured: NoisySums) -> Histogram:
         return query.made(measured).without_negatives()
 
     return replace(query, made=made)
@@ -252,9 +252,9 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
         max_items=max_items,
     )
 
-    def made(measured: Measured) -> Histogram:
+    def made(measured: NoisySums) -> Histogram:
         split = measured.split
-        assert isinstance(split, Parts)  # noqa: S101 - what values.total makes
+        assert isinstance(split, SignParts)  # noqa: S101 - what values.total makes
         # A range without numbers above 0 has one corner, for magnitudes.
         sign = -1.0 if split.corners == 1 and split.low < 0 else 1.0
         signed = split.corners > 1
@@ -278,7 +278,7 @@ def sums_as_histogram(
 
 
 def as_histogram(
-    measured: Measured,
+    measured: NoisySums,
     noise: str,
     *,
     scale: float = 1.0,
@@ -296,7 +296,7 @@ def as_histogram(
     """
     estimate, sd = sign * scale * measured.masses[:, 0], scale * measured.sd
     least = None
-    if measured.asked.capped:
+    if measured.asked.is_clipped:
         # What clipping takes of numbers of both signs may move a sum either way.
         falls = not signed and sign > 0
         least = at_least(estimate, sd, noise) if falls else blank(sd.size)

@@ -18,7 +18,7 @@ from dpgrain.statistics.histogram import checked_bounds
 from dpgrain.statistics.intervals import half_width, ratio_interval
 from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.request import By, Request
-from dpgrain.statistics.run import Measured, SumsQuery
+from dpgrain.statistics.run import NoisySums, SumsQuery
 from dpgrain.statistics.statistic import MEAN, STD, VARIANCE
 from dpgrain.statistics.values import Powers
 from dpgrain.tables.table import UserTable
@@ -85,10 +85,10 @@ def mean(
     return SumsQuery(request, made, random_state, progress)
 
 
-def _means(measured: Measured, z: float) -> Estimates:
+def _means(measured: NoisySums, z: float) -> Estimates:
     """Return the means of noisy masses, with intervals of z standard errors."""
     low, width = _range(measured)
-    whole = _Whole.of(measured)
+    whole = _Totals.of(measured)
     part = _shares(whole.masses)[:, 1]
     error = _bounded_error(np.hypot(*whole.slopes(part, np.array([0.0, 1.0]))) * measured.sd, whole)
     if measured.everyone is None:
@@ -103,7 +103,7 @@ def _means(measured: Measured, z: float) -> Estimates:
         low + width * np.clip(np.maximum(top, part), 0.0, 1.0),
         whole.count,
         measured.guarantee,
-        measured.cautioned(measured.masses.shape[1]),
+        measured.metadata_with_caution(measured.masses.shape[1]),
         whole.count_error,
     )
 
@@ -168,10 +168,10 @@ def variance(
     return SumsQuery(request, made, random_state, progress)
 
 
-def _variances(measured: Measured, z: float) -> Estimates:
+def _variances(measured: NoisySums, z: float) -> Estimates:
     """Return the variances of noisy masses, with intervals of z standard errors."""
     _, width = _range(measured)
-    whole = _Whole.of(measured)
+    whole = _Totals.of(measured)
     part = _shares(whole.masses)
     m = part[:, 1] / 2 + part[:, 2]
     spread = np.clip(part[:, 2] - m**2, 0.0, 0.25)
@@ -188,7 +188,7 @@ def _variances(measured: Measured, z: float) -> Estimates:
         width**2 * np.minimum(spread + half, 0.25),
         whole.count,
         measured.guarantee,
-        measured.cautioned(measured.masses.shape[1]),
+        measured.metadata_with_caution(measured.masses.shape[1]),
         whole.count_error,
     )
 
@@ -257,7 +257,7 @@ def _of_deviations(low: float, high: float) -> float:
     return variance / (2 * deviation)
 
 
-def _deviations(measured: Measured, z: float) -> Estimates:
+def _deviations(measured: NoisySums, z: float) -> Estimates:
     """Return the roots of the variances of noisy masses."""
     squared = _variances(measured, z)
     low, high = np.sqrt(squared.lower), np.sqrt(squared.upper)
@@ -270,7 +270,7 @@ def _deviations(measured: Measured, z: float) -> Estimates:
 
 
 @dataclass(frozen=True, eq=False)
-class _Whole:
+class _Totals:
     """The masses of all that an estimate is over: of records, or of people of a stated number.
 
     Args:
@@ -286,17 +286,17 @@ class _Whole:
     nothing: FloatArray | None
 
     @staticmethod
-    def of(measured: Measured) -> _Whole:
+    def of(measured: NoisySums) -> _Totals:
         masses, split = measured.masses, measured.split
         count = masses.sum(axis=1)
         if measured.everyone is None:
-            return _Whole(masses, count, math.sqrt(masses.shape[1]) * measured.sd, None)
+            return _Totals(masses, count, math.sqrt(masses.shape[1]) * measured.sd, None)
         assert isinstance(split, Powers)  # noqa: S101 - what values.moments makes
         nothing = split.of(0.0)
         # Post-processing: whoever of the stated number is not seen in the masses has no records.
         missing = measured.everyone - count
         stated = np.full(count.size, float(measured.everyone))
-        return _Whole(masses + missing[:, None] * nothing, stated, np.zeros(count.size), nothing)
+        return _Totals(masses + missing[:, None] * nothing, stated, np.zeros(count.size), nothing)
 
     def slopes(self, ratio: FloatArray, by_corner: FloatArray) -> FloatArray:
         """Return how an estimate changes with the noise of each corner, times the count, (C, V).
@@ -310,7 +310,7 @@ class _Whole:
         return corners - (ratio if self.nothing is None else self.nothing @ corners)
 
 
-def _range(measured: Measured) -> tuple[float, float]:
+def _range(measured: NoisySums) -> tuple[float, float]:
     split = measured.split
     assert isinstance(split, Powers)  # noqa: S101 - what values.moments makes
     return split.low, split.high - split.low
@@ -323,7 +323,7 @@ def _shares(masses: FloatArray) -> FloatArray:
     return np.where(total > 0, positive / np.where(total > 0, total, 1.0), 1 / masses.shape[1])
 
 
-def _bounded_error(noise: FloatArray, whole: _Whole) -> FloatArray:
+def _bounded_error(noise: FloatArray, whole: _Totals) -> FloatArray:
     """Return the error of a share that lies in [0, 1], for noise on its numerator."""
     least = np.maximum(noise, np.finfo(np.float64).tiny)
     return np.minimum(noise / np.maximum(whole.count, least), 1.0)

@@ -52,7 +52,7 @@ _PARTS = ("select", "ranges", "align", "bounds", "pool", "sums")
 _COUNTS = {"bounds", "pool"}
 _NOISE_BITS, _MAX_BITS, _MIN_BITS = 32, 30, 8
 #: The choice of the best items; the second is of people's rows, which a record may carry elsewhere.
-Best: TypeAlias = BoundedRange | ExponentialMechanism
+ItemChoice: TypeAlias = BoundedRange | ExponentialMechanism
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Plan:
     relation: Relation
     epsilon: float
     delta: float
-    select: Selection | Best | None
+    select: Selection | ItemChoice | None
     bounds: Additive | None
     sums: Additive
     clip: float | None = None
@@ -115,7 +115,7 @@ class Plan:
         return OWN_UNIT[self.level]
 
     @property
-    def _parts(self) -> list[Selection | Best | AdaptiveSelection | Additive]:
+    def _parts(self) -> list[Selection | ItemChoice | AdaptiveSelection | Additive]:
         """The parts that there are, in the order of their draws."""
         own = (self.ranges, self.align, self.bounds, self.pool, self.sums)
         return [part for part in (self.select, self.again, *own) if part is not None]
@@ -156,7 +156,7 @@ class Plan:
             moved = part.contribution.sensitivity(1, self.relation, self.unit)
             return (moved / part.noise_multiplier) ** power
 
-        whole = sum(spent(part) for part in self._parts if not isinstance(part, Best))
+        whole = sum(spent(part) for part in self._parts if not isinstance(part, ItemChoice))
         return sum(spent(part) for part in parts if part is not None) / whole
 
     def __str__(self) -> str:

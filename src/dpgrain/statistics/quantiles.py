@@ -23,7 +23,7 @@ from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.ranges import AutoRange, AutoTree
 from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.request import By, Request
-from dpgrain.statistics.run import Measured, SumsQuery
+from dpgrain.statistics.run import NoisySums, SumsQuery
 from dpgrain.statistics.statistic import QUANTILES
 from dpgrain.statistics.trees import MOSTLY_EMPTY, MOSTLY_FULL, believed_leaves, consistent_leaves
 from dpgrain.statistics.values import Tree
@@ -144,7 +144,7 @@ def _ends(request: Request) -> tuple[float, float] | None:
 
 
 def _ranks(
-    measured: Measured, ranks: FloatArray, z: float, ends: tuple[float, float] | None
+    measured: NoisySums, ranks: FloatArray, z: float, ends: tuple[float, float] | None
 ) -> Estimates:
     """Return quantiles of noisy counts of a tree's nodes, with intervals of z standard errors."""
     tree, everyone = measured.split, measured.everyone
@@ -181,7 +181,7 @@ def _ranks(
         high.ravel(),
         count[rows],
         measured.guarantee,
-        measured.cautioned(tree.branching),
+        measured.metadata_with_caution(tree.branching),
         count_error[rows],
     )
 

@@ -148,7 +148,7 @@ class AutoRange:
                     best, level = side[first : first + size], result
         return best
 
-    def stands_out(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> bool:
+    def is_detectable(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> bool:
         """Return whether any magnitude is seen, besides 0; arguments as those of :meth:`seen`."""
         return bool(np.delete(self.seen(noisy, sd, law), self._zero).any())
 
@@ -163,7 +163,7 @@ class AutoRange:
         Where nothing is seen they are the widest: that shows in the standard errors.
         """
         edges = self.edges
-        if not self.stands_out(noisy, sd, law):
+        if not self.is_detectable(noisy, sd, law):
             return float(edges[0]), float(edges[-1])
         seen = self.seen(noisy, sd, law)
         shares = np.cumsum(seen) / seen.sum()
@@ -211,7 +211,7 @@ class AutoRange:
         seen (:func:`_tail`).
         """
         low, high = self.choose(noisy, sd, law)
-        if not self.stands_out(noisy, sd, law):
+        if not self.is_detectable(noisy, sd, law):
             return low, high
         seen, middle = np.maximum(self.seen(noisy, sd, law), 0.0), self._zero
         above, below = slice(middle + 1, None), slice(middle - 1, None, -1)
@@ -296,7 +296,7 @@ class AutoTree(AutoRange):
         leaves: FloatArray = trees.believed_leaves(noisy[None], self.tree, np.array([sd]))[0]
         return leaves
 
-    def stands_out(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> bool:
+    def is_detectable(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> bool:
         """Return whether any number is seen; arguments as those of :meth:`seen`.
 
         A node below the root must stand out clearly, or up to four neighbours must together.
@@ -320,7 +320,7 @@ class AutoTree(AutoRange):
             law: the law of their noise.
         """
         tree, places = self.tree, np.flatnonzero(self.seen(noisy, sd, law))
-        if not self.stands_out(noisy, sd, law):
+        if not self.is_detectable(noisy, sd, law):
             return tree.low, tree.high
         first, last = int(places[0]), int(places[-1]) + 1
         whole = tree.whole and bool((np.diff(tree.edges[first : last + 1]) <= 1).all())

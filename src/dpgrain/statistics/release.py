@@ -655,7 +655,7 @@ class Estimates(Release):
         table = super().to_arrow()
         if not self.asked.care or "take care" in table.column_names:
             return table
-        return table.append_column("take care", pa.repeat(self.asked.take_care, len(table)))
+        return table.append_column("take care", pa.repeat(self.asked.warnings, len(table)))
 
     @property
     def more(self) -> dict[str, FloatArray]:
@@ -676,7 +676,7 @@ class Estimates(Release):
 def _measured(release: Release) -> str:
     """Return what a release is of, whatever the groups."""
     asked = release.asked
-    return asked.measured if asked.value is None else f"{asked.measured} ({asked.value})"
+    return asked.quantity if asked.value is None else f"{asked.quantity} ({asked.value})"
 
 
 def _asked_of(about: dict[str, Any]) -> Asked:

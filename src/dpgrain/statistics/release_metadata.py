@@ -168,10 +168,10 @@ class Asked(Mapping[str, str]):
         if self.found is not None:
             low, high = self.found
             said["range of the numbers"] = f"{low:,.6g} to {high:,.6g}, chosen privately"
-        if self.outside:
-            said["outside of the range"] = self.outside
-        if self.left_out:
-            said["left out"] = self.left_out
+        if self.clamping_effect:
+            said["outside of the range"] = self.clamping_effect
+        if self.clipping_effect:
+            said["left out"] = self.clipping_effect
         if self.care:
             said["take care"] = "; ".join(self.care)
         if self.processed:
@@ -182,7 +182,7 @@ class Asked(Mapping[str, str]):
         lines = {
             "statistic": self.statistic.name,
             "table": self.title,
-            "item": self.items_in_words or _NO_KEYS,
+            "item": self.keys_text or _NO_KEYS,
             "domain": self._domain,
             "weight": self.counts,
             "bad values": self._bad_values,
@@ -199,7 +199,7 @@ class Asked(Mapping[str, str]):
         return {line: words for line, words in lines.items() if words}
 
     @property
-    def items_in_words(self) -> str:
+    def keys_text(self) -> str:
         """The keys, in a row; empty where there are none."""
         return ", ".join(self.by)
 
@@ -238,10 +238,10 @@ class Asked(Mapping[str, str]):
     @property
     def estimand(self) -> str:
         """A description of the estimates, with the clipping of one unit's contribution."""
-        per = f" per {self.items_in_words}" if self.by and not self.statistic.of_bins else ""
+        per = f" per {self.keys_text}" if self.by and not self.statistic.of_bins else ""
         what = self.statistic.estimate_of(self.value).replace("records", self.rows)
         if self.statistic.holders:
-            per, what = "", f"{self._holders} with each {self.items_in_words}"
+            per, what = "", f"{self._holders} with each {self.keys_text}"
         if what.split()[0] in _COUNTED:
             what = f"{self._number} of {what}"
         if self.statistic.ratio:
@@ -258,9 +258,9 @@ class Asked(Mapping[str, str]):
     @property
     def _number(self) -> str:
         """The word for an estimated count."""
-        if self.of_shares:
+        if self.is_weighted:
             return "weighted count"
-        return "clipped count" if self.capped else "number"
+        return "clipped count" if self.is_clipped else "number"
 
     @property
     def _holders(self) -> str:
@@ -271,13 +271,13 @@ class Asked(Mapping[str, str]):
     @property
     def covers(self) -> str:
         """The quantity that intervals cover, such as "clipped total"."""
-        return f"{'clipped ' if self.capped else ''}{self.unclipped}"
+        return f"{'clipped ' if self.is_clipped else ''}{self.unclipped}"
 
     @property
     def unclipped(self) -> str:
         """The same quantity without clipping of contributions."""
-        weighted = "weighted " if self.of_shares else ""
-        limited = self.bounds is not None or self.range_was_found or self.statistic.paired
+        weighted = "weighted " if self.is_weighted else ""
+        limited = self.bounds is not None or self.range_was_private or self.statistic.paired
         clamped = " of clamped values" if limited and not self.statistic.of_parts else ""
         kept = "" if self.max_elements is None else " of kept elements"
         return f"{weighted}{self.statistic.covers}{clamped}{kept}"
@@ -295,28 +295,28 @@ class Asked(Mapping[str, str]):
         return "people with a record" if self.over == "people" else self.rows
 
     @property
-    def capped(self) -> bool:
+    def is_clipped(self) -> bool:
         """True where clipping may take something; of files without facts this is not known."""
         if self.told:
             return "clip" in dict(self.told)
         return self.clip is not None and self.clip.takes
 
     @property
-    def cut(self) -> bool:
+    def is_limited(self) -> bool:
         """True where contributions are capped, or numbers end at bounds that were found."""
         ends = self.found is not None and not self.statistic.in_order
-        return self.capped or ends
+        return self.is_clipped or ends
 
     @property
     def _capped(self) -> str:
         """The clipping of one unit's contribution, after a comma; empty if nothing is clipped."""
-        if not self.capped:
+        if not self.is_clipped:
             return ""
         if self.told:
             return f", clipped: {dict(self.told)['clip']}"
         assert self.clip is not None  # noqa: S101 - what is capped has a bound
         if self.clip.over == "item":
-            weight = ", each with weight 1/√(number of items)" if self.of_shares else ""
+            weight = ", each with weight 1/√(number of items)" if self.is_weighted else ""
             return f", of the first items of each {self.unit or 'unit'}{weight}"
         limit, ends = self.clip.bound, self.bounds or self.found
         if limit is None:
@@ -368,7 +368,7 @@ class Asked(Mapping[str, str]):
         return "elements" if self.elements else f"{self.unit or 'unit'}s"
 
     @property
-    def left_out(self) -> str:
+    def clipping_effect(self) -> str:
         """The effect of clipping on all groups together; empty if it is unknown."""
         if self.above is None and self._unmeasured:
             joint = self._joint_norm
@@ -394,7 +394,7 @@ class Asked(Mapping[str, str]):
         return stated and not (self.told or self.statistic.ratio)
 
     @property
-    def outside(self) -> str:
+    def clamping_effect(self) -> str:
         """The effect of a privately chosen range; empty if it is unknown."""
         if self.statistic.of_parts:
             # A privately chosen range only places edges; it clamps no values.
@@ -412,7 +412,7 @@ class Asked(Mapping[str, str]):
         )
 
     @property
-    def cut_off(self) -> str:
+    def bounds_effect(self) -> str:
         """The effect of explicit bounds; empty if there are none.
 
         >>> from dpgrain.statistics.statistic import MEAN
@@ -428,12 +428,12 @@ class Asked(Mapping[str, str]):
         return f"{said}; intervals do not include the effect of this"
 
     @property
-    def ranked(self) -> str:
+    def ranking_effect(self) -> str:
         """The effect of ranking by noisy counts; empty if nothing is ranked."""
         if not self.statistic.holders:
             return ""
         # Counts that were selected by other noise are as good as any.
-        passed = self.of_shares or (self.selected and self.noise == "truncated geometric")
+        passed = self.is_weighted or (self.selected and self.noise == "truncated geometric")
         named, above = (" and selected", " and just above the threshold") if passed else ("", "")
         return (
             f"items are ranked{named} by their noisy counts, so counts at the top{above} tend to be "
@@ -441,20 +441,20 @@ class Asked(Mapping[str, str]):
         )
 
     @property
-    def of_shares(self) -> bool:
+    def is_weighted(self) -> bool:
         """True where a unit adds a share to each item that it holds, not a count."""
         return self.value is None and self.each == "share"
 
     @property
-    def measured(self) -> str:
+    def quantity(self) -> str:
         """The words, one or two, for an estimate."""
         words = self.statistic.estimate_of(self.value)
         if self.rows != "records":
             words = words.replace("records", self.rows)
-        return f"weighted {words}" if self.of_shares else words
+        return f"weighted {words}" if self.is_weighted else words
 
     @property
-    def range_was_found(self) -> bool:
+    def range_was_private(self) -> bool:
         """True where the range of the numbers was found privately."""
         return "range of the numbers" in self.words
 
@@ -464,12 +464,12 @@ class Asked(Mapping[str, str]):
         return self.clip is not None and self.clip.chosen
 
     @property
-    def take_care(self) -> str:
+    def warnings(self) -> str:
         """The warnings for readers of the estimates; empty where there are none."""
         return self.words.get("take care", "")
 
     @property
-    def afterwards(self) -> str:
+    def post_processing(self) -> str:
         """The post-processing of the estimates in words; empty where there was none."""
         return ", ".join(self.processed)
 

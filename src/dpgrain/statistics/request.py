@@ -28,7 +28,7 @@ from dpgrain.statistics.plan import (
     MANY_COORDINATES,
     SELECTION_SHARE,
     TOP_SHARE,
-    Best,
+    ItemChoice,
     Plan,
     clip_rule,
     make_plan,
@@ -294,7 +294,7 @@ class Request:
             return self._planned(self.promise)
         promise = self.promise
         unit, relation, part = promise.plain_unit, promise.relation, promise.delta / 2
-        chosen: Best = calibrate_bounded_range(
+        chosen: ItemChoice = calibrate_bounded_range(
             promise.epsilon / 2, part, count=self.best, level=promise.level, relation=relation
         )
         if of_whole_people(self.table) is not None:
@@ -420,7 +420,7 @@ class Request:
             facts.append(Fact("selected-items", (plan.select.max_items, plan.select.level)))
         if plan.again is not None:
             facts.append(Fact("two-rounds"))
-        if isinstance(plan.select, Best):
+        if isinstance(plan.select, ItemChoice):
             facts.append(Fact("best-items", (plan.select.count,)))
         if isinstance(self.bounds, tuple):
             facts.append(Fact("clamped-numbers", self.bounds))

@@ -30,7 +30,7 @@ from dpgrain.statistics.bounds import (
 )
 from dpgrain.statistics.plan import (
     ENOUGH,
-    Best,
+    ItemChoice,
     Plan,
     grid_bits,
     noise_sd,
@@ -60,7 +60,7 @@ _NO_NUMBER = (
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class NoisySums:
     """Noisy sums of one release; everything in it is public.
 
     Args:
@@ -88,7 +88,7 @@ class Measured:
     everyone: int | None = None
     seen: bool = True
 
-    def cautioned(self, coordinates: int) -> Asked:
+    def metadata_with_caution(self, coordinates: int) -> Asked:
         """The request, with a caution where next to no numbers were seen.
 
         Args:
@@ -121,7 +121,7 @@ class SumsQuery(Query[Made]):
     """
 
     request: Request
-    made: Callable[[Measured], Made]
+    made: Callable[[NoisySums], Made]
     random_state: RandomState = None
     progress: bool | None = None
 
@@ -153,7 +153,7 @@ class SumsQuery(Query[Made]):
         return release.unknown()
 
 
-def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measured:
+def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> NoisySums:
     """Run a request: select, find bounds, add up, add noise.
 
     Args:
@@ -211,13 +211,13 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
         row = known.cell_rows(clip.size)
         # Modulo 2^64, as the sums are: post-processing of adding without bound.
         sums = charge.noisy(plan.sums, sums, np.repeat(grid.radius[row], sums.shape[1]))
-    learned = _left_out(chosen, request, known.cell_sizes)
+    learned = _clipping_facts(chosen, request, known.cell_sizes)
     if result is not None and result.seen and not result.everything:
         learned.update(found=result.bounds, beyond=result.beyond)
     # In the order of the public domain, or of the keys that were selected.
     order = np.argsort(known.given)
     row, sums = row[order], sums[order]
-    return Measured(
+    return NoisySums(
         known.groups.take(order),
         sums * grid.step[row][:, None],
         noise_sd(plan.sums) * clip[row],
@@ -231,7 +231,9 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
     )
 
 
-def _left_out(chosen: ChosenBounds | None, request: Request, sizes: IntArray) -> dict[str, Any]:
+def _clipping_facts(
+    chosen: ChosenBounds | None, request: Request, sizes: IntArray
+) -> dict[str, Any]:
     """Return what is known of what clipping takes, as facts of what was asked.
 
     Args:
@@ -255,7 +257,7 @@ def _selected(
     event = request.plan.select
     assert isinstance(event, Selection)  # noqa: S101 - a plan selects wherever keys are to be selected
     _, blocks = request.selecting
-    held = held_groups(engine, blocks, request.domain.selected, request.value)
+    held = candidate_groups(engine, blocks, request.domain.selected, request.value)
     cells = blocks.cells(held, public=False)
     data = Contributions(engine, blocks, held, cells, request.value, request.presence)
     groups = select(data, event, charge, request.plan.again).sorted()
@@ -263,7 +265,7 @@ def _selected(
     return groups, data if same_rows else None
 
 
-def held_groups(
+def candidate_groups(
     engine: Engine, blocks: Blocks, keys: Sequence[str], value: str | None = None
 ) -> Groups:
     """The groups with possible holders; private."""
@@ -276,7 +278,7 @@ def held_groups(
 def best_groups(engine: Engine, request: Request, charge: Charge) -> Groups:
     """The public groups with the most users, by one-shot Gumbel noise; the best first."""
     event = request.plan.select
-    assert isinstance(event, Best)  # noqa: S101 - a plan chooses wherever a number is asked for
+    assert isinstance(event, ItemChoice)  # noqa: S101 - a plan chooses wherever a number is asked for
     groups, cells = request.public or (Groups.of((), ()), None)
     assert cells is not None  # noqa: S101 - asked for with a public domain only
     groups = groups.filter(cells.codes >= 0)
@@ -291,10 +293,10 @@ def select(
     data: Contributions, event: Selection, charge: Charge, again: AdaptiveSelection | None = None
 ) -> Groups:
     """The groups whose noisy weighted indicator count reaches the threshold, in one round or two."""
-    return data.dictionary.groups.filter(named(data, event, charge, again)[1])
+    return data.dictionary.groups.filter(select_and_count(data, event, charge, again)[1])
 
 
-def named(
+def select_and_count(
     data: Contributions, event: Selection, charge: Charge, again: AdaptiveSelection | None = None
 ) -> tuple[FloatArray, BoolArray]:
     """Name groups by weighted indicator counts.
@@ -373,7 +375,7 @@ def _range(engine: Engine, request: Request, rule: AutoRange, charge: Charge) ->
     drawn = charge.noisy(event, sums, float(grid.radius[0]))
     noisy = np.asarray(drawn * float(grid.step[0]), np.float64).ravel()
     sd, far = bound * noise_sd(event), "cut" if request.measure is None else request.measure.far
-    seen = rule.stands_out(noisy, sd, request.noise)
+    seen = rule.is_detectable(noisy, sd, request.noise)
     one_row = request.blocks.one_row
     if far == "weighed" or (far == "weighed of people" and one_row):
         single = one_row or blocks.block == "record"

@@ -321,7 +321,7 @@ class SharedQuery(Query[Histogram]):
                 found = self.search.find(pairs, charge.lend(self.search.event))
                 bounds = self.search.bounds(found)
             shown.stage("Bounding what people share")
-            grid = _Steps.of(bounds, self.sums, together=self.blocks.block == "user")
+            grid = _IntegerBounds.of(bounds, self.sums, together=self.blocks.block == "user")
             twice = extension(pairs.within(grid.bound, grid.step))
             shown.stage("Adding noise")
             noisy = charge.noisy(self.sums, twice, grid.radius)
@@ -347,7 +347,7 @@ class SharedQuery(Query[Histogram]):
 
 
 @dataclass(frozen=True, eq=False)
-class _Steps:
+class _IntegerBounds:
     """The bounds in whole steps.
 
     Args:
@@ -361,7 +361,7 @@ class _Steps:
     radius: FloatArray
 
     @staticmethod
-    def of(bounds: FloatArray, sums: Additive, *, together: bool) -> _Steps:
+    def of(bounds: FloatArray, sums: Additive, *, together: bool) -> _IntegerBounds:
         """Make the steps of bounds.
 
         Args:
@@ -381,7 +381,7 @@ class _Steps:
                 math.isqrt(squares - 1) + 1 if sums.contribution.norm == "l2" else int(moved.sum())
             )
             radius = np.full(moved.size, float(norm))
-        return _Steps(step, bound, radius)
+        return _IntegerBounds(step, bound, radius)
 
 
 def _keys(by: str | Sequence[str] | None) -> tuple[str, ...]:

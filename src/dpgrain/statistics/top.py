@@ -33,7 +33,7 @@ from dpgrain.statistics.plan import selecting, selection_delta
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.release_metadata import Clip
 from dpgrain.statistics.request import Request
-from dpgrain.statistics.run import Measured, SumsQuery, held_groups, named
+from dpgrain.statistics.run import NoisySums, SumsQuery, candidate_groups, select_and_count
 from dpgrain.statistics.statistic import TOP
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines.people import of_whole_people
@@ -168,7 +168,7 @@ def _largest(release: Histogram, k: int | None) -> Histogram:
 def _counted(request: Request, k: int | None) -> SumsQuery[Histogram]:
     """Return the query for noisy counts of which the k largest are kept."""
 
-    def made(measured: Measured) -> Histogram:
+    def made(measured: NoisySums) -> Histogram:
         return _largest(as_histogram(measured, request.noise), k)
 
     return SumsQuery(request, made)
@@ -192,10 +192,10 @@ def _known(request: Request, method: Method, counts: bool, k: int | None) -> Sum
             raise ParameterError("method='gumbel' requires k, the number of items to choose.")
         items = 0 if request.public is None else int((request.public[1].codes >= 0).sum())
         request = replace(request, best=min(k, items))
-    elif _chosen_here(method) and k is not None and not moves and not _one_count(request):
+    elif _may_choose_noise(method) and k is not None and not moves and not _one_count(request):
         # A unit may hold many items; choosing costs the same, and only chosen items are clipped.
         return _known(request, "gumbel", counts, k)
-    elif _chosen_here(method) and request.noise == "gaussian" and _one_count(request):
+    elif _may_choose_noise(method) and request.noise == "gaussian" and _one_count(request):
         # One count each: the law with the smaller deviation is better, whatever the data.
         other = replace(request, noise="laplace", promise=request.promise.pure())
         if other.plan.std_error < request.plan.std_error:
@@ -203,7 +203,7 @@ def _known(request: Request, method: Method, counts: bool, k: int | None) -> Sum
     return _counted(request, k)
 
 
-def _chosen_here(method: Method) -> bool:
+def _may_choose_noise(method: Method) -> bool:
     """Return whether any law may be taken: in a budget only the Gaussian, as shares are of μ²."""
     return method == "auto" and not in_budget()
 
@@ -239,7 +239,7 @@ def _unknown(
             )
         method = "gaussian"
     if method == "truncated" or (
-        _chosen_here(method) and _truncated_is_better(request, most, counts)
+        _may_choose_noise(method) and _truncated_is_better(request, most, counts)
     ):
         return TruncatedQuery(request, None if alone else most, k)
     # Who has one item can turn no weight from it to another.
@@ -255,7 +255,7 @@ def _unknown(
 _calibrated = lru_cache(maxsize=64)(calibrate_truncated_geometric)
 
 
-def _of_holders(request: Request) -> Contribution:
+def _holder_contribution(request: Request) -> Contribution:
     """Return how blocks enter the counts of who holds an item."""
     alone = request.blocks.alone
     return request.blocks.contribution(items=None, cells=None, single=alone, norm="l2")
@@ -266,7 +266,7 @@ def _truncated_event(request: Request, most: int) -> TruncatedGeometric:
     return _calibrated(
         promise.epsilon,
         promise.delta,
-        contribution=_of_holders(request),
+        contribution=_holder_contribution(request),
         max_items=most,
         relation=promise.relation,
         unit=promise.plain_unit,
@@ -275,7 +275,7 @@ def _truncated_event(request: Request, most: int) -> TruncatedGeometric:
 
 def _weighted(request: Request, most: int | None) -> tuple[Selection, AdaptiveSelection | None]:
     """Selecting by weighted counts with the whole budget, in one round or in two."""
-    contribution, promise = _of_holders(request), request.promise
+    contribution, promise = _holder_contribution(request), request.promise
     leak = selection_delta(promise.level) * promise.delta
     noise = calibrate_gaussian(
         promise.epsilon,
@@ -300,7 +300,7 @@ def _truncated_is_better(request: Request, most: int, counts: bool) -> bool:
 
 
 @dataclass(frozen=True, repr=False)
-class _HeldQuery(Query[Histogram]):
+class _UnknownItemsQuery(Query[Histogram]):
     """Items of those that anybody holds, named and counted at once.
 
     Args:
@@ -336,7 +336,7 @@ class _HeldQuery(Query[Histogram]):
         request = self.request
         with charge.open(request.table) as engine, Progress(2, self.progress) as shown:
             shown.stage("Listing items")
-            held = held_groups(engine, request.blocks, request.keys)
+            held = candidate_groups(engine, request.blocks, request.keys)
             cells = request.blocks.cells(held, public=False)
             data = Contributions(engine, request.blocks, held, cells)
             shown.stage("Counting holders")
@@ -344,7 +344,7 @@ class _HeldQuery(Query[Histogram]):
 
 
 @dataclass(frozen=True, repr=False)
-class TruncatedQuery(_HeldQuery):
+class TruncatedQuery(_UnknownItemsQuery):
     """Names and counts at once, by truncated noise on every count."""
 
     @property
@@ -390,7 +390,7 @@ class TruncatedQuery(_HeldQuery):
 
 
 @dataclass(frozen=True, repr=False)
-class NamesQuery(_HeldQuery):
+class NamesQuery(_UnknownItemsQuery):
     """Names and weighted counts, for the whole promise."""
 
     @cached_property
@@ -415,7 +415,7 @@ class NamesQuery(_HeldQuery):
         """Add up the weights of each item's holders, and name those that pass."""
         first, again = self.rounds
         with self._opened(charge) as data:
-            counts, passed = named(data, first, charge, again)
+            counts, passed = select_and_count(data, first, charge, again)
             groups = data.dictionary.groups
         size = int(passed.sum())
         release = Histogram(

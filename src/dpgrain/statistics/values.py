@@ -67,7 +67,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Parts:
+class SignParts:
     """The parts of a number above and below 0, in units of the largest magnitude within bounds.
 
     Args:
@@ -148,7 +148,7 @@ PAIRED = 2**26 - 1
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairMoments:
     """The products of :class:`Powers` of degree 2 of two numbers, which one number holds.
 
     The number is (2^26)·i + j, for the places i and j of both in their ranges, from 0 to 2^26 − 1.
@@ -351,12 +351,12 @@ def total(low: float | None, high: float | None) -> Measure:
     signed = low is None or high is None or low < 0 < high
     return Measure(
         2 if signed else 1,
-        lambda low, high: Parts(low, high, 2 if signed else 1),
+        lambda low, high: SignParts(low, high, 2 if signed else 1),
         AutoClip(low=2.0**-10, high=2.0**20),
         {"l2": 1.0, "l1": 1.0},
         net=signed,
         far="weighed",
-        stands_for=lambda low, high: Parts(low, high).scale,
+        stands_for=lambda low, high: SignParts(low, high).scale,
     )
 
 
@@ -383,7 +383,7 @@ def second_moments(unit: float) -> Measure:
     Args:
         unit: the covariance that is 1 where both ranges have width 1.
     """
-    pairs = Pairs()
+    pairs = PairMoments()
     return Measure(
         pairs.corners,
         lambda *_: pairs,

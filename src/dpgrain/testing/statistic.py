@@ -19,7 +19,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.publishing import budget, charge
 from dpgrain.statistics import run
 from dpgrain.statistics.release import Release
-from dpgrain.statistics.run import Measured
+from dpgrain.statistics.run import NoisySums
 from dpgrain.statistics.statistic import STATISTICS, Statistic
 from dpgrain.tables.table import UserTable, read
 from dpgrain.units import OWN_UNIT, RELATIONS, Element, Record, Relation, Unit, User
@@ -105,13 +105,13 @@ class StatisticContract:
             rows: the rows of the table.
             **options: the options of :meth:`publish`.
         """
-        seen: list[Measured] = []
+        seen: list[NoisySums] = []
 
-        def measured(*parts: Any, **named: Any) -> Measured:
-            seen.append(Measured(*parts, **named))
+        def measured(*parts: Any, **named: Any) -> NoisySums:
+            seen.append(NoisySums(*parts, **named))
             return seen[-1]
 
-        with _without_noise(), mock.patch.object(run, "Measured", measured):
+        with _without_noise(), mock.patch.object(run, "NoisySums", measured):
             release = self.publish(table_of(rows), **{**self._asked(), **options})
         assert len(seen) == 1, "sums are made by noisy_sums, once"
         return np.ravel(seen[0].masses / seen[0].sd[:, None]), release
