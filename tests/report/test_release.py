@@ -18,7 +18,7 @@ import dpgrain as dg
 from dpgrain._wording import rounded_up
 from dpgrain.accounting import Gaussian, Selection
 from dpgrain.report import write_report
-from dpgrain.statistics.formatting import extra_columns, format_rows, shown
+from dpgrain.statistics.formatting import PrintedRow, extra_columns, format_rows, shown
 from dpgrain.statistics.release_metadata import Asked
 from dpgrain.statistics.statistic import MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
