@@ -67,8 +67,8 @@ class Request:
         domain: the public part of the domain.
         rule: the clipping bound, or how to choose bounds.
         noise: the law of the noise.
-        max_items: the number of groups of one unit that take part in selecting, at most; None, in two
-            rounds, for as many as the first can tell apart.
+        max_items: the number of groups of one unit that take part in the selection, at most; None,
+            in two rounds, for as many as the first can tell apart.
         indicator: whether a unit counts at most 1 in each group.
         best: how many of the public groups are chosen by one-shot Gumbel noise; None for all.
         adaptive: whether unknown items are selected in two rounds.
@@ -257,12 +257,12 @@ class Request:
         return groups, self.blocks.cells(groups, public=True)
 
     @cached_property
-    def selecting(self) -> tuple[UserTable, Blocks]:
+    def selection_blocks(self) -> tuple[UserTable, Blocks]:
         """The table and blocks for the keys whose values are selected privately."""
         return self.blocks.for_keys(self.domain.selected, self.table)
 
     @cached_property
-    def ranging(self) -> tuple[UserTable, Blocks]:
+    def range_blocks(self) -> tuple[UserTable, Blocks]:
         """The table and blocks for choosing one range for all groups."""
         return self.blocks.for_keys((), self.table)
 
@@ -317,14 +317,14 @@ class Request:
     def _planned(self, promise: Promise) -> Plan:
         select, alone = None, False
         if self.domain.selected:
-            _, blocks = self.selecting
+            _, blocks = self.selection_blocks
             alone = blocks.alone or blocks.block == "record"
             select = blocks.contribution(
                 items=None, cells=None, single=blocks.alone, norm=self.norm
             )
         ranges = None
         if isinstance(self.bounds, AutoRange):
-            _, blocks = self.ranging
+            _, blocks = self.range_blocks
             ranges = blocks.contribution(items=None, cells=None, single=False, norm=self.norm)
         items = None
         if self.public is not None:
@@ -414,7 +414,7 @@ class Request:
 
     @property
     def facts_of_plan(self) -> list[Fact]:
-        """Public facts of selecting and clipping."""
+        """Public facts of selection and clipping."""
         facts, plan = [], self.plan
         if isinstance(plan.select, Selection) and plan.select.max_items > 1:
             facts.append(Fact("selected-items", (plan.select.max_items, plan.select.level)))
@@ -479,10 +479,11 @@ def _under_better_law(ask: Callable[..., Request], promise: Promise) -> Request:
         promise: the promise.
 
     A block's l1 norm is 1 to √C times its l2 norm, where it lies on C coordinates. Laplace noise is
-    fitted to the one and Gaussian noise to the other, so which is smaller depends on the data: the law
-    is chosen whose loss against the other is smaller in the worst case, Laplace if C^¼ times the noise
-    of its sums is below that of the Gaussian's. Gaussian noise is kept for elements, whose curve over k
-    it makes far better, for unknown groups, and inside a budget, whose shares are shares of μ².
+    fitted to the one and Gaussian noise to the other, so which is smaller depends on the data: the
+    law is chosen whose loss against the other is smaller in the worst case, Laplace if C^¼ times
+    the noise of its sums is below that of the Gaussian's. Gaussian noise is kept for elements,
+    whose curve over k it makes far better, for unknown groups, and inside a budget, whose shares
+    are shares of μ².
     """
     if promise.delta == 0:
         return ask(noise="laplace")

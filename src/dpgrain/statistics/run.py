@@ -166,7 +166,7 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Noisy
     """
     plan = request.plan
     asked, care, result = request.asked(), list[str](), None
-    table = request.selecting[0] if request.domain.selected else request.table
+    table = request.selection_blocks[0] if request.domain.selected else request.table
     if isinstance(request.bounds, AutoRange):
         table = request.blocks.for_keys((), table)[0]
     with charge.open(table) as engine, Progress(5, progress) as shown:
@@ -256,7 +256,7 @@ def _selected(
     """The selected groups, sorted by key; and what was read, where it serves for the sums too."""
     event = request.plan.select
     assert isinstance(event, Selection)  # noqa: S101 - a plan selects wherever keys are to be selected
-    _, blocks = request.selecting
+    _, blocks = request.selection_blocks
     held = candidate_groups(engine, blocks, request.domain.selected, request.value)
     cells = blocks.cells(held, public=False)
     data = Contributions(engine, blocks, held, cells, request.value, request.presence)
@@ -357,7 +357,7 @@ def _range(engine: Engine, request: Request, rule: AutoRange, charge: Charge) ->
     """Find the range of the numbers from noisy counts of their magnitudes."""
     event = request.plan.ranges
     assert event is not None  # noqa: S101 - a plan finds the range wherever it is not given
-    _, blocks = request.ranging
+    _, blocks = request.range_blocks
     everything = Groups.of((), ())
     data = Contributions(
         engine,
@@ -380,14 +380,14 @@ def _range(engine: Engine, request: Request, rule: AutoRange, charge: Charge) ->
     if far == "weighed" or (far == "weighed of people" and one_row):
         single = one_row or blocks.block == "record"
         noise = noise_sd(request.plan.sums) * (1.0 if single else _LONGER)
-        bounds = rule.weighed(noisy, sd, noise, request.noise)
+        bounds = rule.balanced_bounds(noisy, sd, noise, request.noise)
     else:
         bounds = rule.choose(noisy, sd, request.noise)
     whole = isinstance(rule, AutoTree) and rule.near(*bounds) is not None
     if request.everyone is not None:
         # The numbers of people without records lie within the range, too.
         bounds = min(bounds[0], 0.0), max(bounds[1], 0.0)
-    return _Range(bounds, rule.beyond(noisy, sd, bounds) if seen else None, seen and whole)
+    return _Range(bounds, rule.share_outside(noisy, sd, bounds) if seen else None, seen and whole)
 
 
 def _choose(data: Contributions, plan: Plan, request: Request, charge: Charge) -> ChosenBounds:

@@ -29,7 +29,7 @@ from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.facts import Fact
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import as_histogram
-from dpgrain.statistics.plan import selecting, selection_delta
+from dpgrain.statistics.plan import plan_selection, selection_delta
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.release_metadata import Clip
 from dpgrain.statistics.request import Request
@@ -75,8 +75,8 @@ def top(
         item: the column of items, or several: then each combination is an item.
         k: the number of items to publish; all that are known or pass without it.
         delta: the promised δ, in (0, 1), such as 1e-6. 0 is right only for a public domain.
-        domain: the public list of items. Without one they are selected privately. Of several columns a
-            mapping or tuples, as for :func:`dpgrain.histogram`.
+        domain: the public list of items. Without one they are selected privately. Of several
+            columns a mapping or tuples, as for :func:`dpgrain.histogram`.
         method: how items are chosen; ``auto`` takes what is best by public numbers alone. Inside a
             budget that is Gaussian noise.
 
@@ -91,11 +91,11 @@ def top(
               the best ``k`` by one-shot Gumbel noise, at a cost that does not depend on how many items
               a unit holds, and counts them with the rest of the budget (best where ``k`` is given and a
               unit holds several).
-        counts: count unknown items that Gaussian noise selected. False spends all on selecting;
+        counts: count unknown items that Gaussian noise selected. False spends all on selection;
             estimates are then the weighted counts, of two rounds those of the first.
         clip: the clipping bound of a unit's items, a number or ``auto``. It bounds their norm where
             they are counted after selection.
-        max_items: the number of items of one unit that take part in selecting, at most; by default
+        max_items: the number of items of one unit that take part in the selection, at most; by default
             200, and in two rounds more where the noise of the first can tell more apart. A record has
             one.
 
@@ -284,7 +284,7 @@ def _weighted(request: Request, most: int | None) -> tuple[Selection, AdaptiveSe
         relation=promise.relation,
         unit=promise.plain_unit,
     ).noise_multiplier
-    return selecting(noise, leak, most, contribution, promise, adaptive=request.adaptive)
+    return plan_selection(noise, leak, most, contribution, promise, adaptive=request.adaptive)
 
 
 def _truncated_is_better(request: Request, most: int, counts: bool) -> bool:
