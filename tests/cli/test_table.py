@@ -241,7 +241,7 @@ def test_the_curator_is_told_how_numbers_are_written(tmp_path: Path, command: Co
     assert counts("--decimal", ",")["non-numeric cells of 'paid' (dropped)"] == 2
     assert "state --decimal ,\n" in command(*words, "--check").stdout
     # Who did not check is told where to look.
-    assert "ask the curator how numbers are written (--check)" in command(*words).stdout
+    assert "ask the curator to check the number format (--check)" in command(*words).stdout
 
 
 def test_nothing_selected_is_no_empty_table(path: Path, command: Command) -> None:

@@ -237,7 +237,7 @@ def test_where_no_number_is_seen_none_is_published(ask: object) -> None:
     )
     for column in (release.estimate, release.std_error, release.low, release.high):
         assert np.isnan(column).all()
-    assert "no number stood out" in release.asked.warnings
+    assert "no number exceeded the noise" in release.asked.warnings
     assert str(release)
     assert release.guarantee.epsilon() > 0
     assert math.isclose(release.asked.epsilon, 0.01)
