@@ -54,8 +54,8 @@ _FEW_CORNERS = 3
 _BOUND_TO_MEAN = 2.0
 
 _NO_NUMBER = (
-    "no number exceeded the noise: pass bounds= or a larger epsilon=, or ask the curator to check the "
-    "number format (--check)"
+    "no number exceeded the noise: pass bounds= or a larger epsilon=, or ask the curator to check "
+    "the number format (--check)"
 )
 
 
@@ -102,8 +102,8 @@ class NoisySums:
         if not len(self.groups) or count > _STANDS_OUT * noise:
             return self.asked
         said = (
-            f"almost no numbers were found ({max(count, 0):,.0f} in total, with a standard error of "
-            f"{noise:,.0f}): ask the curator to check the column and its decimal mark (--check)"
+            f"almost no numbers were found ({max(count, 0):,.0f} in total, with a standard error "
+            f"of {noise:,.0f}): ask the curator to check the column and its decimal mark (--check)"
         )
         return replace(self.asked, care=(said, *self.asked.care))
 
