@@ -1,4 +1,4 @@
-"""The facts of a request for a release, and the sentences made of them, in one place."""
+"""Facts of a request for a release, and the sentences built from them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,26 @@ from dpgrain.statistics.statistic import HISTOGRAM, Statistic, statistic_of
 from dpgrain.units import Level, Relation
 
 Each = Literal["record", "holder", "share", "user"]
-#: The rows that estimates are over: records, people who have any, or all people of the roster.
+#: The rows that estimates cover: records, people with records, or all enrolled people.
 Over = Literal["records", "people", "everyone"]
-# Words for what counts where there is no column of numbers.
+# Contribution of a record without a numeric column.
 _EACH: dict[Each, str] = {
     "record": "1 for each record",
-    "holder": "1 for each unit that holds the item",
-    "share": "1/√(items of the unit) for each unit that holds the item",
+    "holder": "1 for each unit with the item",
+    "share": "1/√(items of the unit) for each unit with the item",
     "user": "1 for each user",
 }
-# First words of quantities that are numbers of things.
+# First words of counted quantities.
 _COUNTED = ("records", "people", "users", "elements", "units")
-# Least share lost to clipping that is shown.
-_TOLD = 1e-3
+# Smallest shown share of clipping.
+_SMALLEST_SHOWN = 1e-3
 # Clipped norms of a contribution, by noise distribution.
 _NORMS = {"gaussian": "l2 norm", "laplace": "l1 norm"}
+# Descriptions in files of 0.1.
+_FORMER_EACH: dict[str, Each] = {
+    "1 for each unit that holds the item": "holder",
+    "1/√(items of the unit) for each unit that holds the item": "share",
+}
 # Parts with separate bounds.
 _PARTS = {"cell": "element", "item": "item"}
 _NO_KEYS = "none: one number over all records"
@@ -36,12 +41,12 @@ _NO_KEYS = "none: one number over all records"
 
 @dataclass(frozen=True)
 class Clip:
-    """The clipping of contributions.
+    """Clipping of contributions.
 
     Args:
-        bound: the public bound; None where bounds were chosen privately.
-        over: the name of the parts that have a bound of their own.
-        takes: False where nothing is longer than the bound, so that clipping takes nothing.
+        bound: the public bound; None for privately chosen bounds.
+        over: the parts with separate bounds.
+        takes: False if no contribution can exceed the bound.
 
     >>> str(Clip(2.0)), str(Clip(None, "cell"))
     ('2', 'auto (one bound per element, chosen privately)')
@@ -56,7 +61,7 @@ class Clip:
 
     @property
     def chosen(self) -> bool:
-        """True where bounds were chosen privately."""
+        """True for privately chosen bounds."""
         return self.bound is None
 
     def __str__(self) -> str:
@@ -70,45 +75,43 @@ class Clip:
         return f"{self.bound:,.6g}{' for each item' if self.over == 'item' else ''}"
 
 
-# Sentences that stand for private choices, of which old files have no other trace.
+# Descriptions of private choices in files of 0.1, which have no facts.
 _CHOSEN = {str(clip): clip for clip in (Clip(None), Clip(None, "cell"))}
 _CHOSEN["auto (one bound per cell, chosen privately)"] = Clip(None, "cell")
 
 
 @dataclass(frozen=True)
 class Asked(Mapping[str, str]):
-    """The request for a release; as a mapping, the same in words, line by line.
+    """Request for a release; as a mapping, its description line by line.
 
     Args:
-        statistic: the statistic that was published.
-        title: the name of the table; empty where it is not shown.
-        by: the keys; none for one number over all records.
-        value: the column of numbers; None where something else counts.
-        each: the thing that counts 1 where there is no column of numbers.
-        bounds: the public range of the numbers; None where it was found privately, or is not needed.
-        found: the range that was found privately.
-        beyond: the share of what is counted that may lie outside of it, at the most with 95%
-            confidence; None where it is not known.
-        public_items: the number of public items; None where some were selected, or there are none.
-        selected: the keys whose values were selected privately.
-        clip: the clipping of contributions; None where nothing is clipped.
-        unit: the privacy unit.
-        elements: the partition into elements, in words; empty if there is none.
-        max_elements: the largest number of elements of a user that count; None where all do.
-        relation: the neighbouring relation.
-        epsilon: the ε that was asked for.
-        delta: the δ.
-        noise: the law of the noise.
-        user: the column of users.
-        n_users: the number of enrolled users, where that is public.
-        above: the estimated share of blocks above a bound that was chosen; None where it is not known.
-        lost: the estimated share that clipping removes; None if it is unknown.
-        lost_of: the whole of that share: the total, or the norms of blocks, where those hold several
-            numbers.
-        care: warnings for readers of the estimates, in sentences; they follow from noisy numbers alone.
-        processed: the post-processing of the estimates.
-        told: the words of a file that was written when files had no facts.
-        over: the rows that estimates are over; of people, each row is made of all that one has.
+        statistic: published statistic.
+        title: name of the table; empty if not shown.
+        by: keys; none for one number over all records.
+        value: numeric column; None if other things are counted.
+        each: thing that counts 1 without a numeric column.
+        bounds: public range of the numbers; None if chosen privately or not needed.
+        found: privately chosen range.
+        beyond: 95% upper bound on the share outside of it; None if unknown.
+        public_items: number of public items; None if items were selected, or there are none.
+        selected: keys with privately selected values.
+        clip: clipping of contributions; None if nothing is clipped.
+        unit: privacy unit.
+        elements: description of the partition into elements; empty if there is none.
+        max_elements: maximum number of elements of a user; None for all.
+        relation: neighbouring relation.
+        epsilon: requested ε.
+        delta: requested δ.
+        noise: noise distribution.
+        user: column of user ids.
+        n_users: public number of enrolled users.
+        above: estimated share of blocks above a privately chosen bound; None if unknown.
+        lost: estimated share that clipping removes; None if unknown.
+        lost_of: whole of that share: the total, or the norms of blocks with several numbers.
+        care: warnings for readers, as sentences; computed from noisy numbers only.
+        processed: post-processing of the estimates.
+        told: description in a file of a version without facts.
+        over: rows that estimates cover; a person is a row of all their records.
 
     >>> from dpgrain.statistics.statistic import MEAN
     >>> asked = Asked(MEAN, value="score", bounds=(0.0, 100.0))
@@ -163,7 +166,7 @@ class Asked(Mapping[str, str]):
 
     @cached_property
     def words(self) -> dict[str, str]:
-        """The request in words, line by line, as saved files and pages have it."""
+        """Description line by line, as in saved files and reports."""
         said = dict(self.told) if self.told else self._first_words()
         if self.found is not None:
             low, high = self.found
@@ -200,12 +203,12 @@ class Asked(Mapping[str, str]):
 
     @property
     def keys_text(self) -> str:
-        """The keys, in a row; empty where there are none."""
+        """Keys as text; empty without keys."""
         return ", ".join(self.by)
 
     @property
     def counts(self) -> str:
-        """The contribution of a record."""
+        """Contribution of a record."""
         if self.value is None:
             return _EACH[self.each]
         if self.bounds is None:
@@ -233,11 +236,11 @@ class Asked(Mapping[str, str]):
         numbers = f"rows without a finite number in {self.value!r}"
         return f"{rows}, and {numbers}" if rows else f"{numbers} are dropped"
 
-    # -- what pages ask --
+    # -- sentences --
 
     @property
     def estimand(self) -> str:
-        """A description of the estimates, with the clipping of one unit's contribution."""
+        """Description of the estimates, with the clipping of one unit's contribution."""
         per = f" per {self.keys_text}" if self.by and not self.statistic.of_bins else ""
         what = self.statistic.estimate_of(self.value).replace("records", self.rows)
         if self.statistic.holders:
@@ -253,24 +256,24 @@ class Asked(Mapping[str, str]):
             what = f"{what} {_clamped(limits)}{chosen}"
         if self.max_elements is not None:
             per += f", of at most {counted(self.max_elements, 'element')} of each user"
-        return f"{what}{per}{self._capped}"
+        return f"{what}{per}{self._clipping}"
 
     @property
     def _number(self) -> str:
-        """The word for an estimated count."""
+        """Word for an estimated count."""
         if self.is_weighted:
             return "weighted count"
         return "clipped count" if self.is_clipped else "number"
 
     @property
     def _holders(self) -> str:
-        """The noun for the units that are counted once per item."""
+        """Noun for the units that are counted once per item."""
         # If records are protected, each pair of a user and an item still counts once.
         return "users" if self.unit == "record" and self.user else f"{self.unit or 'unit'}s"
 
     @property
     def covers(self) -> str:
-        """The quantity that intervals cover, such as "clipped total"."""
+        """Quantity that intervals cover, such as "clipped total"."""
         return f"{'clipped ' if self.is_clipped else ''}{self.unclipped}"
 
     @property
@@ -284,37 +287,37 @@ class Asked(Mapping[str, str]):
 
     @property
     def rows(self) -> str:
-        """The word for the rows of the table, in the plural."""
+        """Noun for the rows of the table, in the plural."""
         return "records" if self.over == "records" else "people"
 
     @property
     def _over(self) -> str:
-        """The words for the rows of the estimates."""
+        """Description of the rows that estimates cover."""
         if self.over == "everyone" and self.n_users is not None:
             return f"all {self.n_users:,} enrolled people, 0 for those without records"
         return "people with a record" if self.over == "people" else self.rows
 
     @property
     def is_clipped(self) -> bool:
-        """True where clipping may take something; of files without facts this is not known."""
+        """True if clipping may have an effect; unknown for files without facts."""
         if self.told:
             return "clip" in dict(self.told)
         return self.clip is not None and self.clip.takes
 
     @property
     def is_limited(self) -> bool:
-        """True where contributions are capped, or numbers end at bounds that were found."""
+        """True if contributions are clipped, or numbers are clamped to privately chosen limits."""
         ends = self.found is not None and not self.statistic.in_order
         return self.is_clipped or ends
 
     @property
-    def _capped(self) -> str:
-        """The clipping of one unit's contribution, after a comma; empty if nothing is clipped."""
+    def _clipping(self) -> str:
+        """Clipping of one unit's contribution, after a comma; empty if nothing is clipped."""
         if not self.is_clipped:
             return ""
         if self.told:
             return f", clipped: {dict(self.told)['clip']}"
-        assert self.clip is not None  # noqa: S101 - what is capped has a bound
+        assert self.clip is not None  # noqa: S101 - clipped contributions have a bound
         if self.clip.over == "item":
             weight = ", each with weight 1/√(number of items)" if self.is_weighted else ""
             return f", of the first items of each {self.unit or 'unit'}{weight}"
@@ -329,7 +332,7 @@ class Asked(Mapping[str, str]):
 
     @property
     def _joint_norm(self) -> str:
-        """The norm that a bound limits, if a contribution consists of several numbers."""
+        """Norm that a bound limits, if a contribution consists of several numbers."""
         ends = self.bounds or self.found
         two_signs = self.statistic.signed and ends is not None and ends[0] < 0 < ends[1]
         if not (self._groups or self.statistic.ratio or two_signs):
@@ -338,7 +341,7 @@ class Asked(Mapping[str, str]):
 
     @property
     def _groups(self) -> str:
-        """The groups of one contribution, in the plural; empty if a contribution is in one group."""
+        """Groups of one contribution, in the plural; empty for a contribution to one group."""
         each = self.elements == f"the column {', '.join(self.by)!r}"
         if self.unit == "record" or (self.elements and each):
             return ""
@@ -348,7 +351,7 @@ class Asked(Mapping[str, str]):
 
     @property
     def _contribution(self) -> str:
-        """The contribution that is clipped as a whole."""
+        """Contribution that is clipped as a whole."""
         if self.unit == "record":
             return "each record"
         whose = "user" if self.unit else "unit"
@@ -356,7 +359,7 @@ class Asked(Mapping[str, str]):
 
     @property
     def _block(self) -> str:
-        """The contribution that is clipped as a whole, with its groups."""
+        """Contribution that is clipped as a whole, with its groups."""
         if not self._groups:
             return self._contribution
         whose, element = "user" if self.unit else "unit", " of an element" if self.elements else ""
@@ -364,38 +367,38 @@ class Asked(Mapping[str, str]):
 
     @property
     def _parts(self) -> str:
-        """The clipped blocks, in the plural."""
+        """Clipped blocks, in the plural."""
         return "elements" if self.elements else f"{self.unit or 'unit'}s"
 
     @property
     def clipping_effect(self) -> str:
-        """The effect of clipping on all groups together; empty if it is unknown."""
-        if self.above is None and self._unmeasured:
+        """Effect of clipping on all groups together; empty if unknown."""
+        if self.above is None and self._is_unmeasured:
             joint = self._joint_norm
             limits = f"; it limits the {joint} of {self._block}" if joint else ""
             return f"the effect of clipping was not measured, because clip= was set{limits}"
         if self.above is None:
             return dict(self.told).get("left out", "")
         said = f"clipping affected {about(self.above)} of {self._parts}"
-        if self.lost is None or self.lost < _TOLD:
+        if self.lost is None or self.lost < _SMALLEST_SHOWN:
             return said
         whole = "the size of all contributions" if self.lost_of == "norms" else "the total"
         if self.statistic.ratio and self.lost_of == "total":
             whole = "the weight of records"
-        # Ratios subtract what noise may have added to the share; others report the estimate itself.
+        # For ratios, possible noise is subtracted from the share.
         least = "at least " if self.statistic.ratio else ""
         return f"{said} and removed {least}{about(self.lost)} of {whole} (rough estimates)"
 
     @property
-    def _unmeasured(self) -> bool:
-        """True of sums that a stated bound may have made smaller, nobody knows by how much."""
+    def _is_unmeasured(self) -> bool:
+        """True for sums that a stated bound may have reduced by an unknown amount."""
         clip = self.clip
         stated = clip is not None and clip.takes and not clip.chosen and clip.over != "item"
         return stated and not (self.told or self.statistic.ratio)
 
     @property
     def clamping_effect(self) -> str:
-        """The effect of a privately chosen range; empty if it is unknown."""
+        """Effect of a privately chosen range; empty if unknown."""
         if self.statistic.of_parts:
             # A privately chosen range only places edges; it clamps no values.
             return ""
@@ -413,7 +416,7 @@ class Asked(Mapping[str, str]):
 
     @property
     def bounds_effect(self) -> str:
-        """The effect of explicit bounds; empty if there are none.
+        """Effect of explicit bounds; empty if there are none.
 
         >>> from dpgrain.statistics.statistic import MEAN
         >>> Asked(MEAN, value="score", bounds=(0.0, 100.0)).cut_off
@@ -429,25 +432,25 @@ class Asked(Mapping[str, str]):
 
     @property
     def ranking_effect(self) -> str:
-        """The effect of ranking by noisy counts; empty if nothing is ranked."""
+        """Effect of ranking by noisy counts; empty without ranking."""
         if not self.statistic.holders:
             return ""
-        # Counts that were selected by other noise are as good as any.
+        # The noise of a separate selection does not bias the counts.
         passed = self.is_weighted or (self.selected and self.noise == "truncated geometric")
         named, above = (" and selected", " and just above the threshold") if passed else ("", "")
         return (
-            f"items are ranked{named} by their noisy counts, so counts at the top{above} tend to be "
-            "overestimated; intervals do not allow for this"
+            f"items are ranked{named} by their noisy counts, so counts at the top{above} tend to "
+            "be overestimated; intervals do not allow for this"
         )
 
     @property
     def is_weighted(self) -> bool:
-        """True where a unit adds a share to each item that it holds, not a count."""
+        """True if a unit adds a fraction to each of its items instead of a count."""
         return self.value is None and self.each == "share"
 
     @property
     def quantity(self) -> str:
-        """The words, one or two, for an estimate."""
+        """Name of an estimate, in one or two words."""
         words = self.statistic.estimate_of(self.value)
         if self.rows != "records":
             words = words.replace("records", self.rows)
@@ -455,22 +458,22 @@ class Asked(Mapping[str, str]):
 
     @property
     def range_was_private(self) -> bool:
-        """True where the range of the numbers was found privately."""
+        """True if the range of the numbers was chosen privately."""
         return "range of the numbers" in self.words
 
     @property
     def chosen(self) -> bool:
-        """True where clipping bounds were chosen privately."""
+        """True if clipping bounds were chosen privately."""
         return self.clip is not None and self.clip.chosen
 
     @property
     def warnings(self) -> str:
-        """The warnings for readers of the estimates; empty where there are none."""
+        """Warnings for readers of the estimates; empty if there are none."""
         return self.words.get("take care", "")
 
     @property
     def post_processing(self) -> str:
-        """The post-processing of the estimates in words; empty where there was none."""
+        """Post-processing of the estimates as text; empty if there was none."""
         return ", ".join(self.processed)
 
     # -- files --
@@ -492,17 +495,14 @@ class Asked(Mapping[str, str]):
 
     @staticmethod
     def from_words(words: Mapping[str, str]) -> Asked:
-        """Read a request of an older file, whose sentences are kept whole and never taken apart.
-
-        Args:
-            words: the sentences, line by line.
+        """Read the description in an older file, whose sentences are stored but never parsed.
 
         Raises:
-            ParameterError: if a line is no text.
+            ParameterError: if a line is not text.
         """
         if not isinstance(words, Mapping):
             raise ParameterError(f"words must be a mapping of lines, not {type(words).__name__}.")
-        each = {said: kind for kind, said in _EACH.items()}
+        each = {said: kind for kind, said in _EACH.items()} | _FORMER_EACH
         counts, item = words.get("weight", _EACH["record"]), words.get("item", _NO_KEYS)
         return Asked(
             statistic_of(words.get("statistic", HISTOGRAM.name)),
