@@ -200,7 +200,7 @@ PARAMETER = Toy(
         ),
         (
             "statistics/contribution_counts.py",
-            "They are\n            public, and a last bin takes what is larger.\n",
+            "They are public,\n            and a last bin contains larger numbers.\n",
             "        first: the smallest edge that counts.\n",
         ),
         (

@@ -114,7 +114,8 @@ def reconcile(
 
 def _projected(x: FloatArray, sd: FloatArray, group: IntArray, goal: FloatArray) -> FloatArray:
     """Return the projection of :func:`consistent`, with every sd above 0."""
-    # In units of each group's largest sd, and from 1e-100 on, variances neither overflow nor vanish.
+    # In units of each group's largest sd, and from 1e-100 on, variances neither overflow nor
+    # vanish.
     unit = np.zeros(goal.size)
     np.maximum.at(unit, group, sd)
     v = np.maximum(sd / unit[group], 1e-100) ** 2

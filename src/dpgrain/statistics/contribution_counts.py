@@ -1,4 +1,4 @@
-"""``dg.elements_per_user`` says how much people hold, which readers of a curve ε(k) need to know."""
+"""Users by size of their contribution (``dg.elements_per_user``), to interpret ε(k)."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _EDGES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Holdings(Histogram):
-    """Users counted by how many elements, and records, they hold; made by ``dg.elements_per_user``.
+    """Users by number of elements and of records; published by ``dg.elements_per_user``.
 
-    The groups have two keys: ``held`` (``"elements"`` or ``"records"``) and ``at_most``, the largest
-    number in the bin, which begins above the one before; null means any larger number.
+    The groups have two keys: ``held`` (``"elements"`` or ``"records"``) and ``at_most``, the
+    largest number in the bin, which begins above the previous one; null means any larger number.
 
     >>> from dpgrain import Element, read
     >>> rows = pa.table({"who": [*range(900), *range(300)], "page": ["a"] * 900 + ["b"] * 300})
@@ -55,14 +55,14 @@ class Holdings(Histogram):
     """
 
     def share_at_most(self, most: int, held: Literal["elements", "records"] = "elements") -> float:
-        """Return the noisy share of users (among those that hold anything) who hold at most ``most``.
+        """Return the noisy share of users with at most ``most`` elements or records.
 
         Args:
-            most: a whole number; the share is that of the bins which end there or before.
+            most: an integer; the share includes the bins up to this number.
             held: ``"elements"`` or ``"records"``.
 
         Raises:
-            ParameterError: if an argument is not one of these.
+            ParameterError: if an argument is invalid.
         """
         most = _validate.integer(minimum=1, most=most)
         _validate.one_of(("elements", "records"), held=held)
@@ -89,27 +89,27 @@ def elements_per_user(
     random_state: RandomState = None,
     progress: bool | None = None,
 ) -> Query[Holdings]:
-    """Publish how many records and elements people hold.
+    """Publish the number of users by number of records and of elements.
 
-    A curve ε(k) says what a release promises to k elements of one person; this says how many people
-    hold more than k.
+    A curve ε(k) states the guarantee for k elements of one person; this release shows how many
+    people have more than k.
 
     Args:
-        by: the column whose values are the elements; that of the unit's partition without it. A
-            mapping or function becomes a column with :meth:`~dpgrain.UserTable.with_cells`. Rows
-            without a value are left out.
-        edges: the largest number in each bin, increasing; 1,2,5,10 and so on without it. They are
-            public, and a last bin takes what is larger.
-        noise: the law of the noise; ``laplace`` needs no δ.
+        by: the column of the elements; by default that of the unit's partition. A mapping or
+            function becomes a column with :meth:`~dpgrain.UserTable.with_cells`. Rows without a
+            value are dropped.
+        edges: the largest number in each bin, increasing; by default 1,2,5,10 and so on. They are
+            public, and a last bin contains larger numbers.
+        noise: the noise distribution; ``laplace`` needs no δ.
 
     Raises:
         ParameterError, SchemaError: if a parameter or the schema is wrong, before anything is read.
         DataError: if the source cannot be read.
 
-    Formal guarantee: (ε, δ)-DP for one unit. Each user stands in one bin of elements and one of
-    records, and any change of a user's data moves him from two bins to two others at most: l2
-    sensitivity √2 if he vanishes, 2 otherwise, however many elements change. Source: docs/theory,
-    "How much people hold".
+    Formal guarantee: (ε, δ)-DP for one unit. Each user is in one bin of elements and one of
+    records, and any change of a user's data moves the user from two bins to at most two others: l2
+    sensitivity √2 for a removal, 2 otherwise, for any number of changed elements. Source:
+    docs/theory, "How much people hold".
 
     >>> import pyarrow as pa
     >>> from dpgrain import Element, read
@@ -131,7 +131,7 @@ def elements_per_user(
     require_whole_users(table, unit)
     table.require_key(column, "by")
     whole = isinstance(unit, Record) or (isinstance(unit, User) and unit.max_elements is None)
-    # The unit gets the name that other statistics give it, so that their guarantees compose.
+    # The unit is named as in other statistics, so that their guarantees compose.
     blocks = Blocks("user") if whole else Blocks.of_unit(unit, table, (), column)
     limits = tuple(_checked_edges(edges))
     return HoldingsQuery(promise, table, column, blocks, limits, noise, random_state, progress)
@@ -139,15 +139,15 @@ def elements_per_user(
 
 @dataclass(frozen=True, repr=False)
 class HoldingsQuery(Query[Holdings]):
-    """A query for how many elements, and records, people hold.
+    """Query for the number of users by number of elements and of records.
 
     Args:
-        promise: what is promised.
-        table: the table, whose users are known.
-        column: the column whose values are the elements.
-        blocks: the protected blocks, by which other statistics name them.
-        edges: the largest number in each bin but the last, increasing.
-        noise: the law of the noise.
+        promise: the guarantee.
+        table: the table, with known users.
+        column: the column of the elements.
+        blocks: the protected blocks, as other statistics name them.
+        edges: the largest number in each bin except the last, increasing.
+        noise: the noise distribution.
         random_state: a seed, for tests and research.
         progress: show progress.
     """
@@ -163,12 +163,12 @@ class HoldingsQuery(Query[Holdings]):
 
     @property
     def _size(self) -> float:
-        """The norm of a user's block: 1 in a bin of elements and 1 in a bin of records."""
+        """Norm of a user's block: 1 in a bin of elements and 1 in a bin of records."""
         return 2.0 if law_named(self.noise).norm == "l1" else math.sqrt(2.0)
 
     @property
     def event(self) -> Additive:
-        """The noise of the counts."""
+        """Noise of the counts."""
         promise = self.promise
         return calibrate_additive(
             ADDITIVE[self.noise],
@@ -181,7 +181,7 @@ class HoldingsQuery(Query[Holdings]):
 
     @property
     def plan(self) -> Planned:
-        """The noise of the counts."""
+        """Noise of the counts."""
         event, table, named = self.event, self.table, self.blocks.named
         facts = [Fact("bins"), *([Fact("partition")] if named else [])]
         if table.n_users is not None:
@@ -203,7 +203,7 @@ class HoldingsQuery(Query[Holdings]):
         return Planned(guarantee, table.n_users, expected=expected)
 
     def run(self, charge: Charge) -> Holdings:
-        """Count users by how much they hold."""
+        """Count users by number of elements and of records."""
         event, size = self.event, self._size
         bins = np.array([*self.edges, np.iinfo(np.int64).max], dtype=np.int64)
         with charge.open(self.table) as engine, Progress(2, self.progress) as shown:

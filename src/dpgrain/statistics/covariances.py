@@ -71,16 +71,16 @@ def covariance(
         other_bounds: the same for ``other``.
 
     Returns:
-        An :class:`~dpgrain.Estimates`. Its intervals are first-order ones; where the count is within
-        noise they are all that the bounds allow.
+        An :class:`~dpgrain.Estimates`. Its intervals are first-order ones; where the count is
+        within noise they are all that the bounds allow.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`.
 
     Formal guarantee: (ε, δ)-DP for one unit, for every table. Each record's 1 is split between nine
-    corners (products of Bernstein polynomials of degree 2), of which the count and all first and second
-    moments of both columns are linear functions. Numbers are read to 2^-26 of their range. Source:
-    docs/theory, "Two numbers".
+    corners (products of Bernstein polynomials of degree 2), of which the count and all first and
+    second moments of both columns are linear functions. Numbers are read to 2^-26 of their range.
+    Source: docs/theory, "Two numbers".
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, read
@@ -131,8 +131,8 @@ def correlation(
 ) -> Query[Estimates]:
     """Publish the correlation of two columns.
 
-    It is :func:`dpgrain.covariance` divided by both standard deviations, from one noisy vector, overall
-    or by group.
+    It is :func:`dpgrain.covariance` divided by both standard deviations, from one noisy vector,
+    overall or by group.
 
     Args:
         other: the other column of numbers. Rows without a finite number in both are left out.
@@ -141,14 +141,15 @@ def correlation(
 
     Returns:
         An :class:`~dpgrain.Estimates`. Its intervals hold all correlations for which the noisy
-        covariance is not too far from that multiple of the noisy deviations: from −1 to 1 where these
+        covariance is not too far from that multiple of the noisy deviations: from −1 to 1 where
+            these
         do not stand out from the noise.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`.
 
-    Formal guarantee: (ε, δ)-DP for one unit, for every table; it is post-processing of the sums of a
-    covariance. Source: docs/theory, "Two numbers".
+    Formal guarantee: (ε, δ)-DP for one unit, for every table; it is post-processing of the sums of
+    a covariance. Source: docs/theory, "Two numbers".
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, read

@@ -54,28 +54,28 @@ def histogram(
     Args:
         item: the column of items, or several: then each combination is an item.
         domain: the public list of items, each of which is published. By default it is the keys of a
-            public mapping given as the unit's partition; without one, items are selected privately. Of
-            several columns a mapping from column to its values (columns that it lacks are selected
-            privately), or a list of tuples.
+            public mapping given as the unit's partition; without one, items are selected privately.
+            Of several columns a mapping from column to its values (columns that it lacks are
+            selected privately), or a list of tuples.
         weight: the column of what each record counts, negative numbers as 0; 1 without it.
-        edges: the public edges of bins, of an item that is a number; ``auto`` finds round ones. A bin
-            holds its lower edge and not its upper one, and the first and the last have no end. Finding
-            edges takes 15% of the budget.
+        edges: the public edges of bins, of an item that is a number; ``auto`` finds round ones. A
+            bin holds its lower edge and not its upper one, and the first and the last have no end.
+            Finding edges takes 15% of the budget.
         noise: the law of the noise; ``laplace`` needs no δ.
         nonnegative: set negative estimates to 0. This is free: post-processing.
 
     Returns:
-        A :class:`~dpgrain.Histogram`: item, estimate, standard error and 95% interval for the sum of
-        clipped contributions, what the total before clipping is at least, and up to what it may be,
-        with its guarantee.
+        A :class:`~dpgrain.Histogram`: item, estimate, standard error and 95% interval for the sum
+        of clipped contributions, what the total before clipping is at least, and up to what it may
+        be, with its guarantee.
 
     Raises:
         ParameterError, SchemaError: if a parameter or the schema is wrong, before anything is read.
         DataError: if the source cannot be read; nothing is released then.
 
     Formal guarantee: (ε, δ)-DP for one unit under the relation, for every table; the guarantee's
-    curve answers for more units and other units. Source: element-level paper, eq. (9), with the exact
-    Gaussian curve in place of Lemma 3.2(ii), which is false; sums and noise are integers.
+    curve answers for more units and other units. Source: element-level paper, eq. (9), with the
+    exact Gaussian curve in place of Lemma 3.2(ii), which is false; sums and noise are integers.
 
     >>> import pyarrow as pa
     >>> from dpgrain import Element, read
@@ -211,13 +211,13 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     """Publish the sum of a column, overall or by group.
 
     Args:
-        clip: the clipping bound of a unit's data, a number or ``auto``. It is in units of the largest
-            magnitude within bounds, for their l2 norm, or l1 under Laplace noise; by default one for
-            each cell is chosen privately with a share of the budget.
+        clip: the clipping bound of a unit's data, a number or ``auto``. It is in units of the
+            largest magnitude within bounds, for their l2 norm, or l1 under Laplace noise; by
+            default one for each cell is chosen privately with a share of the budget.
 
     Raises:
-        ParameterError, SchemaError, DataError: as :func:`dpgrain.histogram`; also if the bounds are not
-            two increasing numbers.
+        ParameterError, SchemaError, DataError: as :func:`dpgrain.histogram`; also if the bounds are
+            not two increasing numbers.
 
     Formal guarantee: (ε, δ)-DP for one unit, for every table; where bounds leave both signs an
     exchanged unit moves the sum by twice the clipping bound. Source: element-level paper, eq. (9);

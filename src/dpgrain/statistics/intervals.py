@@ -77,9 +77,9 @@ def at_least(estimate: FloatArray, std_error: FloatArray, noise: str) -> FloatAr
         std_error: (V,) the standard deviation of their noise.
         noise: the law of the noise.
 
-    Contributions must not be negative: clipping then only lowers a sum, so that a lower limit of the
-    clipped sum is one of the total, whatever the data are. There is no upper one: one unit may hold
-    any amount, and no private release shows it (docs/theory, "What clipping leaves").
+    Contributions must not be negative: clipping then only lowers a sum, so that a lower limit of
+    the clipped sum is one of the total, whatever the data are. There is no upper one: one unit may
+    hold any amount, and no private release shows it (docs/theory, "What clipping leaves").
 
     >>> at_least(np.array([100.0, 3.0]), np.array([10.0, 10.0]), "gaussian").round(1)
     array([83.6,  0. ])
@@ -103,8 +103,8 @@ def ratio_interval(
         upper_terms: the number of noisy terms that A is the sum of.
         lower_terms: the number of those of B.
 
-    u lies in it if |(1−u)A − uB| ≤ radius·√(a(1−u)² + bu²), for a and b terms: a quadratic inequality
-    in u. Without a count above the noise every share is possible.
+    u lies in it if |(1−u)A − uB| ≤ radius·√(a(1−u)² + bu²), for a and b terms: a quadratic
+    inequality in u. Without a count above the noise every share is possible.
     """
     total, spread = upper + lower, radius**2
     first = total**2 - (upper_terms + lower_terms) * spread
@@ -133,8 +133,8 @@ def root_interval(
         lower_moves: (V, C) how G does.
         radius: (V,) the half-width of an interval of one of these.
 
-    r lies in it if |A − rG| ≤ radius·‖∂A − r∂G‖: a quadratic inequality in r. Where G does not stand
-    out from its noise every r is possible.
+    r lies in it if |A − rG| ≤ radius·‖∂A − r∂G‖: a quadratic inequality in r. Where G does not
+    stand out from its noise every r is possible.
     """
     spread = radius**2
     first = lower**2 - spread * (lower_moves**2).sum(axis=1)

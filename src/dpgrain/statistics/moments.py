@@ -52,14 +52,15 @@ def mean(
     Args:
 
     Returns:
-        An :class:`~dpgrain.Estimates`: each mean with the noisy number of records that it divides by.
+        An :class:`~dpgrain.Estimates`: each mean with the noisy number of records that it divides
+        by.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`.
 
-    Formal guarantee: (ε, δ)-DP for one unit, for every table. Each record's 1 is split between the two
-    bounds, so that sum and count are one noisy non-negative vector; the mean is post-processing of it
-    and divides by a noisy count. Source: docs/theory, "Numbers as masses".
+    Formal guarantee: (ε, δ)-DP for one unit, for every table. Each record's 1 is split between the
+    two bounds, so that sum and count are one noisy non-negative vector; the mean is post-processing
+    of it and divides by a noisy count. Source: docs/theory, "Numbers as masses".
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, read
@@ -134,15 +135,15 @@ def variance(
     Args:
 
     Returns:
-        An :class:`~dpgrain.Estimates`. Its intervals are first-order ones; where the count is within
-        noise they are all that the bounds allow.
+        An :class:`~dpgrain.Estimates`. Its intervals are first-order ones; where the count is
+        within noise they are all that the bounds allow.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`.
 
-    Formal guarantee: (ε, δ)-DP for one unit, for every table. Each record's 1 is split between three
-    corners (Bernstein polynomials of degree 2), of which count, mean and second moment are linear
-    functions. Source: docs/theory, "Numbers as masses".
+    Formal guarantee: (ε, δ)-DP for one unit, for every table. Each record's 1 is split between
+    three corners (Bernstein polynomials of degree 2), of which count, mean and second moment are
+    linear functions. Source: docs/theory, "Numbers as masses".
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, read

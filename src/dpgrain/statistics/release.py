@@ -235,13 +235,13 @@ class Release(ShownRelease, ABC):
             least: the smallest noisy number of people of a group that stays.
 
         Raises:
-            ParameterError: if ``least`` is not a whole number of at least 1, or the numbers are not of
-                people: they are in counts, means and other ratios of a table that
+            ParameterError: if ``least`` is not a whole number of at least 1, or the numbers are not
+                of people: they are in counts, means and other ratios of a table that
                 :meth:`~dpgrain.UserTable.per_user` made.
 
-        It is post-processing of noisy numbers, and no promise about true ones: of Gaussian noise with
-        standard error s, a group of at most ``least`` − s·z people stays with a probability of Φ̄(z) at
-        most, so that one of few people may be shown, and one of more left out.
+        It is post-processing of noisy numbers, and no promise about true ones: of Gaussian noise
+        with standard error s, a group of at most ``least`` − s·z people stays with a probability of
+        Φ̄(z) at most, so that one of few people may be shown, and one of more left out.
 
         >>> import pyarrow as pa
         >>> from dpgrain import User, count, read
@@ -274,7 +274,8 @@ class Release(ShownRelease, ABC):
     def write(self, path: str | Path) -> Path:
         """Write the table of :meth:`to_arrow` as Parquet, CSV or JSON, by the path's ending.
 
-        In CSV and JSON, :attr:`covers` is the last column; in Parquet it is a field of the metadata.
+        In CSV and JSON, :attr:`covers` is the last column; in Parquet it is a field of the
+        metadata.
 
         Raises:
             ParameterError: if the path ends in none of these.
@@ -338,8 +339,8 @@ class Release(ShownRelease, ABC):
         """Load a release that :meth:`save` wrote.
 
         Raises:
-            DataError: if the file is missing, broken or not a saved release, or has the guarantee of
-                other numbers beside it.
+            DataError: if the file is missing, broken or not a saved release, or has the guarantee
+                of other numbers beside it.
         """
         import pyarrow.parquet
 
@@ -433,11 +434,12 @@ class Histogram(Release):
         clip: (V,) the clipping bound of the group's cell.
         guarantee: the guarantee of the release.
         asked: the request for the release.
-        noise: the law of the noise: ``"gaussian"``, ``"laplace"``, or ``"geometric"`` (whole numbers).
+        noise: the law of the noise: ``"gaussian"``, ``"laplace"``, or ``"geometric"`` (whole
+            numbers).
         nonnegative: True where estimates below 0 were set to 0.
-        at_least: (V,) the totals before clipping are no less, each with 95% confidence, whatever the
-            data; NaN where values may be below 0. None where clipping takes nothing. It rests on the
-            noisy sums as they came out, so that no post-processing changes it.
+        at_least: (V,) the totals before clipping are no less, each with 95% confidence, whatever
+            the data; NaN where values may be below 0. None where clipping takes nothing. It rests
+            on the noisy sums as they came out, so that no post-processing changes it.
 
     >>> from dpgrain import User, histogram, read
     >>> rows = pa.table({"who": list(range(900)), "page": ["jobs"] * 600 + ["news"] * 300})
@@ -502,15 +504,15 @@ class Histogram(Release):
         """Pull each estimate towards 0 as far as it is probably noise: free of charge.
 
         Args:
-            prior: (V,) public values to which the true ones may be proportional; pulled towards these
-                instead of 0.
+            prior: (V,) public values to which the true ones may be proportional; pulled towards
+                these instead of 0.
 
         Raises:
             ParameterError: if the prior has another length, or is not above 0.
 
-        An empirical-Bayes rule: :func:`dpgrain.statistics.shrinkage.shrink`. The standard errors are
-        those of the fitted law of true values, no longer those of the noise. For counts and sums of
-        what cannot be negative.
+        An empirical-Bayes rule: :func:`dpgrain.statistics.shrinkage.shrink`. The standard errors
+        are those of the fitted law of true values, no longer those of the noise. For counts and
+        sums of what cannot be negative.
         """
         law = "laplace" if self.noise == "geometric" else self.noise
         estimate, error = shrink(self.estimate, self.std_error, prior, noise=law)
@@ -521,8 +523,8 @@ class Histogram(Release):
 
         Args:
             total: a public total of what the estimates are of; by default the estimates' own. Of a
-                capped sum it is that of capped contributions: what clipping took of a few groups would
-                be spread over all of them, by their noise.
+                capped sum it is that of capped contributions: what clipping took of a few groups
+                would be spread over all of them, by their noise.
 
         Raises:
             ParameterError: if the total is negative.
@@ -534,13 +536,14 @@ class Histogram(Release):
         """Combine both releases so that the parts add up to the totals; each then rests on both.
 
         Args:
-            totals: a release of the same statistic by some of this one's keys, such as counts by item
-                where this one's are by item and month. Every group of it must have parts here, and
-                every part its total.
+            totals: a release of the same statistic by some of this one's keys, such as counts by
+                item where this one's are by item and month. Every group of it must have parts here,
+                and every part its total.
 
         Returns:
             This release and the totals, each with smaller standard errors than before, and with the
-            guarantee of both releases together: no more is spent, but each now says something of both.
+            guarantee of both releases together: no more is spent, but each now says something of
+                both.
 
         Raises:
             ParameterError: if the keys do not fit, a group is missing, the two are of different
@@ -589,8 +592,9 @@ class Histogram(Release):
             gamma: γ; only pairs whose true frequencies differ by at least this count.
 
         Returns:
-            #{(j, l): p_j − p_l ≥ γ, p_j > p_l, estimate_j < estimate_l}. Source: element-level paper,
-            eq. (8), without the expectation and with its second inequality turned the right way round.
+            #{(j, l): p_j − p_l ≥ γ, p_j > p_l, estimate_j < estimate_l}. Source: element-level
+            paper, eq. (8), without the expectation and with its second inequality turned the right
+            way round.
 
         Raises:
             ParameterError: if the truth has another length, or γ is negative.

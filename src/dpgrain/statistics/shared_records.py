@@ -57,11 +57,11 @@ class SharedQuery(Query[Histogram]):
         domain: the public cells.
         value: the column of numbers; None where all records count 1.
         counted: whether a record with a number counts 1.
-        limits: the public range (low, high) of numbers, low at least 0, of which the bound is in units
-            of high; None where numbers count as they are.
+        limits: the public range (low, high) of numbers, low at least 0, of which the bound is in
+            units of high; None where numbers count as they are.
         rule: the bound on a person's records, or how to find it.
-        each: (K,) the stated bounds of groups, where these have their own; the rule is their norm then,
-            or the largest for elements.
+        each: (K,) the stated bounds of groups, where these have their own; the rule is their norm
+            then, or the largest for elements.
         noise: the law of the noise.
         nonnegative: whether negative estimates are set to 0.
         random_state: a seed, for tests and research.

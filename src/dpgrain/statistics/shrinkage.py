@@ -60,9 +60,9 @@ def shrink(
     In each group, true value ÷ ``std_error`` follows an unknown law that falls from 0 upwards: an
     atom at 0 and uniform laws on [0, a], a in steps of √2, fitted by maximum likelihood (EM). The
     answer is p·m + (1 − p)·max(estimate, 0), for the posterior mean m and the posterior probability
-    p that the true value lies below one standard error: what is probably noise is shrunk, the
-    rest left alone, because clipping has lowered it already. With a prior, true value ÷ prior
-    follows such a law with bumps (uniform laws between neighbouring a too), the answer is the posterior
+    p that the true value lies below one standard error: what is probably noise is shrunk, the rest
+    left alone, because clipping has lowered it already. With a prior, true value ÷ prior follows
+    such a law with bumps (uniform laws between neighbouring a too), the answer is the posterior
     mean, and moves by at most three standard errors; its scale is fitted.
 
     Source: Stephens, *False discovery rates: a new deal*, Biostatistics 2017 (mixtures of uniform

@@ -47,12 +47,12 @@ def believed_leaves(
         masses: (V, nodes) noisy counts, level by level.
         tree: the tree, most of whose leaves may be empty.
         sd: (V,) the standard deviation of the noise of each count.
-        least: the standard deviations above which a node below the root is believed to hold numbers,
-            and those above which a node of one that is believed is, too.
+        least: the standard deviations above which a node below the root is believed to hold
+            numbers, and those above which a node of one that is believed is, too.
 
     Returns:
-        (V, bins) counts. Noise of empty leaves adds up to a large rank; from the top down, nodes that
-        do not stand out are left out, and the others share what their parent has.
+        (V, bins) counts. Noise of empty leaves adds up to a large rank; from the top down, nodes
+        that do not stand out are left out, and the others share what their parent has.
     """
     b, (levels, variances) = tree.branching, _from_below(masses, tree)
     known = np.zeros((len(masses), 1))
