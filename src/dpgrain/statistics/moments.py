@@ -1,4 +1,4 @@
-"""``dg.mean``, ``dg.variance`` and ``dg.std`` of a column of numbers, overall or by group."""
+"""Mean, variance and standard deviation of a numeric column, overall or by group."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dpgrain.statistics.values import Powers
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
 
-# Share of the range that a standard deviation is taken to be in a plan, which knows no numbers.
+# Assumed ratio of standard deviation to range in a plan, which reads no numbers.
 _SHARE_OF_RANGE = 1 / 6
 
 
@@ -52,8 +52,8 @@ def mean(
     Args:
 
     Returns:
-        An :class:`~dpgrain.Estimates`: each mean with the noisy number of records that it divides
-        by.
+        An :class:`~dpgrain.Estimates`: each mean with the noisy number of records by which it is
+        divided.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`.
@@ -87,7 +87,7 @@ def mean(
 
 
 def _means(measured: NoisySums, z: float) -> Estimates:
-    """Return the means of noisy masses, with intervals of z standard errors."""
+    """Return means of noisy masses, with intervals of z standard errors."""
     low, width = _range(measured)
     whole = _Totals.of(measured)
     part = _shares(whole.masses)[:, 1]
@@ -135,15 +135,15 @@ def variance(
     Args:
 
     Returns:
-        An :class:`~dpgrain.Estimates`. Its intervals are first-order ones; where the count is
-        within noise they are all that the bounds allow.
+        An :class:`~dpgrain.Estimates`. Its intervals are first-order; for a count within the noise,
+        they are the whole range that the bounds allow.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`.
 
     Formal guarantee: (ε, δ)-DP for one unit, for every table. Each record's 1 is split between
-    three corners (Bernstein polynomials of degree 2), of which count, mean and second moment are
-    linear functions. Source: docs/theory, "Numbers as masses".
+    three corners (Bernstein polynomials of degree 2). Count, mean and second moment are linear
+    functions of them. Source: docs/theory, "Numbers as masses".
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, read
@@ -170,13 +170,13 @@ def variance(
 
 
 def _variances(measured: NoisySums, z: float) -> Estimates:
-    """Return the variances of noisy masses, with intervals of z standard errors."""
+    """Return variances of noisy masses, with intervals of z standard errors."""
     _, width = _range(measured)
     whole = _Totals.of(measured)
     part = _shares(whole.masses)
     m = part[:, 1] / 2 + part[:, 2]
     spread = np.clip(part[:, 2] - m**2, 0.0, 0.25)
-    # These are the derivatives of q − m² by each corner, with q and m as ratios to the count.
+    # Derivatives of q − m² by each corner, with q and m as ratios to the count.
     slope = whole.slopes(part[:, 2] - 2 * m**2, np.stack([0 * m, -m, 1 - 2 * m]))
     error = _bounded_error(np.linalg.norm(slope, axis=0) * measured.sd, whole)
     known = whole.count > 4 * whole.count_error
@@ -220,7 +220,7 @@ def std(
     Args:
 
     Returns:
-        An :class:`~dpgrain.Estimates`, whose intervals are the roots of those of the variance.
+        An :class:`~dpgrain.Estimates`, with the roots of the intervals of the variance.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`.
@@ -253,7 +253,7 @@ def std(
 
 
 def _of_deviations(low: float, high: float) -> float:
-    """Return by what noise of one record moves a deviation that is a sixth of the range, roughly."""
+    """Return the effect of one record's noise on a deviation of a sixth of the range."""
     variance, deviation = values.moments(2).stands_for(low, high), _SHARE_OF_RANGE * (high - low)
     return variance / (2 * deviation)
 
@@ -263,7 +263,7 @@ def _deviations(measured: NoisySums, z: float) -> Estimates:
     squared = _variances(measured, z)
     low, high = np.sqrt(squared.lower), np.sqrt(squared.upper)
     deviation = np.sqrt(squared.estimate)
-    # Near 0 the root has no slope; the error is no larger than the half of the interval then.
+    # Near 0 the root has no derivative, and the error is at most half of the interval.
     with np.errstate(divide="ignore", invalid="ignore"):
         slope = squared.std_error / (2 * deviation)
     error = np.fmin(slope, (high - low) / (2 * z))
@@ -272,13 +272,13 @@ def _deviations(measured: NoisySums, z: float) -> Estimates:
 
 @dataclass(frozen=True, eq=False)
 class _Totals:
-    """The masses of all that an estimate is over: of records, or of people of a stated number.
+    """Masses of all rows that an estimate covers: records, or a stated number of people.
 
     Args:
-        masses: (V, C) the masses, with those of people without records where these count 0.
+        masses: (V, C) masses, including those of people without records if these count 0.
         count: (V,) their sum.
-        count_error: (V,) its standard error; 0 where it is stated.
-        nothing: (C,) what a person without records adds to each corner; None where nobody does.
+        count_error: (V,) its standard error; 0 for a stated number.
+        nothing: (C,) contribution of a person without records; None if they do not count.
     """
 
     masses: FloatArray
@@ -294,20 +294,20 @@ class _Totals:
             return _Totals(masses, count, math.sqrt(masses.shape[1]) * measured.sd, None)
         assert isinstance(split, Powers)  # noqa: S101 - what values.moments makes
         nothing = split.of(0.0)
-        # Post-processing: whoever of the stated number is not seen in the masses has no records.
+        # Post-processing: the rest of the stated number of people has no records.
         missing = measured.everyone - count
         stated = np.full(count.size, float(measured.everyone))
         return _Totals(masses + missing[:, None] * nothing, stated, np.zeros(count.size), nothing)
 
     def slopes(self, ratio: FloatArray, by_corner: FloatArray) -> FloatArray:
-        """Return how an estimate changes with the noise of each corner, times the count, (C, V).
+        """Return the derivatives of an estimate by each corner's noise, times the count, (C, V).
 
         Args:
-            ratio: (V,) how it changes with the count, from which it is taken off.
-            by_corner: (C,) or (C, V) how it changes with the masses of each corner.
+            ratio: (V,) its derivative by the count, which is subtracted.
+            by_corner: (C,) or (C, V) its derivatives by the masses of the corners.
         """
         corners = by_corner if by_corner.ndim > 1 else by_corner[:, None]
-        # Noise of a corner changes a noisy count, or else the number of those without records.
+        # Noise of a corner changes a noisy count, or the number of people without records.
         return corners - (ratio if self.nothing is None else self.nothing @ corners)
 
 
@@ -318,13 +318,13 @@ def _range(measured: NoisySums) -> tuple[float, float]:
 
 
 def _shares(masses: FloatArray) -> FloatArray:
-    """Return the corners' shares of the count, (V, C); equal ones where all are at most 0."""
+    """Return the corners' shares of the count, (V, C); equal ones if all are at most 0."""
     positive = np.maximum(masses, 0.0)
     total = positive.sum(axis=1, keepdims=True)
     return np.where(total > 0, positive / np.where(total > 0, total, 1.0), 1 / masses.shape[1])
 
 
 def _bounded_error(noise: FloatArray, whole: _Totals) -> FloatArray:
-    """Return the error of a share that lies in [0, 1], for noise on its numerator."""
+    """Return the error of a share in [0, 1], for noise on its numerator."""
     least = np.maximum(noise, np.finfo(np.float64).tiny)
     return np.minimum(noise / np.maximum(whole.count, least), 1.0)
