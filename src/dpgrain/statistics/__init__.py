@@ -43,8 +43,8 @@ __all__ = [
     "variance",
 ]
 
-#: The statistics by name, each with its module: a line here makes a function of ``dpgrain``, a command,
-#: and a name for files of releases.
+#: Module of each statistic by name. A line here adds a function of ``dpgrain``, a command and a
+#: name in release files.
 OFFERED = {
     "count": "dpgrain.statistics.histogram",
     "sum": "dpgrain.statistics.histogram",

@@ -1,4 +1,4 @@
-"""Non-negative counts nearest to noisy ones, with consistent totals."""
+"""Non-negative counts closest to noisy ones, with consistent totals."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from dpgrain.statistics.value_checks import finite_values, group_codes, values_a
 
 
 def consistent(estimate: Any, std_error: Any, total: Any = None, groups: Any = None) -> FloatArray:
-    """Return the nearest non-negative counts that add up to public totals.
+    """Return the nearest non-negative counts with public totals.
 
     Args:
-        estimate: (V,) the noisy counts.
-        std_error: (V,) the standard deviation of their noise; a count with 0 is exact and stays.
-        total: a public number ≥ 0, or (G,) one for each group; by default the noisy
-            counts' own sum, or 0 if that is negative.
-        groups: (V,) the group of each count, 0 … G − 1; by default all are one group.
+        estimate: (V,) noisy counts.
+        std_error: (V,) standard deviation of their noise; a count with 0 is exact and unchanged.
+        total: public number ≥ 0, or (G,) one per group; by default the sum of the noisy counts, or
+            0 if that is negative.
+        groups: (V,) group of each count, 0 … G − 1; by default all are one group.
 
     Returns:
         (V,) the x ≥ 0 with Σx = total, in each group, that minimise Σ(x − estimate)²/std_error².
 
     Raises:
-        ParameterError: if an array is wrong, or exact counts leave no way to reach a total.
+        ParameterError: if an array is invalid, or exact counts contradict a total.
 
-    x = max(0, estimate + λ·std_error²), with one λ a group, found by Newton's method on a
-    convex, piecewise linear function, hence exactly and in finitely many steps. Source: Michelot,
-    *A finite algorithm for finding the projection of a point onto the canonical simplex*, 1986.
+    x = max(0, estimate + λ·std_error²), with one λ per group, from Newton's method on a convex,
+    piecewise linear function, which is exact after finitely many steps. Source: Michelot, *A finite
+    algorithm for finding the projection of a point onto the canonical simplex*, 1986.
 
     >>> consistent([5.0, 3.0, -2.0], [1.0, 1.0, 1.0], total=10.0)
     array([6., 4., 0.])
@@ -51,7 +51,7 @@ def consistent(estimate: Any, std_error: Any, total: Any = None, groups: Any = N
     fixed = np.maximum(x[exact], 0.0)
     rest = goal - np.bincount(group[exact], fixed, minlength=goal.size)
     free = np.bincount(group[~exact], minlength=goal.size) > 0
-    # Exact counts may miss a total by rounding.
+    # Tolerance for rounding of exact counts.
     slack = 1e-9 * (goal + 1)
     if (rest < -slack).any() or (~free & (rest > slack)).any():
         raise ParameterError(
@@ -67,23 +67,24 @@ def consistent(estimate: Any, std_error: Any, total: Any = None, groups: Any = N
 def reconcile(
     parts: Any, parts_sd: Any, totals: Any, totals_sd: Any, groups: Any
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Combine noisy parts with noisy totals of theirs, so that they add up.
+    """Combine noisy parts with their noisy totals, so that they add up.
 
     Args:
-        parts: (V,) the noisy values.
-        parts_sd: (V,) the standard deviation of their independent noise.
-        totals: (G,) the noisy totals of the groups, whose noise is independent too.
-        totals_sd: (G,) the standard deviation of the noise of totals.
-        groups: (V,) the group of each part, 0 … G − 1.
+        parts: (V,) noisy values.
+        parts_sd: (V,) standard deviation of their independent noise.
+        totals: (G,) noisy totals of the groups, with independent noise.
+        totals_sd: (G,) standard deviation of the noise of totals.
+        groups: (V,) group of each part, 0 … G − 1.
 
     Returns:
-        parts, their sd, totals, their sd: the best unbiased linear estimates; the parts of a group
-        add up to its total (up to rounding), and no sd has grown. Errors are correlated now.
+        parts, their sd, totals, their sd: the best linear unbiased estimates. The parts of a group
+            add up
+        to its total (up to rounding), and no sd is larger than before. Errors are now correlated.
 
     Raises:
-        ParameterError: if an array is wrong, or exact parts contradict an exact total.
+        ParameterError: if an array is invalid, or exact parts contradict an exact total.
 
-    A gap D = total − Σparts has variance W = Σv + V. Every part takes v/W of it, the total gives
+    A gap D = total − Σparts has variance W = Σv + V. Every part receives v/W of it, and the total
     V/W; the variances become v − v²/W and V·Σv/W (generalised least squares).
 
     >>> [a.round(2).tolist() for a in reconcile([4.0, 6.0], [1.0, 1.0], [13.0], [1.0], [0, 0])]
@@ -113,7 +114,7 @@ def reconcile(
 
 
 def _projected(x: FloatArray, sd: FloatArray, group: IntArray, goal: FloatArray) -> FloatArray:
-    """Return the projection of :func:`consistent`, with every sd above 0."""
+    """Return the projection of :func:`consistent`, for positive sd."""
     # In units of each group's largest sd, and from 1e-100 on, variances neither overflow nor
     # vanish.
     unit = np.zeros(goal.size)
@@ -126,7 +127,7 @@ def _projected(x: FloatArray, sd: FloatArray, group: IntArray, goal: FloatArray)
         )
         step = np.divide(goal - reached, weight, out=np.full(goal.size, -np.inf), where=weight > 0)
         answer = x + step[group] * v
-        # The multiplier falls from step to step, so a count that has left does not come back.
+        # The multiplier decreases in each step, so removed counts stay removed.
         still = active & (answer > 0)
         if (still == active).all():
             return np.where(active, answer, 0.0)

@@ -30,20 +30,20 @@ from dpgrain.publishing.risk import risk_lines
 if TYPE_CHECKING:
     from dpgrain.statistics.release import Release
 
-# Rows that a printed release shows, and letters of each key.
+# Number of printed rows, and maximum number of characters of a key.
 _ROWS, _LETTERS = 5, 39
 _CHOSEN = (
-    "to estimate the unclipped {unclipped} instead, pass a clip= that few contributions exceed; this "
-    "adds noise"
+    "to estimate the unclipped {unclipped} instead, pass a clip= that few contributions exceed; "
+    "this adds noise"
 )
 _COUNTS = ("count", "count_error")
-# Form of a day or a month, whose rows are read in the order of time.
+# Days and months are printed in chronological order.
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}(-[0-9]{2})?")
 
 
 @dataclass(frozen=True)
 class PrintedRow:
-    """One row of a release, as it is printed."""
+    """Row of a release, as printed."""
 
     keys: tuple[str, ...]
     estimate: str
@@ -61,18 +61,12 @@ class PrintedRow:
 
 
 def format_rows(release: Release, places: IntArray, *, letters: int) -> list[PrintedRow]:
-    """Return rows of a release as text, with as many decimals as the noise allows.
-
-    Args:
-        release: a published release of any kind.
-        places: the places of the rows.
-        letters: the maximum number of letters of each key.
-    """
+    """Format rows of a release, with the number of decimals that the noise allows."""
     columns = (release.estimate, release.std_error, release.low, release.high)
     values = np.stack([column[places] for column in columns], axis=1)
     more = {name: column[places] for name, column in release.more.items()}
     divided = "count" in more
-    # Estimates are whole where the noise on whole numbers is whole.
+    # Noise on integers is an integer.
     whole = not divided and bool((values[:, 0] == np.rint(values[:, 0])).all())
     known = values[np.isfinite(values[:, 1]), 1]
     usual = decimals_of(float(np.median(known))) if known.size else None
@@ -80,7 +74,7 @@ def format_rows(release: Release, places: IntArray, *, letters: int) -> list[Pri
     for row, keys in enumerate(format_keys(release, places, letters=letters)):
         decimals = decimals_of(float(values[row, 1]))
         if divided and usual is not None:
-            # Of one measure: alike, unless an error is far smaller or larger than the others.
+            # Equal decimals for all ratios, except for much smaller or larger errors.
             near = decimals is None or abs(decimals - usual) < 2
             decimals = usual if near else decimals
         estimate, error, low, high = (number(float(v), decimals) for v in values[row])
@@ -95,7 +89,7 @@ def format_rows(release: Release, places: IntArray, *, letters: int) -> list[Pri
 
 
 def shown(release: Release, count: int) -> IntArray:
-    """Return the places of the rows to show: the largest, or the first ones where order matters."""
+    """Return the indices of the rows to print: the largest, or the first in a fixed order."""
     count = _validate.integer(minimum=1, top=count)
     if release.statistic.in_order or not release.groups.names:
         return np.arange(min(count, len(release)))
@@ -105,7 +99,7 @@ def shown(release: Release, count: int) -> IntArray:
 
 
 def in_order(release: Release) -> bool:
-    """Return True if rows have an order of their own, such as days."""
+    """Return True if rows have a fixed order, such as days."""
     return release.statistic.in_order or _of_dates(release)
 
 
@@ -127,7 +121,7 @@ def key_headings(release: Release) -> tuple[str, ...]:
 
 
 def format_keys(release: Release, places: IntArray, *, letters: int) -> list[tuple[str, ...]]:
-    """Return the keys of the groups at these places as text, each cut to a number of letters."""
+    """Format the keys of the groups at these indices, each with a limited number of characters."""
     columns = [column.to_pylist() for column in release.groups.take(places).columns]
     statistic = release.statistic
     if statistic.of_bins:
@@ -144,14 +138,14 @@ def format_keys(release: Release, places: IntArray, *, letters: int) -> list[tup
 
 
 def format_key(key: Any) -> str:
-    """Return one key as text."""
+    """Format one key."""
     if isinstance(key, float):
         return f"{key:.10g}"
     return "none" if key is None else printed(key)
 
 
 def format_bins(release: Release, most: Sequence[int | None]) -> list[str]:
-    """Write bins as intervals; each is given by its largest number, or None for the last."""
+    """Format bins as intervals; each is given by its largest number, or None for the last."""
     edges = sorted({edge for edge in release.groups.columns[1].to_pylist() if edge is not None})
     names: dict[int | None, str] = {}
     before = 0
@@ -163,22 +157,22 @@ def format_bins(release: Release, most: Sequence[int | None]) -> list[str]:
 
 
 def extra_columns(release: Release) -> list[str]:
-    """Return the names of the further columns with any known number."""
+    """Return the names of the additional columns with a known number."""
     return [name for name, column in release.more.items() if not np.isnan(column).all()]
 
 
 def number_headings(release: Release) -> tuple[str, ...]:
-    """Return the names of the columns of numbers with any known number."""
+    """Return the names of the numeric columns with a known number."""
     return ("estimate", "std_error", "low", "high", *extra_columns(release))
 
 
 def counts_are_clipped(release: Release) -> bool:
-    """Return whether the counts next to estimates are clipped."""
+    """Return True if the counts next to estimates are clipped."""
     return release.asked.is_clipped and release.asked.over != "everyone"
 
 
 def title(release: Release) -> str:
-    """Return the heading of a release: the quantity, its keys, the clipping, the number of groups."""
+    """Return the title of a release: quantity, keys, clipping and number of groups."""
     asked = release.asked
     words = printed(asked.estimand)
     if release.statistic.of_bins:
@@ -198,7 +192,7 @@ def title(release: Release) -> str:
 
 
 def notes(release: Release) -> list[str]:
-    """Return at most two sentences on this release: what intervals cover, and its warnings."""
+    """Return at most two notes on this release: the quantity of the intervals, and warnings."""
     asked = release.asked
     if not len(release):
         return ["No group passed the threshold: pass domain= or a larger epsilon=."]
@@ -216,7 +210,7 @@ def explanation(release: Release) -> Paragraphs:
 
 
 def column_meanings(release: Release) -> dict[str, str]:
-    """Return a sentence on each column, and on clipping, noise and other facts, by name."""
+    """Describe each column, clipping, noise and other facts, by name."""
     asked, statistic = release.asked, release.statistic
     facts = {
         "clipping": _clipping(release),
@@ -247,13 +241,13 @@ def column_meanings(release: Release) -> dict[str, str]:
         columns["estimate"] = f"the {asked.covers}, after post-processing ({asked.post_processing})"
         columns["std_error"] = "approximate standard error after post-processing"
     known = ("low, high", *number_headings(release))
-    told = {name: text for name, text in columns.items() if name in known}
-    told |= {name.capitalize(): text for name, text in facts.items() if text}
-    return {**told, "Privacy": str(release.guarantee)}
+    texts = {name: text for name, text in columns.items() if name in known}
+    texts |= {name.capitalize(): text for name, text in facts.items() if text}
+    return {**texts, "Privacy": str(release.guarantee)}
 
 
 def _intervals(release: Release) -> str:
-    """State which quantity the intervals and the limits cover."""
+    """Describe the quantity of the intervals and the limits."""
     asked, known = release.asked, extra_columns(release)
     said = f"95% interval (low to high) for the {asked.covers}"
     if asked.statistic.stepped:
@@ -291,7 +285,7 @@ def _clipping(release: Release) -> str:
 
 
 def _average(release: Release) -> str:
-    """State which average a ratio describes."""
+    """Describe the average of a ratio."""
     if not release.statistic.ratio:
         return ""
     if release.asked.rows == "people":
@@ -303,7 +297,7 @@ def _average(release: Release) -> str:
 
 
 def _long_labels(release: Release) -> str:
-    """Explain labels of long texts, if the release has any."""
+    """Describe labels of long texts, if the release has any."""
     texts = (key for column in release.groups.columns for key in column.unique().to_pylist())
     if not any(isinstance(text, str) and is_replacement(text) for text in texts):
         return ""
@@ -311,7 +305,7 @@ def _long_labels(release: Release) -> str:
 
 
 def summary(release: Release) -> str:
-    """Return a release as ``print`` shows it: title, a few rows, notes and the short guarantee."""
+    """Return a release as printed: title, a few rows, notes and the short guarantee."""
     table = _table(release) if len(release) else []
     return "\n".join([title(release), *table, *notes(release), release.guarantee.brief, POINTER])
 
@@ -331,7 +325,7 @@ def _table(release: Release) -> list[str]:
 
 
 def table_footer(release: Release, count: int) -> str:
-    """Return the remark below a table that shows some rows: the number of rows, long labels."""
+    """Return the note below a table with some rows: the number of rows, long labels."""
     order = "first" if in_order(release) else "largest"
     said = [f"{len(release):,} rows, {count} {order} shown; all: .to_pandas()"]
     said = said if len(release) > count else []

@@ -1,4 +1,4 @@
-"""The loss of the element-level paper: how well an estimate orders items, for research."""
+"""Loss of the element-level paper for the order of items, for research."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dpgrain._types import FloatArray
 
 
 def misordered_pairs(truth: FloatArray, estimate: FloatArray, gamma: float) -> int:
-    """Count the pairs with a true gap of at least γ (and above 0) that an estimate orders wrongly.
+    """Count the pairs with a true gap of at least γ (and above 0) in the wrong order.
 
     Args:
-        truth: (V,) the true frequencies p.
-        estimate: (V,) the numbers by which the items are ordered.
-        gamma: the smallest gap that counts.
+        truth: (V,) true frequencies p.
+        estimate: (V,) numbers that order the items.
+        gamma: smallest counted gap.
 
     Returns:
         #{(j, l): p_j − p_l ≥ γ, p_j > p_l, estimate_j < estimate_l}; in O(V log V).
 
-    Source: element-level paper, eq. (8), whose second inequality is printed the wrong way round.
+    Source: element-level paper, eq. (8), which is printed with its second inequality reversed.
 
     >>> misordered_pairs(np.array([0.5, 0.3, 0.2]), np.array([5.0, 1.0, 2.0]), gamma=0.05)
     1
@@ -26,12 +26,11 @@ def misordered_pairs(truth: FloatArray, estimate: FloatArray, gamma: float) -> i
     descending = np.argsort(-truth, kind="stable")
     p = truth[descending]
     ranks = np.unique(estimate[descending], return_inverse=True)[1]
-    # Number of the first items, for the l-th one in falling order of p, that are far enough above
-    # it.
+    # Number of first items that are far enough above the l-th item in decreasing order of p.
     above = np.minimum(
         np.searchsorted(-p, -(p + gamma), side="right"), np.searchsorted(-p, -p, side="left")
     )
-    # The tree is a Fenwick tree over the ranks of the estimates of those items.
+    # Fenwick tree over the ranks of the estimates of those items.
     tree = [0] * (int(ranks.max(initial=-1)) + 2)
     inserted = wrong = 0
     for needed, rank in zip(above.tolist(), ranks.tolist(), strict=True):

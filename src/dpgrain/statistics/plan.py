@@ -174,7 +174,7 @@ class Plan:
             )
         if isinstance(self.select, Selection):
             lines.append(
-                f"  items are selected from a noisy weighted count of {self.select.threshold:.4g} on"
+                f"  items are selected from a noisy weighted count of {self.select.threshold:.4g}"
             )
         if self.bounds is not None:
             lines.append(

@@ -137,8 +137,8 @@ class Release(ShownRelease, ABC):
         >>> import pyarrow as pa
         >>> from dpgrain import User, count, read
         >>> table = read(pa.table({"who": [1, 2, 2]}), user="who")
-        >>> print(count(table, unit=User(), clip=2.0, epsilon=1.0, delta=1e-6).explain()[:100])
-        Number of records, each user's contribution clipped at 2
+        >>> print(count(table, unit=User(), clip=2.0, epsilon=1.0, delta=1e-6).explain()[:107])
+        Clipped count of records, each user's contribution clipped at 2
         estimate     The clipped total, plus noise.
         """
         return explanation(self)
@@ -153,7 +153,7 @@ class Release(ShownRelease, ABC):
         return len(self.groups)
 
     def to_arrow(self) -> pa.Table:
-        """Return the keys, ``estimate``, ``std_error``, ``low``, ``high`` and the columns of ``more``.
+        """Return keys, ``estimate``, ``std_error``, ``low``, ``high`` and the columns of ``more``.
 
         Unknown numbers are null. The metadata field ``covers`` is :attr:`covers`.
         """
@@ -620,7 +620,8 @@ class Estimates(Release):
 
     >>> from dpgrain import User, mean, read
     >>> ages = read(pa.table({"who": list(range(1000)), "age": [20, 40] * 500}), user="who")
-    >>> found = mean(ages, "age", unit=User(), bounds=(0, 99), epsilon=1.0, delta=1e-6, random_state=1)
+    >>> found = mean(
+    ...     ages, "age", unit=User(), bounds=(0, 99), epsilon=1.0, delta=1e-6, random_state=1)
     >>> round(found.value), bool(found.low[0] < 30 < found.high[0])
     (30, True)
     >>> found.to_arrow().column_names

@@ -419,7 +419,7 @@ class Asked(Mapping[str, str]):
         """Effect of explicit bounds; empty if there are none.
 
         >>> from dpgrain.statistics.statistic import MEAN
-        >>> Asked(MEAN, value="score", bounds=(0.0, 100.0)).cut_off
+        >>> Asked(MEAN, value="score", bounds=(0.0, 100.0)).bounds_effect
         'values are clamped to [0, 100]; intervals do not include the effect of this'
         """
         if self.bounds is not None:

@@ -1,4 +1,4 @@
-"""Counts and sums of records that people share: a Lipschitz extension, and noise."""
+"""Counts and sums of records with several owners: a Lipschitz extension, and noise."""
 
 from __future__ import annotations
 
@@ -40,30 +40,29 @@ from dpgrain.tables.groups import Groups
 from dpgrain.tables.shared import SharedTable
 from dpgrain.units import Law, Record
 
-# Share of ε by which bounds are found, unless it is stated.
-_FOUND_WITH = 0.4
-# The words for what a promise does not cover.
+# Default share of ε for the choice of bounds.
+_SEARCH_SHARE = 0.4
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SharedQuery(Query[Histogram]):
-    """A query for counts or sums of records that people share.
+    """Query for counts or sums of records with several owners.
 
     Args:
-        statistic: what is published.
+        statistic: the statistic.
         table: the table.
-        promise: what is promised.
-        blocks: what a person's records are bounded by: cells, or all of them.
+        promise: the guarantee.
+        blocks: the bounded blocks of a person: cells, or all records.
         domain: the public cells.
-        value: the column of numbers; None where all records count 1.
-        counted: whether a record with a number counts 1.
-        limits: the public range (low, high) of numbers, low at least 0, of which the bound is in
-            units of high; None where numbers count as they are.
-        rule: the bound on a person's records, or how to find it.
-        each: (K,) the stated bounds of groups, where these have their own; the rule is their norm
-            then, or the largest for elements.
-        noise: the law of the noise.
-        nonnegative: whether negative estimates are set to 0.
+        value: the numeric column; None if all records count 1.
+        counted: True if each record with a number counts 1.
+        limits: the public range (low, high) of numbers, with low at least 0; the bound is in units
+            of high. None for numbers without limits.
+        rule: the bound on a person's records, or the rule that chooses it.
+        each: (K,) separate stated bounds of groups; the rule is then their norm, or the largest for
+            elements.
+        noise: the noise distribution.
+        nonnegative: True to set negative estimates to 0.
         random_state: a seed, for tests and research.
         progress: show progress.
     """
@@ -100,7 +99,7 @@ class SharedQuery(Query[Histogram]):
         random_state: RandomState = None,
         progress: bool | None = None,
     ) -> SharedQuery:
-        """Check every parameter and the schema; nothing is read.
+        """Check all parameters and the schema, without reading rows.
 
         Raises:
             ParameterError: if a parameter is wrong.
@@ -173,26 +172,26 @@ class SharedQuery(Query[Histogram]):
 
     @cached_property
     def groups(self) -> Groups:
-        """The public groups, each of them a cell."""
+        """Public groups, each of them a cell."""
         return self.domain.groups()
 
     @cached_property
     def search(self) -> BoundSearch | None:
-        """The search for bounds; None where the bound is stated."""
+        """Private choice of bounds; None for stated bounds."""
         if not isinstance(self.rule, AutoClip):
             return None
         promise = self.promise
-        share = _FOUND_WITH if self.rule.share is None else self.rule.share
+        share = _SEARCH_SHARE if self.rule.share is None else self.rule.share
         search = BoundSearch.of(
             share * promise.epsilon, self.rule.low, self.rule.high,
             level=promise.level, relation=promise.relation,
         )  # fmt: skip
-        # The noise of the sums grows with the bound as fast as what is lost shrinks there.
+        # At this number of people, the noise of the sums grows as fast as clipping decreases.
         return replace(search, people=noise_sd(self._sums(search)))
 
     @cached_property
     def sums(self) -> Additive:
-        """The noise of the sums."""
+        """Noise of the sums."""
         return self._sums(self.search)
 
     def _sums(self, search: BoundSearch | None) -> Additive:
@@ -217,7 +216,7 @@ class SharedQuery(Query[Histogram]):
 
     @cached_property
     def contribution(self) -> Contribution:
-        """The effect of a unit on the sums: one number of each cell, whatever is exchanged for it."""
+        """Contribution of a unit to the sums: one number per cell, for removal and replacement."""
         norm = law_named(self.noise).norm
         if self.blocks.block == "element":
             return Contribution("element", "disjoint", "one", norm, cells=len(self.groups))
@@ -225,12 +224,12 @@ class SharedQuery(Query[Histogram]):
 
     @property
     def event(self) -> Event:
-        """All that will happen, as the accountant sees it."""
+        """Composition of all parts, for the accountant."""
         return self.sums if self.search is None else self.search.event + self.sums
 
     @property
     def plan(self) -> Planned:
-        """Every part calibrated, from public numbers alone."""
+        """All parts, calibrated from public numbers only."""
         count = len(self.groups) if self.blocks.block == "element" else 1
         return Planned(self._guarantee(), self.table.n_users, count, self._expected())
 
@@ -242,7 +241,7 @@ class SharedQuery(Query[Histogram]):
 
     @property
     def _scale(self) -> float:
-        """The number that stands for 1 in bounds."""
+        """Number represented by 1 in bounds."""
         return 1.0 if self.limits is None else self.limits[1]
 
     @property
@@ -262,7 +261,7 @@ class SharedQuery(Query[Histogram]):
             listed = shorten(", ".join(f"{one:,.6g}" for one in self.each), 200)
             facts.append(Fact("bounds", (listed,)))
         elif self.search is None:
-            assert isinstance(self.rule, float | int)  # noqa: S101 - found bounds have a search
+            assert isinstance(self.rule, float | int)  # noqa: S101 - chosen bounds have a search
             facts.append(Fact("bound", (self.rule,)))
         else:
             epsilon = self.search.event.epsilon(relation=promise.relation)
@@ -306,7 +305,7 @@ class SharedQuery(Query[Histogram]):
     # -- the release --
 
     def run(self, charge: Charge) -> Histogram:
-        """Read the rows, find bounds, solve, and add noise."""
+        """Read the rows, choose bounds, compute the extension, and add noise."""
         groups, unit = self.groups, self._scale
         with charge.open(self.table.rows) as engine, Progress(4, self.progress) as shown:
             shown.stage("Reading")
@@ -317,7 +316,7 @@ class SharedQuery(Query[Histogram]):
                 pairs = replace(pairs, number=np.clip(pairs.number, *self.limits) / unit)
             bounds = self._stated
             if self.search is not None:
-                shown.stage("Finding bounds")
+                shown.stage("Choosing bounds")
                 found = self.search.find(pairs, charge.lend(self.search.event))
                 bounds = self.search.bounds(found)
             shown.stage("Bounding what people share")
@@ -336,7 +335,7 @@ class SharedQuery(Query[Histogram]):
 
     @property
     def _stated(self) -> FloatArray:
-        """The stated bound of each group, (K,): whole users' norm is shared equally by the groups."""
+        """Stated bound of each group, (K,); groups share the norm of whole users equally."""
         if isinstance(self.rule, AutoClip):
             return np.ones(len(self.groups))
         if self.each is not None:
@@ -348,12 +347,12 @@ class SharedQuery(Query[Histogram]):
 
 @dataclass(frozen=True, eq=False)
 class _IntegerBounds:
-    """The bounds in whole steps.
+    """Bounds in integer steps.
 
     Args:
-        step: (K,) the step of each cell.
-        bound: (K,) the bound in steps, rounded down.
-        radius: (K,) the most by which one unit moves the numbers, in half steps.
+        step: (K,) step of each cell.
+        bound: (K,) bound in steps, rounded down.
+        radius: (K,) largest change by one unit, in half steps.
     """
 
     step: FloatArray
@@ -362,15 +361,9 @@ class _IntegerBounds:
 
     @staticmethod
     def of(bounds: FloatArray, sums: Additive, *, together: bool) -> _IntegerBounds:
-        """Make the steps of bounds.
-
-        Args:
-            bounds: (K,) the bounds.
-            sums: the noise.
-            together: whether one unit may move the numbers of all cells.
-        """
+        """Return the bounds in steps; ``together`` if a unit may change all numbers."""
         bits = grid_bits(sums.noise_multiplier)
-        # Numbers that one unit moves together are in steps of one size, that of the largest bound.
+        # Numbers that one unit changes together have equal steps, those of the largest bound.
         step = Grid(np.full(bounds.size, bounds.max()) if together else bounds, bits).step
         bound = np.floor(bounds / step).astype(np.int64)
         moved = 2 * bound
@@ -398,7 +391,7 @@ def _keys(by: str | Sequence[str] | None) -> tuple[str, ...]:
 def _own_bounds(
     stated: Mapping[Any, float], table: SharedTable, domain: Domain
 ) -> tuple[float, ...]:
-    """Check the bounds that a caller states for each group, and return them in their order."""
+    """Return the stated bounds of all groups, in their order."""
     keys = domain.keys
     if not keys:
         raise ParameterError("clip must be one bound if there is only one group.", name="clip")
@@ -422,11 +415,11 @@ def _own_bounds(
 
 
 def _require_no_owner(table: SharedTable, key: str) -> None:
-    """Raise if groups are to be people: a record is in one group, by what it holds."""
-    made_of, rows = key, table.rows
-    while made_of in rows.cells:
-        made_of = rows.cells[made_of].of
-    if made_of in table.owners:
+    """Raise if groups are people, because a record's content defines its group."""
+    source, rows = key, table.rows
+    while source in rows.cells:
+        source = rows.cells[source].of
+    if source in table.owners:
         raise ParameterError(
             f"by must not be {key!r}, a column of owners, because a record's group must not "
             "depend on its owners; choose another column.",
@@ -435,8 +428,8 @@ def _require_no_owner(table: SharedTable, key: str) -> None:
 
 
 def _blocks(unit: Any, table: SharedTable, keys: tuple[str, ...]) -> Blocks:
-    """Return what is bounded: whole users, or elements of which each group is one."""
-    # The columns of owners are one owner for what asks whose a row is.
+    """Return the bounded blocks: whole users, or elements that are groups."""
+    # Blocks see the first column of owners as the user id.
     owned = replace(table.rows, user=table.owners[0])
     if getattr(unit, "max_elements", None) is not None:
         raise ParameterError(

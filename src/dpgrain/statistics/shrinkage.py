@@ -1,4 +1,4 @@
-"""Shrinkage of estimates that are probably noise; those that stand clear of it are left alone."""
+"""Shrinkage of estimates that are probably noise; clearly larger ones are unchanged."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise.additive import AdditiveLaw, law_named
 from dpgrain.statistics.value_checks import finite_values, group_codes, values_and_sds
 
-# Items that share one law of true values, at least, and groups, at most.
+# Minimum number of items with one prior distribution, and maximum number of groups.
 _GROUP = 300
 _GROUPS = 64
-# Standard errors above 0 from which on estimates are left as they are.
+# Standard errors above which estimates are unchanged.
 _CLEAR = 32.0
-# Standard errors below 0 from which on an estimate says no more than "0", and a density there
-# underflows; and those above which it says no more than "far", and its square may overflow.
+# Limits of estimates in standard errors: densities underflow below, and squares overflow above.
 _LOWEST, _HIGHEST = -8.0, 1e12
-# The logarithm of a prior's value counts as no further from the middle of them than this.
+# Limit of the log of a prior, relative to the median.
 _SPAN = 18.0
-# Standard errors by which an estimate moves, at most, as the prior may be wrong.
+# Maximum change by a prior, in standard errors, because the prior may be wrong.
 _LIMIT = 3.0
-# The intervals of true values begin at a quarter of a standard error and grow in steps of √2.
+# First edge of true values in standard errors, and the ratio of edges.
 _FIRST, _STEP = 0.25, math.sqrt(2)
 _ITERATIONS = 100
-# Entries of a table of moments, at most.
+# Maximum number of entries in a table of moments.
 _ENTRIES = 1 << 21
 
 
@@ -43,27 +42,28 @@ def shrink(
     """Return empirical-Bayes estimates of true values ≥ 0: post-processing of noisy ones.
 
     Args:
-        estimate: (V,) the noisy values.
-        std_error: (V,) the standard deviation of the noise; a value with 0 is exact and stays.
-        prior: (V,) public values above 0, to which the true ones may be proportional.
-        groups: (V,) whole numbers: items of one group share one law of true values; by default
-            items of like ``std_error``, at least 300 together.
+        estimate: (V,) noisy values.
+        std_error: (V,) standard deviation of the noise; a value with 0 is exact and unchanged.
+        prior: (V,) positive public values to which the true ones may be proportional.
+        groups: (V,) integers: items of one group share a prior distribution; by default items with
+            similar ``std_error``, at least 300 each.
         noise: ``"gaussian"`` or ``"laplace"``.
 
     Returns:
         (V,) estimates ≥ 0 and (V,) their root mean square errors *if* true values follow the fitted
-        law: approximate, of no meaning for one chosen item, not standard errors of the noise.
+        distribution: approximate, not valid for one selected item, and not standard errors of the
+            noise.
 
     Raises:
-        ParameterError: if an array is not finite, or has another length or sign than it should.
+        ParameterError: if an array is not finite, or has the wrong length or sign.
 
-    In each group, true value ÷ ``std_error`` follows an unknown law that falls from 0 upwards: an
-    atom at 0 and uniform laws on [0, a], a in steps of √2, fitted by maximum likelihood (EM). The
-    answer is p·m + (1 − p)·max(estimate, 0), for the posterior mean m and the posterior probability
-    p that the true value lies below one standard error: what is probably noise is shrunk, the rest
-    left alone, because clipping has lowered it already. With a prior, true value ÷ prior follows
-    such a law with bumps (uniform laws between neighbouring a too), the answer is the posterior
-    mean, and moves by at most three standard errors; its scale is fitted.
+    In each group, true value ÷ ``std_error`` follows an unknown decreasing distribution: an atom at
+    0 and uniform distributions on [0, a], with a in steps of √2, fitted by maximum likelihood (EM).
+    The result is p·m + (1 − p)·max(estimate, 0), with the posterior mean m and the posterior
+    probability p of a true value below one standard error: probable noise is shrunk, and the rest
+    is unchanged, because clipping has reduced it already. With a prior, true value ÷ prior follows
+    such a distribution with bumps (uniform distributions between consecutive a). The result is then
+    the posterior mean, with a change of at most three standard errors; its scale is fitted.
 
     Source: Stephens, *False discovery rates: a new deal*, Biostatistics 2017 (mixtures of uniform
     laws); Efron and Morris 1972 (limited translation).
@@ -84,16 +84,16 @@ def shrink(
     group = _like(sd) if groups is None else group_codes(groups, x.size)
     better, error = np.maximum(x, 0.0), sd.copy()
     noisy = np.flatnonzero(sd > 0)
-    # Rows are ordered by group, so that each group is found without a search.
+    # Sort by group to split without a search.
     noisy = noisy[np.argsort(group[noisy], kind="stable")]
     for rows in np.split(noisy, np.flatnonzero(np.diff(group[noisy])) + 1):
         if rows.size:
-            # The ratio is infinite where the noise is all but nothing.
+            # The ratio is infinite for negligible noise.
             with np.errstate(over="ignore"):
                 z = x[rows] / sd[rows]
             unit = None if scale is None else np.log(scale[rows]) - np.log(sd[rows])
             result, spread = _shrunk(z, unit, law)
-            # Values that did not move stay the same to the last bit.
+            # Unchanged values stay equal to the last bit.
             moved = result != z
             better[rows[moved]] = (result * sd[rows])[moved]
             error[rows] = spread * sd[rows]
@@ -102,12 +102,12 @@ def shrink(
 
 @dataclass(frozen=True)
 class _Truths:
-    """A law of true values ÷ unit: an atom at 0 and a density that is constant between edges.
+    """Distribution of true values ÷ unit: an atom at 0 and a piecewise constant density.
 
     Args:
-        edges: (K + 1,) from 0 upwards.
-        atom: the probability of 0.
-        heights: (K,) the density between neighbouring edges.
+        edges: (K + 1,) increasing from 0.
+        atom: probability of 0.
+        heights: (K,) density between consecutive edges.
     """
 
     edges: FloatArray
@@ -118,20 +118,20 @@ class _Truths:
 def _shrunk(
     z: FloatArray, unit: FloatArray | None, law: AdditiveLaw
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the estimates and errors of one group, in standard errors; ``unit`` is the prior's log."""
+    """Return estimates and errors of one group, in standard errors; ``unit`` is the log prior."""
     q = np.ones(z.size)
     if unit is not None:
-        # The prior's scale is anybody's choice; the law of true value ÷ prior takes it up.
+        # The fitted distribution of true value ÷ prior absorbs the scale of the prior.
         q = np.exp(np.clip(unit - np.median(unit), -_SPAN, _SPAN))
-    held = np.clip(z, _LOWEST, _HIGHEST)
-    truths = _fitted(held, q, law, bumps=unit is not None)
+    limited = np.clip(z, _LOWEST, _HIGHEST)
+    truths = _fitted(limited, q, law, bumps=unit is not None)
     raw = np.maximum(z, 0.0)
     better, error = raw.copy(), np.ones(z.size)
     near = np.flatnonzero(z < _CLEAR)
     chunk = max(1, _ENTRIES // truths.edges.size)
     for start in range(0, near.size, chunk):
         rows = near[start : start + chunk]
-        mean, variance, low = _posterior(held[rows], q[rows], truths, law)
+        mean, variance, low = _posterior(limited[rows], q[rows], truths, law)
         if unit is None:
             result = low * mean + (1 - low) * raw[rows]
         else:
@@ -142,8 +142,8 @@ def _shrunk(
 
 
 def _fitted(z: FloatArray, q: FloatArray, law: AdditiveLaw, *, bumps: bool) -> _Truths:
-    """Return the law of true values that makes the estimates likeliest, from estimates in bins."""
-    # Bins are 1/8 of a standard error wide near 0, 1/32 of the value far from it; √2 for the unit.
+    """Return the maximum-likelihood distribution of true values, from binned estimates."""
+    # Bin width: 1/8 of a standard error near 0, 1/32 of larger values; √2 for the unit.
     code = np.stack([np.rint(32 * np.arcsinh(z / 4)), np.rint(2 * np.log2(q))])
     (z_code, q_code), count = np.unique(code, axis=1, return_counts=True)
     z, q = 4 * np.sinh(z_code / 32), 2 ** (q_code / 2)
@@ -169,7 +169,7 @@ def _edges(unit: float, largest: float) -> FloatArray:
 
 
 def _likeliest(likelihood: FloatArray, count: IntArray) -> FloatArray:
-    """Fit weights of a mixture by EM, (K,); ``likelihood`` is (rows, K), a row counts ``count``."""
+    """Fit weights of a mixture by EM, (K,), with a ``count`` for each row of ``likelihood``."""
     weight = np.full(likelihood.shape[1], 1 / likelihood.shape[1])
     share = count / count.sum()
     for _ in range(_ITERATIONS):
@@ -180,7 +180,7 @@ def _likeliest(likelihood: FloatArray, count: IntArray) -> FloatArray:
 def _posterior(
     z: FloatArray, q: FloatArray, truths: _Truths, law: AdditiveLaw
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return mean and variance of true values, in standard errors, and their odds to be below 1."""
+    """Return mean and variance of true values in standard errors, and their probability below 1."""
     below = [-np.diff(part, axis=1) for part in law.partial(z[:, None] - q[:, None] * truths.edges)]
     mass, first, second = (part @ truths.heights / q for part in below)
     atom = truths.atom * law.density(z)
@@ -194,7 +194,7 @@ def _posterior(
 
 
 def _like(std_error: FloatArray) -> IntArray:
-    """Group neighbouring standard errors, (V,): equal ones together, no group too small."""
+    """Group similar standard errors, (V,): equal ones together, no group too small."""
     level, code, count = np.unique(std_error, return_inverse=True, return_counts=True)
     least = max(_GROUP, -(-std_error.size // _GROUPS))
     ends = np.cumsum(count)
@@ -202,7 +202,7 @@ def _like(std_error: FloatArray) -> IntArray:
     while start < level.size:
         before = int(ends[start - 1]) if start else 0
         stop = int(np.searchsorted(ends, before + least)) + 1
-        # The rest joins this group if it is too small for one of its own.
+        # A rest that is too small for a group joins this one.
         if stop < level.size and ends[-1] - ends[stop - 1] < least:
             stop = level.size
         group[start:stop] = number

@@ -177,8 +177,8 @@ MEAN = Statistic(
     "Mean of the numbers of all records",
     ratio=True,
     made="Every record then counts 1, split between two public corners, the two bounds, with more "
-    "weight for the closer one. Noise was added to the sums of the corners. {each} mean is computed "
-    "from these sums only, with a division by a noisy count of records.",
+    "weight for the closer one. Noise was added to the sums of the corners. {each} mean is "
+    "computed from these sums only, with a division by a noisy count of records.",
 )
 VARIANCE = Statistic(
     "variance",
@@ -225,8 +225,8 @@ QUANTILES = Statistic(
     ranked=True,
     ratio=True,
     made="Every record then counts 1 in each of its bins, from coarse to fine, in a tree of bins "
-    "between the bounds. Noise was added to the number in each bin. The quantiles are computed from "
-    "these noisy counts, and their resolution is that of the finest bins.",
+    "between the bounds. Noise was added to the number in each bin. The quantiles are computed "
+    "from these noisy counts, with the resolution of the finest bins.",
 )
 DISTRIBUTION = Statistic(
     "distribution",

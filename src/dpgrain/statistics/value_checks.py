@@ -1,4 +1,4 @@
-"""Noisy values and their standard errors are checked as callers pass them."""
+"""Validation of noisy values and their standard errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpgrain.errors import ParameterError, raise_alone
 
 
 def values_and_sds(name: str, values: Any, sd_name: str, sds: Any) -> tuple[FloatArray, FloatArray]:
-    """Check values and their standard deviations, of which one may serve all values."""
+    """Check values and their standard deviations; one standard deviation may serve all values."""
     x = finite_values(name, values, None)
     spread = np.asarray(sds)
     if spread.ndim == 0:
@@ -20,7 +20,7 @@ def values_and_sds(name: str, values: Any, sd_name: str, sds: Any) -> tuple[Floa
 
 
 def finite_values(name: str, values: Any, size: int | None, *, sign: str = "") -> FloatArray:
-    """Return finite numbers of the given length, (V,), not negative where ``sign`` is given."""
+    """Return finite numbers of the given length, (V,); non-negative if ``sign`` is given."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -38,7 +38,7 @@ def finite_values(name: str, values: Any, size: int | None, *, sign: str = "") -
 
 
 def group_codes(groups: Any, size: int) -> IntArray:
-    """Return whole numbers from 0, (V,)."""
+    """Return non-negative integers, (V,)."""
     array = np.asarray(groups)
     if array.shape != (size,) or (size and not np.issubdtype(array.dtype, np.integer)):
         raise ParameterError(
