@@ -325,8 +325,8 @@ def test_rows_of_people_in_groups_are_not_called_people(path: Path, command: Com
         "--per-user-by",
         "page",
     )
-    assert "Number of records" in command(*words).stdout
-    assert "Number of people per page" in command(*words, "--by", "page").stdout
+    assert "Clipped count of records" in command(*words).stdout
+    assert "lipped count of people per page" in command(*words, "--by", "page").stdout
 
 
 def test_the_curator_sees_what_counts_0_and_what_is_left_out(

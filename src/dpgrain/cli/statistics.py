@@ -99,7 +99,7 @@ _EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "--delta 1e-6 --k 50",
     ),
     "elements_per_user": (
-        "Publish how many records and elements people hold.",
+        "Publish the number of users by number of records and of elements.",
         "dpgrain elements-per-user visits.parquet --user person --element topic --epsilon 0.2 "
         "--delta 1e-6",
     ),

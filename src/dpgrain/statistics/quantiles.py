@@ -69,7 +69,8 @@ def quantiles(
     Several quantiles cost as much as one.
 
     Args:
-        q: the ranks, each in [0, 1]; by default 0.25,0.5,0.75. 0.5 is the median.
+        q: the ranks, each in [0, 1], such as 0.25,0.5,0.75; 0.5 is the median. By default, these
+            three.
         bins: the number of bins of the range, which limits the resolution: 16, 256 or 4096; by
             default 4096, or 256 by group or without bounds.
         spacing: the width of the bins: ``even``, or ``geometric``, with wider bins away from 0. The
