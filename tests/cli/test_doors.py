@@ -110,7 +110,7 @@ def test_a_text_of_another_type_is_refused_by_name(hint: Any, text: str, sentenc
 
 def test_columns_are_one_or_several() -> None:
     several = Parameter("by", str | Sequence[str] | None, None, "a column.")
-    assert read(several, "--by", "a") == "a"
+    assert read(several, "--by", "a") == ["a"]
     assert read(several, "--by", "a", "--by", "b") == ["a", "b"]
     assert read(several) == "left out"
 

@@ -79,6 +79,7 @@ class _Grouped(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the words of a command; one that is misspelt is told the nearest."""
+        args = _with_pairs(args, self.get_params(ctx))
         stated = tuple(args)
         try:
             rest = list(super().parse_args(ctx, args))
@@ -146,6 +147,26 @@ class _Grouped(TyperCommand):
                 text = text.removesuffix("  [required]") if own == _ARGUMENTS else text
                 groups.setdefault(name, []).append((name_of, text))
         return groups
+
+
+def _with_pairs(words: Sequence[str], options: Sequence[Any]) -> list[str]:
+    """Return the words of a command with ``--bounds 0,90`` as ``--bounds 0 90``."""
+    pairs = {name for one in options if one.nargs == 2 for name in one.opts}
+    result: list[str] = []
+    for place, word in enumerate(words):
+        option, _, value = word.partition("=")
+        if option in pairs and _is_pair(value):
+            result += [option, *value.split(",")]
+            continue
+        after = words[place + 1].split(",") if place + 1 < len(words) else [""]
+        listed = place > 0 and words[place - 1] in pairs and _is_pair(word)
+        result += word.split(",") if listed and not _is_number(after[0], "float") else [word]
+    return result
+
+
+def _is_pair(text: str) -> bool:
+    parts = text.split(",")
+    return len(parts) == 2 and all(_is_number(part, "float") for part in parts)
 
 
 def _refuse_repeated(options: Sequence[Any]) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import typer
@@ -34,6 +35,8 @@ _PLAIN = (bool, int, float, str)
 # Words in help for values of shared parameters.
 _SYMBOLS = {"epsilon": "ε", "delta": "δ", "clip": "BOUND"}
 # Help of a list of groups, which is in files at the command line.
+# A sentence about what only Python can pass.
+_PYTHON_ONLY = re.compile(r"``share``|A custom :class:|with_cells")
 _DOMAIN = "Public list of groups or items in a file, one per line; or COLUMN=FILE for each column."
 
 
@@ -103,7 +106,11 @@ def _option(parameter: Parameter, form: _Form, group: str | None) -> Option:
         default=parameter.default if plain else None,
         annotation=Annotated[form.kind if plain else form.kind | None, option],
     )
-    described = option.help if parameter.name == "domain" else parameter.described
+    first, *others = re.split(r"(?<=\.) ", parameter.text)
+    known = " ".join([first, *(each for each in others if not _PYTHON_ONLY.search(each))])
+    described = (
+        option.help if parameter.name == "domain" else replace(parameter, text=known).described
+    )
     example = f"{_flag(parameter)} {form.such}"
     return Option(declared, form.read, example, described or "")
 
@@ -154,9 +161,7 @@ def _form(parameter: Parameter) -> _Form | None:
         return _Form(list[str], "FILE …")
     if parameter.of_columns:
         return (
-            _Form(list[str], "COLUMN …", _one_or_all, "page")
-            if lists
-            else _Form(str, "COLUMN", such="x")
+            _Form(list[str], "COLUMN …", such="page") if lists else _Form(str, "COLUMN", such="x")
         )
     if lists and get_args(lists[0])[0] is Any:
         return _Form(list[str], "NAMES …", _names)
@@ -195,11 +200,6 @@ def _alternatives(hint: Any) -> list[Any]:
     if get_origin(hint) in (Union, types.UnionType):
         return [kind for part in get_args(hint) for kind in _alternatives(part)]
     return [] if hint is types.NoneType else [hint]
-
-
-def _one_or_all(columns: list[str]) -> Any:
-    """Return the one column that is stated, or the list of several."""
-    return columns[0] if len(columns) == 1 else columns
 
 
 def _numbers(option: str, texts: list[str], words: list[str], kind: str, *, whole: bool) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -14,6 +15,9 @@ from dpgrain.units import Law, Level, Relation
 
 # An option may have to be given for one command and not for another.
 Stated = TypeVar("Stated")
+
+# An expression contains commas only inside of brackets or quotes.
+_BRACKETS = re.compile(r"[(\[{'\"]")
 
 # ------------------------------------------------------------------------------------ the promise
 
@@ -349,14 +353,15 @@ def level_of(level: Level | None, element: str | None, max_elements: int | None)
     return level or "element"
 
 
-def columns_of(texts: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return the columns that texts such as ``a,b`` name; a column's own name may have a comma.
+def columns_of(texts: Sequence[str], known: Collection[str]) -> list[str]:
+    """Return the columns listed by texts such as ``a,b``; names and expressions may contain commas.
 
-    Args:
-        texts: the texts that were stated.
-        known: the columns of the table.
+    >>> columns_of(["a,b", "c, d", "if(a > 1, a, 0)"], ["a", "b", "c, d"])
+    ['a', 'b', 'c, d', 'if(a > 1, a, 0)']
     """
     names: list[str] = []
     for text in texts:
-        names += [text] if text in known else [name.strip() for name in text.split(",")]
+        parts = [name.strip() for name in text.split(",")]
+        is_expression = _BRACKETS.search(text) and not all(part in known for part in parts)
+        names += [text] if text in known or is_expression else parts
     return names

@@ -13,6 +13,7 @@ from dpgrain._later import later
 from dpgrain.cli import options as given
 from dpgrain.cli.command import PEOPLE, RESULTS, command, seldom
 from dpgrain.cli.document import tell_json
+from dpgrain.cli.options import columns_of
 from dpgrain.cli.printing import say, written
 from dpgrain.cli.table import People, Reading, tell_curator
 from dpgrain.errors import ParameterError
@@ -71,7 +72,9 @@ def predict(
         tell_curator(data, as_json=reading.as_json, zero=columns.numbers)
         return
     check_outputs([output])
-    rows = features.load_rows(data, columns, curator.Curator(), keep=keep or [])
+    rows = features.load_rows(
+        data, columns, curator.Curator(), keep=columns_of(keep or [], data.schema)
+    )
     kept: dict[str, Any] = {name: rows.kept.column(name) for name in rows.kept.column_names}
     added = _predictions(fitted, rows)
     taken = [name for name in added if name in kept]

@@ -15,7 +15,7 @@ from dpgrain.cli import options as given
 from dpgrain.cli.declared import declared, docstring
 from dpgrain.cli.document import release_as_json, tell_json
 from dpgrain.cli.doors import Option, made_of, options_of
-from dpgrain.cli.options import level_of
+from dpgrain.cli.options import columns_of, level_of
 from dpgrain.cli.printing import say, tell_release, write_plot, written
 from dpgrain.cli.table import People, Publishing, domain_of, tell_curator, with_cells
 from dpgrain.errors import ParameterError, SchemaError
@@ -196,6 +196,10 @@ class Asked(Publishing, People):
             ParameterError, SchemaError: if options are missing, or do not go together.
         """
         table = self.table()
+        for name in ("by", "item"):
+            if isinstance(stated.get(name), list):
+                columns = columns_of(stated[name], table.schema)
+                stated[name] = columns[0] if len(columns) == 1 else columns
         keys = _listed(stated.get("by")) + _listed(stated.get("item"))
         values = _listed(stated.get("value")) + _listed(stated.get("other"))
         if stated.get("edges") is not None and "item" in stated:
@@ -233,7 +237,9 @@ class Asked(Publishing, People):
             raise ParameterError(
                 f"--unit {level} requires --user, the user id column; or use --unit record."
             )
-        of_cells = level == "element" and self.element in (self.per_user_by or ())
+        of_cells = level == "element" and self.element in columns_of(
+            self.per_user_by or (), table.schema
+        )
         if self.per_user and level != "user" and not of_cells:
             raise ParameterError(
                 f"--per-user requires --unit user, not {level}, because each row is derived "

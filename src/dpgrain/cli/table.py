@@ -279,9 +279,8 @@ class People:
             if colon:
                 rows.require(column, "--per-user")
             asked[name] = (column, function) if colon else made
-        return derived_of(
-            rows.per_user(by=self.per_user_by, **asked), (), self.per_user_filter or ()
-        )
+        by = None if self.per_user_by is None else columns_of(self.per_user_by, rows.schema)
+        return derived_of(rows.per_user(by=by, **asked), (), self.per_user_filter or ())
 
 
 def with_days(rows: UserTable, days: Sequence[str]) -> UserTable:
