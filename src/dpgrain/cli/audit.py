@@ -9,7 +9,7 @@ import typer
 
 from dpgrain._later import later
 from dpgrain.cli import options as given
-from dpgrain.cli.command import command
+from dpgrain.cli.command import argument, command, option
 from dpgrain.cli.document import tell_json
 from dpgrain.cli.printing import check_picture, say, written
 from dpgrain.cli.table import sides_of
@@ -26,25 +26,18 @@ VIOLATED = 4
 
 @command("dpgrain audit releases.toml --seconds 60", name="audit")
 def audit(
-    file: Annotated[Path, typer.Argument(help="A release file, in TOML.", metavar="FILE")],
+    file: Annotated[Path, argument("A release file, in TOML.", "FILE")],
     units: Annotated[
         list[int] | None,
-        typer.Option(
-            help="Numbers of differing units of one person; by default 1, 2 and 4.", min=1
-        ),
+        option("Numbers of differing units of one person; by default 1, 2 and 4.", min=1),
     ] = None,
     seconds: Annotated[
-        float,
-        typer.Option(
-            help="Time limit for all draws, in seconds; worst-case searches may take longer."
-        ),
+        float, option("Time limit for all draws, in seconds; worst-case searches may take longer.")
     ] = 60.0,
-    confidence: Annotated[
-        float, typer.Option(help="Probability that all bounds hold together.")
-    ] = 0.99,
+    confidence: Annotated[float, option("Probability that all bounds hold together.")] = 0.99,
     where: given.Where = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Also draw the trade-off curves: .png, .svg or .pdf.")
+        Path | None, option("Also draw the trade-off curves: .png, .svg or .pdf.")
     ] = None,
     as_json: given.Json = False,
 ) -> None:

@@ -74,6 +74,16 @@ def seldom(group: str) -> str:
     return group + _SELDOM
 
 
+def option(text: str, *names: str, group: str | None = None, **how: Any) -> Any:
+    """Return an option with its help text, its names if they differ, and its group in help."""
+    return typer.Option(*names, help=text, rich_help_panel=group, **how)
+
+
+def argument(text: str, metavar: str) -> Any:
+    """Return a positional argument with its help text and its name in help."""
+    return typer.Argument(help=text, metavar=metavar)
+
+
 class _Grouped(TyperCommand):
     """A command whose help shows its options in groups, and those that are seldom needed by name."""
 
@@ -288,10 +298,7 @@ class Command:
         """Return the command as the parser of options knows it."""
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
         alone.command(
-            self.name,
-            cls=_Grouped,
-            epilog="\n".join(self.examples),
-            context_settings=_SETTINGS,
+            self.name, cls=_Grouped, epilog="\n".join(self.examples), context_settings=_SETTINGS
         )(_flat(self.function))
         made = get_command(alone)
         made.callback = _interruptible(_named_by_options(made))
@@ -373,10 +380,7 @@ def _options_of(kind: Any) -> list[inspect.Parameter]:
     declared = [name for parent in kind.__mro__ for name in vars(parent).get("__annotations__", ())]
     return [
         inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=defaults[name],
-            annotation=hints[name],
+            name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=hints[name]
         )
         for name in dict.fromkeys(declared)
     ]

@@ -8,12 +8,10 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from dpgrain._files import check_writable, whole_file
 from dpgrain._later import later
 from dpgrain.cli import options as given
-from dpgrain.cli.command import command
+from dpgrain.cli.command import command, option
 from dpgrain.cli.document import tell_json
 from dpgrain.cli.fit import tell_model
 from dpgrain.cli.printing import console, grid, plain, say, tell_estimates
@@ -84,10 +82,7 @@ output = "late.json"
 @command("dpgrain demo --folder demo", name="demo")
 def demo(
     folder: Annotated[
-        Path,
-        typer.Option(
-            metavar="FOLDER", help="Folder of the table, the release file and the report."
-        ),
+        Path, option("Folder of the table, the release file and the report.", metavar="FOLDER")
     ] = Path("demo"),
     as_json: given.Json = False,
 ) -> None:

@@ -7,13 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-import typer
-
 from dpgrain import learn
 from dpgrain._files import check_outputs, check_page
 from dpgrain._later import later
 from dpgrain.cli import options as given
-from dpgrain.cli.command import PROMISE, RESULTS, TABLE, seldom
+from dpgrain.cli.command import PROMISE, RESULTS, TABLE, argument, option, seldom
 from dpgrain.cli.declared import declared
 from dpgrain.cli.document import model_as_json, tell_json
 from dpgrain.cli.doors import Option, made_of, options_of
@@ -58,27 +56,23 @@ class Features:
 
     features: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="COLUMNS …",
-            help="Numeric or boolean columns, such as a,b,c.",
-            rich_help_panel=_FEATURES,
-        ),
+        option("Numeric or boolean columns, such as a,b,c.", group=_FEATURES, metavar="COLUMNS …"),
     ] = None
     categories: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "A categorical column and its levels, each a 0/1 feature; omit one level.",
+            group=_FEATURES,
             metavar="COLUMN=A|B …",
-            help="A categorical column and its levels, each a 0/1 feature; omit one level.",
-            rich_help_panel=_FEATURES,
         ),
     ] = None
     ranges: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "Public range of a feature, which is clamped to it and scaled to [0, 1].",
             "--range",
+            group=_FEATURES,
             metavar="COLUMN=LOW:HIGH …",
-            help="Public range of a feature, which is clamped to it and scaled to [0, 1].",
-            rich_help_panel=_FEATURES,
         ),
     ] = None
 
@@ -166,31 +160,19 @@ class Asked(Publishing, People, Features):
     """The options beside the parameters of an estimator: the rows, and where the model goes."""
 
     kind: Annotated[
-        Kind,
-        typer.Argument(
-            help="Type of model: logistic, linear, huber, quantile, svm or poisson.",
-            metavar="KIND",
-        ),
+        Kind, argument("Type of model: logistic, linear, huber, quantile, svm or poisson.", "KIND")
     ]
     source: given.Table
-    target: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Column to predict: labels or numbers.")
-    ]
+    target: Annotated[str, option("Column to predict: labels or numbers.", metavar="COLUMN")]
     user: given.User = None
     unit: given.ProtectedOrElement = None
-    element: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Column of cells.", rich_help_panel=PROMISE),
-    ] = None
+    element: Annotated[str | None, option("Column of cells.", group=PROMISE, metavar="COLUMN")] = (
+        None
+    )
     max_elements: given.MaxElements = None
-    output: Annotated[
-        Path | None,
-        typer.Option(help="Model file to write (.json).", rich_help_panel=RESULTS),
-    ] = None
+    output: Annotated[Path | None, option("Model file to write (.json).", group=RESULTS)] = None
     report: given.Report = None
-    top: Annotated[
-        int, typer.Option(help="Number of coefficients to print.", min=1, rich_help_panel=RESULTS)
-    ] = 40
+    top: Annotated[int, option("Number of coefficients to print.", group=RESULTS, min=1)] = 40
 
     def run(self, stated: dict[str, Any]) -> None:
         """Fit a model, write it and print it; or, with ``--check``, show the curator bad values.
@@ -236,13 +218,13 @@ class Asked(Publishing, People, Features):
 
     def _require(self, stated: dict[str, Any]) -> None:
         """Refuse a fit of which something is not stated that has no default."""
-        for option, value, such in (
+        for flag, value, such in (
             ("--output", self.output, "model.json"),
             ("--epsilon", stated.get("epsilon"), "1"),
             ("--delta", stated.get("delta"), "1e-6"),
         ):
             if value is None:
-                raise ParameterError(f"Pass {option}, such as {option} {such}.")
+                raise ParameterError(f"Pass {flag}, such as {flag} {such}.")
         if self.output is not None and self.output.suffix.lower() != ".json":
             raise ParameterError(f"--output must end in .json, not {str(self.output)!r}.")
 

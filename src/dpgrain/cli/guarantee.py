@@ -8,15 +8,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-import typer
-
 from dpgrain import accounting
 from dpgrain._files import guarantee_beside, is_there
 from dpgrain._later import later
 from dpgrain._progress import Progress
 from dpgrain._wording import powers
 from dpgrain.cli import options as given
-from dpgrain.cli.command import command
+from dpgrain.cli.command import argument, command, option
 from dpgrain.cli.document import promise_as_json, tell_json
 from dpgrain.cli.printing import check_picture, console, say, shown, written
 from dpgrain.errors import ParameterError
@@ -52,36 +50,32 @@ _UNITS_OF_ONE_PERSON: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 100)
 class Mechanism:
     """The options that describe a mechanism."""
 
-    mechanism: Annotated[
-        MechanismName | None, typer.Option(help="Noise mechanism; by default gaussian.")
-    ] = None
+    mechanism: Annotated[MechanismName | None, option("Noise mechanism; by default gaussian.")] = (
+        None
+    )
     noise_multiplier: Annotated[
-        float | None,
-        typer.Option(help="Noise sd ÷ clipping bound (laplace: scale ÷ l1 bound)."),
+        float | None, option("Noise sd ÷ clipping bound (laplace: scale ÷ l1 bound).")
     ] = None
-    epsilon: Annotated[
-        float | None, typer.Option(help="With --mechanism pure: ε for one unit.")
-    ] = None
-    rho: Annotated[float | None, typer.Option(help="With --mechanism zcdp: ρ for one unit.")] = None
-    unit: Annotated[Level, typer.Option(help="Unit of clipping.")] = "element"
-    releases: Annotated[int, typer.Option(help="Number of such releases.", min=1)] = 1
-    sampling_rate: Annotated[
-        float | None, typer.Option(help="Probability of participating in a round.")
-    ] = None
-    rounds: Annotated[int | None, typer.Option(help="Rounds of a training run.", min=1)] = None
+    epsilon: Annotated[float | None, option("With --mechanism pure: ε for one unit.")] = None
+    rho: Annotated[float | None, option("With --mechanism zcdp: ρ for one unit.")] = None
+    unit: Annotated[Level, option("Unit of clipping.")] = "element"
+    releases: Annotated[int, option("Number of such releases.", min=1)] = 1
+    sampling_rate: Annotated[float | None, option("Probability of participating in a round.")] = (
+        None
+    )
+    rounds: Annotated[int | None, option("Rounds of a training run.", min=1)] = None
     sampling: Annotated[
         Literal["pairs", "users"] | None,
-        typer.Option(help="Sampling unit: (user, element) pairs (the default) or whole users."),
+        option("Sampling unit: (user, element) pairs (the default) or whole users."),
     ] = None
     passes: Annotated[
-        int | None,
-        typer.Option(help="Rounds in which one person participates, instead of a rate.", min=1),
+        int | None, option("Rounds in which one person participates, instead of a rate.", min=1)
     ] = None
     shared: Annotated[
         bool | None,
-        typer.Option(
+        option(
+            "Whether a user's elements may share coordinates; sampled runs: shared.",
             "--shared/--disjoint",
-            help="Whether a user's elements may share coordinates; sampled runs: shared.",
         ),
     ] = None
 
@@ -110,10 +104,10 @@ class Mechanism:
             return self._in_passes(self.passes)
         if self.sampling_rate is not None:
             return self._sampled(self.sampling_rate)
-        for option, value in (("--sampling", self.sampling), ("--rounds", self.rounds)):
+        for flag, value in (("--sampling", self.sampling), ("--rounds", self.rounds)):
             if value is not None:
                 raise ParameterError(
-                    f"{option} {value} requires --sampling-rate or --passes; without "
+                    f"{flag} {value} requires --sampling-rate or --passes; without "
                     "sampling, pass --releases."
                 )
         if self.name == "pure":
@@ -126,15 +120,15 @@ class Mechanism:
 
     def _check_size(self) -> None:
         """Check that the option for the mechanism's size is given, and no other size."""
-        for field, (option, such, mechanisms) in _SIZES.items():
+        for field, (flag, such, mechanisms) in _SIZES.items():
             value = getattr(self, field)
             if self.name in mechanisms and value is None:
                 raise ParameterError(
-                    f"--mechanism {self.name} requires {option}, such as {option} {such}."
+                    f"--mechanism {self.name} requires {flag}, such as {flag} {such}."
                 )
             if self.name not in mechanisms and value is not None:
                 raise ParameterError(
-                    f"{option} {value:g} must not be used with --mechanism {self.name}; "
+                    f"{flag} {value:g} must not be used with --mechanism {self.name}; "
                     f"it is for {' and '.join(mechanisms)}."
                 )
 
@@ -325,15 +319,11 @@ def guarantee(
     mechanism: Mechanism,
     release: Annotated[
         Path | None,
-        typer.Argument(
-            help="Optional: a release saved with --save, or an output of run.",
-            metavar="RELEASE",
-        ),
+        argument("Optional: a release saved with --save, or an output of run.", "RELEASE"),
     ] = None,
-    delta: Annotated[float | None, typer.Option(metavar="δ", help="δ for computing ε.")] = None,
+    delta: Annotated[float | None, option("δ for computing ε.", metavar="δ")] = None,
     max_elements: Annotated[
-        int | None,
-        typer.Option(help="Also for a user, if every user has at most this many elements.", min=1),
+        int | None, option("Also for a user, if every user has at most this many elements.", min=1)
     ] = None,
     plot: given.Plot = None,
     as_json: given.Json = False,

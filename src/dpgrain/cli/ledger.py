@@ -7,13 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-import typer
-
 from dpgrain._files import check_outputs, whole_file
 from dpgrain._later import later
 from dpgrain._wording import counted, percent, rounded_up
 from dpgrain.cli import options as given
-from dpgrain.cli.command import Group, command
+from dpgrain.cli.command import Group, argument, command, option
 from dpgrain.cli.document import tell_json
 from dpgrain.cli.printing import console, grid, say, written
 from dpgrain.errors import ParameterError
@@ -56,7 +54,7 @@ _ASSUMED = (
 )
 
 Place: TypeAlias = Annotated[
-    str, typer.Argument(help="Ledger file, or address of a PostgreSQL database.", metavar="LEDGER")
+    str, argument("Ledger file, or address of a PostgreSQL database.", "LEDGER")
 ]
 
 
@@ -67,16 +65,15 @@ class Strength:
     epsilon: given.Epsilon[float]
     delta: given.Delta[float] = 0.0
     pure: Annotated[
-        float | None, typer.Option(help="Part of ε reserved for releases without Gaussian noise.")
+        float | None, option("Part of ε reserved for releases without Gaussian noise.")
     ] = None
     leak: Annotated[
-        float | None,
-        typer.Option(help="Part of δ reserved for names below a threshold; by default a tenth."),
+        float | None, option("Part of δ reserved for names below a threshold; by default a tenth.")
     ] = None
     plan: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="Release file to plan now; dpgrain run publishes it once without charging it.",
+        option(
+            "Release file to plan now; dpgrain run publishes it once without charging it.",
             metavar="FILE …",
         ),
     ] = None
@@ -96,28 +93,19 @@ class Promised(Strength):
     unit: given.ProtectedOrElement = None
     element: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="COLUMN …",
-            help="Column of cells, or COLUMN=day (week, month, year).",
-        ),
+        option("Column of cells, or COLUMN=day (week, month, year).", metavar="COLUMN …"),
     ] = None
     any_days: Annotated[
-        int | None,
-        typer.Option(help="Protect a person's records within every window of N days.", min=1),
+        int | None, option("Protect a person's records within every window of N days.", min=1)
     ] = None
     any_hours: Annotated[
-        int | None,
-        typer.Option(help="Protect a person's records within every window of N hours.", min=1),
+        int | None, option("Protect a person's records within every window of N hours.", min=1)
     ] = None
     day: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN", help="With --any-days and --any-hours: column of dates or timestamps."
-        ),
+        option("With --any-days and --any-hours: column of dates or timestamps.", metavar="COLUMN"),
     ] = None
-    zone: Annotated[
-        str, typer.Option(help="Time zone in which days begin, such as Europe/Paris.")
-    ] = ""
+    zone: Annotated[str, option("Time zone in which days begin, such as Europe/Paris.")] = ""
     relation: given.Neighbours = "zero_out"
 
     def promise(self) -> LastingPromise:
@@ -181,7 +169,7 @@ class Promised(Strength):
 def init(
     place: Place,
     promised: Promised,
-    name: Annotated[str, typer.Option(help="Name of the people in the records.")],
+    name: Annotated[str, option("Name of the people in the records.")],
     user: given.User = None,
     as_json: given.Json = False,
 ) -> None:
@@ -203,10 +191,7 @@ def promise(place: Place, promised: Promised, as_json: given.Json = False) -> No
 @command("dpgrain ledger renew visits.ledger 1 --epsilon 1 --delta 1e-6", name="renew")
 def renew(
     place: Place,
-    number: Annotated[
-        int,
-        typer.Argument(help="Line of the promise, as printed by `ledger show`.", metavar="LINE"),
-    ],
+    number: Annotated[int, argument("Line of the promise, as printed by `ledger show`.", "LINE")],
     strength: Strength,
     as_json: given.Json = False,
 ) -> None:
@@ -227,10 +212,9 @@ def renew(
 def show(
     place: Place,
     expected: Annotated[
-        str | None,
-        typer.Option(metavar="HASH", help="Hash from a receipt, which the ledger must contain."),
+        str | None, option("Hash from a receipt, which the ledger must contain.", metavar="HASH")
     ] = None,
-    top: Annotated[int, typer.Option("--top", help="Number of last lines to print.", min=1)] = 20,
+    top: Annotated[int, option("Number of last lines to print.", "--top", min=1)] = 20,
     as_json: given.Json = False,
 ) -> None:
     """Show the promises of a ledger, the remaining budget and the last lines."""
@@ -253,8 +237,7 @@ def show(
 def verify(
     place: Place,
     expected: Annotated[
-        str | None,
-        typer.Option(metavar="HASH", help="Hash from a receipt, which the ledger must contain."),
+        str | None, option("Hash from a receipt, which the ledger must contain.", metavar="HASH")
     ] = None,
     as_json: given.Json = False,
 ) -> None:
@@ -277,20 +260,15 @@ def verify(
 )
 def export(
     place: Place,
-    output: Annotated[
-        Path | None,
-        typer.Option(help="File to write (.json; with --registry .yaml)."),
-    ] = None,
+    output: Annotated[Path | None, option("File to write (.json; with --registry .yaml).")] = None,
     registry: Annotated[
         bool,
-        typer.Option(
+        option(
+            "Write an entry for the public registry of deployments (YAML), without lines.",
             "--registry",
-            help="Write an entry for the public registry of deployments (YAML), without lines.",
         ),
     ] = False,
-    decided_by: Annotated[
-        str, typer.Option(help="With --registry: name of the data curator.")
-    ] = "",
+    decided_by: Annotated[str, option("With --registry: name of the data curator.")] = "",
     as_json: given.Json = False,
 ) -> None:
     """Write the promises and all lines of a ledger as JSON, or an entry for the public registry."""
@@ -318,7 +296,7 @@ def export(
 @command("dpgrain ledger report visits.ledger --output visits.html", name="report")
 def report(
     place: Place,
-    output: Annotated[Path, typer.Option(help="File to write (.html).")],
+    output: Annotated[Path, option("File to write (.html).")],
     as_json: given.Json = False,
 ) -> None:
     """Write an HTML page for a privacy officer: promises, remaining budget, releases over time."""

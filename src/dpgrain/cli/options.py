@@ -7,9 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-import typer
-
-from dpgrain.cli.command import CLIPPING, PEOPLE, PROMISE, RESULTS, TABLE, seldom
+from dpgrain.cli.command import CLIPPING, PEOPLE, PROMISE, RESULTS, TABLE, argument, option, seldom
 from dpgrain.errors import ParameterError
 from dpgrain.units import Law, Level, Relation
 
@@ -23,293 +21,236 @@ _BRACKETS = re.compile(r"[(\[{'\"]")
 
 Epsilon: TypeAlias = Annotated[
     Stated,
-    typer.Option(
-        metavar="ε",
-        help="Privacy parameter ε, such as 1; smaller protects more.",
-        rich_help_panel=PROMISE,
-    ),
+    option("Privacy parameter ε, such as 1; smaller protects more.", group=PROMISE, metavar="ε"),
 ]
 Delta: TypeAlias = Annotated[
-    Stated,
-    typer.Option(metavar="δ", help="Privacy parameter δ, such as 1e-6.", rich_help_panel=PROMISE),
+    Stated, option("Privacy parameter δ, such as 1e-6.", group=PROMISE, metavar="δ")
 ]
 Neighbours: TypeAlias = Annotated[
     Relation,
-    typer.Option(
-        help="Neighbouring data: a unit removed, or replaced by another.",
-        rich_help_panel=seldom(PROMISE),
-    ),
+    option("Neighbouring data: a unit removed, or replaced by another.", group=seldom(PROMISE)),
 ]
-Protected: TypeAlias = Annotated[
-    Level, typer.Option("--unit", help="What to protect.", rich_help_panel=PROMISE)
-]
+Protected: TypeAlias = Annotated[Level, option("What to protect.", "--unit", group=PROMISE)]
 ProtectedOrElement: TypeAlias = Annotated[
     Level | None,
-    typer.Option(
+    option(
+        "What to protect: one row, one user's records in one cell, or all of a user's records.",
         "--unit",
-        help="What to protect: one row, one user's records in one cell, or all of a user's "
-        "records.",
-        rich_help_panel=PROMISE,
+        group=PROMISE,
     ),
 ]
 MaxElements: TypeAlias = Annotated[
     int | None,
-    typer.Option(
-        help="With --unit user: maximum number of a user's elements used.",
-        rich_help_panel=seldom(PROMISE),
-    ),
+    option("With --unit user: maximum number of a user's elements used.", group=seldom(PROMISE)),
 ]
 MaxItems: TypeAlias = Annotated[
     int,
-    typer.Option(
-        help="Maximum number of one unit's items used in selection.",
-        min=1,
-        rich_help_panel=seldom(CLIPPING),
-    ),
+    option("Maximum number of one unit's items used in selection.", group=seldom(CLIPPING), min=1),
 ]
-Noise: TypeAlias = Annotated[
-    Law,
-    typer.Option(help="Noise distribution.", rich_help_panel=seldom(PROMISE)),
-]
+Noise: TypeAlias = Annotated[Law, option("Noise distribution.", group=seldom(PROMISE))]
 
 # -------------------------------------------------------------------------------------- the table
 
 Table: TypeAlias = Annotated[
-    str, typer.Argument(help="Parquet or CSV file, a folder, or a glob in quotes.", metavar="TABLE")
+    str, argument("Parquet or CSV file, a folder, or a glob in quotes.", "TABLE")
 ]
 Named: TypeAlias = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "Database table; TABLE is then postgresql://… without a password, or env:VARIABLE.",
         "--table",
+        group=seldom(TABLE),
         metavar="NAME",
-        help="Database table; TABLE is then postgresql://… without a password, or env:VARIABLE.",
-        rich_help_panel=seldom(TABLE),
     ),
 ]
 Query: TypeAlias = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "Database query instead of --table; requires --rows 'as given'.",
+        group=seldom(TABLE),
         metavar="SQL",
-        help="Database query instead of --table; requires --rows 'as given'.",
-        rich_help_panel=seldom(TABLE),
     ),
 ]
 RowsAs: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        "--rows",
-        metavar="'as given'",
-        help="Accept the rows of a query. The guarantee then assumes that no user's rows affect "
+    option(
+        "Accept the rows of a query. The guarantee then assumes that no user's rows affect "
         "other users' rows.",
-        rich_help_panel=seldom(TABLE),
+        "--rows",
+        group=seldom(TABLE),
+        metavar="'as given'",
     ),
 ]
-User: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", help="User id column.", rich_help_panel=TABLE),
-]
-Users: TypeAlias = Annotated[
-    int | None, typer.Option(help="Public number of enrolled users.", rich_help_panel=TABLE)
-]
+User: TypeAlias = Annotated[str | None, option("User id column.", group=TABLE, metavar="COLUMN")]
+Users: TypeAlias = Annotated[int | None, option("Public number of enrolled users.", group=TABLE)]
 Cells: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        help="NAME=COLUMN:FILE adds a column of cells; FILE has a value and its cell per row.",
-        rich_help_panel=seldom(TABLE),
+    option(
+        "NAME=COLUMN:FILE adds a column of cells; FILE has a value and its cell per row.",
+        group=seldom(TABLE),
     ),
 ]
 PerUser: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        help="NAME=EXPRESSION over all of a user's rows, such as \"er=any(kind = 'er')\" or "
+    option(
+        "NAME=EXPRESSION over all of a user's rows, such as \"er=any(kind = 'er')\" or "
         "'each=total(paid) / count()'; or NAME=count, NAME=COLUMN:FUNCTION.",
-        rich_help_panel=seldom(PEOPLE),
+        group=seldom(PEOPLE),
     ),
 ]
 PerUserBy: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="COLUMN …",
-        help="Column to keep, with one row per value.",
-        rich_help_panel=seldom(PEOPLE),
-    ),
+    option("Column to keep, with one row per value.", group=seldom(PEOPLE), metavar="COLUMN …"),
 ]
 PerUserFilter: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "Only users that meet a condition, such as 'visits > 2'.",
+        group=seldom(PEOPLE),
         metavar="CONDITION",
-        help="Only users that meet a condition, such as 'visits > 2'.",
-        rich_help_panel=seldom(PEOPLE),
     ),
 ]
 Delimiter: TypeAlias = Annotated[
     str,
-    typer.Option(
+    option(
+        "CSV delimiter, if not a comma; '\\t': tab.",
+        group=TABLE,
         metavar="MARK",
-        help="CSV delimiter, if not a comma; '\\t': tab.",
         show_default=False,
-        rich_help_panel=TABLE,
     ),
 ]
 Types: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        "--type",
-        metavar="COLUMN=TYPE …",
-        help="Type of a text column, such as paid=double (all CSV columns are text). Values "
+    option(
+        "Type of a text column, such as paid=double (all CSV columns are text). Values "
         "that do not parse are dropped.",
-        rich_help_panel=TABLE,
+        "--type",
+        group=TABLE,
+        metavar="COLUMN=TYPE …",
     ),
 ]
 Days: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        help="NAME=COLUMN or NAME=COLUMN:ZONE adds the dates of timestamps, such as "
+    option(
+        "NAME=COLUMN or NAME=COLUMN:ZONE adds the dates of timestamps, such as "
         "day=at:Europe/Paris.",
-        rich_help_panel=seldom(TABLE),
+        group=seldom(TABLE),
     ),
 ]
 Derived: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        "--derive",
-        metavar="NAME=EXPRESSION",
-        help="Add a derived column, such as 'month=month(at)' or 'left=price * 0.8'; --by and "
+    option(
+        "Add a derived column, such as 'month=month(at)' or 'left=price * 0.8'; --by and "
         "--value also accept expressions.",
-        rich_help_panel=seldom(TABLE),
+        "--derive",
+        group=seldom(TABLE),
+        metavar="NAME=EXPRESSION",
     ),
 ]
 Filters: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "Only rows that meet a condition, such as \"amount > 0 and kind = 'er'\".",
         "--filter",
+        group=seldom(TABLE),
         metavar="CONDITION",
-        help="Only rows that meet a condition, such as \"amount > 0 and kind = 'er'\".",
-        rich_help_panel=seldom(TABLE),
     ),
 ]
 JoinPublic: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "Add the columns of a public file, joined by a common column, such as zip=areas.csv.",
         "--join-public",
+        group=seldom(TABLE),
         metavar="COLUMN=FILE",
-        help="Add the columns of a public file, joined by a common column, such as zip=areas.csv.",
-        rich_help_panel=seldom(TABLE),
     ),
 ]
 Join: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        "--join",
-        metavar="FILE or USER=FILE",
-        help="Add the columns of the same people's rows in another file (the first row of "
+    option(
+        "Add the columns of the same people's rows in another file (the first row of "
         "each), with USER as its user id column.",
-        rich_help_panel=seldom(TABLE),
+        "--join",
+        group=seldom(TABLE),
+        metavar="FILE or USER=FILE",
     ),
 ]
 Where: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        help="COLUMN=VALUE or COLUMN=FIRST..LAST: only records of this public region are read. "
+    option(
+        "COLUMN=VALUE or COLUMN=FIRST..LAST: only records of this public region are read. "
         "COLUMN= selects missing values. Repeat it for any of several values.",
-        rich_help_panel=seldom(TABLE),
+        group=seldom(TABLE),
     ),
 ]
 Mark: TypeAlias = Literal[".", ","]
 Decimal: TypeAlias = Annotated[
-    Mark,
-    typer.Option(help="Decimal separator in columns of --type.", rich_help_panel=seldom(TABLE)),
+    Mark, option("Decimal separator in columns of --type.", group=seldom(TABLE))
 ]
 Form: TypeAlias = Literal[
     "2025-12-31", "31.12.2025", "31/12/2025", "31-12-2025", "12/31/2025", "20251231"
 ]
-Dates: TypeAlias = Annotated[
-    Form,
-    typer.Option(help="Date format in columns of --type.", rich_help_panel=seldom(TABLE)),
-]
+Dates: TypeAlias = Annotated[Form, option("Date format in columns of --type.", group=seldom(TABLE))]
 Engine: TypeAlias = Annotated[
     Literal["duckdb", "in_memory", "spark"],
-    typer.Option(
-        help="Engine that reads the rows; spark is for tables larger than one machine.",
-        rich_help_panel=seldom(TABLE),
+    option(
+        "Engine that reads the rows; spark is for tables larger than one machine.",
+        group=seldom(TABLE),
     ),
 ]
 Master: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        metavar="ADDRESS",
-        help="With --engine spark: address of the cluster, such as spark://host:7077, local[4], "
+    option(
+        "With --engine spark: address of the cluster, such as spark://host:7077, local[4], "
         "or sc://host of Spark Connect.",
-        rich_help_panel=seldom(TABLE),
+        group=seldom(TABLE),
+        metavar="ADDRESS",
     ),
 ]
 Check: TypeAlias = Annotated[
     bool,
-    typer.Option(
-        "--check",
-        help="Only count invalid values, for internal use: NOT private.",
-        rich_help_panel=TABLE,
-    ),
+    option("Only count invalid values, for internal use: NOT private.", "--check", group=TABLE),
 ]
 Ledger: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        metavar="LEDGER",
-        help="Charge the release to this ledger, a file or an address.",
-        rich_help_panel=PROMISE,
+    option(
+        "Charge the release to this ledger, a file or an address.", group=PROMISE, metavar="LEDGER"
     ),
 ]
 Memory: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        metavar="SIZE", help="Working memory, such as 1GB.", rich_help_panel=seldom(TABLE)
-    ),
+    str, option("Working memory, such as 1GB.", group=seldom(TABLE), metavar="SIZE")
 ]
 
 Cell: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        metavar="COLUMN",
-        help="Column of cells, or a file that maps items to cells.",
-        rich_help_panel=PROMISE,
-    ),
+    option("Column of cells, or a file that maps items to cells.", group=PROMISE, metavar="COLUMN"),
 ]
 
 # --------------------------------------------------------------------------------------- the ends
 
 TopOrAll: TypeAlias = Annotated[
     int | None,
-    typer.Option(
+    option(
+        "Number of estimates to print; by default 20, or 40 if they have an order.",
         "--top",
-        help="Number of estimates to print; by default 20, or 40 if they have an order.",
+        group=RESULTS,
         min=1,
-        rich_help_panel=RESULTS,
     ),
 ]
 Top: TypeAlias = Annotated[
-    int, typer.Option("--top", help="Number of estimates to print.", min=1, rich_help_panel=RESULTS)
+    int, option("Number of estimates to print.", "--top", group=RESULTS, min=1)
 ]
 Output: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(help="Write all estimates: .parquet, .csv or .json.", rich_help_panel=RESULTS),
+    Path | None, option("Write all estimates: .parquet, .csv or .json.", group=RESULTS)
 ]
-Report: TypeAlias = Annotated[
-    Path | None, typer.Option(help="Write an HTML report.", rich_help_panel=RESULTS)
-]
+Report: TypeAlias = Annotated[Path | None, option("Write an HTML report.", group=RESULTS)]
 Save: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        help="Save the release with its guarantee (.parquet).", rich_help_panel=seldom(RESULTS)
-    ),
+    Path | None, option("Save the release with its guarantee (.parquet).", group=seldom(RESULTS))
 ]
 Plot: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(help="Draw the release: .png, .svg or .pdf.", rich_help_panel=RESULTS),
+    Path | None, option("Draw the release: .png, .svg or .pdf.", group=RESULTS)
 ]
-Json: TypeAlias = Annotated[
-    bool,
-    typer.Option("--json", help="Print JSON, for programs.", rich_help_panel=RESULTS),
-]
+Json: TypeAlias = Annotated[bool, option("Print JSON, for programs.", "--json", group=RESULTS)]
 
 
 def clip_of(text: str) -> Any:

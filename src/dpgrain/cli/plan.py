@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-import typer
-
 from dpgrain import accounting, planning, statistics
 from dpgrain._files import check_outputs
 from dpgrain._later import later
 from dpgrain._wording import powers
 from dpgrain.cli import options as given
-from dpgrain.cli.command import Group, command
+from dpgrain.cli.command import Group, command, option
 from dpgrain.cli.document import tell_json
 from dpgrain.cli.options import clip_of, level_of
 from dpgrain.cli.printing import check_picture, console, say, shown, written
@@ -49,13 +47,13 @@ plan = Group(
     },
 )
 
-_Dimension: TypeAlias = Annotated[int, typer.Option(help="Dimension of a vector.", min=1)]
+_Dimension: TypeAlias = Annotated[int, option("Dimension of a vector.", min=1)]
 _Records: TypeAlias = Annotated[
-    int, typer.Option(help="Independent records per vector, for the lower bound.", min=1)
+    int, option("Independent records per vector, for the lower bound.", min=1)
 ]
-_Users: TypeAlias = Annotated[int, typer.Option(help="Public number of users.", min=1)]
+_Users: TypeAlias = Annotated[int, option("Public number of users.", min=1)]
 _RecordsOfUser: TypeAlias = Annotated[
-    int, typer.Option(help="Independent records per user, for the errors.", min=1)
+    int, option("Independent records per user, for the errors.", min=1)
 ]
 _Sampling: TypeAlias = Literal["full", "pairs", "users", "passes"]
 
@@ -86,12 +84,10 @@ class _Units(Promise):
     """The options that are parameters of `plan_units`, by the same names."""
 
     n_users: _Users
-    records: Annotated[float, typer.Option(help="Mean number of records per user.")]
-    elements: Annotated[float, typer.Option(help="Mean number of cells with records per user.")] = (
-        1.0
-    )
-    cells: Annotated[int, typer.Option(help="Public number of cells.", min=1)] = 1
-    skew: Annotated[float, typer.Option(help="Mean ÷ median number of records per user.")] = 2.5
+    records: Annotated[float, option("Mean number of records per user.")]
+    elements: Annotated[float, option("Mean number of cells with records per user.")] = 1.0
+    cells: Annotated[int, option("Public number of cells.", min=1)] = 1
+    skew: Annotated[float, option("Mean ÷ median number of records per user.")] = 2.5
 
 
 @command(
@@ -100,9 +96,7 @@ class _Units(Promise):
 )
 def units(
     asked: _Units,
-    plot: Annotated[
-        Path | None, typer.Option(help="Also draw the errors over ε: .png, .svg or .pdf.")
-    ] = None,
+    plot: Annotated[Path | None, option("Also draw the errors over ε: .png, .svg or .pdf.")] = None,
     as_json: given.Json = False,
 ) -> None:
     """Compare records, elements and users as the unit: the error of a count, and the protection."""
@@ -127,21 +121,17 @@ class _Recurrent:
 
     epsilon: given.Epsilon[float]
     delta: given.Delta[float]
-    periods: Annotated[int, typer.Option(help="Public number of periods, such as days.", min=1)]
-    returns: Annotated[
-        int, typer.Option(help="Number of periods in which a person has records.", min=1)
-    ]
-    every: Annotated[
-        list[int] | None,
-        typer.Option(help="Periods of a window; by default 1, 7 and all."),
-    ] = None
+    periods: Annotated[int, option("Public number of periods, such as days.", min=1)]
+    returns: Annotated[int, option("Number of periods in which a person has records.", min=1)]
+    every: Annotated[list[int] | None, option("Periods of a window; by default 1, 7 and all.")] = (
+        None
+    )
     counting: Annotated[
         Literal["people", "visits"],
-        typer.Option(help="Whether a person counts once per release, or once per period of it."),
+        option("Whether a person counts once per release, or once per period of it."),
     ] = "people"
     within: Annotated[
-        int | None,
-        typer.Option(help="Also plan a promise for every window of N periods.", min=1),
+        int | None, option("Also plan a promise for every window of N periods.", min=1)
     ] = None
 
 
@@ -168,21 +158,17 @@ def histogram(
     unit: given.Protected = "element",
     items: Annotated[
         int | None,
-        typer.Option(
-            help="Public number of items; if omitted, items are selected privately.", min=1
-        ),
+        option("Public number of items; if omitted, items are selected privately.", min=1),
     ] = None,
     max_items: given.MaxItems = 1000,
     max_elements: given.MaxElements = None,
     clip: Annotated[
-        str, typer.Option(help="A bound, or 'auto', which spends some budget on choosing bounds.")
+        str, option("A bound, or 'auto', which spends some budget on choosing bounds.")
     ] = "auto",
     noise: given.Noise = "gaussian",
     shared: Annotated[
         bool,
-        typer.Option(
-            "--shared", help="The cell is in another column, and does not follow from the item."
-        ),
+        option("The cell is in another column, and does not follow from the item.", "--shared"),
     ] = False,
     as_json: given.Json = False,
 ) -> None:
@@ -206,14 +192,13 @@ def histogram(
 )
 def mean(
     promise: Promise,
-    n: Annotated[int, typer.Option(help="Public number of vectors, one per unit.", min=1)],
+    n: Annotated[int, option("Public number of vectors, one per unit.", min=1)],
     dimension: _Dimension = 1,
     unit: given.Protected = "user",
     max_elements: given.MaxElements = None,
     records: _Records = 1,
     error: Annotated[
-        float | None,
-        typer.Option(help="Target rms error in clipping bounds; plans the number of vectors."),
+        float | None, option("Target rms error in clipping bounds; plans the number of vectors.")
     ] = None,
     as_json: given.Json = False,
 ) -> None:
@@ -233,21 +218,18 @@ def mean(
 class _Gradients(Promise):
     """The options that are parameters of `plan_gradient`, by the same names."""
 
-    n: Annotated[
-        int, typer.Option(help="Public number of clipped gradients: pairs or users.", min=1)
-    ]
-    rounds: Annotated[int, typer.Option(help="Rounds of the run.", min=1)]
+    n: Annotated[int, option("Public number of clipped gradients: pairs or users.", min=1)]
+    rounds: Annotated[int, option("Rounds of the run.", min=1)]
     dimension: _Dimension
-    sampling_rate: Annotated[
-        float | None, typer.Option(help="With pairs or users: sampling probability.")
-    ] = None
+    sampling_rate: Annotated[float | None, option("With pairs or users: sampling probability.")] = (
+        None
+    )
     passes: Annotated[
-        int | None,
-        typer.Option(help="With passes: rounds in which one person participates.", min=1),
+        int | None, option("With passes: rounds in which one person participates.", min=1)
     ] = None
-    max_elements: Annotated[
-        int | None, typer.Option(help="Maximum number of elements per user.", min=1)
-    ] = None
+    max_elements: Annotated[int | None, option("Maximum number of elements per user.", min=1)] = (
+        None
+    )
     records: _Records = 1
 
 
@@ -260,8 +242,8 @@ def gradient(
     asked: _Gradients,
     sampling: Annotated[
         _Sampling | None,
-        typer.Option(
-            help="Participants of a round: all, a sample, or passes over all; by default "
+        option(
+            "Participants of a round: all, a sample, or passes over all; by default "
             "set by --sampling-rate (pairs) or --passes, else all."
         ),
     ] = None,
@@ -284,12 +266,10 @@ class _ConvexLosses(Promise):
     dimension: _Dimension
     records: _RecordsOfUser = 1
     distance: Annotated[
-        float, typer.Option(help="R: maximum distance of the first point from the best one.")
+        float, option("R: maximum distance of the first point from the best one.")
     ] = 1.0
-    lipschitz: Annotated[float, typer.Option(help="G: Lipschitz constant of the losses.")] = 1.0
-    strength: Annotated[
-        float | None, typer.Option(help="μ: strong convexity of the losses, if any.")
-    ] = None
+    lipschitz: Annotated[float, option("G: Lipschitz constant of the losses.")] = 1.0
+    strength: Annotated[float | None, option("μ: strong convexity of the losses, if any.")] = None
 
 
 @command(
@@ -306,9 +286,9 @@ class _Choice(PromiseOrPure):
     """The options that are parameters of `plan_select`, by the same names."""
 
     n_users: _Users
-    hypotheses: Annotated[int, typer.Option(help="Number of hypotheses.", min=2)]
+    hypotheses: Annotated[int, option("Number of hypotheses.", min=2)]
     records: _RecordsOfUser = 1
-    bound: Annotated[float, typer.Option(help="B: losses are in [0, B].")] = 1.0
+    bound: Annotated[float, option("B: losses are in [0, B].")] = 1.0
 
 
 @command(
@@ -324,23 +304,16 @@ class _Shuffled(Promise):
     """The options that are parameters of `plan_shuffle`; numbers have the names of other plans."""
 
     relation: given.Neighbours = "replace"
-    users: Annotated[
-        int, typer.Option("--n-users", help="Devices of a batch, one per user.", min=1)
-    ]
-    dim: Annotated[int, typer.Option("--dimension", help="Dimension of a vector.", min=1)] = 1
-    bound: Annotated[float, typer.Option(help="Maximum l2 norm of a vector.")] = 1.0
-    rounds: Annotated[
-        int, typer.Option(help="Rounds in which the same users participate.", min=1)
-    ] = 1
+    users: Annotated[int, option("Devices of a batch, one per user.", "--n-users", min=1)]
+    dim: Annotated[int, option("Dimension of a vector.", "--dimension", min=1)] = 1
+    bound: Annotated[float, option("Maximum l2 norm of a vector.")] = 1.0
+    rounds: Annotated[int, option("Rounds in which the same users participate.", min=1)] = 1
     honest: Annotated[
-        float,
-        typer.Option(help="Minimum share of devices that report and follow the protocol."),
+        float, option("Minimum share of devices that report and follow the protocol.")
     ] = 1.0
     noise: Annotated[
         Literal["binomial", "poisson"],
-        typer.Option(
-            help="Noise of the devices; poisson needs about a quarter of the one-bit messages."
-        ),
+        option("Noise of the devices; poisson needs about a quarter of the one-bit messages."),
     ] = "binomial"
 
 
@@ -350,7 +323,7 @@ class _Shuffled(Promise):
 def shuffle(
     asked: _Shuffled,
     report: Annotated[
-        Path | None, typer.Option(help="Also write an HTML page that explains the plan.")
+        Path | None, option("Also write an HTML page that explains the plan.")
     ] = None,
     as_json: given.Json = False,
 ) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from dpgrain import learn
 from dpgrain._files import check_outputs, write_table
 from dpgrain._later import later
 from dpgrain.cli import options as given
-from dpgrain.cli.command import PEOPLE, RESULTS, command, seldom
+from dpgrain.cli.command import PEOPLE, RESULTS, argument, command, option, seldom
 from dpgrain.cli.document import tell_json
 from dpgrain.cli.options import columns_of
 from dpgrain.cli.printing import say, written
@@ -34,31 +32,21 @@ else:
     "dpgrain predict model.json new.parquet --keep person --output predictions.csv", name="predict"
 )
 def predict(
-    model: Annotated[Path, typer.Argument(help="A model of `dpgrain fit`.", metavar="MODEL")],
+    model: Annotated[Path, argument("A model of `dpgrain fit`.", "MODEL")],
     table: given.Table,
     reading: Reading,
     people: People,
     user: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="With --per-user: user id column.",
-            rich_help_panel=seldom(PEOPLE),
-        ),
+        option("With --per-user: user id column.", group=seldom(PEOPLE), metavar="COLUMN"),
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            help="Required: file of the predictions (.csv or .parquet).",
-            rich_help_panel=RESULTS,
-        ),
+        Path | None, option("Required: file of the predictions (.csv or .parquet).", group=RESULTS)
     ] = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="COLUMN …",
-            help="Column of the table to write with the predictions.",
-            rich_help_panel=RESULTS,
+        option(
+            "Column of the table to write with the predictions.", group=RESULTS, metavar="COLUMN …"
         ),
     ] = None,
 ) -> None:

@@ -7,12 +7,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from dpgrain._later import later
 from dpgrain._wording import counted, percent
 from dpgrain.cli import options as given
-from dpgrain.cli.command import command
+from dpgrain.cli.command import argument, command, option
 from dpgrain.cli.document import (
     mean_as_json,
     model_as_json,
@@ -49,28 +47,26 @@ _LETTERS = 40
     name="run",
 )
 def run(
-    file: Annotated[Path, typer.Argument(help="A release file, in TOML.", metavar="FILE")],
+    file: Annotated[Path, argument("A release file, in TOML.", "FILE")],
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run",
-            help="Only print the plan: the guarantee and expected error of each release.",
+        option(
+            "Only print the plan: the guarantee and expected error of each release.", "--dry-run"
         ),
     ] = False,
     where: given.Where = None,
     folder: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "Output folder, created if missing; by default the folder of the file.",
             metavar="FOLDER",
-            help="Output folder, created if missing; by default the folder of the file.",
         ),
     ] = None,
     ledger: given.Ledger = None,
     again: Annotated[
         bool,
-        typer.Option(
-            "--again",
-            help="Publish again what was published before: it is charged again, and replaced.",
+        option(
+            "Publish again what was published before: it is charged again, and replaced.", "--again"
         ),
     ] = False,
     as_json: given.Json = False,
