@@ -218,7 +218,7 @@ def test_a_distribution_is_drawn(path: Path, tmp_path: Path, command: Command) -
     assert f"Written: {picture}" in done.stdout
     assert "<svg" in picture.read_text(encoding="utf-8")
     done = command(*words, "--plot", tmp_path / "shares.gif")
-    assert "--plot must end in .png, .svg, .pdf, not" in done.stderr
+    assert "--plot must end in .png, .svg or .pdf, not" in done.stderr
     assert not (tmp_path / "shares.gif").exists()
 
 
@@ -260,7 +260,7 @@ def test_no_number_and_no_heading_of_an_estimate_is_cut(
         release = dg.sum(
             table, "amount", bounds=(0, 1e12), unit=dg.User(), epsilon=1.0, random_state=seed
         )
-        printing.tell_estimates(release, 1)
+        printing.print_estimates(release, 1)
         shown = capsys.readouterr().out
         assert re.search(r"│ +−?[\d,]{13,} │ +[\d,]{13,} │", shown)
         # Of the last two seeds a 0 stands below "at least".

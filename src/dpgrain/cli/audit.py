@@ -9,8 +9,9 @@ import typer
 
 from dpgrain._later import later
 from dpgrain.cli import options as given
-from dpgrain.cli.command import argument, command, option
-from dpgrain.cli.document import tell_json
+from dpgrain.cli.command import command
+from dpgrain.cli.document import print_json
+from dpgrain.cli.options import argument, option
 from dpgrain.cli.printing import check_picture, say, written
 from dpgrain.cli.table import sides_of
 
@@ -58,7 +59,7 @@ def audit(
     if plot is not None:
         plots.save_audits(found, plot)
     if as_json:
-        tell_json(found.to_dict(), plot)
+        print_json(found.to_dict(), plot)
     else:
         say(str(found))
         written(plot)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 from dpgrain._files import check_writable, whole_file
 from dpgrain._later import later
 from dpgrain.cli import options as given
-from dpgrain.cli.command import command, option
-from dpgrain.cli.document import tell_json
-from dpgrain.cli.fit import tell_model
-from dpgrain.cli.printing import console, grid, plain, say, tell_estimates
+from dpgrain.cli.command import command
+from dpgrain.cli.document import print_json
+from dpgrain.cli.fit import print_model
+from dpgrain.cli.options import option
+from dpgrain.cli.printing import grid, plain, print_estimates, print_table, say
 from dpgrain.cli.run import releases_as_json
 from dpgrain.errors import DataError
 
@@ -92,14 +93,14 @@ def demo(
     made = run(folder)
     if as_json:
         outputs = (folder / "loans.parquet", folder / "releases.toml", *made.plan.file.outputs)
-        tell_json({**releases_as_json(made), "next": _next(folder)}, *outputs)
+        print_json({**releases_as_json(made), "next": _next(folder)}, *outputs)
         return
     for name, release in made.items():
         say(f"\n{name}")
         if hasattr(release, "groups"):
-            tell_estimates(release, _SHOWN)
+            print_estimates(release, _SHOWN)
         else:
-            tell_model(release, _SHOWN, folder / "report.html")
+            print_model(release, _SHOWN, folder / "report.html")
     say(f"\n{made.promise}")
     say(f"\nThe report of all: {folder / 'report.html'}")
     say("Try next:")
@@ -113,7 +114,7 @@ def _tell_table() -> None:
     table = grid("The loans of a city library, one year", *_COLUMNS)
     for row in rows.slice(0, _SHOWN).select(_COLUMNS).to_pylist():
         table.add_row(*(plain(str(value)) for value in row.values()))
-    console().print(table)
+    print_table(table)
     others = [name for name in rows.column_names if name not in _COLUMNS]
     say(
         f"… {rows.num_rows:,} rows of {_READERS:,} readers, with {', '.join(others)} as well. "

@@ -14,9 +14,10 @@ from dpgrain._later import later
 from dpgrain._progress import Progress
 from dpgrain._wording import powers
 from dpgrain.cli import options as given
-from dpgrain.cli.command import argument, command, option
-from dpgrain.cli.document import promise_as_json, tell_json
-from dpgrain.cli.printing import check_picture, console, say, shown, written
+from dpgrain.cli.command import command
+from dpgrain.cli.document import guarantee_as_json, print_json
+from dpgrain.cli.options import argument, option
+from dpgrain.cli.printing import check_picture, print_table, say, shown, written
 from dpgrain.errors import ParameterError
 from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit, User
 
@@ -247,7 +248,7 @@ class Curve:
             most, whole = self.user
             values = [shown(whole[relation]) for relation in RELATIONS]
             table.add_row(f"a user of at most {most:,}", *values)
-        console().print(table)
+        print_table(table)
         if any(math.isinf(self.epsilons[relation][-1]) for relation in RELATIONS):
             say(
                 "No guarantee: ε is unbounded, selecting unknown items spent more than δ, or "
@@ -305,7 +306,7 @@ def _print_risks(listed: Sequence[risks.Risk]) -> None:
     for risk in listed:
         shares = map(risks.percent_up, (risk.guess, risk.detection, risk.posterior))
         table.add_row(risk.who, *shares, shown(risk.mu), risk.values)
-    console().print(table)
+    print_table(table)
 
 
 @command(
@@ -358,9 +359,9 @@ def guarantee(
     if as_json:
         told: dict[str, Any] = {}
         if promise is not None:
-            told = {**promise_as_json(promise), "hash": None if saved is None else saved.hash}
+            told = {**guarantee_as_json(promise), "hash": None if saved is None else saved.hash}
         found = [_as_json(risk) for risk in listed]
-        tell_json({**curve.to_dict(), **told, "risk": found}, plot)
+        print_json({**curve.to_dict(), **told, "risk": found}, plot)
         return
     if promise is not None:
         say(str(promise))

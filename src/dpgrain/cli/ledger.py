@@ -11,9 +11,10 @@ from dpgrain._files import check_outputs, whole_file
 from dpgrain._later import later
 from dpgrain._wording import counted, percent, rounded_up
 from dpgrain.cli import options as given
-from dpgrain.cli.command import Group, argument, command, option
-from dpgrain.cli.document import tell_json
-from dpgrain.cli.printing import console, grid, say, written
+from dpgrain.cli.command import Group, command
+from dpgrain.cli.document import print_json
+from dpgrain.cli.options import argument, option
+from dpgrain.cli.printing import grid, print_table, say, written
 from dpgrain.errors import ParameterError
 from dpgrain.provenance import IN_WORDS
 from dpgrain.units import OWN_UNIT, Element, Level, Unit
@@ -38,10 +39,8 @@ else:
 
 ledger = Group(
     "Keep account of releases and budgets.",
-    {
-        name: f"dpgrain.cli.ledger:{name}"
-        for name in ("init", "promise", "renew", "show", "verify", "export", "report")
-    },
+    __name__,
+    ("init", "promise", "renew", "show", "verify", "export", "report"),
 )
 
 _PERIODS: tuple[Literal["day", "week", "month", "year"], ...] = ("day", "week", "month", "year")
@@ -247,7 +246,7 @@ def verify(
     said = f"The hash chain is intact. Last line: {receipt}. {seeded}".rstrip()
     if as_json:
         told = {"verified": True, "receipt": asdict(receipt), "seeded_lines": _seeded(opened)}
-        tell_json({**told, "sentence": said})
+        print_json({**told, "sentence": said})
         return
     say(said)
 
@@ -286,7 +285,7 @@ def export(
         with whole_file(output) as part:
             part.write_text(text, encoding="utf-8")
     if as_json:
-        tell_json(told, output)
+        print_json(told, output)
     elif output is None:
         say(text.removesuffix("\n"))
     else:
@@ -303,7 +302,7 @@ def report(
     check_outputs([output])
     ledgers.Ledger(place).report(output)
     if as_json:
-        tell_json({}, output)
+        print_json({}, output)
         return
     written(output)
 
@@ -332,13 +331,13 @@ def _seeded(opened: Ledger) -> list[int]:
 def _tell(opened: Ledger, *, as_json: bool) -> None:
     """Print the promises of a ledger, and what is left of each."""
     if as_json:
-        tell_json(_described(opened))
+        print_json(_described(opened))
         return
     say(f"The ledger {opened.name!r}, id {opened.id}.")
     table = grid("Promises", "guarantee", "line", "minimum remaining")
     for number, one in opened.promises.items():
         table.add_row(str(one), str(number), percent(opened.left(number), up=False))
-    console().print(table)
+    print_table(table)
     for number in opened.promises:
         there = opened.fullest(number)
         where = "" if there.everything else f": {there}"
@@ -364,7 +363,7 @@ def _tell_lines(lines: list[Entry], top: int) -> None:
         count = str(len(entry.guarantees))
         seeded = "" if entry.private else f" ({entries.SEEDED})"
         table.add_row("; ".join(regions), str(entry.number), entry.at, count, epsilons + seeded)
-    console().print(table)
+    print_table(table)
     given = [
         str(entry.number)
         for entry in lines[-top:]

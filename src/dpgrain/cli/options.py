@@ -1,4 +1,4 @@
-"""The options that commands have in common, each defined once, and the readers of their texts."""
+"""Options shared by several commands, and readers of their values."""
 
 from __future__ import annotations
 
@@ -7,17 +7,42 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from dpgrain.cli.command import CLIPPING, PEOPLE, PROMISE, RESULTS, TABLE, argument, option, seldom
+import typer
+
 from dpgrain.errors import ParameterError
 from dpgrain.units import Law, Level, Relation
 
-# An option may have to be given for one command and not for another.
+# Type of an option that some commands require.
 Stated = TypeVar("Stated")
+
+# Groups of options in help, in this order after a command's own groups.
+PROMISE, TABLE, CLIPPING = "The guarantee", "The table", "Groups and clipping"
+PEOPLE, RESULTS = "One row per user", "Output"
 
 # An expression contains commas only inside of brackets or quotes.
 _BRACKETS = re.compile(r"[(\[{'\"]")
 
-# ------------------------------------------------------------------------------------ the promise
+
+def seldom(group: str) -> str:
+    """Return the group of rarely needed options, which only ``--help-all`` explains.
+
+    >>> seldom(TABLE)
+    'The table (seldom)'
+    """
+    return f"{group} (seldom)"
+
+
+def option(text: str, *names: str, group: str | None = None, **settings: Any) -> Any:
+    """Return an option with its help text, its names if they differ, and its group in help."""
+    return typer.Option(*names, help=text, rich_help_panel=group, **settings)
+
+
+def argument(text: str, metavar: str) -> Any:
+    """Return a positional argument with its help text and its name in help."""
+    return typer.Argument(help=text, metavar=metavar)
+
+
+# ---------------------------------------------------------------------------------- the guarantee
 
 Epsilon: TypeAlias = Annotated[
     Stated,
@@ -226,7 +251,7 @@ Cell: TypeAlias = Annotated[
     option("Column of cells, or a file that maps items to cells.", group=PROMISE, metavar="COLUMN"),
 ]
 
-# --------------------------------------------------------------------------------------- the ends
+# ------------------------------------------------------------------------------------- the output
 
 TopOrAll: TypeAlias = Annotated[
     int | None,
@@ -254,37 +279,20 @@ Json: TypeAlias = Annotated[bool, option("Print JSON, for programs.", "--json", 
 
 
 def clip_of(text: str) -> Any:
-    """Return the clipping bound that ``--clip`` states: a number, or ``"auto"``.
-
-    Raises:
-        ParameterError: if it is neither.
-    """
+    """Return the value of ``--clip``: a number or ``"auto"``."""
     return text if text == "auto" else number("--clip", text, "a number or 'auto'")
 
 
-def number(option: str, text: str, kind: str) -> float:
-    """Return the number that a text is.
-
-    Args:
-        option: the option that states it.
-        text: the text.
-        kind: the words for what the option must be, in messages.
-
-    Raises:
-        ParameterError: if the text is no number.
-    """
+def number(flag: str, text: str, kind: str) -> float:
+    """Return a number, or raise an error that an option must be of this kind."""
     try:
         return float(text)
     except ValueError:
-        raise ParameterError(f"{option} must be {kind}, not {text!r}.") from None
+        raise ParameterError(f"{flag} must be {kind}, not {text!r}.") from None
 
 
 def level_of(level: Level | None, element: str | None, max_elements: int | None) -> Level:
-    """Return the level that is protected, by the options that say so.
-
-    Raises:
-        ParameterError: if none does, or if ``--max-elements`` is stated for another unit than users.
-    """
+    """Return the protected level, by ``--unit``, ``--element`` and ``--max-elements``."""
     if level is None and element is None:
         raise ParameterError(
             "Choose what to protect: pass --element COLUMN, --unit user or --unit record."

@@ -12,10 +12,10 @@ from dpgrain._files import check_outputs
 from dpgrain._later import later
 from dpgrain._wording import powers
 from dpgrain.cli import options as given
-from dpgrain.cli.command import Group, command, option
-from dpgrain.cli.document import tell_json
-from dpgrain.cli.options import clip_of, level_of
-from dpgrain.cli.printing import check_picture, console, say, shown, written
+from dpgrain.cli.command import Group, command
+from dpgrain.cli.document import print_json
+from dpgrain.cli.options import clip_of, level_of, option
+from dpgrain.cli.printing import check_picture, print_table, say, shown, written
 from dpgrain.units import OWN_UNIT, Level, Unit, User
 
 if TYPE_CHECKING:
@@ -32,19 +32,8 @@ else:
 
 plan = Group(
     "Show expected errors, computed only from public numbers.",
-    {
-        name: f"dpgrain.cli.plan:{name}"
-        for name in (
-            "units",
-            "recurrent",
-            "histogram",
-            "mean",
-            "gradient",
-            "sco",
-            "select",
-            "shuffle",
-        )
-    },
+    __name__,
+    ("units", "recurrent", "histogram", "mean", "gradient", "sco", "select", "shuffle"),
 )
 
 _Dimension: TypeAlias = Annotated[int, option("Dimension of a vector.", min=1)]
@@ -106,7 +95,7 @@ def units(
     if plot is not None:
         plots.save_units(made, plot)
     if as_json:
-        tell_json(made.to_dict(), plot)
+        print_json(made.to_dict(), plot)
         return
     first, *rows = made.rows()
     _tell_columns(made.title, first, rows)
@@ -143,7 +132,7 @@ def recurrent(asked: _Recurrent, as_json: given.Json = False) -> None:
     """Compare daily, weekly and running-total releases for a returning person."""
     made = planning.plan_recurrent(**vars(asked))
     if as_json:
-        tell_json(made.to_dict())
+        print_json(made.to_dict())
         return
     say(made.title)
     for heading, rows in made.tables():
@@ -336,7 +325,7 @@ def shuffle(
         protocol.report(report)
     if as_json:
         told = {**made.to_dict(), "honest": [line.to_dict() for line in curve]}
-        tell_json(told, report)
+        print_json(told, report)
         return
     _tell(made, as_json=False)
     _tell_honest(curve, asked.delta)
@@ -350,13 +339,13 @@ def _tell_columns(title: str, names: Sequence[str], rows: Sequence[Sequence[str]
         table.add_column(name, justify="right" if place else "left")
     for row in rows:
         table.add_row(*row)
-    console().print(table)
+    print_table(table)
 
 
 def _tell(made: ErrorPlan, as_json: bool) -> None:
     """Print a plan, in which numbers of known order only are said to be such."""
     if as_json:
-        tell_json(made.to_dict())
+        print_json(made.to_dict())
         return
     # Sources stand below the table, numbered, so that the table fits a narrow terminal.
     sources = list(dict.fromkeys(row.source for row in made.rows() if row.source))
@@ -367,7 +356,7 @@ def _tell(made: ErrorPlan, as_json: bool) -> None:
     for row in made.rows():
         cited = f" \\[{sources.index(row.source) + 1}]" if row.source else ""
         table.add_row(row.name + cited, row.text, row.unit)
-    console().print(table)
+    print_table(table)
     for number, source in enumerate(sources, 1):
         say(f"[{number}] {source}")
     for note in made.notes:
@@ -383,4 +372,4 @@ def _tell_honest(curve: Sequence[Honest], delta: float) -> None:
     for line in curve:
         epsilon = f"{shown(line.epsilon)}{' (promised)' if line.promised else ''}"
         table.add_row(f"{line.devices:,}", line.share, epsilon)
-    console().print(table)
+    print_table(table)

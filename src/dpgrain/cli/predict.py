@@ -9,11 +9,11 @@ from dpgrain import learn
 from dpgrain._files import check_outputs, write_table
 from dpgrain._later import later
 from dpgrain.cli import options as given
-from dpgrain.cli.command import PEOPLE, RESULTS, argument, command, option, seldom
-from dpgrain.cli.document import tell_json
-from dpgrain.cli.options import columns_of
+from dpgrain.cli.command import command
+from dpgrain.cli.document import print_json
+from dpgrain.cli.options import PEOPLE, RESULTS, argument, columns_of, option, seldom
 from dpgrain.cli.printing import say, written
-from dpgrain.cli.table import People, Reading, tell_curator
+from dpgrain.cli.table import People, Reading, print_check
 from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def predict(
     columns = _columns(fitted, model)
     data = people.of(reading.read(table, user=user))
     if reading.check or output is None:
-        tell_curator(data, as_json=reading.as_json, zero=columns.numbers)
+        print_check(data, as_json=reading.as_json, zero=columns.numbers)
         return
     check_outputs([output])
     rows = features.load_rows(
@@ -77,7 +77,7 @@ def predict(
     )
     if reading.as_json:
         told = {"rows": len(rows.features), "columns": list(kept | added), "sentence": said}
-        tell_json(told, output)
+        print_json(told, output)
         return
     say(f"{len(rows.features):,} rows predicted. {said}")
     written(output)

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from dpgrain._later import later
 from dpgrain._wording import counted, percent
 from dpgrain.cli import options as given
-from dpgrain.cli.command import argument, command, option
+from dpgrain.cli.command import command
 from dpgrain.cli.document import (
+    guarantee_as_json,
     mean_as_json,
     model_as_json,
-    promise_as_json,
+    print_json,
     release_as_json,
-    tell_json,
 )
-from dpgrain.cli.printing import console, grid, plain, say, written
+from dpgrain.cli.options import argument, option
+from dpgrain.cli.printing import grid, plain, print_table, say, written
 from dpgrain.cli.table import sides_of
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def run(
         made = plan.run(again=again)
     if as_json:
         told = {"plan": _plan_as_json(plan), **releases_as_json(made)}
-        tell_json(told, *plan.file.outputs)
+        print_json(told, *plan.file.outputs)
         return
     _tell(made)
     say(str(made.promise))
@@ -102,7 +103,7 @@ def _tell(made: Releases) -> None:
         if output is None and made.plan.file.report is not None:
             there = "the report"
         table.add_row(plain(name), _in_brief(made[name]), plain(there))
-    console().print(table)
+    print_table(table)
     for name, release in made.items():
         for care in _cautions(release):
             say(f"{name}: warning: {care.removesuffix('.')}.", style="yellow")
@@ -148,7 +149,9 @@ def _dry_run(plan: PlannedReleases, ledger: Ledger | None, *, again: bool, as_js
         told = [
             {"promise": promise, "left": left, "taken": taken} for promise, left, taken in parts
         ]
-        tell_json({"plan": _plan_as_json(plan), "ledger": told, **promise_as_json(plan.guarantee)})
+        print_json(
+            {"plan": _plan_as_json(plan), "ledger": told, **guarantee_as_json(plan.guarantee)}
+        )
         return
     say("Dry run: nothing was read, charged or written.")
 
@@ -190,4 +193,4 @@ def releases_as_json(made: Releases) -> dict[str, Any]:
             told[each.entry.name] = mean_as_json(release, each.entry.own["columns"])
         else:
             told[each.entry.name] = model_as_json(release)
-    return {"releases": told, **promise_as_json(made.promise)}
+    return {"releases": told, **guarantee_as_json(made.promise)}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._later import later
-from dpgrain.cli.document import tell_json
+from dpgrain.cli.document import print_json
 from dpgrain.cli.options import (
     Check,
     Dates,
@@ -355,7 +355,7 @@ def with_cells(rows: UserTable, cells: Sequence[str]) -> UserTable:
     return rows
 
 
-def tell_curator(
+def print_check(
     rows: UserTable,
     *,
     as_json: bool,
@@ -372,7 +372,7 @@ def tell_curator(
     if as_json:
         counts = rows.check_counts(items, weight, **asked)
         told = {spelled_inside(name): count for name, count in counts.items()}
-        tell_json({"private": False, "counts": told})
+        print_json({"private": False, "counts": told})
     else:
         for line in rows.check(items, weight, **asked).splitlines():
             say(spelled_inside(line))
