@@ -1,4 +1,4 @@
-"""The command ``dpgrain audit``: lower bounds on the ε of the releases of a file."""
+"""Command ``dpgrain audit``: lower bounds on the ε of the releases of a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
     files, plots = later("dpgrain.auditing.files"), later("dpgrain.report.plots")
 
-#: The exit code of an audit that refutes a claim.
+#: Exit code if an audit refutes a claim.
 VIOLATED = 4
 
 
@@ -47,9 +47,8 @@ def audit(
     The worst-case neighbours are synthetic: no row is read, and nothing is charged. The exit code is 4
     if a bound refutes the claimed ε.
     """
-    if plot is not None:
-        check_picture(plot)
-    found = files.audit_releases(
+    check_picture(plot)
+    audits = files.audit_releases(
         file,
         where=sides_of(where or []),
         units=tuple(units or (1, 2, 4)),
@@ -57,11 +56,11 @@ def audit(
         confidence=confidence,
     )
     if plot is not None:
-        plots.save_audits(found, plot)
+        plots.save_audits(audits, plot)
     if as_json:
-        print_json(found.to_dict(), plot)
+        print_json(audits.to_dict(), plot)
     else:
-        say(str(found))
+        say(str(audits))
         written(plot)
-    if found.verdict == "violated":
+    if audits.verdict == "violated":
         raise typer.Exit(VIOLATED)

@@ -1,4 +1,4 @@
-"""The demonstration: what a city library publishes of its loans, by a file of releases."""
+"""Command ``dpgrain demo``: a city library publishes statistics of its loans."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ else:
     releases = later("dpgrain.releases.run")
 
 _READERS = 6000
-# Rows and columns that are shown of the table; all would not fit in a terminal of 80 letters.
+# Printed rows and columns of the table, which fit in a terminal of 80 characters.
 _SHOWN, _COLUMNS = 5, ("reader", "title", "subject", "branch", "day")
 
-# What the library publishes: readers' loans of one subject are one element.
+# The release file; an element is a reader's loans on one subject.
 _FILE = """\
 # Statistics of a library's loans: dpgrain run releases.toml --again
 report = "report.html"
@@ -89,27 +89,27 @@ def demo(
 ) -> None:
     """Publish from a synthetic table, with a report."""
     if not as_json:
-        _tell_table()
-    made = run(folder)
+        _print_table()
+    published = run(folder)
     if as_json:
-        outputs = (folder / "loans.parquet", folder / "releases.toml", *made.plan.file.outputs)
-        print_json({**releases_as_json(made), "next": _next(folder)}, *outputs)
+        outputs = (folder / "loans.parquet", folder / "releases.toml", *published.plan.file.outputs)
+        print_json({**releases_as_json(published), "next": _next(folder)}, *outputs)
         return
-    for name, release in made.items():
+    for name, release in published.items():
         say(f"\n{name}")
         if hasattr(release, "groups"):
             print_estimates(release, _SHOWN)
         else:
             print_model(release, _SHOWN, folder / "report.html")
-    say(f"\n{made.promise}")
-    say(f"\nThe report of all: {folder / 'report.html'}")
+    say(f"\n{published.promise}")
+    say(f"\nReport: {folder / 'report.html'}")
     say("Try next:")
     for line in _next(folder):
         say(f"  {line}")
 
 
-def _tell_table() -> None:
-    """Print what the table is, and a few of its rows, which are nobody's."""
+def _print_table() -> None:
+    """Print a description of the synthetic table and a few of its rows."""
     rows = datasets.loans(_READERS)
     table = grid("The loans of a city library, one year", *_COLUMNS)
     for row in rows.slice(0, _SHOWN).select(_COLUMNS).to_pylist():
@@ -118,19 +118,12 @@ def _tell_table() -> None:
     others = [name for name in rows.column_names if name not in _COLUMNS]
     say(
         f"… {rows.num_rows:,} rows of {_READERS:,} readers, with {', '.join(others)} as well. "
-        "The table is generated: nobody is in it."
+        "The table is synthetic."
     )
 
 
 def run(folder: Path) -> Releases:
-    """Write the table and the file of releases to a folder, and run the file.
-
-    Args:
-        folder: the folder, which is made if it is missing.
-
-    Raises:
-        DataError: if the folder cannot be written.
-    """
+    """Write the table and the release file to a folder, which may be new, and run the file."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -146,7 +139,7 @@ def run(folder: Path) -> Releases:
 
 
 def _next(folder: Path) -> list[str]:
-    """Return commands to try next, as they can be typed here."""
+    """Return commands to try next, which can be copied."""
     program = "dpgrain"
     if not shutil.which(program):
         own = Path(sys.argv[0])

@@ -1,4 +1,4 @@
-"""The command ``dpgrain guarantee``: from noise to ε, for any number of units of one person."""
+"""Command ``dpgrain guarantee``: from noise to ε, for any number of units of one person."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ else:
 
 MechanismName: TypeAlias = Literal["gaussian", "laplace", "pure", "zcdp"]
 
-# Each parameter for the size of a mechanism has an option, an example, and mechanisms that take it.
+# Option, example and mechanisms of each parameter for the amount of noise.
 _SIZES: dict[str, tuple[str, str, tuple[MechanismName, ...]]] = {
     "noise_multiplier": ("--noise-multiplier", "4", ("gaussian", "laplace")),
     "epsilon": ("--epsilon", "0.1", ("pure",)),
     "rho": ("--rho", "0.1", ("zcdp",)),
 }
-# The false alarms of the test in the table of risks.
+# Rate of false alarms in the table of risks.
 _FALSE_ALARMS = 0.05
 _UNITS_OF_ONE_PERSON: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 100)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanism:
-    """The options that describe a mechanism."""
+    """Options that describe a mechanism."""
 
     mechanism: Annotated[MechanismName | None, option("Noise mechanism; by default gaussian.")] = (
         None
@@ -82,12 +82,12 @@ class Mechanism:
 
     @property
     def name(self) -> MechanismName:
-        """The name of the mechanism."""
+        """Name of the mechanism."""
         return self.mechanism or "gaussian"
 
     @property
     def is_stated(self) -> bool:
-        """True where any option tells of noise, which a saved release knows by itself."""
+        """True if any option describes a mechanism."""
         own = (self.mechanism, self.noise_multiplier, self.epsilon, self.rho, self.shared)
         if self.releases > 1 or self.unit != "element":
             return True
@@ -95,11 +95,7 @@ class Mechanism:
         return any(value is not None for value in (*own, *drawn))
 
     def event(self) -> Event:
-        """Return the mechanism as the accountant sees it.
-
-        Raises:
-            ParameterError: if options are missing, or do not go together.
-        """
+        """Return the event for the accountant."""
         self._check_size()
         if self.passes is not None:
             return self._in_passes(self.passes)
@@ -120,7 +116,7 @@ class Mechanism:
         return self._noisy_sum()
 
     def _check_size(self) -> None:
-        """Check that the option for the mechanism's size is given, and no other size."""
+        """Raise unless exactly the option for this mechanism's noise is passed."""
         for field, (flag, such, mechanisms) in _SIZES.items():
             value = getattr(self, field)
             if self.name in mechanisms and value is None:
@@ -192,14 +188,9 @@ class Mechanism:
 
 @dataclass(frozen=True)
 class Curve:
-    """The promises to 1, 2, 5, 10, … units of one person.
+    """ε for numbers of units of one person, by relation.
 
-    Args:
-        level: the unit.
-        delta: the δ.
-        units: the numbers of units.
-        epsilons: relation → the ε of each number.
-        user: the most elements of a user, and relation → the ε of a whole one, where asked for.
+    ``user`` is the maximum number of elements of a user, with the user's ε by relation.
     """
 
     level: Level
@@ -210,7 +201,7 @@ class Curve:
 
     @classmethod
     def of(cls, event: Event, delta: float, level: Level, max_elements: int | None = None) -> Curve:
-        """Ask an event for every number and both relations."""
+        """Compute the curve of an event."""
         units = _UNITS_OF_ONE_PERSON
         if level == "element" and max_elements is not None:
             units = (*(k for k in units if k < max_elements), max_elements)
@@ -256,7 +247,7 @@ class Curve:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the curve as plain JSON values; an infinite ε means no guarantee."""
+        """Return the curve as JSON values."""
         user: dict[str, Any] | None = None
         if self.user is not None:
             most, whole = self.user
@@ -268,7 +259,7 @@ class Curve:
         return {"unit": self.level, "delta": self.delta, "curve": points, "user": user}
 
     def save_plot(self, path: Path) -> None:
-        """Draw the curve into a file."""
+        """Write a picture of the curve."""
         plots.save_epsilons(path, self.units, self.epsilons, self.level, self.delta, user=self.user)
 
 
@@ -333,8 +324,7 @@ def guarantee(
 
     The tables have ε for 1, 2, 5, 10, … units of one person, and the risk of a unit and of a user.
     """
-    if plot is not None:
-        check_picture(plot)
+    check_picture(plot)
     saved = promise = None
     if release is None:
         curve, event = _curve_of_mechanism(mechanism, delta, max_elements)
@@ -366,7 +356,7 @@ def guarantee(
     if promise is not None:
         say(str(promise))
     if saved is not None:
-        # Whoever was handed the file compares this with what a report or a sheet shows.
+        # Reports show the same hash.
         say(f"SHA-256 of groups, numbers and promise (not of the file): {saved.hash}")
     curve.print()
     _print_risks(listed)
@@ -376,7 +366,7 @@ def guarantee(
 def _curve_of_mechanism(
     mechanism: Mechanism, delta: float | None, max_elements: int | None
 ) -> tuple[Curve, Event]:
-    """Return the curve of the noise that options describe, and its event."""
+    """Return the curve and the event of a mechanism."""
     if mechanism.mechanism is None and mechanism.noise_multiplier is None:
         raise ParameterError("Pass a saved release, or --noise-multiplier and --delta.")
     event = mechanism.event()
@@ -388,7 +378,7 @@ def _curve_of_mechanism(
 
 
 def _as_json(risk: risks.Risk) -> dict[str, Any]:
-    """Return a risk as plain JSON values; without a proved μ it is null."""
+    """Return a risk as JSON values; μ is null unless it is proved."""
     values = asdict(risk)
     mu = risk.mu if math.isfinite(risk.mu) else None
     return {**values, "unit": risk.who, "mu": mu}

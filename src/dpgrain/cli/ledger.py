@@ -1,4 +1,4 @@
-"""The commands ``dpgrain ledger``: make a ledger, read it, check it."""
+"""Commands ``dpgrain ledger``: create, show, verify and export a ledger."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Place: TypeAlias = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Strength:
-    """The options of how well a ledger protects."""
+    """Options for the budget of a promise."""
 
     epsilon: given.Epsilon[float]
     delta: given.Delta[float] = 0.0
@@ -79,7 +79,7 @@ class Strength:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """The parts of ε and δ that are kept, as promises take them."""
+        """Reserved parts of the budget, as parameters of promises."""
         files = map(plans.plan_releases, self.plan or ())
         planned = [guarantee for file in files for guarantee in file.guarantees]
         return {"pure": self.pure, "leak": self.leak, "plan": planned}
@@ -87,7 +87,7 @@ class Strength:
 
 @dataclass(frozen=True, kw_only=True)
 class Promised(Strength):
-    """The options of what a ledger promises, and to whom."""
+    """Options for the budget and the unit of a promise."""
 
     unit: given.ProtectedOrElement = None
     element: Annotated[
@@ -108,11 +108,7 @@ class Promised(Strength):
     relation: given.Neighbours = "zero_out"
 
     def promise(self) -> LastingPromise:
-        """Return the promise that the options state.
-
-        Raises:
-            ParameterError: if they do not go together.
-        """
+        """Return the promise."""
         return promises.LastingPromise.of(
             self._unit(),
             self.epsilon,
@@ -123,7 +119,7 @@ class Promised(Strength):
         )
 
     def _window(self) -> Window | None:
-        """Return the stretch of time that is protected, if one is stated."""
+        """Return the protected window, if there is one."""
         if (self.any_days is not None) + (self.any_hours is not None) != (self.day is not None):
             raise ParameterError(
                 "--any-days (or --any-hours) and --day must be passed together, such as "
@@ -148,7 +144,7 @@ class Promised(Strength):
         return Element(partitions.Partition(tuple(map(self._rule, self.element))))
 
     def _rule(self, text: str) -> Any:
-        """Return the rule by which a column tells cells apart."""
+        """Return the cells of a column, or of its days, weeks, months or years."""
         column, _, last = text.rpartition("=")
         period = next((one for one in _PERIODS if one == last and column), None)
         return (
@@ -174,7 +170,7 @@ def init(
 ) -> None:
     """Create a ledger with a first promise."""
     made = ledgers.Ledger.create(place, name=name, promises=[promised.promise()], user=user or "")
-    _tell(made, as_json=as_json)
+    _print(made, as_json=as_json)
 
 
 @command(
@@ -184,7 +180,7 @@ def promise(place: Place, promised: Promised, as_json: given.Json = False) -> No
     """Add a promise to an uncharged ledger; every release must fit all promises."""
     made = ledgers.Ledger(place)
     made.add(promised.promise())
-    _tell(made, as_json=as_json)
+    _print(made, as_json=as_json)
 
 
 @command("dpgrain ledger renew visits.ledger 1 --epsilon 1 --delta 1e-6", name="renew")
@@ -202,7 +198,7 @@ def renew(
     entry = opened.renew(
         number, earlier.renewed(strength.epsilon, strength.delta, **strength.parts)
     )
-    _tell(opened, as_json=as_json)
+    _print(opened, as_json=as_json)
     if not as_json:
         say(f"Line {entry.number} {opened.renewed_with(entry.number)}")
 
@@ -218,14 +214,14 @@ def show(
 ) -> None:
     """Show the promises of a ledger, the remaining budget and the last lines."""
     opened = ledgers.Ledger(place, expected=expected)
-    _tell(opened, as_json=as_json)
+    _print(opened, as_json=as_json)
     if as_json:
         return
     lines = opened.entries
     for entry in lines:
         if entry.renews is not None:
             say(f"Line {entry.number} {opened.renewed_with(entry.number)}")
-    _tell_lines([entry for entry in lines if entry.guarantees], top)
+    _print_lines([entry for entry in lines if entry.guarantees], top)
     if seeded := entries.seeds_in_words(lines):
         say(seeded, style="yellow")
     say(f"Last line: {lines[-1].receipt}.")
@@ -308,7 +304,7 @@ def report(
 
 
 def _described(opened: Ledger) -> dict[str, Any]:
-    """Return what a ledger promises and what is left, as plain JSON values."""
+    """Return the promises of a ledger and their remaining budget as JSON values."""
     promised = [
         {"line": number, **one.to_dict(), "left": opened.left(number)}
         for number, one in opened.promises.items()
@@ -324,12 +320,12 @@ def _described(opened: Ledger) -> dict[str, Any]:
 
 
 def _seeded(opened: Ledger) -> list[int]:
-    """Return the lines that charge releases which had a seed."""
+    """Return the numbers of lines with seeded releases."""
     return [entry.number for entry in opened.entries if not entry.private]
 
 
-def _tell(opened: Ledger, *, as_json: bool) -> None:
-    """Print the promises of a ledger, and what is left of each."""
+def _print(opened: Ledger, *, as_json: bool) -> None:
+    """Print the promises of a ledger and their remaining budget."""
     if as_json:
         print_json(_described(opened))
         return
@@ -344,19 +340,13 @@ def _tell(opened: Ledger, *, as_json: bool) -> None:
         say(f"Promise on line {number} (fullest account{where}): {opened.left_in_words(number)}.")
 
 
-def _tell_lines(lines: list[Entry], top: int) -> None:
-    """Print the last lines with releases, the latest first."""
+def _print_lines(lines: list[Entry], top: int) -> None:
+    """Print the last lines with releases, latest first."""
     if not lines:
         say("Nothing was charged yet.")
         return
-    table = grid(
-        f"Last {min(top, len(lines))} of {counted(len(lines), 'line')} with releases",
-        "region",
-        "line",
-        "at",
-        "releases",
-        "ε of its own",
-    )
+    title = f"Last {min(top, len(lines))} of {counted(len(lines), 'line')} with releases"
+    table = grid(title, "region", "line", "at", "releases", "ε of the line")
     for entry in reversed(lines[-top:]):
         regions = dict.fromkeys(str(one.scope) for one in entry.guarantees)
         epsilons = ", ".join(rounded_up(one.epsilon()) for one in entry.guarantees)

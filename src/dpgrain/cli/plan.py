@@ -1,4 +1,4 @@
-"""The commands ``dpgrain plan``: from ε to noise and error, before there are data."""
+"""Commands ``dpgrain plan``: from ε to noise and error, without data."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _protected(level: Level, max_elements: int | None) -> Unit:
 
 @dataclass(frozen=True, kw_only=True)
 class Promise:
-    """The options of every plan with noise of normal law."""
+    """Options of every plan with Gaussian noise."""
 
     epsilon: given.Epsilon[float]
     delta: given.Delta[float]
@@ -63,14 +63,14 @@ class Promise:
 
 @dataclass(frozen=True, kw_only=True)
 class PromiseOrPure(Promise):
-    """The options of every plan, where δ may be 0."""
+    """Options of every plan in which δ may be 0."""
 
     delta: given.Delta[float] = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Units(Promise):
-    """The options that are parameters of `plan_units`, by the same names."""
+    """Parameters of `plan_units`."""
 
     n_users: _Users
     records: Annotated[float, option("Mean number of records per user.")]
@@ -89,8 +89,7 @@ def units(
     as_json: given.Json = False,
 ) -> None:
     """Compare records, elements and users as the unit: the error of a count, and the protection."""
-    if plot is not None:
-        check_picture(plot)
+    check_picture(plot)
     made = planning.plan_units(**vars(asked))
     if plot is not None:
         plots.save_units(made, plot)
@@ -98,7 +97,7 @@ def units(
         print_json(made.to_dict(), plot)
         return
     first, *rows = made.rows()
-    _tell_columns(made.title, first, rows)
+    _print_columns(made.title, first, rows)
     for note in made.notes:
         say(note)
     written(plot)
@@ -106,7 +105,7 @@ def units(
 
 @dataclass(frozen=True, kw_only=True)
 class _Recurrent:
-    """The options that are parameters of `plan_recurrent`, by the same names."""
+    """Parameters of `plan_recurrent`."""
 
     epsilon: given.Epsilon[float]
     delta: given.Delta[float]
@@ -136,7 +135,7 @@ def recurrent(asked: _Recurrent, as_json: given.Json = False) -> None:
         return
     say(made.title)
     for heading, rows in made.tables():
-        _tell_columns(heading, made.columns, rows)
+        _print_columns(heading, made.columns, rows)
     for note in made.notes:
         say(note)
 
@@ -173,7 +172,7 @@ def histogram(
         cell_of_item=not shared,
     )
     select = release.select if isinstance(release.select, accounting.Selection) else None
-    _tell(planning.plan_counts(release.sums, select, **vars(promise), unit=protected), as_json)
+    _print(planning.plan_counts(release.sums, select, **vars(promise), unit=protected), as_json)
 
 
 @command(
@@ -200,12 +199,12 @@ def mean(
         records=records,
         error=error,
     )
-    _tell(made, as_json)
+    _print(made, as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Gradients(Promise):
-    """The options that are parameters of `plan_gradient`, by the same names."""
+    """Parameters of `plan_gradient`."""
 
     n: Annotated[int, option("Public number of clipped gradients: pairs or users.", min=1)]
     rounds: Annotated[int, option("Rounds of the run.", min=1)]
@@ -244,12 +243,12 @@ def gradient(
         drawn: _Sampling = "full" if asked.passes is None else "passes"
         sampling = drawn if asked.sampling_rate is None else "pairs"
     protected = User(asked.max_elements) if unit == "user" else OWN_UNIT[unit]
-    _tell(planning.plan_gradient(**vars(asked), sampling=sampling, unit=protected), as_json)
+    _print(planning.plan_gradient(**vars(asked), sampling=sampling, unit=protected), as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _ConvexLosses(Promise):
-    """The options that are parameters of `plan_sco`, by the same names."""
+    """Parameters of `plan_sco`."""
 
     n_users: _Users
     dimension: _Dimension
@@ -267,12 +266,12 @@ class _ConvexLosses(Promise):
 )
 def sco(asked: _ConvexLosses, as_json: given.Json = False) -> None:
     """Plan a fit of convex losses: its excess risk, compared with the lower bound."""
-    _tell(planning.plan_sco(**vars(asked)), as_json)
+    _print(planning.plan_sco(**vars(asked)), as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Choice(PromiseOrPure):
-    """The options that are parameters of `plan_select`, by the same names."""
+    """Parameters of `plan_select`."""
 
     n_users: _Users
     hypotheses: Annotated[int, option("Number of hypotheses.", min=2)]
@@ -285,12 +284,12 @@ class _Choice(PromiseOrPure):
 )
 def select(asked: _Choice, as_json: given.Json = False) -> None:
     """Plan a choice among hypotheses: its excess risk, compared with the lower bound."""
-    _tell(planning.plan_select(**vars(asked)), as_json)
+    _print(planning.plan_select(**vars(asked)), as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Shuffled(Promise):
-    """The options that are parameters of `plan_shuffle`; numbers have the names of other plans."""
+    """Parameters of `plan_shuffle`."""
 
     relation: given.Neighbours = "replace"
     users: Annotated[int, option("Devices of a batch, one per user.", "--n-users", min=1)]
@@ -327,13 +326,13 @@ def shuffle(
         told = {**made.to_dict(), "honest": [line.to_dict() for line in curve]}
         print_json(told, report)
         return
-    _tell(made, as_json=False)
-    _tell_honest(curve, asked.delta)
+    _print(made, as_json=False)
+    _print_honest(curve, asked.delta)
     written(report)
 
 
-def _tell_columns(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table with several columns of numbers, under their names."""
+def _print_columns(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table with columns of numbers."""
     table = rich_table.Table(title=title, title_justify="left")
     for place, name in enumerate(names):
         table.add_column(name, justify="right" if place else "left")
@@ -342,12 +341,12 @@ def _tell_columns(title: str, names: Sequence[str], rows: Sequence[Sequence[str]
     print_table(table)
 
 
-def _tell(made: ErrorPlan, as_json: bool) -> None:
-    """Print a plan, in which numbers of known order only are said to be such."""
+def _print(made: ErrorPlan, as_json: bool) -> None:
+    """Print a plan as a table with its sources and notes."""
     if as_json:
         print_json(made.to_dict())
         return
-    # Sources stand below the table, numbered, so that the table fits a narrow terminal.
+    # Numbered sources below the table, which then fits a narrow terminal.
     sources = list(dict.fromkeys(row.source for row in made.rows() if row.source))
     table = rich_table.Table(title=made.title, title_justify="left")
     table.add_column("")
@@ -363,8 +362,8 @@ def _tell(made: ErrorPlan, as_json: bool) -> None:
         say(note[0].upper() + note[1:])
 
 
-def _tell_honest(curve: Sequence[Honest], delta: float) -> None:
-    """Print ε over the share of honest devices."""
+def _print_honest(curve: Sequence[Honest], delta: float) -> None:
+    """Print ε by the share of honest devices."""
     table = rich_table.Table(title=f"ε at δ = {powers(delta)} if only some devices are honest")
     table.add_column("honest devices", justify="right")
     table.add_column("share", justify="right")
