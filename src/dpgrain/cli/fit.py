@@ -73,7 +73,7 @@ class Features:
     categories: Annotated[
         list[str] | None,
         option(
-            "A categorical column and its levels, each a 0/1 feature; omit one level.",
+            "Column and levels, each a 0/1 feature; omit one.",
             group=_FEATURES,
             metavar="COLUMN=A|B …",
         ),
@@ -81,7 +81,7 @@ class Features:
     ranges: Annotated[
         list[str] | None,
         option(
-            "Public range of a feature, which is clamped to it and scaled to [0, 1].",
+            "Public range; clamped and scaled to [0, 1].",
             "--range",
             group=_FEATURES,
             metavar="COLUMN=LOW:HIGH …",
@@ -204,8 +204,8 @@ class FitOptions(Publishing, People, Features):
 def fit(rest: FitOptions, stated: dict[str, Any]) -> None:
     """Fit a regression or a classifier.
 
-    Non-numeric features are set to 0 or the low end of their range; rows without a target or user are
-    dropped. --check counts both. Pass --range: features on a similar scale give the best fits.
+    Non-numeric features become 0 or the low end of their range; rows without target or user are
+    dropped; --check counts both. A --range improves the fit.
     """
     if not rest.check:
         _require(rest.output, stated)

@@ -59,7 +59,7 @@ Protected: TypeAlias = Annotated[Level, option("What to protect.", "--unit", gro
 ProtectedOrElement: TypeAlias = Annotated[
     Level | None,
     option(
-        "What to protect: one row, one user's records in one cell, or all of a user's records.",
+        "What to protect: a row, a user's records in a cell, or all of a user's records.",
         "--unit",
         group=PROMISE,
     ),
@@ -238,9 +238,7 @@ Check: TypeAlias = Annotated[
 ]
 Ledger: TypeAlias = Annotated[
     str | None,
-    option(
-        "Charge the release to this ledger, a file or an address.", group=PROMISE, metavar="LEDGER"
-    ),
+    option("Charge the release to a ledger file or address.", group=PROMISE, metavar="LEDGER"),
 ]
 Memory: TypeAlias = Annotated[
     str, option("Working memory, such as 1GB.", group=seldom(TABLE), metavar="SIZE")
