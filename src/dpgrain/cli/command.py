@@ -1,4 +1,4 @@
-"""Commands made of functions, whose parameters are options or frozen dataclasses of options.
+"""Commands built from functions with options, or frozen dataclasses of options, as parameters.
 
 A command is built, and its module imported, when it runs or its help is shown.
 """
@@ -79,7 +79,7 @@ def _show_all(context: typer.Context, wanted: bool) -> None:
 
 
 def help_all_option(*, hidden: bool) -> typer.models.OptionInfo:
-    """Return the option ``--help-all``, which is hidden if ``--help`` already explains all."""
+    """Return the option ``--help-all``; hide it if ``--help`` already explains all."""
     text = "Explain all options."
     option: typer.models.OptionInfo = typer.Option(
         HELP_ALL, help=text, callback=_show_all, is_eager=True, hidden=hidden
@@ -127,7 +127,7 @@ def _flat(function: Callable[..., None], more: Sequence[ParameterOption]) -> Cal
 
 
 def _options_of(kind: Any) -> list[inspect.Parameter]:
-    """Return a dataclass's options, its own before those of its base classes."""
+    """Return the options of a dataclass, before the options of its base classes."""
     hints = get_type_hints(kind, include_extras=True)
     defaults = {
         part.name: inspect.Parameter.empty if part.default is MISSING else part.default
@@ -164,7 +164,7 @@ def _with_errors(built: Any) -> Callable[..., None]:
 
 
 class _Commands(TyperGroup):
-    """Commands in groups, which are imported and built on demand."""
+    """Commands in groups, imported and built on demand."""
 
     groups: ClassVar[Mapping[str, Mapping[str, str]]]
 

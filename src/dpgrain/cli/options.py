@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -42,37 +43,38 @@ def argument(text: str, metavar: str) -> Any:
     return typer.Argument(help=text, metavar=metavar)
 
 
+_promise = partial(option, group=PROMISE)
+_rare_promise = partial(option, group=seldom(PROMISE))
+_table = partial(option, group=TABLE)
+_rare = partial(option, group=seldom(TABLE))
+_output = partial(option, group=RESULTS)
+_people = partial(option, group=seldom(PEOPLE))
+
+
 # ---------------------------------------------------------------------------------- the guarantee
 
 Epsilon: TypeAlias = Annotated[
-    Stated,
-    option("Privacy parameter ε, such as 1; smaller protects more.", group=PROMISE, metavar="ε"),
+    Stated, _promise("Privacy parameter ε, such as 1; smaller protects more.", metavar="ε")
 ]
-Delta: TypeAlias = Annotated[
-    Stated, option("Privacy parameter δ, such as 1e-6.", group=PROMISE, metavar="δ")
-]
+Delta: TypeAlias = Annotated[Stated, _promise("Privacy parameter δ, such as 1e-6.", metavar="δ")]
 Neighbours: TypeAlias = Annotated[
-    Relation,
-    option("Neighbouring data: a unit removed, or replaced by another.", group=seldom(PROMISE)),
+    Relation, _rare_promise("Neighbouring data: a unit removed, or replaced by another.")
 ]
-Protected: TypeAlias = Annotated[Level, option("What to protect.", "--unit", group=PROMISE)]
+Protected: TypeAlias = Annotated[Level, _promise("What to protect.", "--unit")]
 ProtectedOrElement: TypeAlias = Annotated[
     Level | None,
-    option(
-        "What to protect: a row, a user's records in a cell, or all of a user's records.",
-        "--unit",
-        group=PROMISE,
+    _promise(
+        "What to protect: a row, a user's records in a cell, or all of a user's records.", "--unit"
     ),
 ]
 MaxElements: TypeAlias = Annotated[
-    int | None,
-    option("With --unit user: maximum number of a user's elements used.", group=seldom(PROMISE)),
+    int | None, _rare_promise("With --unit user: maximum number of a user's elements used.")
 ]
 MaxItems: TypeAlias = Annotated[
     int,
     option("Maximum number of one unit's items used in selection.", group=seldom(CLIPPING), min=1),
 ]
-Noise: TypeAlias = Annotated[Law, option("Noise distribution.", group=seldom(PROMISE))]
+Noise: TypeAlias = Annotated[Law, _rare_promise("Noise distribution.")]
 
 # -------------------------------------------------------------------------------------- the table
 
@@ -81,199 +83,150 @@ Table: TypeAlias = Annotated[
 ]
 Named: TypeAlias = Annotated[
     str | None,
-    option(
+    _rare(
         "Database table; TABLE is then postgresql://… without a password, or env:VARIABLE.",
         "--table",
-        group=seldom(TABLE),
         metavar="NAME",
     ),
 ]
 Query: TypeAlias = Annotated[
     str | None,
-    option(
-        "Database query instead of --table; requires --rows 'as given'.",
-        group=seldom(TABLE),
-        metavar="SQL",
-    ),
+    _rare("Database query instead of --table; requires --rows 'as given'.", metavar="SQL"),
 ]
 RowsAs: TypeAlias = Annotated[
     str | None,
-    option(
+    _rare(
         "Accept the rows of a query. The guarantee then assumes that no user's rows affect "
         "other users' rows.",
         "--rows",
-        group=seldom(TABLE),
         metavar="'as given'",
     ),
 ]
-User: TypeAlias = Annotated[str | None, option("User id column.", group=TABLE, metavar="COLUMN")]
-Users: TypeAlias = Annotated[int | None, option("Public number of enrolled users.", group=TABLE)]
+User: TypeAlias = Annotated[str | None, _table("User id column.", metavar="COLUMN")]
+Users: TypeAlias = Annotated[int | None, _table("Public number of enrolled users.")]
 Cells: TypeAlias = Annotated[
     list[str] | None,
-    option(
-        "NAME=COLUMN:FILE adds a column of cells; FILE has a value and its cell per row.",
-        group=seldom(TABLE),
-    ),
+    _rare("NAME=COLUMN:FILE adds a column of cells; FILE has a value and its cell per row."),
 ]
 PerUser: TypeAlias = Annotated[
     list[str] | None,
-    option(
+    _people(
         "NAME=EXPRESSION over all of a user's rows, such as \"er=any(kind = 'er')\" or "
-        "'each=total(paid) / count()'; or NAME=count, NAME=COLUMN:FUNCTION.",
-        group=seldom(PEOPLE),
+        "'each=total(paid) / count()'; or NAME=count, NAME=COLUMN:FUNCTION."
     ),
 ]
 PerUserBy: TypeAlias = Annotated[
-    list[str] | None,
-    option("Column to keep, with one row per value.", group=seldom(PEOPLE), metavar="COLUMN …"),
+    list[str] | None, _people("Column to keep, with one row per value.", metavar="COLUMN …")
 ]
 PerUserFilter: TypeAlias = Annotated[
     list[str] | None,
-    option(
-        "Only users that meet a condition, such as 'visits > 2'.",
-        group=seldom(PEOPLE),
-        metavar="CONDITION",
-    ),
+    _people("Only users that meet a condition, such as 'visits > 2'.", metavar="CONDITION"),
 ]
 Delimiter: TypeAlias = Annotated[
-    str,
-    option(
-        "CSV delimiter, if not a comma; '\\t': tab.",
-        group=TABLE,
-        metavar="MARK",
-        show_default=False,
-    ),
+    str, _table("CSV delimiter, if not a comma; '\\t': tab.", metavar="MARK", show_default=False)
 ]
 Types: TypeAlias = Annotated[
     list[str] | None,
-    option(
+    _table(
         "Type of a text column, such as paid=double (all CSV columns are text). Values "
         "that do not parse are dropped.",
         "--type",
-        group=TABLE,
         metavar="COLUMN=TYPE …",
     ),
 ]
 Days: TypeAlias = Annotated[
     list[str] | None,
-    option(
-        "NAME=COLUMN or NAME=COLUMN:ZONE adds the dates of timestamps, such as "
-        "day=at:Europe/Paris.",
-        group=seldom(TABLE),
+    _rare(
+        "NAME=COLUMN or NAME=COLUMN:ZONE adds the dates of timestamps, such as day=at:Europe/Paris."
     ),
 ]
 Derived: TypeAlias = Annotated[
     list[str] | None,
-    option(
+    _rare(
         "Add a derived column, such as 'month=month(at)' or 'left=price * 0.8'; --by and "
         "--value also accept expressions.",
         "--derive",
-        group=seldom(TABLE),
         metavar="NAME=EXPRESSION",
     ),
 ]
 Filters: TypeAlias = Annotated[
     list[str] | None,
-    option(
+    _rare(
         "Only rows that meet a condition, such as \"amount > 0 and kind = 'er'\".",
         "--filter",
-        group=seldom(TABLE),
         metavar="CONDITION",
     ),
 ]
 JoinPublic: TypeAlias = Annotated[
     list[str] | None,
-    option(
+    _rare(
         "Add the columns of a public file, joined by a common column, such as zip=areas.csv.",
         "--join-public",
-        group=seldom(TABLE),
         metavar="COLUMN=FILE",
     ),
 ]
 Join: TypeAlias = Annotated[
     list[str] | None,
-    option(
+    _rare(
         "Add the columns of the same people's rows in another file (the first row of "
         "each), with USER as its user id column.",
         "--join",
-        group=seldom(TABLE),
         metavar="FILE or USER=FILE",
     ),
 ]
 Where: TypeAlias = Annotated[
     list[str] | None,
-    option(
+    _rare(
         "COLUMN=VALUE or COLUMN=FIRST..LAST: only records of this public region are read. "
-        "COLUMN= selects missing values. Repeat it for any of several values.",
-        group=seldom(TABLE),
+        "COLUMN= selects missing values. Repeat it for any of several values."
     ),
 ]
 Mark: TypeAlias = Literal[".", ","]
-Decimal: TypeAlias = Annotated[
-    Mark, option("Decimal separator in columns of --type.", group=seldom(TABLE))
-]
+Decimal: TypeAlias = Annotated[Mark, _rare("Decimal separator in columns of --type.")]
 Form: TypeAlias = Literal[
     "2025-12-31", "31.12.2025", "31/12/2025", "31-12-2025", "12/31/2025", "20251231"
 ]
-Dates: TypeAlias = Annotated[Form, option("Date format in columns of --type.", group=seldom(TABLE))]
+Dates: TypeAlias = Annotated[Form, _rare("Date format in columns of --type.")]
 Engine: TypeAlias = Annotated[
     Literal["duckdb", "in_memory", "spark"],
-    option(
-        "Engine that reads the rows; spark is for tables larger than one machine.",
-        group=seldom(TABLE),
-    ),
+    _rare("Engine that reads the rows; spark is for tables larger than one machine."),
 ]
 Master: TypeAlias = Annotated[
     str | None,
-    option(
+    _rare(
         "With --engine spark: address of the cluster, such as spark://host:7077, local[4], "
         "or sc://host of Spark Connect.",
-        group=seldom(TABLE),
         metavar="ADDRESS",
     ),
 ]
 Check: TypeAlias = Annotated[
-    bool,
-    option("Only count invalid values, for internal use: NOT private.", "--check", group=TABLE),
+    bool, _table("Only count invalid values, for internal use: NOT private.", "--check")
 ]
 Ledger: TypeAlias = Annotated[
-    str | None,
-    option("Charge the release to a ledger file or address.", group=PROMISE, metavar="LEDGER"),
+    str | None, _promise("Charge the release to a ledger file or address.", metavar="LEDGER")
 ]
-Memory: TypeAlias = Annotated[
-    str, option("Working memory, such as 1GB.", group=seldom(TABLE), metavar="SIZE")
-]
+Memory: TypeAlias = Annotated[str, _rare("Working memory, such as 1GB.", metavar="SIZE")]
 
 Cell: TypeAlias = Annotated[
-    str | None,
-    option("Column of cells, or a file that maps items to cells.", group=PROMISE, metavar="COLUMN"),
+    str | None, _promise("Column of cells, or a file that maps items to cells.", metavar="COLUMN")
 ]
 
 # ------------------------------------------------------------------------------------- the output
 
 TopOrAll: TypeAlias = Annotated[
     int | None,
-    option(
-        "Number of estimates to print; by default 20, or 40 if they have an order.",
-        "--top",
-        group=RESULTS,
-        min=1,
+    _output(
+        "Number of estimates to print; by default 20, or 40 if they have an order.", "--top", min=1
     ),
 ]
-Top: TypeAlias = Annotated[
-    int, option("Number of estimates to print.", "--top", group=RESULTS, min=1)
-]
-Output: TypeAlias = Annotated[
-    Path | None, option("Write all estimates: .parquet, .csv or .json.", group=RESULTS)
-]
-Report: TypeAlias = Annotated[Path | None, option("Write an HTML report.", group=RESULTS)]
+Top: TypeAlias = Annotated[int, _output("Number of estimates to print.", "--top", min=1)]
+Output: TypeAlias = Annotated[Path | None, _output("Write all estimates: .parquet, .csv or .json.")]
+Report: TypeAlias = Annotated[Path | None, _output("Write an HTML report.")]
 Save: TypeAlias = Annotated[
     Path | None, option("Save the release with its guarantee (.parquet).", group=seldom(RESULTS))
 ]
-Plot: TypeAlias = Annotated[
-    Path | None, option("Draw the release: .png, .svg or .pdf.", group=RESULTS)
-]
-Json: TypeAlias = Annotated[bool, option("Print JSON, for programs.", "--json", group=RESULTS)]
+Plot: TypeAlias = Annotated[Path | None, _output("Draw the release: .png, .svg or .pdf.")]
+Json: TypeAlias = Annotated[bool, _output("Print JSON, for programs.", "--json")]
 
 
 def clip_of(text: str) -> Any:
