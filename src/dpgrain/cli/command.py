@@ -201,7 +201,7 @@ def group(summary: str, groups: Mapping[str, Mapping[str, str]], **settings: Any
 
     Args:
         summary: the help of the program.
-        groups: heading → name of a command → its :class:`Command` or :class:`Group`, as MODULE:NAME.
+        groups: heading → name → MODULE:NAME of a :class:`Command` or :class:`CommandGroup`.
         settings: the settings of :class:`typer.Typer`.
     """
     return typer.Typer(
@@ -220,7 +220,7 @@ def _only_help(help_all: Annotated[bool, help_all_option(hidden=True)] = False) 
 
 
 @dataclass(frozen=True)
-class Group:
+class CommandGroup:
     """A command of several subcommands, which are in the module of the group."""
 
     summary: str

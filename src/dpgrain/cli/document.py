@@ -59,10 +59,10 @@ def release_as_json(release: Release) -> dict[str, Any]:
     }
 
 
-def mean_as_json(found: MeanOfUsers, names: Sequence[str]) -> dict[str, Any]:
+def mean_as_json(mean: MeanOfUsers, names: Sequence[str]) -> dict[str, Any]:
     """Return a per-user mean with the names of its columns as JSON values."""
-    told = {name: value for name, value in found.to_dict().items() if name != "guarantee"}
-    return {"columns": list(names), **told, **guarantee_as_json(found.guarantee)}
+    fields = {name: value for name, value in mean.to_dict().items() if name != "guarantee"}
+    return {"columns": list(names), **fields, **guarantee_as_json(mean.guarantee)}
 
 
 def model_as_json(model: LinearModel) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def model_as_json(model: LinearModel) -> dict[str, Any]:
     result = summary.coefficients(model)
     return {
         "coefficients": [asdict(row) for row in result.rows],
-        "meaning": {name: spelled_inside(said) for name, said in result.meaning.items()},
+        "meaning": {name: spelled_inside(text) for name, text in result.meaning.items()},
         "notes": [spelled_inside(note) for note in result.notes[:1]],
         "take_care": " ".join(result.cautions),
         **guarantee_as_json(model.guarantee_),

@@ -28,7 +28,7 @@ from dpgrain.cli.parameters import ParameterOption, options_of
 from dpgrain.cli.printing import grid, plain, print_guarantee, print_table, say, written
 from dpgrain.cli.signatures import parameters_of
 from dpgrain.cli.spelling import spelled_inside
-from dpgrain.cli.table import People, Publishing, print_check
+from dpgrain.cli.table import PerUserOptions, PublishingOptions, print_check
 from dpgrain.errors import ParameterError
 from dpgrain.learn.kinds import KINDS
 from dpgrain.publishing.parameters import Parameter
@@ -63,7 +63,7 @@ _GROUPS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Features:
+class FeatureOptions:
     """Options for the columns of a model."""
 
     features: Annotated[
@@ -159,7 +159,7 @@ def _options() -> list[ParameterOption]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions(Publishing, People, Features):
+class FitOptions(PublishingOptions, PerUserOptions, FeatureOptions):
     """Options other than the parameters of an estimator: the rows and the outputs."""
 
     kind: Annotated[

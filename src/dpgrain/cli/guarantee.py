@@ -48,7 +48,7 @@ _UNITS_OF_ONE_PERSON: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 100)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mechanism:
+class MechanismOptions:
     """Options that describe a mechanism."""
 
     mechanism: Annotated[MechanismName | None, option("Noise mechanism; by default gaussian.")] = (
@@ -187,7 +187,7 @@ class Mechanism:
 
 
 @dataclass(frozen=True)
-class Curve:
+class EpsilonCurve:
     """ε for numbers of units of one person, by relation.
 
     ``user`` is the maximum number of elements of a user, with the user's ε by relation.
@@ -200,7 +200,9 @@ class Curve:
     user: tuple[int, dict[Relation, float]] | None = None
 
     @classmethod
-    def of(cls, event: Event, delta: float, level: Level, max_elements: int | None = None) -> Curve:
+    def of(
+        cls, event: Event, delta: float, level: Level, max_elements: int | None = None
+    ) -> EpsilonCurve:
         """Compute the curve of an event."""
         units = _UNITS_OF_ONE_PERSON
         if level == "element" and max_elements is not None:
@@ -208,19 +210,19 @@ class Curve:
 
         with Progress(2 * len(units) + 2) as progress:
 
-            def asked(k: int, relation: Relation, unit: Unit) -> float:
+            def at(k: int, relation: Relation, unit: Unit) -> float:
                 progress.stage(f"{k} {unit.level}{'s' if k > 1 else ''}, {relation}")
                 return event.epsilon(
                     delta, units=k, relation=relation, unit=unit, max_elements=max_elements
                 )
 
             epsilons: dict[Relation, list[float]] = {
-                relation: [asked(k, relation, OWN_UNIT[level]) for k in units]
+                relation: [at(k, relation, OWN_UNIT[level]) for k in units]
                 for relation in RELATIONS
             }
             user = None
             if max_elements is not None and level == "element":
-                whole = {relation: asked(1, relation, User(max_elements)) for relation in RELATIONS}
+                whole = {relation: at(1, relation, User(max_elements)) for relation in RELATIONS}
                 user = (max_elements, whole)
         return cls(level, delta, units, epsilons, user)
 
@@ -267,9 +269,9 @@ def _risks(
     event: Event, level: Level, relation: Relation, max_elements: int | None, *, private: bool
 ) -> list[risks.Risk]:
     """Return the risk of one unit and, for elements, of a whole user."""
-    asked: list[Unit] = [OWN_UNIT[level]]
+    units: list[Unit] = [OWN_UNIT[level]]
     if level == "element":
-        asked.append(User(max_elements))
+        units.append(User(max_elements))
     return [
         risks.risk_of(
             event,
@@ -280,7 +282,7 @@ def _risks(
             prior=0.5,
             private=private,
         )
-        for unit in asked
+        for unit in units
     ]
 
 
@@ -308,7 +310,7 @@ def _print_risks(listed: Sequence[risks.Risk]) -> None:
     name="guarantee",
 )
 def guarantee(
-    mechanism: Mechanism,
+    mechanism: MechanismOptions,
     release: Annotated[
         Path | None,
         argument("Optional: a release saved with --save, or an output of run.", "RELEASE"),
@@ -338,20 +340,20 @@ def guarantee(
         else:
             saved = releases.Release.load(release)
             promise = saved.guarantee
-        asked = promise.delta if delta is None else delta
+        at_delta = promise.delta if delta is None else delta
         event = promise.event
-        curve = Curve.of(event, asked, promise.level, max_elements)
+        curve = EpsilonCurve.of(event, at_delta, promise.level, max_elements)
     relation: Relation = "zero_out" if promise is None else promise.relation
     private = promise is None or promise.private
     listed = _risks(event, curve.level, relation, max_elements, private=private)
     if plot is not None:
         curve.save_plot(plot)
     if as_json:
-        told: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if promise is not None:
-            told = {**guarantee_as_json(promise), "hash": None if saved is None else saved.hash}
-        found = [_as_json(risk) for risk in listed]
-        print_json({**curve.to_dict(), **told, "risk": found}, plot)
+            fields = {**guarantee_as_json(promise), "hash": None if saved is None else saved.hash}
+        as_values = [_as_json(risk) for risk in listed]
+        print_json({**curve.to_dict(), **fields, "risk": as_values}, plot)
         return
     if promise is not None:
         say(str(promise))
@@ -364,8 +366,8 @@ def guarantee(
 
 
 def _curve_of_mechanism(
-    mechanism: Mechanism, delta: float | None, max_elements: int | None
-) -> tuple[Curve, Event]:
+    mechanism: MechanismOptions, delta: float | None, max_elements: int | None
+) -> tuple[EpsilonCurve, Event]:
     """Return the curve and the event of a mechanism."""
     if mechanism.mechanism is None and mechanism.noise_multiplier is None:
         raise ParameterError("Pass a saved release, or --noise-multiplier and --delta.")
@@ -374,7 +376,7 @@ def _curve_of_mechanism(
         raise ParameterError(
             f"--delta is required for --mechanism {mechanism.name}, such as --delta 1e-6."
         )
-    return Curve.of(event, delta or 0.0, mechanism.unit, max_elements), event
+    return EpsilonCurve.of(event, delta or 0.0, mechanism.unit, max_elements), event
 
 
 def _as_json(risk: risks.Risk) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dpgrain._files import check_outputs, whole_file
 from dpgrain._later import later
 from dpgrain._wording import counted, percent, rounded_up
 from dpgrain.cli import options as given
-from dpgrain.cli.command import Group, command
+from dpgrain.cli.command import CommandGroup, command
 from dpgrain.cli.document import print_json
 from dpgrain.cli.options import argument, option
 from dpgrain.cli.printing import grid, print_table, say, written
@@ -37,7 +37,7 @@ else:
     registries, plans = later("dpgrain.ledger.registry"), later("dpgrain.releases.plan")
     partitions, windows = later("dpgrain.partitions"), later("dpgrain.ledger.window")
 
-ledger = Group(
+ledger = CommandGroup(
     "Keep account of releases and budgets.",
     __name__,
     ("init", "promise", "renew", "show", "verify", "export", "report"),
@@ -58,7 +58,7 @@ Place: TypeAlias = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Strength:
+class BudgetOptions:
     """Options for the budget of a promise."""
 
     epsilon: given.Epsilon[float]
@@ -86,7 +86,7 @@ class Strength:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Promised(Strength):
+class PromiseOptions(BudgetOptions):
     """Options for the budget and the unit of a promise."""
 
     unit: given.ProtectedOrElement = None
@@ -163,31 +163,31 @@ class Promised(Strength):
 )
 def init(
     place: Place,
-    promised: Promised,
+    promised: PromiseOptions,
     name: Annotated[str, option("Name of the people in the records.")],
     user: given.User = None,
     as_json: given.Json = False,
 ) -> None:
     """Create a ledger with a first promise."""
-    made = ledgers.Ledger.create(place, name=name, promises=[promised.promise()], user=user or "")
-    _print(made, as_json=as_json)
+    opened = ledgers.Ledger.create(place, name=name, promises=[promised.promise()], user=user or "")
+    _print(opened, as_json=as_json)
 
 
 @command(
     "dpgrain ledger promise visits.ledger --unit user --epsilon 10 --delta 1e-6", name="promise"
 )
-def promise(place: Place, promised: Promised, as_json: given.Json = False) -> None:
+def promise(place: Place, promised: PromiseOptions, as_json: given.Json = False) -> None:
     """Add a promise to an uncharged ledger; every release must fit all promises."""
-    made = ledgers.Ledger(place)
-    made.add(promised.promise())
-    _print(made, as_json=as_json)
+    opened = ledgers.Ledger(place)
+    opened.add(promised.promise())
+    _print(opened, as_json=as_json)
 
 
 @command("dpgrain ledger renew visits.ledger 1 --epsilon 1 --delta 1e-6", name="renew")
 def renew(
     place: Place,
     number: Annotated[int, argument("Line of the promise, as printed by `ledger show`.", "LINE")],
-    strength: Strength,
+    strength: BudgetOptions,
     as_json: given.Json = False,
 ) -> None:
     """Renew a promise; the old budget counts as fully spent, and the new one is added to it."""
@@ -239,12 +239,12 @@ def verify(
     """Check that no line is changed or missing, and that the accounts follow from the lines."""
     opened = ledgers.Ledger(place, expected=expected)
     receipt, seeded = opened.verify(), entries.seeds_in_words(opened.entries)
-    said = f"The hash chain is intact. Last line: {receipt}. {seeded}".rstrip()
+    text = f"The hash chain is intact. Last line: {receipt}. {seeded}".rstrip()
     if as_json:
-        told = {"verified": True, "receipt": asdict(receipt), "seeded_lines": _seeded(opened)}
-        print_json({**told, "sentence": said})
+        fields = {"verified": True, "receipt": asdict(receipt), "seeded_lines": _seeded(opened)}
+        print_json({**fields, "sentence": text})
         return
-    say(said)
+    say(text)
 
 
 @command(
@@ -272,16 +272,16 @@ def export(
     check_outputs([output])
     opened = ledgers.Ledger(place)
     if registry:
-        told = registries.registry_entry(opened, decided_by=decided_by)
+        fields = registries.registry_entry(opened, decided_by=decided_by)
         text = registries.registry_yaml(opened, decided_by=decided_by)
     else:
-        told = {**_described(opened), "lines": [entry.to_dict() for entry in opened.entries]}
-        text = json.dumps(told, ensure_ascii=False, indent=1)
+        fields = {**_described(opened), "lines": [entry.to_dict() for entry in opened.entries]}
+        text = json.dumps(fields, ensure_ascii=False, indent=1)
     if output is not None:
         with whole_file(output) as part:
             part.write_text(text, encoding="utf-8")
     if as_json:
-        print_json(told, output)
+        print_json(fields, output)
     elif output is None:
         say(text.removesuffix("\n"))
     else:

@@ -18,7 +18,7 @@ from dpgrain.cli.parameters import ParameterOption, options_of
 from dpgrain.cli.printing import print_guarantee, say, written
 from dpgrain.cli.signatures import parameters_of
 from dpgrain.cli.spelling import spelled_inside
-from dpgrain.cli.table import Publishing, print_check
+from dpgrain.cli.table import PublishingOptions, print_check
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.parameters import Parameter
 
@@ -38,7 +38,7 @@ _ENDINGS = (".json", ".csv", ".parquet")
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanOptions(Publishing):
+class MeanOptions(PublishingOptions):
     """Options other than the parameters of a mean: the rows and the output."""
 
     source: given.Table

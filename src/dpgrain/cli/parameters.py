@@ -56,7 +56,7 @@ class ParameterOption:
 
 
 @dataclass(frozen=True)
-class _Form:
+class _Syntax:
     """Syntax of an option's value: its type, a placeholder, a converter and an example."""
 
     kind: Any
@@ -67,11 +67,11 @@ class _Form:
 
 def options_of(parameters: Iterable[Parameter], group: str | None = None) -> list[ParameterOption]:
     """Return options for the parameters that text can express, in a group of help."""
-    forms = ((one, _form(one)) for one in parameters)
+    forms = ((one, _syntax(one)) for one in parameters)
     return [_option(one, form, group) for one, form in forms if form is not None]
 
 
-def _option(parameter: Parameter, form: _Form, group: str | None) -> ParameterOption:
+def _option(parameter: Parameter, form: _Syntax, group: str | None) -> ParameterOption:
     """Return an option for a parameter in a syntax."""
     plain = isinstance(parameter.default, str | int | float) or parameter.needed
     is_domain = parameter.name == "domain"
@@ -93,32 +93,32 @@ def _option(parameter: Parameter, form: _Form, group: str | None) -> ParameterOp
     return ParameterOption(declared, form.read, f"{_flag(parameter)} {form.example}", described)
 
 
-def _form(parameter: Parameter) -> _Form | None:
+def _syntax(parameter: Parameter) -> _Syntax | None:
     """Return the syntax for a parameter's type; None if text cannot express it."""
     kinds = _alternatives(parameter.hint)
     words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
     items = [get_args(kind)[0] for kind in kinds if get_origin(kind) in (Sequence, list)]
     if parameter.name == "domain":
-        return _Form(list[str], "FILE …")
+        return _Syntax(list[str], "FILE …")
     if parameter.of_columns and items:
-        return _Form(list[str], "COLUMN …", example="page")
+        return _Syntax(list[str], "COLUMN …", example="page")
     if parameter.of_columns:
-        return _Form(str, "COLUMN", example="x")
+        return _Syntax(str, "COLUMN", example="x")
     if items and items[0] is Any:
-        return _Form(list[str], "NAMES …", _names)
+        return _Syntax(list[str], "NAMES …", _names)
     if items:
-        return _Form(list[str], "NUMBERS …", _numbers_of(parameter, words, whole=items[0] is int))
+        return _Syntax(list[str], "NUMBERS …", _numbers_of(parameter, words, whole=items[0] is int))
     if any(get_origin(kind) is tuple for kind in kinds):
-        return _Form(tuple[float, float], "LOW HIGH", example="0 1")
+        return _Syntax(tuple[float, float], "LOW HIGH", example="0 1")
     if words and float in kinds:
         kind, flag = f"a number or {' or '.join(map(repr, words))}", _flag(parameter)
-        return _Form(str, "X", lambda text: text if text in words else number(flag, text, kind))
+        return _Syntax(str, "X", lambda text: text if text in words else number(flag, text, kind))
     if words and all(isinstance(word, int) for word in words):
-        return _Form(Literal[tuple(map(str, words))], None, int)
+        return _Syntax(Literal[tuple(map(str, words))], None, int)
     if len(words) > 1:
-        return _Form(Literal[tuple(words)], example=words[0])
+        return _Syntax(Literal[tuple(words)], example=words[0])
     plain = [kind for kind in kinds if kind in _PLAIN]
-    return _Form(plain[0]) if plain else None
+    return _Syntax(plain[0]) if plain else None
 
 
 def _flag(parameter: Parameter) -> str:

@@ -12,7 +12,7 @@ from dpgrain._files import check_outputs
 from dpgrain._later import later
 from dpgrain._wording import powers
 from dpgrain.cli import options as given
-from dpgrain.cli.command import Group, command
+from dpgrain.cli.command import CommandGroup, command
 from dpgrain.cli.document import print_json
 from dpgrain.cli.options import clip_of, level_of, option
 from dpgrain.cli.printing import check_picture, print_table, say, shown, written
@@ -30,7 +30,7 @@ else:
     rich_table = later("rich.table")
     shuffled = later("dpgrain.planning.shuffled")
 
-plan = Group(
+plan = CommandGroup(
     "Show expected errors, computed only from public numbers.",
     __name__,
     ("units", "recurrent", "histogram", "mean", "gradient", "sco", "select", "shuffle"),
@@ -53,7 +53,7 @@ def _protected(level: Level, max_elements: int | None) -> Unit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Promise:
+class PlanOptions:
     """Options of every plan with Gaussian noise."""
 
     epsilon: given.Epsilon[float]
@@ -62,14 +62,14 @@ class Promise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PromiseOrPure(Promise):
+class PurePlanOptions(PlanOptions):
     """Options of every plan in which δ may be 0."""
 
     delta: given.Delta[float] = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Units(Promise):
+class _Units(PlanOptions):
     """Parameters of `plan_units`."""
 
     n_users: _Users
@@ -84,21 +84,21 @@ class _Units(Promise):
     name="units",
 )
 def units(
-    asked: _Units,
+    own: _Units,
     plot: Annotated[Path | None, option("Also draw the errors over ε: .png, .svg or .pdf.")] = None,
     as_json: given.Json = False,
 ) -> None:
     """Compare records, elements and users as the unit: the error of a count, and the protection."""
     check_picture(plot)
-    made = planning.plan_units(**vars(asked))
+    result = planning.plan_units(**vars(own))
     if plot is not None:
-        plots.save_units(made, plot)
+        plots.save_units(result, plot)
     if as_json:
-        print_json(made.to_dict(), plot)
+        print_json(result.to_dict(), plot)
         return
-    first, *rows = made.rows()
-    _print_columns(made.title, first, rows)
-    for note in made.notes:
+    first, *rows = result.rows()
+    _print_columns(result.title, first, rows)
+    for note in result.notes:
         say(note)
     written(plot)
 
@@ -127,22 +127,22 @@ class _Recurrent:
     "dpgrain plan recurrent --epsilon 1 --delta 1e-6 --periods 365 --returns 30 --within 30",
     name="recurrent",
 )
-def recurrent(asked: _Recurrent, as_json: given.Json = False) -> None:
+def recurrent(own: _Recurrent, as_json: given.Json = False) -> None:
     """Compare daily, weekly and running-total releases for a returning person."""
-    made = planning.plan_recurrent(**vars(asked))
+    result = planning.plan_recurrent(**vars(own))
     if as_json:
-        print_json(made.to_dict())
+        print_json(result.to_dict())
         return
-    say(made.title)
-    for heading, rows in made.tables():
-        _print_columns(heading, made.columns, rows)
-    for note in made.notes:
+    say(result.title)
+    for heading, rows in result.tables():
+        _print_columns(heading, result.columns, rows)
+    for note in result.notes:
         say(note)
 
 
 @command("dpgrain plan histogram --epsilon 1 --delta 1e-6 --items 500", name="histogram")
 def histogram(
-    promise: PromiseOrPure,
+    promise: PurePlanOptions,
     unit: given.Protected = "element",
     items: Annotated[
         int | None,
@@ -179,7 +179,7 @@ def histogram(
     "dpgrain plan mean --epsilon 1 --delta 1e-6 --n 10000 --dimension 100 --error 0.01", name="mean"
 )
 def mean(
-    promise: Promise,
+    promise: PlanOptions,
     n: Annotated[int, option("Public number of vectors, one per unit.", min=1)],
     dimension: _Dimension = 1,
     unit: given.Protected = "user",
@@ -191,7 +191,7 @@ def mean(
     as_json: given.Json = False,
 ) -> None:
     """Plan a mean of clipped vectors: its error, compared with the lower bound."""
-    made = planning.plan_mean(
+    result = planning.plan_mean(
         **vars(promise),
         n=n,
         dimension=dimension,
@@ -199,11 +199,11 @@ def mean(
         records=records,
         error=error,
     )
-    _print(made, as_json)
+    _print(result, as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Gradients(Promise):
+class _Gradients(PlanOptions):
     """Parameters of `plan_gradient`."""
 
     n: Annotated[int, option("Public number of clipped gradients: pairs or users.", min=1)]
@@ -227,7 +227,7 @@ class _Gradients(Promise):
     name="gradient",
 )
 def gradient(
-    asked: _Gradients,
+    own: _Gradients,
     sampling: Annotated[
         _Sampling | None,
         option(
@@ -240,14 +240,14 @@ def gradient(
 ) -> None:
     """Plan noisy gradient descent: the noise of a step, and its effect on the risk."""
     if sampling is None:
-        drawn: _Sampling = "full" if asked.passes is None else "passes"
-        sampling = drawn if asked.sampling_rate is None else "pairs"
-    protected = User(asked.max_elements) if unit == "user" else OWN_UNIT[unit]
-    _print(planning.plan_gradient(**vars(asked), sampling=sampling, unit=protected), as_json)
+        drawn: _Sampling = "full" if own.passes is None else "passes"
+        sampling = drawn if own.sampling_rate is None else "pairs"
+    protected = User(own.max_elements) if unit == "user" else OWN_UNIT[unit]
+    _print(planning.plan_gradient(**vars(own), sampling=sampling, unit=protected), as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ConvexLosses(Promise):
+class _ConvexLosses(PlanOptions):
     """Parameters of `plan_sco`."""
 
     n_users: _Users
@@ -264,13 +264,13 @@ class _ConvexLosses(Promise):
     "dpgrain plan sco --epsilon 1 --delta 1e-6 --n-users 10000 --records 50 --dimension 100",
     name="sco",
 )
-def sco(asked: _ConvexLosses, as_json: given.Json = False) -> None:
+def sco(own: _ConvexLosses, as_json: given.Json = False) -> None:
     """Plan a fit of convex losses: its excess risk, compared with the lower bound."""
-    _print(planning.plan_sco(**vars(asked)), as_json)
+    _print(planning.plan_sco(**vars(own)), as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Choice(PromiseOrPure):
+class _Selection(PurePlanOptions):
     """Parameters of `plan_select`."""
 
     n_users: _Users
@@ -282,13 +282,13 @@ class _Choice(PromiseOrPure):
 @command(
     "dpgrain plan select --epsilon 1 --n-users 10000 --records 50 --hypotheses 100", name="select"
 )
-def select(asked: _Choice, as_json: given.Json = False) -> None:
+def select(own: _Selection, as_json: given.Json = False) -> None:
     """Plan a choice among hypotheses: its excess risk, compared with the lower bound."""
-    _print(planning.plan_select(**vars(asked)), as_json)
+    _print(planning.plan_select(**vars(own)), as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Shuffled(Promise):
+class _Shuffled(PlanOptions):
     """Parameters of `plan_shuffle`."""
 
     relation: given.Neighbours = "replace"
@@ -309,7 +309,7 @@ class _Shuffled(Promise):
     "dpgrain plan shuffle --n-users 1000 --dimension 100 --epsilon 1 --delta 1e-6", name="shuffle"
 )
 def shuffle(
-    asked: _Shuffled,
+    own: _Shuffled,
     report: Annotated[
         Path | None, option("Also write an HTML page that explains the plan.")
     ] = None,
@@ -318,16 +318,16 @@ def shuffle(
     """Plan a sum through a shuffler, without a curator: the messages and the error."""
     if report is not None:
         check_outputs([report])
-    protocol = shuffled.plan_shuffle(**vars(asked))
-    made, curve = shuffled.deployment(protocol), shuffled.honest_curve(protocol)
+    protocol = shuffled.plan_shuffle(**vars(own))
+    result, curve = shuffled.deployment(protocol), shuffled.honest_curve(protocol)
     if report is not None:
         protocol.report(report)
     if as_json:
-        told = {**made.to_dict(), "honest": [line.to_dict() for line in curve]}
-        print_json(told, report)
+        fields = {**result.to_dict(), "honest": [line.to_dict() for line in curve]}
+        print_json(fields, report)
         return
-    _print(made, as_json=False)
-    _print_honest(curve, asked.delta)
+    _print(result, as_json=False)
+    _print_honest(curve, own.delta)
     written(report)
 
 
@@ -341,24 +341,24 @@ def _print_columns(title: str, names: Sequence[str], rows: Sequence[Sequence[str
     print_table(table)
 
 
-def _print(made: ErrorPlan, as_json: bool) -> None:
+def _print(result: ErrorPlan, as_json: bool) -> None:
     """Print a plan as a table with its sources and notes."""
     if as_json:
-        print_json(made.to_dict())
+        print_json(result.to_dict())
         return
     # Numbered sources below the table, which then fits a narrow terminal.
-    sources = list(dict.fromkeys(row.source for row in made.rows() if row.source))
-    table = rich_table.Table(title=made.title, title_justify="left")
+    sources = list(dict.fromkeys(row.source for row in result.rows() if row.source))
+    table = rich_table.Table(title=result.title, title_justify="left")
     table.add_column("")
     table.add_column("value", justify="right")
     table.add_column("in")
-    for row in made.rows():
+    for row in result.rows():
         cited = f" \\[{sources.index(row.source) + 1}]" if row.source else ""
         table.add_row(row.name + cited, row.text, row.unit)
     print_table(table)
     for number, source in enumerate(sources, 1):
         say(f"[{number}] {source}")
-    for note in made.notes:
+    for note in result.notes:
         say(note[0].upper() + note[1:])
 
 

@@ -13,7 +13,7 @@ from dpgrain.cli.command import command
 from dpgrain.cli.document import print_json
 from dpgrain.cli.options import PEOPLE, RESULTS, argument, columns_of, option, seldom
 from dpgrain.cli.printing import say, written
-from dpgrain.cli.table import People, Reading, print_check
+from dpgrain.cli.table import PerUserOptions, TableOptions, print_check
 from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ else:
 def predict(
     model: Annotated[Path, argument("A model of `dpgrain fit`.", "MODEL")],
     table: given.Table,
-    reading: Reading,
-    people: People,
+    reading: TableOptions,
+    people: PerUserOptions,
     user: Annotated[
         str | None,
         option("With --per-user: user id column.", group=seldom(PEOPLE), metavar="COLUMN"),
@@ -71,15 +71,15 @@ def predict(
             f"--keep {taken[0]!r} must not be the name of a column of predictions."
         )
     write_table(pa.table({**kept, **added}), output)
-    said = (
+    sentence = (
         "The guarantee covers the model, not this file: a prediction reveals information about "
         "its own row."
     )
     if reading.as_json:
-        told = {"rows": len(rows.features), "columns": list(kept | added), "sentence": said}
-        print_json(told, output)
+        fields = {"rows": len(rows.features), "columns": list(kept | added), "sentence": sentence}
+        print_json(fields, output)
         return
-    say(f"{len(rows.features):,} rows predicted. {said}")
+    say(f"{len(rows.features):,} rows predicted. {sentence}")
     written(output)
 
 
@@ -108,7 +108,7 @@ def _columns(fitted: Any, path: Path) -> Columns:
 
 
 def _predictions(fitted: Any, rows: Loaded) -> dict[str, Any]:
-    """Return the columns of predictions; empty where there is no row."""
+    """Return the columns of predictions, empty without rows."""
     if not len(rows.features):
         return {"prediction": pa.array([])}
     added = {"prediction": pa.array(fitted.predict(rows.features))}

@@ -18,7 +18,7 @@ from dpgrain.cli.options import columns_of, level_of
 from dpgrain.cli.parameters import ParameterOption, options_of
 from dpgrain.cli.printing import check_picture, print_release, say, write_plot, written
 from dpgrain.cli.signatures import docstring, parameters_of
-from dpgrain.cli.table import People, Publishing, domain_of, print_check, with_cells
+from dpgrain.cli.table import PerUserOptions, PublishingOptions, domain_of, print_check, with_cells
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.units import Element, Record, Unit, User
 
@@ -117,7 +117,7 @@ def _example(name: str, options: Sequence[ParameterOption]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatisticOptions(Publishing, People):
+class StatisticOptions(PublishingOptions, PerUserOptions):
     """Options of every statistic: the rows, the privacy unit and the outputs."""
 
     source: given.Table

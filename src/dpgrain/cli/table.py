@@ -39,7 +39,7 @@ _ONE_A_LINE = (".txt",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class TableOptions:
     """Options of every command that reads a table."""
 
     delimiter: given.Delimiter = ","
@@ -174,7 +174,7 @@ def sides_of(stated: Sequence[str]) -> dict[str, list[str | None]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Publishing(Reading):
+class PublishingOptions(TableOptions):
     """Options of every command that publishes from a table."""
 
     ledger: given.Ledger = None
@@ -190,7 +190,7 @@ class Publishing(Reading):
 
 
 @dataclass(frozen=True, kw_only=True)
-class People:
+class PerUserOptions:
     """Options for one row per user."""
 
     per_user: given.PerUser = None
