@@ -167,7 +167,7 @@ def test_imports_inside_functions_become_no_more() -> None:
     [
         ("from dpgrain.two import b\n", "def f():\n    from dpgrain.one import a\n", True),
         ("from dpgrain.room import b\n", "from dpgrain.one import a\n", True),
-        ("from dpgrain.two import b\n", "one = later('dpgrain.one')\n", False),
+        ("from dpgrain.two import b\n", "one = lazy_import('dpgrain.one')\n", False),
         ("from dpgrain._shown import Shown\n", "from dpgrain.one import a\n", False),
     ],
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 from dpgrain.errors import (
     CareWarning,
     DataError,
@@ -148,7 +148,7 @@ __all__ = [
 ]
 
 # `import dpgrain` stays quick: most of it is imported when it is first used.
-face(
+lazy_package(
     __name__,
     {
         "dpgrain._version": ("__version__",),

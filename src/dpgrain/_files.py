@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpgrain import _validate
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     import pyarrow.csv as arrow_csv
     import pyarrow.parquet as arrow_parquet
 else:
-    arrow_csv, arrow_parquet = later("pyarrow.csv"), later("pyarrow.parquet")
+    arrow_csv, arrow_parquet = lazy_import("pyarrow.csv"), lazy_import("pyarrow.parquet")
 
 # The SHA-256 hash of the numbers that a guarantee is about, in the file of that guarantee.
 NUMBERS = "numbers"

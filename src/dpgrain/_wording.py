@@ -12,12 +12,12 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 
 if TYPE_CHECKING:
     import numpy as np
 else:
-    np = later("numpy")
+    np = lazy_import("numpy")
 
 # Joiners, which change how the letters beside them are written; they are not printable, but
 # harmless.

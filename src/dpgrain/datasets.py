@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpgrain import _validate
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 else:
-    np, pa = later("numpy"), later("pyarrow")
+    np, pa = lazy_import("numpy"), lazy_import("pyarrow")
 
 __all__ = ["catalogue", "loans"]
 

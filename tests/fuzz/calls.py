@@ -35,13 +35,13 @@ from sklearn.base import BaseEstimator
 from tests.fuzz.shown import SHOWN
 from tests.fuzz.watch import CANARY, OwnError, left_behind, watched
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import DpgrainError
 
 if TYPE_CHECKING:
     from tests.fuzz import networks
 else:
-    networks = later("tests.fuzz.networks")
+    networks = lazy_import("tests.fuzz.networks")
 
 #: The packages whose names are public.
 ROOMS = (

@@ -12,7 +12,7 @@ import typer
 
 from dpgrain import accounting
 from dpgrain._files import guarantee_beside, is_there
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._progress import Progress
 from dpgrain._wording import powers
 from dpgrain.cli import options as given
@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from dpgrain.report import plots
     from dpgrain.statistics import release as releases
 else:
-    guarantees, plots = later("dpgrain.publishing.guarantee"), later("dpgrain.report.plots")
-    risks = later("dpgrain.publishing.risk")
-    releases, rich_table = later("dpgrain.statistics.release"), later("rich.table")
+    guarantees = lazy_import("dpgrain.publishing.guarantee")
+    plots = lazy_import("dpgrain.report.plots")
+    risks = lazy_import("dpgrain.publishing.risk")
+    releases, rich_table = lazy_import("dpgrain.statistics.release"), lazy_import("rich.table")
 
 MechanismName: TypeAlias = Literal["gaussian", "laplace", "pure", "zcdp"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 
 from dpgrain._files import check_outputs, whole_file
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._wording import counted, percent, rounded_up
 from dpgrain.cli import options as given
 from dpgrain.cli.command import Group, command
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from dpgrain.ledger.window import Window
     from dpgrain.releases import plan as plans
 else:
-    entries = later("dpgrain.ledger.entries")
-    ledgers, promises = later("dpgrain.ledger.ledger"), later("dpgrain.ledger.promise")
-    registries, plans = later("dpgrain.ledger.registry"), later("dpgrain.releases.plan")
-    partitions, windows = later("dpgrain.partitions"), later("dpgrain.ledger.window")
+    entries = lazy_import("dpgrain.ledger.entries")
+    ledgers, promises = lazy_import("dpgrain.ledger.ledger"), lazy_import("dpgrain.ledger.promise")
+    registries, plans = lazy_import("dpgrain.ledger.registry"), lazy_import("dpgrain.releases.plan")
+    partitions, windows = lazy_import("dpgrain.partitions"), lazy_import("dpgrain.ledger.window")
 
 ledger = Group(
     "Keep account of releases and budgets.",

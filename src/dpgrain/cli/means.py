@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._files import check_outputs
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._wording import first_repeated
 from dpgrain.cli import options as given
 from dpgrain.cli.declared import declared
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from dpgrain.releases import writing
     from dpgrain.tables.table import UserTable
 else:
-    of_columns, writing = later("dpgrain.releases.columns"), later("dpgrain.releases.writing")
+    of_columns = lazy_import("dpgrain.releases.columns")
+    writing = lazy_import("dpgrain.releases.writing")
 
 # Parameters that the table states, or that a command does not take.
 _ELSEWHERE = ("X", "users", "share", "n_users", "dimension", "random_state")

@@ -11,7 +11,7 @@ import typer
 
 from dpgrain import accounting, planning, statistics
 from dpgrain._files import check_outputs
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._wording import powers
 from dpgrain.cli import options as given
 from dpgrain.cli.command import Group, command
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from dpgrain.planning.shuffled import Honest
     from dpgrain.report import plots
 else:
-    plots = later("dpgrain.report.plots")
-    rich_table = later("rich.table")
-    shuffled = later("dpgrain.planning.shuffled")
+    plots = lazy_import("dpgrain.report.plots")
+    rich_table = lazy_import("rich.table")
+    shuffled = lazy_import("dpgrain.planning.shuffled")
 
 plan = Group(
     "Show expected errors, computed only from public numbers.",

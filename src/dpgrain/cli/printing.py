@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._files import check_outputs, whole_file
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._wording import rounded_up
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.errors import ParameterError
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from dpgrain.statistics import printed
     from dpgrain.statistics.release import Release
 else:
-    printed = later("dpgrain.statistics.printed")
-    results = later("dpgrain.cli.results")
-    rich_console, rich_markup = later("rich.console"), later("rich.markup")
-    rich_table = later("rich.table")
+    printed = lazy_import("dpgrain.statistics.printed")
+    results = lazy_import("dpgrain.cli.results")
+    rich_console, rich_markup = lazy_import("rich.console"), lazy_import("rich.markup")
+    rich_table = lazy_import("rich.table")
 
 
 _PICTURES = (".png", ".svg", ".pdf")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpgrain import statistics
 from dpgrain._files import check_outputs, check_page, is_there
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.declared import declared, docstring
 from dpgrain.cli.document import release_as_json, tell_json
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dpgrain.statistics.release import Release
     from dpgrain.tables.table import UserTable
 else:
-    releases = later("dpgrain.statistics.release")
+    releases = lazy_import("dpgrain.statistics.release")
 
 # Endings of pictures.
 _PICTURES = (".png", ".svg", ".pdf")

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.cli.document import tell_json
 from dpgrain.cli.options import (
     Check,
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from dpgrain.tables.engines import column_types, features, postgres_source, spark_session
     from dpgrain.tables.table import UserTable
 else:
-    ledgers = later("dpgrain.ledger.ledger")
-    listed, table = later("dpgrain.tables.listed"), later("dpgrain.tables.table")
-    expression = later("dpgrain.tables.expression")
-    features = later("dpgrain.tables.engines.features")
-    column_types = later("dpgrain.tables.engines.column_types")
-    postgres_source = later("dpgrain.tables.engines.postgres_source")
-    spark_session = later("dpgrain.tables.engines.spark_session")
+    ledgers = lazy_import("dpgrain.ledger.ledger")
+    listed, table = lazy_import("dpgrain.tables.listed"), lazy_import("dpgrain.tables.table")
+    expression = lazy_import("dpgrain.tables.expression")
+    features = lazy_import("dpgrain.tables.engines.features")
+    column_types = lazy_import("dpgrain.tables.engines.column_types")
+    postgres_source = lazy_import("dpgrain.tables.engines.postgres_source")
+    spark_session = lazy_import("dpgrain.tables.engines.spark_session")
 
 
 # Beginning of what names a variable of the environment in place of an address.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError, only_interrupts
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 else:
     # pandas is loaded only where a caller passes a frame, who has then loaded it already.
-    pd = later("pandas")
+    pd = lazy_import("pandas")
 
 
 @contextmanager

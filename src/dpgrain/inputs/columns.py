@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import only_interrupts
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.types as kinds
 else:
-    pd = later("pandas")
-    pa = later("pyarrow")
-    kinds = later("pyarrow.types")
+    pd = lazy_import("pandas")
+    pa = lazy_import("pyarrow")
+    kinds = lazy_import("pyarrow.types")
 
 __all__ = ["is_text", "is_time", "kind_of", "lie_elsewhere", "stored", "types_of", "values"]
 

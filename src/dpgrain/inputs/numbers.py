@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import DataError, ParameterError, only_interrupts, raise_alone
 from dpgrain.inputs import columns
 from dpgrain.inputs.columns import is_time, kind_of
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 else:
-    pd = later("pandas")
-    pa = later("pyarrow")
+    pd = lazy_import("pandas")
+    pa = lazy_import("pyarrow")
 
 #: The texts that stand for truths, and their numbers.
 TRUTHS = {"True": 1, "False": 0, "true": 1, "false": 0}

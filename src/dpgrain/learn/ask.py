@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.arrays.guarantees import Sampling
 from dpgrain.errors import ParameterError
@@ -24,7 +24,7 @@ from dpgrain.units import Trust, User
 if TYPE_CHECKING:
     from dpgrain import papers
 else:
-    papers = later("dpgrain.papers")
+    papers = lazy_import("dpgrain.papers")
 
 # Largest norm of a row, including the 1 for the intercept, for which the first round without a
 # curator does not clip gradients. Later rounds follow the norms; a low first bound costs more than

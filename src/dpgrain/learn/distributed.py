@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 
 from dpgrain import _validate
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._progress import step
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.arrays.blocks import arrange
@@ -54,7 +54,7 @@ from dpgrain.units import Unit
 if TYPE_CHECKING:
     from pyspark import cloudpickle
 else:
-    cloudpickle = later("pyspark.cloudpickle")
+    cloudpickle = lazy_import("pyspark.cloudpickle")
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpgrain import __version__, _fields, _validate, optimize, units
 from dpgrain._files import note_read, promise_beside, whole_file
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.gradients.norms import Norms
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from dpgrain.learn import features
     from dpgrain.learn.features import Encoding
 else:
-    features = later("dpgrain.learn.features")
-    papers = later("dpgrain.papers")
+    features = lazy_import("dpgrain.learn.features")
+    papers = lazy_import("dpgrain.papers")
 
 FORMAT, VERSION = "dpgrain model", 1
 # Parameters excluded from files: a seed is secret, and tuning is stored as the chosen setting.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpgrain import _validate
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.arrays.blocks import Rows, Unread, unit_of
 from dpgrain.arrays.guarantees import Sampling, guarantee_of, rate_of
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from dpgrain.learn import distributed
     from dpgrain.learn.distributed import KeptBlocks, RowsThere
 else:
-    distributed = later("dpgrain.learn.distributed")
+    distributed = lazy_import("dpgrain.learn.distributed")
 
 
 _SHAPES = "X and y must be (m, d) and (m,): a row, and a target, for each record."

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._rows import products
 from dpgrain._shown import ShownModel
 from dpgrain._types import FloatArray
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from dpgrain.learn.distributed import DataThere, RowsThere
     from dpgrain.learn.features import Encoding
 else:
-    distributed = later("dpgrain.learn.distributed")
+    distributed = lazy_import("dpgrain.learn.distributed")
 
 # The last line below a printed model.
 _POINTER = "What the numbers mean: .explain(). Full guarantee: print(.guarantee_)"

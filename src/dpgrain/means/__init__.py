@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain._clipping import clipped
@@ -37,7 +37,7 @@ __all__ = [
     "mean_of_users",
 ]
 
-face(
+lazy_package(
     __name__,
     {
         "dpgrain._clipping": ("clipped",),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain._wording import (
     POINTER,
@@ -49,7 +49,7 @@ from dpgrain.units import Relation, User
 if TYPE_CHECKING:
     from dpgrain.means import distributed
 else:
-    distributed = later("dpgrain.means.distributed")
+    distributed = lazy_import("dpgrain.means.distributed")
 
 # Coverage of an error that equals the bound.
 NOTHING = (

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from dpgrain import _validate
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.accounting.calibrate import calibrate, calibrate_gaussian
 from dpgrain.errors import ParameterError
 from dpgrain.papers.floors import (
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dpgrain.accounting.events import sampled
 else:
     # Loaded only for sampled runs, because it imports the numerical composition.
-    sampled = later("dpgrain.accounting.events.sampled")
+    sampled = lazy_import("dpgrain.accounting.events.sampled")
 
 Sampling: TypeAlias = Literal["full", "pairs", "users", "passes"]
 SAMPLINGS: tuple[Sampling, ...] = ("full", "pairs", "users", "passes")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpgrain import _fields, _validate
 from dpgrain._files import NUMBERS, promise_beside
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._shown import ShownGuarantee
 from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Event, Scoped
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from dpgrain.publishing import risk as risks
     from dpgrain.publishing.risk import Risk
 else:
-    old_facts = later("dpgrain.publishing.old_facts")
-    risks = later("dpgrain.publishing.risk")
+    old_facts = lazy_import("dpgrain.publishing.old_facts")
+    risks = lazy_import("dpgrain.publishing.risk")
 
 # An ε above this promises little.
 _LARGE_EPSILON = 10.0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpgrain import _validate, learn, statistics
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.learn.kinds import KINDS as FITS
 from dpgrain.publishing import Query
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from dpgrain.means import of_users
     from dpgrain.releases import columns
 else:
-    columns, of_users = later("dpgrain.releases.columns"), later("dpgrain.means.of_users")
-    encodings = later("dpgrain.learn.features")
+    columns = lazy_import("dpgrain.releases.columns")
+    of_users = lazy_import("dpgrain.means.of_users")
+    encodings = lazy_import("dpgrain.learn.features")
 
 # The file states these elsewhere, or the run decides them.
 _ELSEWHERE = (

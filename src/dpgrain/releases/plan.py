@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpgrain import _validate
 from dpgrain._files import no_output_is_read
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._wording import aligned, powers, rounded_up
 from dpgrain.accounting import Loss, gaussian_epsilon
 from dpgrain.accounting.losses.gaussian import gaussian_mu
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dpgrain.releases import run as running
     from dpgrain.releases.run import Releases
 else:
-    running = later("dpgrain.releases.run")
+    running = lazy_import("dpgrain.releases.run")
 
 # Shares are enlarged at most this many times, until the releases together keep the promise and …
 _MOST_TRIALS = 5

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain._clipping import clipped, finite
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source, rounded
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dpgrain.inputs import numbers
 else:
     # Loaded on first use, because devices have arrays and need no table readers.
-    numbers = later("dpgrain.inputs.numbers")
+    numbers = lazy_import("dpgrain.inputs.numbers")
 
 # Safety factor for the floating-point rounding of norms, products and sums, for up to 2^20
 # coordinates.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.tables.elements import Elements
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Elements", "SharedTable", "UserTable", "read"]
 
-face(
+lazy_package(
     __name__,
     {
         "dpgrain.tables.elements": ("Elements",),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.torch import losses
@@ -38,7 +38,7 @@ __all__ = [
     "train",
 ]
 
-face(
+lazy_package(
     __name__,
     {
         "dpgrain.torch.adaptive": ("AdaptiveNorm",),

@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from dpgrain import _validate
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import DpgrainError, ParameterError, raise_alone
 from dpgrain.tables.engines.folders import Files
 from dpgrain.tables.engines.frames import of_pandas, of_polars, valid_texts
@@ -30,7 +30,7 @@ from dpgrain.tables.engines.streams import DatasetSource, StreamSource
 if TYPE_CHECKING:
     from dpgrain.tables.engines import buckets_of_s3
 else:
-    buckets_of_s3 = later("dpgrain.tables.engines.buckets_of_s3")
+    buckets_of_s3 = lazy_import("dpgrain.tables.engines.buckets_of_s3")
 
 S3 = "s3://"
 #: Beginnings of addresses.

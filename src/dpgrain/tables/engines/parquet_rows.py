@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpgrain._arrow import numbers
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import BoolArray
 from dpgrain.errors import SchemaError
 from dpgrain.tables.engines.column_types import FIRST_TIME, LAST_TIME
@@ -27,7 +27,7 @@ from dpgrain.tables.engines.frames import readable_times
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 else:
-    pq = later("pyarrow.parquet")
+    pq = lazy_import("pyarrow.parquet")
 
 # Rows that are copied at once.
 _ROWS = 1 << 16

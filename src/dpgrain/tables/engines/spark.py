@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpgrain._arrow import numbers, whole
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._progress import step
 from dpgrain._types import IntArray
 from dpgrain.errors import DataError, ParameterError, SchemaError
@@ -73,7 +73,7 @@ from dpgrain.tables.split import Split
 if TYPE_CHECKING:
     from pyspark import sql
 else:
-    sql = later("pyspark.sql")
+    sql = lazy_import("pyspark.sql")
 
 # Names of columns of two tables that come together: of the key of people, and marks of each table's.
 _KEY, _SIDES = "k", ("l", "r")

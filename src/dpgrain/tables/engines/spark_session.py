@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._progress import step
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError, raise_alone
 from dpgrain.tables.engines.spark_tasks import OTHER_VERSION, Task
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from pyspark.sql import functions
     from pyspark.sql.pandas import types
 else:
-    sql, functions = later("pyspark.sql"), later("pyspark.sql.functions")
-    errors, types = later("pyspark.errors"), later("pyspark.sql.pandas.types")
-    logger = later("pyspark.logger")
-    py4j = later("py4j.protocol")
+    sql, functions = lazy_import("pyspark.sql"), lazy_import("pyspark.sql.functions")
+    errors, types = lazy_import("pyspark.errors"), lazy_import("pyspark.sql.pandas.types")
+    logger = lazy_import("pyspark.logger")
+    py4j = lazy_import("py4j.protocol")
 
 Answer = TypeVar("Answer")
 

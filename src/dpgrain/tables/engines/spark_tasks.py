@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpgrain._arrow import numbers
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray, IntArray
 from dpgrain._version import __version__
 from dpgrain.errors import DataError
@@ -42,7 +42,7 @@ from dpgrain.tables.split import Split
 if TYPE_CHECKING:
     import pyspark
 else:
-    pyspark = later("pyspark")
+    pyspark = lazy_import("pyspark")
 
 #: Words with which a task fails if it finds another version of this package where it runs.
 OTHER_VERSION = "dpgrain-other-version"

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 
-class _Later(ModuleType):
+class _LazyModule(ModuleType):
     """A module imported when one of its names is first asked for."""
 
     def __getattr__(self, name: str) -> Any:
@@ -18,7 +18,7 @@ class _Later(ModuleType):
         return getattr(self._found, name)
 
 
-def later(name: str) -> Any:
+def lazy_import(name: str) -> Any:
     """Return a stand-in for a module, which is imported at its first use.
 
     Args:
@@ -26,13 +26,13 @@ def later(name: str) -> Any:
 
     Callers also write the ordinary import under ``TYPE_CHECKING``, for types.
 
-    >>> later("fractions").Fraction(1, 2)
+    >>> lazy_import("fractions").Fraction(1, 2)
     Fraction(1, 2)
     """
-    return _Later(name)
+    return _LazyModule(name)
 
 
-class _Face(ModuleType):
+class _LazyPackage(ModuleType):
     """A package with public names imported from its modules at their first use."""
 
     __all__: Sequence[str]
@@ -58,7 +58,7 @@ class _Face(ModuleType):
         return sorted(self.__all__)
 
 
-def face(
+def lazy_package(
     package: str,
     homes: Mapping[str, Sequence[str]],
     modules: Sequence[str] = (),
@@ -76,4 +76,4 @@ def face(
     listed = {name: home for home, names in homes.items() for name in names}
     module.__dict__["_homes"] = {**listed, **(named or {})}
     module.__dict__["_modules"] = modules
-    module.__class__ = _Face
+    module.__class__ = _LazyPackage
