@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain._wording import rounded_up
+from dpgrain._formatting import rounded_up
 from dpgrain.accounting import Contribution, Event, Gaussian, Laplace, PureDP
 from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing.facts import Fact

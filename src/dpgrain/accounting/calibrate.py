@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
 from dpgrain import _validate
-from dpgrain._wording import counted
+from dpgrain._formatting import quantity
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.events.base import Event
 from dpgrain.accounting.events.choices import BoundedRange
@@ -230,7 +230,7 @@ def gaussian_multipliers(
     if len(shares) != len(contributions):
         raise ParameterError(
             "shares must have one value for each of "
-            f"{counted(len(contributions), 'contribution')}, not {len(shares)}.",
+            f"{quantity(len(contributions), 'contribution')}, not {len(shares)}.",
             name="shares",
         )
     total = sum(_validate.positive(share=share) for share in shares)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from dpgrain import _validate
-from dpgrain._wording import shown
+from dpgrain._formatting import short_repr
 from dpgrain.accounting import Event, SelectBest
 from dpgrain.accounting.events.best_of import Stopping
 from dpgrain.errors import ParameterError, only_interrupts
@@ -47,7 +47,7 @@ class Best(Generic[Result]):
         guarantee = Guarantee(event.level, "", "zero_out", delta, event, drawn, self.private)
         score = "" if self.score is None else f", score {self.score:.4g}"
         subject = "the best of several runs" if self.score is not None else "nothing was run"
-        return f"{subject}{score}: {shown(self.result)}.\n{guarantee}"
+        return f"{subject}{score}: {short_repr(self.result)}.\n{guarantee}"
 
 
 def best_of(

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
+from dpgrain._formatting import rounded_up, short_repr
 from dpgrain._types import FloatArray
-from dpgrain._wording import rounded_up, shown
 from dpgrain.accounting import (
     ApproximateDP,
     Contribution,
@@ -84,7 +84,7 @@ class Choice:
         loss = "" if self.loss is None else f", mean loss {self.loss:.4g}"
         error = "" if self.std_error is None else f" ± {rounded_up(self.std_error, 3)}"
         return (
-            f"the choice is {shown(self.value)}: candidate {self.index}{loss}{error}.\n"
+            f"the choice is {short_repr(self.value)}: candidate {self.index}{loss}{error}.\n"
             f"{self.guarantee}"
         )
 

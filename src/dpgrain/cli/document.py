@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._files import plain_values
+from dpgrain._formatting import sentence
 from dpgrain._lazy_import import lazy_import
-from dpgrain._wording import sentence
 from dpgrain.cli.printing import say
 from dpgrain.cli.spelling import spelled_inside
 

@@ -12,9 +12,9 @@ import typer
 
 from dpgrain import accounting
 from dpgrain._files import guarantee_beside, is_there
+from dpgrain._formatting import powers
 from dpgrain._lazy_import import lazy_import
 from dpgrain._progress import Progress
-from dpgrain._wording import powers
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.document import promise_as_json, tell_json

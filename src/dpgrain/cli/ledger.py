@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 
 from dpgrain._files import check_outputs, whole_file
+from dpgrain._formatting import percent, quantity, rounded_up
 from dpgrain._lazy_import import lazy_import
-from dpgrain._wording import counted, percent, rounded_up
 from dpgrain.cli import options as given
 from dpgrain.cli.command import Group, command
 from dpgrain.cli.document import tell_json
@@ -373,7 +373,7 @@ def _tell_lines(lines: list[Entry], top: int) -> None:
         say("Nothing was charged yet.")
         return
     table = grid(
-        f"Last {min(top, len(lines))} of {counted(len(lines), 'line')} with releases",
+        f"Last {min(top, len(lines))} of {quantity(len(lines), 'line')} with releases",
         "region",
         "line",
         "at",

@@ -11,8 +11,8 @@ import typer
 
 from dpgrain import accounting, planning, statistics
 from dpgrain._files import check_outputs
+from dpgrain._formatting import powers
 from dpgrain._lazy_import import lazy_import
-from dpgrain._wording import powers
 from dpgrain.cli import options as given
 from dpgrain.cli.command import Group, command
 from dpgrain.cli.document import tell_json

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._files import check_outputs, whole_file
+from dpgrain._formatting import rounded_up
 from dpgrain._lazy_import import lazy_import
-from dpgrain._wording import rounded_up
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.errors import ParameterError
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpgrain._formatting import percent, quantity
 from dpgrain._lazy_import import lazy_import
-from dpgrain._wording import counted, percent
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.document import (
@@ -133,7 +133,7 @@ def _in_brief(release: Any) -> str:
     if not line.keys:
         return told
     first = "first" if printed.in_order(release) else "largest"
-    return f"{counted(len(release), 'estimate')}, {first} {', '.join(line.keys)}: {told}"
+    return f"{quantity(len(release), 'estimate')}, {first} {', '.join(line.keys)}: {told}"
 
 
 def _dry_run(plan: PlannedReleases, ledger: Ledger | None, *, again: bool, as_json: bool) -> None:

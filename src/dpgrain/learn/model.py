@@ -16,11 +16,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dpgrain._formatting import format_facts
 from dpgrain._lazy_import import lazy_import
 from dpgrain._rows import products
 from dpgrain._shown import ShownModel
 from dpgrain._types import FloatArray
-from dpgrain._wording import described
 from dpgrain.arrays.blocks import unit_of
 from dpgrain.arrays.guarantees import Sampling
 from dpgrain.errors import ParameterError
@@ -572,7 +572,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         facts = {**found.meaning, "Warning": " ".join(found.cautions), "Errors": found.unsure}
         told = {name: fact for name, fact in facts.items() if fact}
         told |= {"Privacy": str(self.guarantee_), "Risk": " ".join(risk_lines(self.guarantee_))}
-        return described(type(self).__name__, told)
+        return format_facts(type(self).__name__, told)
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         """Return scikit-learn's diagram, then coefficients, notes and the short guarantee."""

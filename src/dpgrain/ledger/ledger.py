@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from dpgrain import _validate
+from dpgrain._formatting import powers, rounded_up
 from dpgrain._shown import ShownLedger
-from dpgrain._wording import powers, rounded_up
 from dpgrain.errors import DataError, ParameterError, RefusedError
 from dpgrain.ledger import accounts, plans
 from dpgrain.ledger.accounts import Charged, DoesNotFitError, TakenError

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from dpgrain import _fields, _validate
-from dpgrain._wording import powers, rounded_up
+from dpgrain._formatting import powers, rounded_up
 from dpgrain.accounting import Loss
 from dpgrain.errors import ParameterError
 from dpgrain.ledger import plans

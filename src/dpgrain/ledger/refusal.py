@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from dpgrain._wording import percent, powers, rounded_down, rounded_up
+from dpgrain._formatting import percent, powers, rounded_down, rounded_up
 from dpgrain.accounting import gaussian_epsilon
 from dpgrain.ledger.accounts import Charged, DoesNotFitError
 from dpgrain.ledger.entries import Entry, seeds_in_words

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpgrain import __version__
-from dpgrain._wording import counted, powers, rounded_up
+from dpgrain._formatting import powers, quantity, rounded_up
 from dpgrain.accounting import Event
 from dpgrain.ledger.entries import Entry, seeds_in_words
 from dpgrain.ledger.ledger import Ledger
@@ -112,7 +112,7 @@ def _fields(ledger: Ledger, decided_by: str) -> dict[str, Any]:
                 "release_type": (
                     "Many releases" if len(guarantees) > 1 else _ForPeople("One or Many releases")
                 ),
-                "release_type_details": f"{counted(len(guarantees), 'release')} charged so far.",
+                "release_type_details": f"{quantity(len(guarantees), 'release')} charged so far.",
                 "data_source_type": _ForPeople("Static or Dynamic"),
                 "access_type": _ForPeople("Interactive or Non-interactive"),
             },

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._lazy_import import lazy_import
-from dpgrain._types import FloatArray
-from dpgrain._wording import (
+from dpgrain._formatting import (
     POINTER,
-    aligned,
-    counted,
-    decimals_of,
-    described,
-    number,
-    printed,
+    align_columns,
+    format_facts,
+    format_number,
+    one_line,
+    quantity,
     rounded_up,
     sentence,
     shorten,
+    useful_decimals,
 )
+from dpgrain._lazy_import import lazy_import
+from dpgrain._types import FloatArray
 from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.arrays.roster import Roster
 from dpgrain.errors import ParameterError
@@ -129,21 +129,21 @@ class MeanOfUsers:
             top: the number of coordinates to show.
         """
         title = (
-            f"Mean of users' vectors ({counted(len(self.value), 'coordinate')}; records clipped to the "
-            f"bound; method {self.method})"
+            f"Mean of users' vectors ({quantity(len(self.value), 'coordinate')}; records clipped to "
+            f"the bound; method {self.method})"
         )
         if not np.isfinite(self.value).all():
             return [title, sentence(NO_MEAN)]
-        decimals = decimals_of(self.std_error)
+        decimals = useful_decimals(self.std_error)
         rows = [
             [
-                shorten(printed(name), _LETTERS),
-                number(value, decimals),
-                number(self.std_error, decimals),
+                shorten(one_line(name), _LETTERS),
+                format_number(value, decimals),
+                format_number(self.std_error, decimals),
             ]
             for name, value in zip(names[:top], self.value.tolist(), strict=False)
         ]
-        table = aligned([["coordinate", "estimate", "std_error"], *rows])
+        table = align_columns([["coordinate", "estimate", "std_error"], *rows])
         if len(names) > top:
             table.append(f"[{len(names):,} coordinates, {top:,} first shown; all: .value]")
         return [title, *table, f"{sentence(self.off)} {self._outside}".strip()]
@@ -159,7 +159,7 @@ class MeanOfUsers:
             "Privacy": str(self.guarantee),
             "Risk": " ".join(risk_lines(self.guarantee)),
         }
-        return described("Mean of users' vectors", facts)
+        return format_facts("Mean of users' vectors", facts)
 
     @property
     def off(self) -> str:

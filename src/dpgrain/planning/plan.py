@@ -13,7 +13,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
 from typing import Any, Literal, TypeAlias
 
 from dpgrain import _validate
-from dpgrain._wording import powers
+from dpgrain._formatting import powers
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.events.base import Event
 from dpgrain.errors import ParameterError

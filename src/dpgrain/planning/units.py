@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from dpgrain import _validate
+from dpgrain._formatting import powers, rounded_up
 from dpgrain._shown import ShownPlan
 from dpgrain._special import ndtr
 from dpgrain._types import FloatArray
-from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting.events.base import Event
 from dpgrain.errors import ParameterError
 from dpgrain.planning.plan import checked_promise

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from dpgrain import _validate
-from dpgrain._wording import percent, powers, rounded_down
+from dpgrain._formatting import percent, powers, rounded_down
 from dpgrain.accounting import Loss, gaussian_epsilon
 from dpgrain.errors import ParameterError, RefusedError
 from dpgrain.publishing.caps import Caps, left_of

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from dpgrain import _validate
-from dpgrain._wording import powers, rounded_up
+from dpgrain._formatting import powers, rounded_up
 from dpgrain.accounting import Loss, gaussian_delta
 from dpgrain.accounting.losses.gaussian import bisect, gaussian_mu
 from dpgrain.errors import ParameterError

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dpgrain import _fields, _validate
-from dpgrain._wording import rounded_up
+from dpgrain._formatting import rounded_up
 from dpgrain.errors import ParameterError
 
 _KNOWN = "a solution within {:g} of the start, gradients of norm at most {:g}"

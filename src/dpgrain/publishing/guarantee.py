@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpgrain import _fields, _validate
 from dpgrain._files import NUMBERS, promise_beside
+from dpgrain._formatting import powers, rounded_up
 from dpgrain._lazy_import import lazy_import
 from dpgrain._shown import ShownGuarantee
-from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Event, Scoped
 from dpgrain.accounting.losses.rounding import sum_up
 from dpgrain.errors import CareWarning, DataError, DeltaWarning, EpsilonWarning, ParameterError

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from dpgrain import _validate
-from dpgrain._wording import rounded_up
+from dpgrain._formatting import rounded_up
 from dpgrain.accounting import Event, Gaussian
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.tradeoff import best_guess, detection, gaussian_mu, is_unbounded

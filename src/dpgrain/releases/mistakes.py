@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
+from dpgrain._formatting import quantity, shorten
 from dpgrain._validate import said
-from dpgrain._wording import counted, shorten
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
 from dpgrain.releases.spelling import spelled_in_file
 
@@ -109,6 +109,8 @@ class Mistakes:
         if not self.lines:
             return
         kind = next(k for k in (ParameterError, DataError, SchemaError) if k in self.kinds)
-        had = "cannot be run" if kind is DataError else f"has {counted(len(self.lines), 'mistake')}"
+        had = (
+            "cannot be run" if kind is DataError else f"has {quantity(len(self.lines), 'mistake')}"
+        )
         lines = "".join(f"\n  {line}" for line in self.lines)
         raise kind(f"{str(self.path)!r} {had}; nothing was read or charged:{lines}")

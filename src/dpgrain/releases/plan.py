@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpgrain import _validate
 from dpgrain._files import no_output_is_read
+from dpgrain._formatting import align_columns, powers, rounded_up
 from dpgrain._lazy_import import lazy_import
-from dpgrain._wording import aligned, powers, rounded_up
 from dpgrain.accounting import Loss, gaussian_epsilon
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import DpgrainError, ParameterError, SchemaError
@@ -159,7 +159,7 @@ class PlannedReleases:
 
     def __str__(self) -> str:
         care = [f"Warning: {' '.join(self.care)}"] if self.care else []
-        return "\n".join([*aligned([COLUMNS, *self.rows()], left=True), *care, self.spending])
+        return "\n".join([*align_columns([COLUMNS, *self.rows()], left=True), *care, self.spending])
 
     @property
     def care(self) -> list[str]:

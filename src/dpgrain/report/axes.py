@@ -19,7 +19,7 @@ from matplotlib.ticker import (
 
 from dpgrain import _validate
 from dpgrain._files import whole_file
-from dpgrain._wording import printed, shorten
+from dpgrain._formatting import one_line, shorten
 from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def width_of(ax: Axes) -> float:
 
 def fitting(text: str, ax: Axes) -> str:
     """Shorten a text to the length of an axis."""
-    return shorten(printed(text), max(14, int(_LETTERS_PER_INCH * width_of(ax))))
+    return shorten(one_line(text), max(14, int(_LETTERS_PER_INCH * width_of(ax))))
 
 
 def label_letters(ax: Axes) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dpgrain._wording import powers
+from dpgrain._formatting import powers
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.risk import Risk
 from dpgrain.report.promises import FALSE_ALARMS, Odds, most_units

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from dpgrain import __version__, _validate
 from dpgrain._files import check_page, whole_file
-from dpgrain._wording import powers
+from dpgrain._formatting import powers
 from dpgrain.provenance import IN_WORDS
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.curve import CurveTable, curve_table

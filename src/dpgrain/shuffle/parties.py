@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
+from dpgrain._formatting import short_repr
 from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray, IntArray
-from dpgrain._wording import shown
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState, Source
 from dpgrain.noise.counts import counts_of
@@ -404,7 +404,7 @@ class Estimate:
     def __str__(self) -> str:
         lost = f"; {self.dropped.total:,} dropped" if self.dropped.total else ""
         return (
-            f"sum {shown(self.value)}, standard error {self.standard_error:.2g} each, "
+            f"sum {short_repr(self.value)}, standard error {self.standard_error:.2g} each, "
             f"{self.reports:,} devices{lost}"
         )
 

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
+from dpgrain._formatting import quantity
 from dpgrain._shown import ShownSum
 from dpgrain._types import FloatArray
-from dpgrain._wording import counted
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState, Source
@@ -306,7 +306,7 @@ class ShuffledSum(ShownSum, ABC):
             _validate.instance(Enrolment, enrolment=enrolment)
         if enrolment is None and _validate.integer(minimum=0, round=of_round) >= self.rounds:
             raise ParameterError(
-                f"round {of_round} is beyond the {counted(self.rounds, 'round')} of the "
+                f"round {of_round} is beyond the {quantity(self.rounds, 'round')} of the "
                 "guarantee, counted from 0; pass rounds=…, or enrolment=Enrolment(), the same "
                 "for all rounds, so that no device participates twice."
             )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from dpgrain import _validate
-from dpgrain._wording import powers
+from dpgrain._formatting import powers
 from dpgrain.accounting import (
     AdaptiveSelection,
     BoundedRange,

@@ -11,9 +11,9 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from dpgrain import _validate
+from dpgrain._formatting import shorten
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray, IntArray
-from dpgrain._wording import shorten
 from dpgrain.accounting import Contribution, Event, calibrate
 from dpgrain.accounting.calibrate import calibrate_additive
 from dpgrain.accounting.events.noise import ADDITIVE, Additive

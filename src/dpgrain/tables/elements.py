@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpgrain import _fields, _validate
 from dpgrain._arrow import numbers, texts
 from dpgrain._files import note_read
-from dpgrain._wording import counted
+from dpgrain._formatting import quantity
 from dpgrain.errors import DataError, ParameterError, SchemaError, raise_alone
 from dpgrain.inputs.calls import silent
 from dpgrain.inputs.labels import exact, key, written
@@ -103,7 +103,9 @@ class Elements:
             raise ParameterError("the mapping from items to cells must not be empty; add an item.")
         cells = len(set(_names(_distinct(list(mapping.values()))[0], public=True)) - {None})
         mark = _mark(f"{missing} {mapping!r}")
-        given = name or f"a mapping of {counted(len(mapping), 'item')} to {counted(cells, 'cell')}"
+        given = (
+            name or f"a mapping of {quantity(len(mapping), 'item')} to {quantity(cells, 'cell')}"
+        )
         name = f"{given} ({mark})"
         return Elements(name, mapping=mapping, missing=missing)
 

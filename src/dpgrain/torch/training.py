@@ -10,8 +10,8 @@ from typing import Any
 
 from dpgrain import _validate
 from dpgrain._files import is_there
+from dpgrain._formatting import shorten
 from dpgrain._progress import Progress
-from dpgrain._wording import shorten
 from dpgrain.arrays.blocks import unit_of
 from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean

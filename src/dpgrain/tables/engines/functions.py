@@ -28,7 +28,7 @@ from datetime import date
 from itertools import pairwise
 from typing import Any
 
-from dpgrain._wording import named_like
+from dpgrain._formatting import suggest_columns
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.tables.engines.column_types import (
     DAY,
@@ -171,7 +171,7 @@ class Reading:
         if kind is None:
             raise SchemaError(
                 f"the expression {stated(self.text)} uses {stated(name)}, which is not a "
-                f"column of the table; {named_like(name, list(self.kinds))}. Put text in "
+                f"column of the table; {suggest_columns(name, list(self.kinds))}. Put text in "
                 "quotes, such as kind = 'er'."
             )
         if kind in INTEGERS:

@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from dpgrain import _validate
-from dpgrain._wording import named_like
+from dpgrain._formatting import suggest_columns
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.long_labels import label_of_stated
 from dpgrain.publishing.facts import Fact
@@ -270,7 +270,7 @@ class PeopleJoin:
             if name not in known:
                 raise SchemaError(
                     f"columns contains {_validate.said(name)}, which cannot be taken from the "
-                    f"other table; {named_like(str(name), known)}.",
+                    f"other table; {suggest_columns(str(name), known)}.",
                     name="columns",
                 )
         taken = tuple(known if columns is None else dict.fromkeys(columns))

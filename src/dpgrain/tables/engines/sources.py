@@ -25,8 +25,8 @@ import duckdb
 import pyarrow as pa
 
 from dpgrain import _validate
+from dpgrain._formatting import COLUMN_LETTERS, first_duplicate, shorten, suggest_columns
 from dpgrain._progress import step
-from dpgrain._wording import COLUMN_LETTERS, first_repeated, named_like, shorten
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError, raise_alone
 from dpgrain.tables.engines.column_types import (
     TEXT,
@@ -660,7 +660,7 @@ def require_names(names: Iterable[str], source: str) -> None:
         raise SchemaError(
             f"{source} has the column name {nameless!r}, which queries cannot use; rename it."
         )
-    twice = first_repeated(name.casefold() for name in names)
+    twice = first_duplicate(name.casefold() for name in names)
     if twice is not None:
         alike = [name for name in names if name.casefold() == twice]
         other = (
@@ -1002,7 +1002,7 @@ def columns_like(column: str, names: Sequence[str]) -> str:
     """
     if len(names) == 1 and (remedy := other_delimiter(names[0])):
         return f"its one column {shorten(names[0], COLUMN_LETTERS)!r} looks like several: {remedy}"
-    return named_like(column, names)
+    return suggest_columns(column, names)
 
 
 def other_delimiter(header: str) -> str:

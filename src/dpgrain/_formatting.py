@@ -84,13 +84,13 @@ def powers(value: float, *, up: bool = True) -> str:
     return power if mantissa == "1" else f"{mantissa}·{power}"
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Write a value in one line: the first of many numbers, or the beginning of a long text.
 
     Args:
         value: numbers of any shape, or anything else.
 
-    >>> shown(np.array([0.5, 2 / 3, 1e-9, 4, 5])), shown(0.25), shown("x" * 99)[-3:]
+    >>> short_repr(np.array([0.5, 2 / 3, 1e-9, 4, 5])), short_repr(0.25), short_repr("x" * 99)[-3:]
     ('(0.5, 0.6667, 1e-09, 4, …)', '0.25', 'xx…')
     """
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
@@ -102,10 +102,10 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
 
 
-def about(share: float) -> str:
+def approximate_percent(share: float) -> str:
     """Write an estimated share in per cent, with about two digits.
 
-    >>> about(0.1234), about(0.012), about(0.00001)
+    >>> approximate_percent(0.1234), approximate_percent(0.012), approximate_percent(0.00001)
     ('about 12%', 'about 1.2%', 'under 0.1%')
     """
     if share < 1e-3:
@@ -123,21 +123,21 @@ def percent(share: float, *, up: bool = True) -> str:
     return rounded_up(100 * share, 3) + "%" if up else f"{math.floor(1000 * share) / 10:g}%"
 
 
-def counted(number: int, noun: str) -> str:
+def quantity(number: int, noun: str) -> str:
     """Write a number of things, in the singular where it is one.
 
-    >>> counted(1, "item"), counted(1200, "item")
+    >>> quantity(1, "item"), quantity(1200, "item")
     ('1 item', '1,200 items')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def named_like(name: str, names: Sequence[str]) -> str:
+def suggest_columns(name: str, names: Sequence[str]) -> str:
     """Say which columns there are in place of one that is missing: all of a few, or the nearest.
 
-    >>> named_like("amout", ["who", "amount"])
+    >>> suggest_columns("amout", ["who", "amount"])
     'it has who, amount'
-    >>> named_like("AMOUT", [f"x{number}" for number in range(999)] + ["amount"])
+    >>> suggest_columns("AMOUT", [f"x{number}" for number in range(999)] + ["amount"])
     'of its 1,000 columns the nearest is amount'
     """
     if len(names) <= _LISTED:
@@ -157,10 +157,10 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(shorten(name, COLUMN_LETTERS) for name in names)
 
 
-def first_repeated(names: Iterable[str]) -> str | None:
+def first_duplicate(names: Iterable[str]) -> str | None:
     """Return the first name that stands among those before it; None if each stands there once.
 
-    >>> first_repeated(["a", "b", "a", "b"]), first_repeated("ab")
+    >>> first_duplicate(["a", "b", "a", "b"]), first_duplicate("ab")
     ('a', None)
     """
     seen: set[str] = set()
@@ -171,7 +171,7 @@ def first_repeated(names: Iterable[str]) -> str | None:
     return None
 
 
-def printed(item: Any) -> str:
+def one_line(item: Any) -> str:
     """Return an item as one line of text in which nothing is invisible or reorders its surroundings."""
     text = str(item)
     if not text or text != text.strip():
@@ -192,10 +192,10 @@ def shorten(text: str, letters: int) -> str:
     return text
 
 
-def abbreviated(texts: Sequence[str], letters: int) -> list[str]:
+def abbreviate(texts: Sequence[str], letters: int) -> list[str]:
     """Cut texts in the middle to a number of letters, unless two different ones would look alike.
 
-    >>> abbreviated(["https://example.org/books/1", "https://example.org/books/2"], 12)
+    >>> abbreviate(["https://example.org/books/1", "https://example.org/books/2"], 12)
     ['https:…oks/1', 'https:…oks/2']
     """
     short = {text: _without_middle(text, letters) for text in dict.fromkeys(texts)}
@@ -238,10 +238,10 @@ class Paragraphs(str):
         return str(self)
 
 
-def described(title: str, facts: Mapping[str, str]) -> Paragraphs:
+def format_facts(title: str, facts: Mapping[str, str]) -> Paragraphs:
     """Return a title and a list of facts as text, each with its name in a column before it.
 
-    >>> print(described("Mean", {"estimate": "the mean, plus noise"}))
+    >>> print(format_facts("Mean", {"estimate": "the mean, plus noise"}))
     Mean
     estimate     The mean, plus noise.
     """
@@ -258,14 +258,14 @@ def described(title: str, facts: Mapping[str, str]) -> Paragraphs:
     return Paragraphs("\n".join(lines))
 
 
-def aligned(rows: Sequence[Sequence[str]], *, left: bool = False) -> list[str]:
+def align_columns(rows: Sequence[Sequence[str]], *, left: bool = False) -> list[str]:
     """Write a table as lines, with columns two spaces apart.
 
     Args:
         rows: the rows, all of one length; the first may hold headings.
         left: True where columns begin at one place, rather than end there.
 
-    >>> aligned([["item", "count"], ["tea", "12"]])
+    >>> align_columns([["item", "count"], ["tea", "12"]])
     ['item  count', ' tea     12']
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -279,18 +279,18 @@ def aligned(rows: Sequence[Sequence[str]], *, left: bool = False) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
-def decimals_of(std_error: float) -> int | None:
+def useful_decimals(std_error: float) -> int | None:
     """Return how many decimals show two digits of the standard error; None where it is 0 or unknown."""
     if not 0 < std_error < math.inf:
         return None
     return min(max(1 - math.floor(math.log10(std_error)), 0), 12)
 
 
-def number(value: float, decimals: int | None) -> str:
+def format_number(value: float, decimals: int | None) -> str:
     """Write a number with these decimals, or with six digits where they are None; NaN is left blank.
 
-    >>> number(1234.56, 1), number(-0.001, 1), number(math.nan, 1), number(math.inf, 1)
-    ('1,234.6', '0.0', '', '∞')
+    >>> [format_number(value, 1) for value in (1234.56, -0.001, math.nan, math.inf)]
+    ['1,234.6', '0.0', '', '∞']
     """
     if math.isnan(value):
         return ""
