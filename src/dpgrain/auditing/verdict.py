@@ -13,7 +13,7 @@ from dpgrain._formatting import (
     rounded_down,
     rounded_up,
 )
-from dpgrain._shown import ShownAudit
+from dpgrain._report_mixins import AuditReportMixin
 from dpgrain.auditing.bounds import Points
 from dpgrain.units import Level, Relation
 
@@ -105,7 +105,7 @@ class Line:
 
 
 @dataclass(frozen=True, repr=False)
-class Audit(ShownAudit):
+class Audit(AuditReportMixin):
     """Audit of a query: lower bounds on its ε, compared with its claims.
 
     Args:

@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpgrain._formatting import format_facts
 from dpgrain._lazy_import import lazy_import
+from dpgrain._report_mixins import ModelReportMixin
 from dpgrain._rows import products
-from dpgrain._shown import ShownModel
 from dpgrain._types import FloatArray
 from dpgrain.arrays.blocks import unit_of
 from dpgrain.arrays.guarantees import Sampling
@@ -64,7 +64,7 @@ _COPIED = Fact("copied-model")
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
+class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
     """Linear model fitted under differential privacy; subclasses define the loss.
 
     Args:

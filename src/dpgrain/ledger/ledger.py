@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn
 
 from dpgrain import _validate
 from dpgrain._formatting import powers, rounded_up
-from dpgrain._shown import ShownLedger
+from dpgrain._report_mixins import LedgerReportMixin
 from dpgrain.errors import DataError, ParameterError, RefusedError
 from dpgrain.ledger import accounts, plans
 from dpgrain.ledger.accounts import Charged, DoesNotFitError, TakenError
@@ -42,7 +42,7 @@ class _RenewedMeanwhile(Exception):  # noqa: N818 - it is no error: the charge i
     """A promise was renewed after prices were found for it."""
 
 
-class Ledger(ShownLedger):
+class Ledger(LedgerReportMixin):
     """A lasting record of releases: one that would break a promise of it is refused beforehand.
 
     Args:

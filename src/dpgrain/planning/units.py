@@ -12,7 +12,7 @@ import numpy as np
 
 from dpgrain import _validate
 from dpgrain._formatting import powers, rounded_up
-from dpgrain._shown import ShownPlan
+from dpgrain._report_mixins import PlanReportMixin
 from dpgrain._special import ndtr
 from dpgrain._types import FloatArray
 from dpgrain.accounting.events.base import Event
@@ -70,7 +70,7 @@ class UnitErrors:
 
 
 @dataclass(frozen=True)
-class UnitsPlan(ShownPlan):
+class UnitsPlan(PlanReportMixin):
     """The expected errors under several privacy units, side by side.
 
     Args:

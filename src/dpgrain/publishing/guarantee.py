@@ -18,7 +18,7 @@ from dpgrain import _fields, _validate
 from dpgrain._files import NUMBERS, promise_beside
 from dpgrain._formatting import powers, rounded_up
 from dpgrain._lazy_import import lazy_import
-from dpgrain._shown import ShownGuarantee
+from dpgrain._report_mixins import GuaranteeReportMixin
 from dpgrain.accounting import Event, Scoped
 from dpgrain.accounting.losses.rounding import sum_up
 from dpgrain.errors import CareWarning, DataError, DeltaWarning, EpsilonWarning, ParameterError
@@ -66,7 +66,7 @@ _MAPPING = re.compile(r"a mapping of [\d,]+ items? to ([\d,]+ cells?) \((#\w+)\)
 
 
 @dataclass(frozen=True)
-class Guarantee(ShownGuarantee):
+class Guarantee(GuaranteeReportMixin):
     """The guarantee of a release: unit, relation, ε, δ and assumptions.
 
     Args:

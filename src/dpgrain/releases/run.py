@@ -17,7 +17,7 @@ from dpgrain._files import (
     whole_file,
 )
 from dpgrain._progress import Progress
-from dpgrain._shown import ShownReleases
+from dpgrain._report_mixins import ReleasesReportMixin
 from dpgrain.errors import RefusedError
 from dpgrain.publishing.budget import composed
 from dpgrain.publishing.facts import Fact
@@ -32,7 +32,7 @@ _WITH_EACH = Fact("with-each")
 
 
 @dataclass(frozen=True, repr=False)
-class Releases(ShownReleases, Mapping[str, Any]):
+class Releases(ReleasesReportMixin, Mapping[str, Any]):
     """The releases of a file by their names; made by :func:`releases`.
 
     Args:

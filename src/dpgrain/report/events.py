@@ -157,9 +157,9 @@ def _participation(event: Any) -> str:
 def _banded(event: Any) -> str:
     return (
         f"In {quantity(event.rounds, 'round')}, Gaussian noise that cancels over {event.bands:,} "
-        f"rounds was added to clipped sums over random samples. Its standard deviation before "
-        f"cancelling was {rounded_down(event.noise_multiplier)} clipping bounds. {_upper(_drawn(event))} in the "
-        f"rounds of its part of the people.{_kept(event)}"
+        "rounds was added to clipped sums over random samples. Its standard deviation before "
+        f"cancelling was {rounded_down(event.noise_multiplier)} clipping bounds. "
+        f"{_upper(_drawn(event))} in the rounds of its part of the people.{_kept(event)}"
     )
 
 

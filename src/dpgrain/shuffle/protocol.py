@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
 from dpgrain._formatting import quantity
-from dpgrain._shown import ShownSum
+from dpgrain._report_mixins import SumReportMixin
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
@@ -44,7 +44,7 @@ _MOST_COORDINATES, _LARGEST_SUM = 1 << 20, 1 << 62
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShuffledSum(ShownSum, ABC):
+class ShuffledSum(SumReportMixin, ABC):
     """Base class of shuffled sums, with fields as for :class:`~dpgrain.shuffle.VectorSum`."""
 
     n_users: int

@@ -24,7 +24,7 @@ from dpgrain._files import (
     refuse_ending,
     whole_file,
 )
-from dpgrain._shown import ShownRelease
+from dpgrain._report_mixins import ReleaseReportMixin
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.publishing.guarantee import Guarantee
@@ -53,7 +53,7 @@ _RESERVED = (*COLUMNS, "clipped_share", "covers", "lower", "upper", "clip", "tak
 _NOT_SAVED = (".csv", ".json", ".xlsx", ".html", ".pdf")
 
 
-class Release(ShownRelease, ABC):
+class Release(ReleaseReportMixin, ABC):
     """Published estimates, one for each group, with their promise.
 
     Everything in a release is public: it may be copied, stored and processed freely.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpgrain import _fields, _validate
-from dpgrain._shown import ShownTraining
+from dpgrain._report_mixins import TrainingReportMixin
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean
@@ -84,7 +84,7 @@ def _series(**parameter: Any) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class Training(ShownTraining):
+class Training(TrainingReportMixin):
     """Privately trained network, returned by :func:`dpgrain.torch.train`.
 
     Args:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dpgrain.statistics.release import Release
 
 
-class Shown:
+class ReportMixin:
     """Something with a plot and a page."""
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -45,7 +45,7 @@ class Shown:
         return report(self, path)
 
 
-class ShownRelease(Shown):
+class ReleaseReportMixin(ReportMixin):
     """A release: its plot is the estimates."""
 
     def plot(self, ax: Axes | None = None, *, top: int = 30, beside: Release | None = None) -> Axes:
@@ -87,11 +87,11 @@ class ShownRelease(Shown):
         return report(self, path, holdings=holdings)
 
 
-class ShownModel(Shown):
+class ModelReportMixin(ReportMixin):
     """A fitted model: its plot is the coefficients, its page has the rounds as well."""
 
 
-class ShownTraining(Shown):
+class TrainingReportMixin(ReportMixin):
     """A trained network: its plot is one of the measures made during training."""
 
     def plot(self, ax: Axes | None = None, *, measure: str | None = None) -> Axes:
@@ -110,15 +110,15 @@ class ShownTraining(Shown):
         return plot(self, ax, measure=measure)
 
 
-class ShownSum(Shown):
+class SumReportMixin(ReportMixin):
     """A shuffled sum: its plot is ε over the share of honest devices."""
 
 
-class ShownLedger(Shown):
+class LedgerReportMixin(ReportMixin):
     """A ledger: its plot is the time of each release, above the window that it read."""
 
 
-class ShownReleases:
+class ReleasesReportMixin:
     """The releases of a file: they have one page for all."""
 
     def report(self, path: str | Path) -> Path:
@@ -135,7 +135,7 @@ class ShownReleases:
         return report(self, path)
 
 
-class ShownGuarantee(Shown):
+class GuaranteeReportMixin(ReportMixin):
     """A promise: its plot is the granularity curve, its page says what is promised and what is not."""
 
     def _repr_html_(self) -> str:
@@ -145,7 +145,7 @@ class ShownGuarantee(Shown):
         return notebook_html(self)
 
 
-class ShownAudit:
+class AuditReportMixin:
     """An audit: its plot is the trade-off of tests of two neighbours, beside the claim."""
 
     def plot(self, ax: Axes | None = None, *, units: int | None = None) -> Axes:
@@ -163,7 +163,7 @@ class ShownAudit:
         return plot(self, ax, units=units)
 
 
-class ShownPlan:
+class PlanReportMixin:
     """A plan of several units: its plot is the error over ε, unit by unit."""
 
     def plot(self, ax: Axes | None = None) -> Axes:
