@@ -45,7 +45,7 @@ from dpgrain.accounting.events.shuffled import Binomial, Poisson
 from dpgrain.accounting.losses.compose import composed_epsilon
 from dpgrain.accounting.losses.on_a_grid import Law, Losses, merged_masses
 from dpgrain.accounting.losses.pairs import Counted, Mixtures, Pair, Response
-from dpgrain.regions import Among, Region, Side
+from dpgrain.scope.regions import Among, Region, Side
 from dpgrain.units import Record
 
 Array: TypeAlias = NDArray[np.float64]

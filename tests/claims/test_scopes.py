@@ -22,11 +22,11 @@ from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.accounting import Gaussian, Scoped
-from dpgrain.partitions import Partition, Rule, period_of
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.promise import Promise
 from dpgrain.publishing.promised import asked_of
-from dpgrain.regions import atoms
+from dpgrain.scope.partitions import Partition, Rule, period_of
+from dpgrain.scope.regions import atoms
 from dpgrain.statistics.request import Request
 from dpgrain.statistics.statistic import HISTOGRAM
 from dpgrain.tables.engines.kernel import Grid

@@ -21,9 +21,9 @@ from dpgrain.ledger.accounts import Charged
 from dpgrain.ledger.stores.memory import memory_page
 from dpgrain.ledger.stores.protocol import Page
 from dpgrain.ledger.units import Units
-from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing.prices import Price
-from dpgrain.regions import Among, Region, Side, Span
+from dpgrain.scope.partitions import Partition, Rule
+from dpgrain.scope.regions import Among, Region, Side, Span
 
 DAY = cases.on("2026-01-10")
 # Regions that all meet one day, of which the analyst takes one after the other.
@@ -168,7 +168,7 @@ def test_daily_releases_cost_a_day_as_one_and_30_days_as_their_root() -> None:
 
 def test_weekly_blocks_cost_a_day_s_squared() -> None:
     """► weekly blocks, promise for a day, M = .2367: sd 5.975ρ (signed 8.449ρ), not 4.225ρ."""
-    from dpgrain.partitions import Partition, Rule
+    from dpgrain.scope.partitions import Partition, Rule
 
     promise = LastingPromise.of(dg.Element(cases.DAYS), 1.0, 1e-6, leak=0.0)
     weeks = Partition((Rule("day", "week"),))

@@ -30,8 +30,8 @@ from dpgrain.ledger.stores import sql
 from dpgrain.ledger.stores.protocol import START, Cells, Page
 from dpgrain.ledger.units import Units
 from dpgrain.ledger.window import Window
-from dpgrain.partitions import Partition, Rule
-from dpgrain.regions import DAY, Among, Axis, Region, Side, Span, Values
+from dpgrain.scope.partitions import Partition, Rule
+from dpgrain.scope.regions import DAY, Among, Axis, Region, Side, Span, Values
 
 PARIS = ZoneInfo("Europe/Paris")
 HOUR = DAY // 24

@@ -28,11 +28,11 @@ from dpgrain.accounting import Contribution, Gaussian, PureDP
 from dpgrain.ledger import AnyDays, AnyHours, LastingPromise, ledger
 from dpgrain.ledger.lines import Line
 from dpgrain.ledger.stores.sql import SqlPage
-from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing import Price
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.ledgers import open_ledger
-from dpgrain.regions import Among, Region, Side, Span, days
+from dpgrain.scope.partitions import Partition, Rule
+from dpgrain.scope.regions import Among, Region, Side, Span, days
 
 FEW: dict[str, Any] = {"unit": dg.User(), "clip": 5.0, "epsilon": 0.1, "delta": 1e-8}
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.refusals import refuses
 
 from dpgrain.ledger import AnyDays, AnyHours
-from dpgrain.regions import Among, Side, Span, days, microseconds
+from dpgrain.scope.regions import Among, Side, Span, days, microseconds
 
 EPOCH = date(1970, 1, 1).toordinal()
 

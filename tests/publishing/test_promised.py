@@ -18,11 +18,11 @@ from dpgrain.accounting import (
     gaussian_epsilon,
 )
 from dpgrain.accounting.losses.gaussian import gaussian_mu
-from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price
 from dpgrain.publishing.promised import asked_of, price_for
-from dpgrain.regions import EVERYTHING, Among, Region, Side, days
+from dpgrain.scope.partitions import Partition, Rule
+from dpgrain.scope.regions import EVERYTHING, Among, Region, Side, days
 from dpgrain.units import Level, Relation
 
 M = gaussian_mu(1.0, 1e-6)

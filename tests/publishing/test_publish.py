@@ -18,7 +18,7 @@ from dpgrain.publishing import Price
 from dpgrain.publishing.publish import before_publishing, before_resuming, reserved
 from dpgrain.publishing.query import Query
 from dpgrain.publishing.scope import Origin, arrays_of
-from dpgrain.regions import EVERYTHING, Among, Region, Side
+from dpgrain.scope.regions import EVERYTHING, Among, Region, Side
 
 
 def _count(table: dg.UserTable, epsilon: float) -> Query[dg.Histogram]:

@@ -20,7 +20,7 @@ from tests.refusals import refuses
 from tests.tables.cases import one_sentence
 
 import dpgrain as dg
-from dpgrain.regions import DAY, EVERYTHING, Among, Region, Side, Span, days
+from dpgrain.scope.regions import DAY, EVERYTHING, Among, Region, Side, Span, days
 
 FIRST = dt.date(2026, 1, 1)
 JANUARY = days("2026-01-01", "2026-01-31")

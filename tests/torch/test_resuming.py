@@ -28,7 +28,7 @@ from dpgrain.errors import DataError, ParameterError
 from dpgrain.means import Recentred
 from dpgrain.means.clipped import ClippedRounds
 from dpgrain.publishing.scope import Origin, arrays_of
-from dpgrain.regions import Among, Region, Side
+from dpgrain.scope.regions import Among, Region, Side
 from dpgrain.torch import resuming
 from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.checkpoint import Checkpoint

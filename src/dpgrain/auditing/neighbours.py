@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.query import Query
-from dpgrain.regions import Among, Span
+from dpgrain.scope.regions import Among, Span
 from dpgrain.tables.elements import Elements
 from dpgrain.tables.engines.column_types import DAY, MOMENT, TEXT, TIME, TRUTH, WHOLE
 from dpgrain.tables.engines.sources import ArrowSource, OverSource, Source, TypedSource

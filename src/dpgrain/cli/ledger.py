@@ -17,11 +17,10 @@ from dpgrain.cli.command import Group, command
 from dpgrain.cli.document import tell_json
 from dpgrain.cli.printing import console, grid, say, written
 from dpgrain.errors import ParameterError
-from dpgrain.provenance import IN_WORDS
+from dpgrain.scope.provenance import IN_WORDS
 from dpgrain.units import OWN_UNIT, Element, Level, Unit
 
 if TYPE_CHECKING:
-    from dpgrain import partitions
     from dpgrain.ledger import entries
     from dpgrain.ledger import ledger as ledgers
     from dpgrain.ledger import promise as promises
@@ -32,11 +31,13 @@ if TYPE_CHECKING:
     from dpgrain.ledger.promise import LastingPromise
     from dpgrain.ledger.window import Window
     from dpgrain.releases import plan as plans
+    from dpgrain.scope import partitions
 else:
     entries = lazy_import("dpgrain.ledger.entries")
     ledgers, promises = lazy_import("dpgrain.ledger.ledger"), lazy_import("dpgrain.ledger.promise")
     registries, plans = lazy_import("dpgrain.ledger.registry"), lazy_import("dpgrain.releases.plan")
-    partitions, windows = lazy_import("dpgrain.partitions"), lazy_import("dpgrain.ledger.window")
+    partitions = lazy_import("dpgrain.scope.partitions")
+    windows = lazy_import("dpgrain.ledger.window")
 
 ledger = Group(
     "Keep account of releases and budgets.",

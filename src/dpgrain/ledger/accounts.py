@@ -22,7 +22,7 @@ from dpgrain.ledger.stores.protocol import END, START, Axis, Cells, Page
 from dpgrain.ledger.units import Units
 from dpgrain.ledger.window import Meeting, Window
 from dpgrain.publishing.prices import Price
-from dpgrain.regions import EVERYTHING, Among, Region, Side, Span
+from dpgrain.scope.regions import EVERYTHING, Among, Region, Side, Span
 
 # Records without a value of the column that numbers cells lie in this cell.
 _MISSING = START

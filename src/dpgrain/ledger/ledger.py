@@ -28,7 +28,7 @@ from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.guarantee import Guarantee, check_guarantee
 from dpgrain.publishing.prices import Price
 from dpgrain.publishing.receipt import Receipt
-from dpgrain.regions import EVERYTHING, Region
+from dpgrain.scope.regions import EVERYTHING, Region
 
 # Version of the language in which lines are written.
 _LANGUAGE = 1

@@ -13,14 +13,14 @@ from dpgrain.accounting import Loss
 from dpgrain.errors import ParameterError
 from dpgrain.ledger import plans
 from dpgrain.ledger.window import Meeting, Window
-from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing.budget import planned_guarantee
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price
 from dpgrain.publishing.promised import price_for
 from dpgrain.publishing.query import Query
-from dpgrain.regions import Region
+from dpgrain.scope.partitions import Partition, Rule
+from dpgrain.scope.regions import Region
 from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
 
 # Factor by which caps beside a plan are smaller, so that a machine with other rounding finds them
@@ -106,7 +106,7 @@ class LastingPromise:
 
         Args:
             unit: the privacy unit; elements by a column, a list of columns, or a
-                :class:`~dpgrain.partitions.Partition`, such as that of the days of a time.
+                :class:`~dpgrain.scope.partitions.Partition`, such as that of the days of a time.
             epsilon: the promised ε of all releases together.
             delta: the promised δ of all releases together.
             relation: the neighbouring relation.

@@ -12,7 +12,7 @@ from dpgrain.ledger.entries import Entry, seeds_in_words
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.ledger.units import WHOLE, Units
 from dpgrain.publishing.caps import Caps, left_of
-from dpgrain.regions import Among
+from dpgrain.scope.regions import Among
 
 # Times a promise from which on a price is reported as "more than N times" it.
 _MANY_TIMES = 100

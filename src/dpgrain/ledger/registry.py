@@ -18,8 +18,8 @@ from dpgrain.accounting import Event
 from dpgrain.ledger.entries import Entry, seeds_in_words
 from dpgrain.ledger.ledger import Ledger
 from dpgrain.ledger.promise import LastingPromise
-from dpgrain.provenance import IN_WORDS
 from dpgrain.publishing.guarantee import CHANGED
+from dpgrain.scope.provenance import IN_WORDS
 
 # Events of protocols whose devices add the noise.
 _OF_DEVICES = frozenset({"Binomial", "Poisson"})

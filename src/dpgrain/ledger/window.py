@@ -7,9 +7,9 @@ from datetime import date
 from typing import Any, Literal, TypeAlias
 
 from dpgrain import _fields, _validate
-from dpgrain.partitions import Rule, shown_days
-from dpgrain.regions import Side, Span
-from dpgrain.zones import check_zone, midnight
+from dpgrain.scope.partitions import Rule, shown_days
+from dpgrain.scope.regions import Side, Span
+from dpgrain.scope.zones import check_zone, midnight
 
 _EPOCH = date(1970, 1, 1).toordinal()
 # The microseconds of an hour.

@@ -22,11 +22,11 @@ from dpgrain._report_mixins import GuaranteeReportMixin
 from dpgrain.accounting import Event, Scoped
 from dpgrain.accounting.losses.rounding import sum_up
 from dpgrain.errors import CareWarning, DataError, DeltaWarning, EpsilonWarning, ParameterError
-from dpgrain.partitions import Partition
-from dpgrain.provenance import Stated, together
 from dpgrain.publishing.facts import Fact, facts_of
 from dpgrain.publishing.receipt import Receipt
-from dpgrain.regions import EVERYTHING, Region
+from dpgrain.scope.partitions import Partition
+from dpgrain.scope.provenance import Stated, together
+from dpgrain.scope.regions import EVERYTHING, Region
 from dpgrain.units import OWN_UNIT, Level, Relation, Unit
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from dpgrain.accounting.events.base import Asked
 from dpgrain.errors import ParameterError
-from dpgrain.partitions import Partition
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price, price
+from dpgrain.scope.partitions import Partition
 from dpgrain.units import OWN_UNIT, Element, Level, Relation, User
 
 # Accounts of an exchanged record: it may leave one and enter another.
@@ -50,7 +50,7 @@ def price_for(
     leave the region costs twice that. Source: docs/theory, "Scopes".
 
     >>> from dpgrain.accounting import Contribution, Gaussian
-    >>> from dpgrain.partitions import Rule
+    >>> from dpgrain.scope.partitions import Rule
     >>> weeks, days = (Partition((Rule("day", kind),)) for kind in ("week", "day"))
     >>> weekly = Guarantee(
     ...     "element", "weeks", "zero_out", 1e-6, Gaussian(10.0, Contribution()), partition=weeks

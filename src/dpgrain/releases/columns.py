@@ -28,9 +28,9 @@ from dpgrain.means.of_users import MeanOfUsers, mean_of_users
 from dpgrain.means.protocol import Vectors
 from dpgrain.means.records import Records, RecordsHere
 from dpgrain.noise import RandomState
-from dpgrain.partitions import Partition
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.scope import Origin, arrays_of
+from dpgrain.scope.partitions import Partition
 from dpgrain.tables.blocks import rule_of
 from dpgrain.tables.engines.column_types import TRUTH
 from dpgrain.tables.engines.people import (

@@ -15,13 +15,13 @@ from dpgrain.ledger.entries import Entry
 from dpgrain.ledger.ledger import Ledger
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.regions import Axis, Region, Side, Span
 from dpgrain.report.figures import figures
 from dpgrain.report.page import render
 from dpgrain.report.plots import plot_curve
 from dpgrain.report.plots.windows import Timeline, Window, plot_timeline, plot_used
 from dpgrain.report.promises import Odds
 from dpgrain.report.words import text
+from dpgrain.scope.regions import Axis, Region, Side, Span
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -21,12 +21,12 @@ from markupsafe import Markup
 from dpgrain import __version__, _validate
 from dpgrain._files import check_page, whole_file
 from dpgrain._formatting import powers
-from dpgrain.provenance import IN_WORDS
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.curve import CurveTable, curve_table
 from dpgrain.report.events import sentences
 from dpgrain.report.promises import Grain, Odds, four_sentences, of_a_person, smallest_bound
 from dpgrain.report.words import CHANGES, text
+from dpgrain.scope.provenance import IN_WORDS
 from dpgrain.units import RELATIONS, Level, Relation
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from dpgrain import _validate
 from dpgrain.accounting import Contribution
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.partitions import PERIODS, Partition, Rule
+from dpgrain.scope.partitions import PERIODS, Partition, Rule
 from dpgrain.tables.dictionary import Cells
 from dpgrain.tables.elements import Elements, cell_codes
 from dpgrain.tables.engines.column_types import TIMES

@@ -16,8 +16,8 @@ from dpgrain import _validate
 from dpgrain._arrow import numbers, texts
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.long_labels import label_of
-from dpgrain.partitions import period_of
-from dpgrain.regions import Region, Span
+from dpgrain.scope.partitions import period_of
+from dpgrain.scope.regions import Region, Span
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.groups import Groups
@@ -185,7 +185,7 @@ def values_of(made: Derived, region: Region) -> tuple[Any, ...] | None:
         made: the expression.
         region: the region of the rows, of whose days periods are made.
 
-    >>> from dpgrain.regions import Side, Span
+    >>> from dpgrain.scope.regions import Side, Span
     >>> spring = Region((Side("day", Span("date", 19_783 * 86_400_000_000, 19_844 * 86_400_000_000)),))
     >>> made = Derived.of_text("month(day)", {"day": "DATE"})
     >>> [str(first) for first in values_of(made, spring)]

@@ -27,7 +27,7 @@ from dpgrain._formatting import quantity
 from dpgrain.errors import DataError, ParameterError, SchemaError, raise_alone
 from dpgrain.inputs.calls import silent
 from dpgrain.inputs.labels import exact, key, written
-from dpgrain.partitions import period_of
+from dpgrain.scope.partitions import period_of
 
 Missing: TypeAlias = Literal["own", "drop", "error"]
 Period: TypeAlias = Literal["week", "month", "year"]

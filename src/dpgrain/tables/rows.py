@@ -14,8 +14,9 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.labels import exact, whole, written
 from dpgrain.inputs.long_labels import any_long, label_of_stated
-from dpgrain.provenance import Provenance, checked
-from dpgrain.regions import EVERYTHING, Region
+from dpgrain.scope.provenance import Provenance, checked
+from dpgrain.scope.regions import EVERYTHING, Region
+from dpgrain.scope.zones import check_zone
 from dpgrain.tables.elements import NAMED, Elements, as_elements
 from dpgrain.tables.engines.column_types import (
     DAY,
@@ -43,7 +44,6 @@ from dpgrain.tables.engines.scoped import ScopedSource, all_rows
 from dpgrain.tables.engines.sources import OverSource, Source, TypedSource, columns_like
 from dpgrain.tables.expression import is_expression
 from dpgrain.tables.where import narrowed, region_of
-from dpgrain.zones import check_zone
 
 
 @dataclass(frozen=True)

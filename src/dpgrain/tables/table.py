@@ -14,7 +14,7 @@ from dpgrain._progress import Progress
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.calls import silent
 from dpgrain.inputs.labels import Key, key
-from dpgrain.provenance import checked, together
+from dpgrain.scope.provenance import checked, together
 from dpgrain.tables.domain import listed_values
 from dpgrain.tables.engines.check import check, in_words
 from dpgrain.tables.engines.derived import Derived

@@ -40,7 +40,7 @@ from dpgrain.accounting.events.nearby import StatisticallyClose
 from dpgrain.accounting.events.shuffled import Binomial, Poisson
 from dpgrain.accounting.losses.pairs import FromCurve
 from dpgrain.errors import ParameterError
-from dpgrain.regions import EVERYTHING, Among, Region, Side
+from dpgrain.scope.regions import EVERYTHING, Among, Region, Side
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 DELTA = 1e-5

@@ -17,7 +17,7 @@ import dpgrain as dg
 from dpgrain._types import IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.long_labels import label_of
-from dpgrain.regions import EVERYTHING, Region, microseconds
+from dpgrain.scope.regions import EVERYTHING, Region, microseconds
 from dpgrain.tables.dictionary import Cells, Dictionary, column_order
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.column_types import LONGEST_LABEL

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import dpgrain as dg
-from dpgrain.regions import Among, Region, Side, Span
+from dpgrain.scope.regions import Among, Region, Side, Span
 from dpgrain.tables.engines.given import source_of
 from dpgrain.tables.engines.scoped import ScopedSource
 from dpgrain.tables.engines.sources import RelationSource

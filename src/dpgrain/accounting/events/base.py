@@ -25,7 +25,7 @@ from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.losses.curves import Group, Worst
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.errors import ParameterError
-from dpgrain.regions import Region
+from dpgrain.scope.regions import Region
 from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Level, Relation, Unit, User, unit_level
 
 # Modules of the event types; each is imported when such an event is read.

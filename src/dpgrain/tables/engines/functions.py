@@ -30,6 +30,7 @@ from typing import Any
 
 from dpgrain._formatting import suggest_columns
 from dpgrain.errors import ParameterError, SchemaError
+from dpgrain.scope.zones import check_zone
 from dpgrain.tables.engines.column_types import (
     DAY,
     INTEGERS,
@@ -42,7 +43,6 @@ from dpgrain.tables.engines.column_types import (
 )
 from dpgrain.tables.engines.sql import label, number, quoted, text
 from dpgrain.tables.expression import Call, Column, Constant, Node, stated
-from dpgrain.zones import check_zone
 
 #: The types of whole numbers and of others, in expressions.
 INTEGER, REAL = "BIGINT", "DOUBLE"

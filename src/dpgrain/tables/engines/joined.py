@@ -16,7 +16,7 @@ from dpgrain._formatting import suggest_columns
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.long_labels import label_of_stated
 from dpgrain.publishing.facts import Fact
-from dpgrain.regions import EVERYTHING, Region
+from dpgrain.scope.regions import EVERYTHING, Region
 from dpgrain.tables.engines.column_types import (
     DAY,
     INTEGERS,

@@ -11,7 +11,7 @@ import duckdb
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.facts import Fact
-from dpgrain.regions import Region
+from dpgrain.scope.regions import Region
 from dpgrain.tables.engines.column_types import TEXT
 from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.engines.duckdb import DuckDB

@@ -8,7 +8,7 @@ from functools import partial
 
 import duckdb
 
-from dpgrain.regions import DAY, Among, Region, Side, Span
+from dpgrain.scope.regions import DAY, Among, Region, Side, Span
 from dpgrain.tables.engines.column_types import DAY as DATE
 from dpgrain.tables.engines.column_types import INTEGERS, LONGEST_LABEL, MOMENT, TEXT, TIMES
 from dpgrain.tables.engines.sources import OverSource, Source

@@ -11,7 +11,7 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from dpgrain import _validate
-from dpgrain.regions import microseconds
+from dpgrain.scope.regions import microseconds
 
 # Year before which no zone was stated; year from which on clocks follow a rule for all years; and
 # the year in which that rule comes again with the calendar, 400 years later.

@@ -18,8 +18,8 @@ from zoneinfo import ZoneInfo
 
 from dpgrain import _fields, _validate
 from dpgrain.errors import ParameterError
-from dpgrain.regions import DAY, EVERYTHING, Among, Region, Side, Span
-from dpgrain.zones import midnight
+from dpgrain.scope.regions import DAY, EVERYTHING, Among, Region, Side, Span
+from dpgrain.scope.zones import midnight
 
 #: A rule's kind: each value for itself; the period that a time lies in; bins of whole numbers; a
 #: stated mapping or function, known by its fingerprint; any stretch of days in a row.

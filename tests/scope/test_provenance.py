@@ -15,11 +15,11 @@ from tests.publishing import cases
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain.provenance import IN_WORDS, Stated, checked, together
+from dpgrain.scope.provenance import IN_WORDS, Stated, checked, together
 
 STATED: tuple[Stated, ...] = get_args(Stated)
 AS_GIVEN = "The rows come from a query, frame or array that dpgrain did not build"
-OLD = Path(__file__).parent / "ledger" / "of_version_0_1.sql"
+OLD = Path(__file__).parents[1] / "ledger" / "of_version_0_1.sql"
 
 
 def test_what_assumes_more_stands_for_both() -> None:

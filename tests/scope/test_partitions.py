@@ -15,8 +15,8 @@ import pytest
 from dpgrain import _fields
 from dpgrain.errors import ParameterError
 from dpgrain.ledger import AnyDays
-from dpgrain.partitions import Overlap, Partition, Rule, period_of, shown_days
-from dpgrain.regions import EVERYTHING, Among, Region, Side, Span, days, microseconds
+from dpgrain.scope.partitions import Overlap, Partition, Rule, period_of, shown_days
+from dpgrain.scope.regions import EVERYTHING, Among, Region, Side, Span, days, microseconds
 
 # Twenty-nine years hold every calendar: each weekday begins a leap year and a common one.
 DAYS = [date(2000, 1, 1) + timedelta(days=i) for i in range(29 * 366)]

@@ -13,7 +13,7 @@ from tests.refusals import refuses
 
 from dpgrain import _fields
 from dpgrain.errors import ParameterError
-from dpgrain.regions import (
+from dpgrain.scope.regions import (
     EVERYTHING,
     Among,
     Region,
@@ -197,6 +197,6 @@ def test_ends_beyond_calendars_are_written() -> None:
 
 
 def test_too_many_classes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpgrain.regions._MOST_ATOMS", 3)
+    monkeypatch.setattr("dpgrain.scope.regions._MOST_ATOMS", 3)
     with refuses("regions", "3"):
         atoms([Region((Side("a", Span("whole", i, i + 1)),)) for i in range(4)])
