@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpgrain._clipping import clipped
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError, only_interrupts
 from dpgrain.inputs.calls import by_record, silent
 from dpgrain.means.protocol import Drawn
+from dpgrain.numerics.row_clipping import clipped
 
 # Largest norm of a record's gradient, in clipping bounds, so that rounding remains a small share of
 # the bound.

@@ -19,7 +19,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpgrain._formatting import format_facts
 from dpgrain._lazy_import import lazy_import
 from dpgrain._report_mixins import ModelReportMixin
-from dpgrain._rows import products
 from dpgrain._types import FloatArray
 from dpgrain.arrays.blocks import unit_of
 from dpgrain.arrays.guarantees import Sampling
@@ -40,6 +39,7 @@ from dpgrain.learn.rounds import History, lot_of
 from dpgrain.learn.summary import coefficients
 from dpgrain.learn.tuning import tuned_query
 from dpgrain.noise import RandomState
+from dpgrain.numerics.row_products import products
 from dpgrain.optimize import MarginLoss, Solver
 from dpgrain.publishing import Promise, Query, publish
 from dpgrain.publishing.facts import Fact

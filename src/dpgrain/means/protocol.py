@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpgrain._clipping import clipped
 from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
+from dpgrain.numerics.row_clipping import clipped
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Trust
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain._clipping import clipped
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Event, ExponentialMechanism, Gaussian, calibrate
 from dpgrain.accounting.contribution import ONE_EACH
@@ -30,6 +29,7 @@ from dpgrain.means.rules import LeftOut, by_radius
 from dpgrain.means.total_error import Number
 from dpgrain.noise import Source
 from dpgrain.noise.gumbel import gumbel_order
+from dpgrain.numerics.row_clipping import clipped
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Relation
 

@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
 from dpgrain._lazy_import import lazy_import
-from dpgrain._special import ndtr, ndtri
 from dpgrain._types import FloatArray
+from dpgrain.numerics.special_functions import ndtr, ndtri
 
 if TYPE_CHECKING:
     from dpgrain.noise import sums as drawing

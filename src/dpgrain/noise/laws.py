@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpgrain import _fields, _validate
-from dpgrain._special import ndtri
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise.inversion import sample
 from dpgrain.noise.sources import Source, given
+from dpgrain.numerics.special_functions import ndtri
 
 MIN_SCALE, MAX_SCALE = 2.0**-30, 2.0**40
 # Smallest share of draws that a truncation may retain, to bound the running time.

@@ -13,10 +13,10 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain._formatting import powers, rounded_up
 from dpgrain._report_mixins import PlanReportMixin
-from dpgrain._special import ndtr
 from dpgrain._types import FloatArray
 from dpgrain.accounting.events.base import Event
 from dpgrain.errors import ParameterError
+from dpgrain.numerics.special_functions import ndtr
 from dpgrain.planning.plan import checked_promise
 from dpgrain.statistics.plan import noise_sd, plan_histogram
 from dpgrain.units import OWN_UNIT, Level, Relation

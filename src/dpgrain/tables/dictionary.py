@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpgrain._arrow import numbers
 from dpgrain._types import IntArray
+from dpgrain.tables.arrow_arrays import number_array
 from dpgrain.tables.engines.kernel import Layout
 from dpgrain.tables.groups import Groups
 
@@ -111,7 +111,7 @@ def public_order(groups: Groups, cells: Cells, digests: Digests) -> IntArray:
     first = np.full(int(codes.max(initial=-1)) + 1, -1, dtype=np.int64)
     first[codes[::-1]] = kept[::-1]
     used = np.flatnonzero(first >= 0)
-    labels = Groups.of(("label",), [cells.labels.take(numbers(first[used]))])
+    labels = Groups.of(("label",), [cells.labels.take(number_array(first[used]))])
     rank = np.empty(first.size, dtype=np.int64)
     rank[used[_by_hash(labels, np.zeros_like(used), digests)]] = np.arange(used.size)
     return kept[_by_hash(groups.take(kept), rank[codes], digests)]

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from dpgrain import _validate
-from dpgrain._arrow import numbers, texts
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.long_labels import label_of
 from dpgrain.scope.partitions import period_of
 from dpgrain.scope.regions import Region, Span
+from dpgrain.tables.arrow_arrays import number_array, text_array
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.groups import Groups
@@ -60,7 +60,7 @@ class Domain:
             )
         if not self.public:
             return selected
-        rows = numbers(np.arange(len(selected)))
+        rows = number_array(np.arange(len(selected)))
         row, *public = Groups.product(("", *self.public), [rows, *self.public.values()]).columns
         chosen = selected.take(row.to_numpy())
         columns = dict(zip(self.public, public, strict=True))
@@ -266,7 +266,7 @@ def _typed(values: list[Any], table: Rows, key: str) -> pa.Array:
                 raise ParameterError("domain must contain integers or text, not nested values.")
         values = [table.key_of(value, key, "domain contains") for value in values]
     try:
-        return numbers(np.array(values, dtype=np.int64)) if integers else texts(values)
+        return number_array(np.array(values, dtype=np.int64)) if integers else text_array(values)
     except (OverflowError, UnicodeEncodeError, pa.ArrowException):
         kind = "64-bit integers" if integers else "valid text"
         raise ParameterError(f"domain contains items that are not {kind}; remove them.") from None

@@ -21,13 +21,13 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _fields, _validate
-from dpgrain._arrow import numbers, texts
 from dpgrain._files import note_read
 from dpgrain._formatting import quantity
 from dpgrain.errors import DataError, ParameterError, SchemaError, raise_alone
 from dpgrain.inputs.calls import silent
 from dpgrain.inputs.labels import exact, key, written
 from dpgrain.scope.partitions import period_of
+from dpgrain.tables.arrow_arrays import number_array, text_array
 
 Missing: TypeAlias = Literal["own", "drop", "error"]
 Period: TypeAlias = Literal["week", "month", "year"]
@@ -422,7 +422,7 @@ def cell_codes(
         own: dict[Any, int] = {}
         codes[without] = [len(named) + own.setdefault(items[i], len(own)) for i in without]
         labels += [f"own {item}" for item in own]
-    return texts(labels).take(numbers(codes, null=codes < 0)), codes
+    return text_array(labels).take(number_array(codes, null=codes < 0)), codes
 
 
 def _cells_of(elements: Elements, items: list[Any], *, public: bool) -> list[Hashable | None]:

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from dpgrain._arrow import numbers
 from dpgrain._types import BoolArray, IntArray
 from dpgrain.errors import ParameterError
+from dpgrain.tables.arrow_arrays import number_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Groups:
     def product(names: Sequence[str], values: Sequence[pa.Array]) -> Groups:
         """Make a group of every combination of the keys' values; the first key varies slowest."""
         places = np.indices([len(column) for column in values]).reshape(len(values), -1)
-        columns = [column.take(numbers(at)) for column, at in zip(values, places, strict=True)]
+        columns = [column.take(number_array(at)) for column, at in zip(values, places, strict=True)]
         return Groups.of(names, columns)
 
     def __len__(self) -> int:
@@ -48,7 +48,7 @@ class Groups:
 
     def take(self, order: IntArray) -> Groups:
         """Return the groups at these places."""
-        places = numbers(order)
+        places = number_array(order)
         columns = tuple(column.take(places) for column in self.columns)
         return Groups(self.names, columns, len(order))
 

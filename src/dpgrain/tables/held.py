@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow.compute
 
-from dpgrain._arrow import numbers
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import DataError
+from dpgrain.tables.arrow_arrays import number_array
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.dictionary import Cells, Dictionary
 from dpgrain.tables.engines import kernel
@@ -38,7 +38,7 @@ def candidates(engine: Engine, keys: Sequence[str], value: str | None = None) ->
     if len(keys) == 1 and engine.table.is_integer(keys[0]):
         low, high, rows = engine.extent(keys[0]) or (0, 0, 0)
         if high - low < min(rows // 16, _MOST_LISTED_ITEMS):
-            return Groups.of(keys, [numbers(np.arange(low, high + 1, dtype=np.int64))])
+            return Groups.of(keys, [number_array(np.arange(low, high + 1, dtype=np.int64))])
     return engine.distinct(keys, value)
 
 

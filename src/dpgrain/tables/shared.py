@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpgrain import _validate
-from dpgrain._arrow import truths, whole
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.owners.pairs import Pairs
+from dpgrain.tables.arrow_arrays import boolean_array, one_array
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.check import check_owners, in_words
 from dpgrain.tables.engines.column_types import INTEGERS, TRUTH
@@ -269,7 +269,7 @@ class SharedTable:
             asked.append((self._read_for(key), "key"))
         if value is not None:
             asked.append((value, "number"))
-        columns: list[pa.Array] = [whole(each) for each in engine.columns(asked).columns]  # type: ignore[arg-type]
+        columns: list[pa.Array] = [one_array(each) for each in engine.columns(asked).columns]  # type: ignore[arg-type]
         count = len(columns[0])
         held, cell = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.int64)
         number: FloatArray | None = None
@@ -302,7 +302,7 @@ class SharedTable:
         """Return the row and the owner of each pair, of which some may stand there twice."""
         named = columns[: len(self.owners)]
         row, owner = np.tile(np.arange(count), len(named)), pa.chunked_array(named)
-        codes = _codes(whole(owner).dictionary_encode().indices)
+        codes = _codes(one_array(owner).dictionary_encode().indices)
         return row[codes >= 0], codes[codes >= 0]
 
     def __repr__(self) -> str:
@@ -352,7 +352,9 @@ def without_unreadable(source: Source, given: Any, owners: Sequence[str]) -> Sou
         there = _there(given, name)
         if name in source.table.column_names and there is not None:
             lost |= there & source.table.column(name).is_null().to_numpy()
-    return replace(source, table=source.table.filter(truths(~lost))) if lost.any() else source
+    return (
+        replace(source, table=source.table.filter(boolean_array(~lost))) if lost.any() else source
+    )
 
 
 def _there(given: Any, name: str) -> BoolArray | None:

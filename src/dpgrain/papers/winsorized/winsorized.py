@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
-from dpgrain._clipping import clipped
 from dpgrain._types import FloatArray
 from dpgrain.accounting import (
     Contribution,
@@ -30,6 +29,7 @@ from dpgrain.means.protocol import Central, Contributions, CountedRounds
 from dpgrain.noise import Source
 from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import noised, with_laplace
+from dpgrain.numerics.row_clipping import clipped
 from dpgrain.papers.winsorized.ranges import PrivateRange, range_event
 from dpgrain.papers.winsorized.rotation import Rotation, padded
 from dpgrain.publishing.facts import Fact

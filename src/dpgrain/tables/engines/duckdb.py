@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpgrain._arrow import numbers, plain, whole
 from dpgrain._progress import step
 from dpgrain.errors import ParameterError
+from dpgrain.tables.arrow_arrays import number_array, numpy_array, one_array
 from dpgrain.tables.dictionary import Cells, Dictionary, md5_of, words_of
 from dpgrain.tables.elements import labels_of
 from dpgrain.tables.engines.feed import (
@@ -109,7 +109,7 @@ class DuckDB:
         columns = [f"{self._held_key(key)} AS k{i}" for i, key in enumerate(keys)]
         query = f"SELECT DISTINCT {', '.join(columns)} FROM source WHERE {self._held(keys, value)}"
         result = self.ask(query, self._alike(keys) if value is None else [*keys, value])
-        return Groups.of(keys, [whole(column) for column in result.columns])
+        return Groups.of(keys, [one_array(column) for column in result.columns])
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
         """Return the extremes of a column of whole numbers, and the number of rows."""
@@ -150,7 +150,9 @@ class DuckDB:
     def take_codes(self, known: Dictionary, cells: pa.Table | None = None) -> None:
         """Take codes that were given before: of groups, and of a column's cells (cell, code)."""
         columns = {f"k{i}": column for i, column in enumerate(known.groups.columns)}
-        self._keep("items", pa.table({**columns, "code": numbers(np.arange(len(known.groups)))}))
+        self._keep(
+            "items", pa.table({**columns, "code": number_array(np.arange(len(known.groups)))})
+        )
         if cells is not None:
             self._keep("cells", cells)
 
@@ -158,15 +160,15 @@ class DuckDB:
         """Hash names, on all threads if they are many."""
         if len(names) < _FEW_NAMES:
             return md5_of(names)
-        self._keep("names", pa.table({"name": names, "place": numbers(np.arange(len(names)))}))
+        self._keep("names", pa.table({"name": names, "place": number_array(np.arange(len(names)))}))
         with reading("The domain"):
             hashed = self._connection.sql(
                 "SELECT place, unhex(md5(name::VARCHAR)) AS digest FROM names"
             ).to_arrow_table()
             self._connection.execute("DROP TABLE names")
         words = np.empty((len(names), 2), dtype=np.uint64)
-        digests = whole(hashed.column("digest")).cast(pa.binary(16))
-        words[plain(whole(hashed.column("place")))] = words_of(digests.buffers()[1])
+        digests = one_array(hashed.column("digest")).cast(pa.binary(16))
+        words[numpy_array(one_array(hashed.column("place")))] = words_of(digests.buffers()[1])
         return words
 
     def _encode_cells(self, column: str, keys: Sequence[str]) -> int:
@@ -331,7 +333,7 @@ class DuckDB:
             with reading(self.table.source.name):
                 rows = self._connection.sql(query)
                 for batch in self._wait(partial(rows.to_arrow_reader, self._memory.rows)):
-                    result = plain(batch.column("key"))
+                    result = numpy_array(batch.column("key"))
                     if alike:
                         yield result, batch.column("records").to_numpy().astype(np.float64)
                         continue

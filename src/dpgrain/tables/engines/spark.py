@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpgrain._arrow import numbers, whole
 from dpgrain._lazy_import import lazy_import
 from dpgrain._progress import step
 from dpgrain._types import IntArray
 from dpgrain.errors import DataError, ParameterError, SchemaError
+from dpgrain.tables.arrow_arrays import number_array, one_array
 from dpgrain.tables.dictionary import Cells, Dictionary, column_order
 from dpgrain.tables.elements import Elements, labels_of
 from dpgrain.tables.engines.column_types import is_readable, read_as
@@ -114,7 +114,7 @@ class Spark:
         with planning():
             asked = self._asked(rows, used, Distinct(tuple(keys), value)).distinct()
         result = self._session.collect(asked, self._name)
-        return Groups.of(keys, [whole(column) for column in result.columns])
+        return Groups.of(keys, [one_array(column) for column in result.columns])
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
         """Return the extremes of a column of whole numbers, and the number of rows."""
@@ -130,7 +130,7 @@ class Spark:
         if cell_column is not None:
             (held,) = self.distinct([cell_column]).columns
             ordered = pa.array(column_order(held.to_pylist()), held.type)
-            codes = numbers(np.arange(1, len(ordered) + 1))
+            codes = number_array(np.arange(1, len(ordered) + 1))
             self._cells[cell_column] = pa.table({"cell": ordered, "code": codes})
             count = len(ordered) + 1
         return Dictionary.of(groups, cells, column_cells=count, corners=corners)

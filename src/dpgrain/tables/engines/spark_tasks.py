@@ -20,11 +20,11 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from dpgrain._arrow import numbers
 from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray, IntArray
 from dpgrain._version import __version__
 from dpgrain.errors import DataError
+from dpgrain.tables.arrow_arrays import number_array
 from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.feed import Chunk, Narrow
@@ -442,7 +442,7 @@ def slices(sums: IntArray, part: int) -> pa.RecordBatch:
     pieces = [sums[i : i + _SLICE] for i in range(0, max(sums.size, 1), _SLICE)]
     result = [piece.tobytes() if piece.any() else b"" for piece in pieces]
     count = len(pieces)
-    columns = [numbers(np.arange(count)), numbers(np.full(count, part))]
+    columns = [number_array(np.arange(count)), number_array(np.full(count, part))]
     bytes_ = [pa.array([mark] * count, pa.binary()), pa.array(result, pa.binary())]
     places = [column.cast(pa.int32()) for column in columns]
     return pa.RecordBatch.from_arrays([*places, *bytes_], schema=SUMS)

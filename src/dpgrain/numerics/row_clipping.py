@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._rows import squares
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
+from dpgrain.numerics.row_products import squares
 
 # Entries of a tile in which rows are clipped, so that intermediate arrays stay in the cache.
 _TILE_ENTRIES = 1 << 16
@@ -68,10 +68,10 @@ def _shortened(vectors: FloatArray, clip: float) -> FloatArray:
     return np.where(long, shortened, vectors)
 
 
-def finite(vectors: FloatArray) -> FloatArray:
+def zero_nonfinite_rows(vectors: FloatArray) -> FloatArray:
     """Replace rows that are not finite by 0; return the same array if all are finite.
 
-    >>> finite(np.array([[1.0, 2.0], [np.nan, 1.0]])).tolist()
+    >>> zero_nonfinite_rows(np.array([[1.0, 2.0], [np.nan, 1.0]])).tolist()
     [[1.0, 2.0], [0.0, 0.0]]
     """
     with np.errstate(all="ignore"):

@@ -65,7 +65,7 @@ def grouped_products(rows: Array, weights: Array) -> Array:
     [[3.0, 4.0]]
     """
     (m, p), outputs = rows.shape, len(weights)
-    size = group_rows(p)
+    size = rows_per_group(p)
     if not size or not _places_alike(size, p, outputs, rows.dtype.str):
         if not size or outputs == 1:
             return products(rows, weights)
@@ -84,10 +84,10 @@ def grouped_products(rows: Array, weights: Array) -> Array:
     return result
 
 
-def group_rows(columns: int) -> int:
+def rows_per_group(columns: int) -> int:
     """Return the number of rows that are multiplied together; 0 where there are no columns.
 
-    >>> [group_rows(columns) for columns in (0, 2, 100, 5000)]
+    >>> [rows_per_group(columns) for columns in (0, 2, 100, 5000)]
     [0, 256, 64, 32]
     """
     if not columns:
