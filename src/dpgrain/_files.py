@@ -50,12 +50,12 @@ def is_there(path: Path) -> bool:
 
 def _named(path: Path) -> str:
     """Return a path for a message, cut where it is longer than a line."""
-    return _validate.said(str(path), _LONGEST_SHOWN)
+    return _validate.describe(str(path), _LONGEST_SHOWN)
 
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    if not _validate.is_written(str(path)):
+    if not _validate.is_utf8(str(path)):
         # Arrow takes names in UTF-8 alone, and would say so when a release is made.
         raise DataError(f"{_named(path)} cannot be written: choose a name in UTF-8.")
     try:
@@ -89,7 +89,7 @@ def refuse_ending(
     path = _validate.path(**{name: path})
     if path.suffix.lower() in others:
         raise ParameterError(
-            f"{name} {_validate.said(Path(path).name)} is written as {written}: choose that "
+            f"{name} {_validate.describe(Path(path).name)} is written as {written}: choose that "
             f"ending{f'; {instead}' if instead else ''}.",
             name=name,
         )

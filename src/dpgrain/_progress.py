@@ -38,7 +38,7 @@ class Progress:
 
     def __init__(self, stages: int, show: bool | None = None) -> None:
         if show is not None:
-            _validate.truth(progress=show)
+            _validate.boolean(progress=show)
         self._stages, self._done, self._text, self._step = stages, 0, "", ""
         self._wanted = sys.stderr.isatty() or _in_notebook() if show is None else show
         self._patience = _PATIENCE_SECONDS if show is None else 0.0

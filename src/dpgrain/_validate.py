@@ -1,21 +1,54 @@
-"""Checks of public parameters, by keyword: ``positive(epsilon=epsilon)``.
+"""Checks of public parameters and of the fields of frozen dataclasses, from code and from JSON.
 
-Every message names the parameter, its value and the remedy.
+Checks take the parameter by keyword: ``positive(epsilon=epsilon)``. Every message names the parameter,
+its value and the remedy.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import fields
-from numbers import Integral, Real
+import types
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from os import PathLike, fsencode
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from dpgrain.errors import ParameterError
+from numbers import Integral, Real
+
+from dpgrain._lazy_import import lazy_import
+from dpgrain.errors import ParameterError, raise_alone
+
+if TYPE_CHECKING:
+    import json
+
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    json, np = lazy_import("json"), lazy_import("numpy")
 
 Kind = TypeVar("Kind")
+
+#: Errors of code that is given values of other kinds, or nested deeper, than it was written for.
+MISFIT_ERRORS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 def _only(parameter: dict[str, object]) -> tuple[str, object]:
@@ -29,7 +62,7 @@ _SHOWN_CHARACTERS = 60
 _LONGEST_PATH = 4096
 
 
-def said(value: object, most: int = _SHOWN_CHARACTERS) -> str:
+def describe(value: object, most: int = _SHOWN_CHARACTERS) -> str:
     """Write a wrong value for a message in one line, and of what may hold rows only its type.
 
     Args:
@@ -74,19 +107,19 @@ def are_records(value: object) -> bool:
     return all(isinstance(part, Mapping) for part in value)
 
 
-def is_written(text: str) -> bool:
+def is_utf8(text: str) -> bool:
     """Whether a text can be written in UTF-8, as one with halves of letters cannot.
 
     Args:
         text: the text.
 
-    >>> is_written("größe"), is_written("half \\ud800")
+    >>> is_utf8("größe"), is_utf8("half \\ud800")
     (True, False)
     """
     return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def wrong(name: str, rest: str) -> ParameterError:
+def error_about(name: str, rest: str) -> ParameterError:
     """The error about a parameter: its name, and how the sentence goes on."""
     return ParameterError(f"{name} {rest}", name=name)
 
@@ -96,30 +129,30 @@ def real(**parameter: object) -> float:
     return _real(*_only(parameter))
 
 
-def whole(**parameter: object) -> int:
+def bounded_integer(**parameter: object) -> int:
     """Return the parameter as an int, or raise unless it is a whole number of at most 10^18 in size."""
     name, value = _only(parameter)
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise wrong(name, f"must be an integer, not {said(value)}.")
+        raise error_about(name, f"must be an integer, not {describe(value)}.")
     if abs(int(value)) > _LARGEST_INTEGER:
-        raise wrong(name, "must be at most 10^18.")
+        raise error_about(name, "must be at most 10^18.")
     return int(value)
 
 
 def _real(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise wrong(name, f"must be a number, not {said(value)}.")
+        raise error_about(name, f"must be a number, not {describe(value)}.")
     try:
         return float(value)
     except OverflowError:
-        raise wrong(name, "must be a number below 10^308.") from None
+        raise error_about(name, "must be a number below 10^308.") from None
 
 
 # Size up to which whole numbers are close enough to floats for every use.
 _LARGEST_INTEGER = 10**18
 
 
-def plain(instance: object) -> None:
+def plain_numbers(instance: object) -> None:
     """Turn the NumPy numbers of a frozen dataclass into Python's, which neither wrap nor round.
 
     ``np.uint8(200) * 2`` is 144, and ``np.float16`` keeps three digits: bounds must not be computed in
@@ -137,11 +170,11 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, Integral) else float(value)
 
 
-def truth(**parameter: object) -> bool:
+def boolean(**parameter: object) -> bool:
     """Return the parameter, or raise unless it is True or False."""
     name, value = _only(parameter)
     if not isinstance(value, bool):
-        raise wrong(name, f"must be True or False, not {said(value)}.")
+        raise error_about(name, f"must be True or False, not {describe(value)}.")
     return value
 
 
@@ -149,12 +182,12 @@ def sequence(**parameter: object) -> list[object]:
     """Return the parameter as a list, or raise unless it is a list of values."""
     name, value = _only(parameter)
     if isinstance(value, str | bytes | Mapping | Set) or not isinstance(value, Iterable):
-        raise wrong(name, f"must be a list, not {said(value)}.")
+        raise error_about(name, f"must be a list, not {describe(value)}.")
     try:
         return list(value)
     except TypeError:
         # The value is an array without axes.
-        raise wrong(name, f"must be a list, not {said(value)}.") from None
+        raise error_about(name, f"must be a list, not {describe(value)}.") from None
 
 
 def integers(*, minimum: int, **parameter: object) -> list[int]:
@@ -166,9 +199,9 @@ def integers(*, minimum: int, **parameter: object) -> list[int]:
     listed = sequence(**parameter)
     whole = [int(one) for one in listed if not isinstance(one, bool) and isinstance(one, Integral)]
     if len(whole) < len(listed) or not all(minimum <= one <= _LARGEST_INTEGER for one in whole):
-        raise wrong(
+        raise error_about(
             name,
-            f"must be integers from {minimum} to 10^18, not {said(value)}.",
+            f"must be integers from {minimum} to 10^18, not {describe(value)}.",
         )
     return whole
 
@@ -177,9 +210,9 @@ def path(**parameter: object) -> Path:
     """Return the parameter as a path, or raise unless it is the path of a file or folder."""
     name, value = _only(parameter)
     if not isinstance(value, str | PathLike):
-        raise wrong(name, f"must be a file path, not {said(value)}.")
+        raise error_about(name, f"must be a file path, not {describe(value)}.")
     if not 0 < len(str(value)) <= _LONGEST_PATH or "\0" in str(value) or not _is_encoded(value):
-        raise wrong(name, f"must be a file path, not {said(value)}.")
+        raise error_about(name, f"must be a file path, not {describe(value)}.")
     return Path(value)
 
 
@@ -196,7 +229,7 @@ def mapping(**parameter: object) -> dict[str, Any]:
     """Return the parameter as a dict, or raise unless it maps names; None maps nothing."""
     name, value = _only(parameter)
     if value is not None and not isinstance(value, Mapping):
-        raise wrong(name, f"must be a mapping from names to values, not {said(value)}.")
+        raise error_about(name, f"must be a mapping from names to values, not {describe(value)}.")
     return dict(value or {})
 
 
@@ -205,7 +238,7 @@ def instance(kind: type[Kind], /, **parameter: object) -> Kind:
     name, value = _only(parameter)
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
-        raise wrong(name, f"must be {article} {kind.__name__}, not {said(value)}.")
+        raise error_about(name, f"must be {article} {kind.__name__}, not {describe(value)}.")
     return value
 
 
@@ -213,7 +246,7 @@ def function(**parameter: object) -> Callable[..., Any]:
     """Return the parameter, or raise unless it can be called."""
     name, value = _only(parameter)
     if not callable(value):
-        raise wrong(name, f"must be a function, not {said(value)}.")
+        raise error_about(name, f"must be a function, not {describe(value)}.")
     return value
 
 
@@ -222,7 +255,7 @@ def positive(**parameter: object) -> float:
     name, value = _only(parameter)
     number = _real(name, value)
     if not (math.isfinite(number) and number > 0):
-        raise wrong(name, f"must be positive and finite, not {said(value)}.")
+        raise error_about(name, f"must be positive and finite, not {describe(value)}.")
     return number
 
 
@@ -231,7 +264,9 @@ def scale(**parameter: object) -> float:
     name, value = _only(parameter)
     number = positive(**parameter)
     if not 1e-100 <= number <= 1e100:
-        raise wrong(name, f"must be between 1e-100 and 1e100, not {said(value)}; rescale.")
+        raise error_about(
+            name, f"must be between 1e-100 and 1e100, not {describe(value)}; rescale."
+        )
     return number
 
 
@@ -240,9 +275,9 @@ def noise(*, low: int = -10, high: int = 30, **parameter: object) -> float:
     name, value = _only(parameter)
     number = positive(**parameter)
     if not 2.0**low <= number <= 2.0**high:
-        raise wrong(
+        raise error_about(
             name,
-            f"must be between 2^{low} and 2^{high}, not {said(value)}: outside this range "
+            f"must be between 2^{low} and 2^{high}, not {describe(value)}: outside this range "
             "the result is not private, or only noise.",
         )
     return number
@@ -253,7 +288,7 @@ def non_negative(**parameter: object) -> float:
     name, value = _only(parameter)
     number = _real(name, value)
     if not (math.isfinite(number) and number >= 0):
-        raise wrong(name, f"must be finite and at least 0, not {said(value)}.")
+        raise error_about(name, f"must be finite and at least 0, not {describe(value)}.")
     return number
 
 
@@ -262,7 +297,7 @@ def fraction(**parameter: object) -> float:
     name, value = _only(parameter)
     number = _real(name, value)
     if not 0 < number < 1:
-        raise wrong(name, f"must be in (0, 1), not {said(value)}.")
+        raise error_about(name, f"must be in (0, 1), not {describe(value)}.")
     return number
 
 
@@ -271,7 +306,7 @@ def probability(**parameter: object) -> float:
     name, value = _only(parameter)
     number = _real(name, value)
     if not 0 <= number <= 1:
-        raise wrong(name, f"must be in [0, 1], not {said(value)}.")
+        raise error_about(name, f"must be in [0, 1], not {describe(value)}.")
     return number
 
 
@@ -280,13 +315,13 @@ def delta(*, allow_zero: bool, **parameter: object) -> float:
     name, value = _only(parameter)
     number = _real(name, value)
     if number == 0 and not allow_zero:
-        raise wrong(
+        raise error_about(
             name,
             f"= 0 requires pure differential privacy: pass noise='laplace', or a {name} such "
             "as 1e-6.",
         )
     if not 0 <= number < 1:
-        raise wrong(name, f"must be in [0, 1), not {said(value)}.")
+        raise error_about(name, f"must be in [0, 1), not {describe(value)}.")
     return number
 
 
@@ -294,9 +329,9 @@ def integer(*, minimum: int, **parameter: object) -> int:
     """Return the parameter as an int, or raise unless it is a whole number ≥ minimum."""
     name, value = _only(parameter)
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < minimum:
-        raise wrong(name, f"must be an integer of at least {minimum}, not {said(value)}.")
+        raise error_about(name, f"must be an integer of at least {minimum}, not {describe(value)}.")
     if int(value) > _LARGEST_INTEGER:
-        raise wrong(name, "must be at most 10^18.")
+        raise error_about(name, "must be at most 10^18.")
     return int(value)
 
 
@@ -305,5 +340,205 @@ def one_of(choices: Sequence[str], **parameter: object) -> str:
     name, value = _only(parameter)
     if not isinstance(value, str) or value not in choices:
         names = ", ".join(repr(choice) for choice in choices)
-        raise wrong(name, f"must be one of {names}, not {said(value)}.")
+        raise error_about(name, f"must be one of {names}, not {describe(value)}.")
     return value
+
+
+def float_array(**parameter: Any) -> NDArray[np.float64]:
+    """Return the parameter as an array of floats, or raise unless it is made of numbers alone."""
+    ((name, value),) = parameter.items()
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiub":
+            raise TypeError
+        return array.astype(np.float64)
+    except (TypeError, ValueError):
+        # What NumPy says quotes a value.
+        raise_alone(error_about(name, f"must be numbers, not {describe(value)}."))
+
+
+# -- the fields of frozen dataclasses --
+
+
+@cache
+def _kinds(cls: Any) -> dict[str, Any]:
+    """Return the declared type of each field."""
+    hints = get_type_hints(cls)
+    return {part.name: hints[part.name] for part in fields(cls)}
+
+
+def check_fields(instance: object) -> None:
+    """Check each field of a frozen dataclass by its declared type, and store it as plain Python.
+
+    Args:
+        instance: the object, from its ``__post_init__``.
+
+    Raises:
+        ParameterError: if a field has another type, or is NaN.
+
+    NumPy's numbers, which wrap and round, become Python's; lists become tuples. A truth is ``True`` or
+    ``False`` and nothing else. The class itself checks ranges. The message ends with the text that the
+    field's metadata has under ``"remedy"``.
+    """
+    kinds = _kinds(cast(Hashable, type(instance)))
+    for part in fields(instance):  # type: ignore[arg-type]
+        try:
+            value = _checked(part.name, kinds[part.name], getattr(instance, part.name))
+        except ParameterError as error:
+            if remedy := part.metadata.get("remedy"):
+                text = f"{str(error).rstrip('.')}: {remedy}"
+                raise ParameterError(text, name=error.name) from error
+            raise
+        object.__setattr__(instance, part.name, value)
+
+
+def _checked(name: str, kind: Any, value: Any) -> Any:
+    """Return the value of a field, converted to its type."""
+    if (simple := _SIMPLE.get(kind)) is not None:
+        return simple(name, value)
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return one_of(args, **{name: value})
+    if origin is tuple:
+        return _tuple(name, args[0], value)
+    if origin in (Union, types.UnionType):
+        return _any_of(name, args, value)
+    return instance(kind, **{name: value})
+
+
+def _tuple(name: str, kind: Any, value: Any) -> tuple[Any, ...]:
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind != "O":
+        value = tuple(value)
+    if not isinstance(value, tuple | list) or are_records(value):
+        raise error_about(name, f"must be a list, not {describe(value)}.")
+    return tuple(_checked(name, kind, part) for part in value)
+
+
+def _any_of(name: str, kinds: tuple[Any, ...], value: Any) -> Any:
+    """Return the value as the first fitting one of several types."""
+    if value is None and type(None) in kinds:
+        return None
+    *others, last = (kind for kind in kinds if kind is not type(None))
+    for kind in others:
+        if isinstance(kind, type) and isinstance(value, kind):
+            return _checked(name, kind, value)
+    return _checked(name, last, value)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise error_about(name, f"must be text, not {describe(value)}.")
+    if not is_utf8(value):
+        # It would have no hash.
+        raise error_about(name, f"must be valid UTF-8 text, not {describe(value)}.")
+    return str(value)
+
+
+def _number(name: str, value: Any) -> float:
+    number = real(**{name: value})
+    if math.isnan(number):
+        raise error_about(name, "must be a number, not nan.")
+    return number
+
+
+_SIMPLE: dict[Any, Callable[[str, Any], Any]] = {
+    bool: lambda name, value: boolean(**{name: value}),
+    str: _text,
+    int: lambda name, value: bounded_integer(**{name: value}),
+    float: _number,
+    Any: lambda _, value: value,
+}
+
+
+# -- JSON --
+
+
+def parse_json(text: str, what: str) -> Any:
+    """Read the values of a JSON text, in which every field is given once and every number is finite.
+
+    Args:
+        text: the text.
+        what: what the text should describe, in words, for messages.
+
+    Raises:
+        ParameterError: if the text is no JSON, has NaN, infinities or numbers beyond the range of
+            floating point, gives a field twice, or is nested too deeply.
+    """
+    if not isinstance(text, str | bytes):
+        raise ParameterError(f"{what} must be JSON text, not {describe(text)}.")
+    try:
+        return json.loads(
+            text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_once
+        )
+    except ParameterError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ParameterError(
+            f"the text is not valid JSON of {what}; pass the output of to_json."
+        ) from error
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ParameterError(
+            f"numbers must be finite, not {number[:20]}; write an infinite one as 'inf'."
+        )
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ParameterError(f"field {describe(twice)} occurs twice; remove one.")
+    return values
+
+
+def read_fields(cls: Callable[..., Kind], values: Any, what: str) -> Kind:
+    """Make the object of a dataclass from fields read from JSON.
+
+    Args:
+        cls: the dataclass, which checks its own fields (:func:`check_fields`).
+        values: the result of :func:`parse_json`, or a dict like it.
+        what: what the values describe, in words, for messages.
+
+    Raises:
+        ParameterError: if a field is missing, unknown or of the wrong type.
+    """
+    if not isinstance(values, dict):
+        raise ParameterError(f"{what} must be an object with fields, not {describe(values)}.")
+    kinds = _kinds(cls)
+    needed = [
+        part.name
+        for part in fields(cls)  # type: ignore[arg-type]
+        if part.default is MISSING and part.default_factory is MISSING
+    ]
+    unknown = [describe(name) for name in values if name not in kinds]
+    missing = [name for name in needed if name not in values]
+    if unknown or missing:
+        wrong = f"has no field {unknown[0]}" if unknown else f"lacks the field {missing[0]!r}"
+        raise ParameterError(f"{what} {wrong}; its fields are {', '.join(kinds)}.")
+    return cls(**{name: _parsed(name, kinds[name], value) for name, value in values.items()})
+
+
+def _parsed(name: str, kind: Any, value: Any) -> Any:
+    """Convert a value from JSON to its type, where JSON has no such type."""
+    origin, args = get_origin(kind), get_args(kind)
+    if kind is float and isinstance(value, str) and value == "inf":
+        return math.inf
+    if kind in _SIMPLE or origin is Literal:
+        # Classes that check nothing themselves are read as well.
+        return _checked(name, kind, value)
+    if origin is tuple and isinstance(value, list | tuple):
+        return tuple(_parsed(name, args[0], part) for part in value)
+    if origin in (Union, types.UnionType) and value is not None:
+        # The field takes one object, or a tuple of them, which is the last of its types.
+        chosen = args[-1] if isinstance(value, list | tuple) else args[0]
+        # Which of several simple types a value is, the class itself knows.
+        is_simple = chosen in _SIMPLE and not (chosen is float and value == "inf")
+        return value if is_simple else _parsed(name, chosen, value)
+    if isinstance(kind, type) and hasattr(kind, "from_dict"):
+        return kind.from_dict(value)
+    return read_fields(cast(Any, kind), value, name) if is_dataclass(kind) else value

@@ -111,6 +111,6 @@ def unit_level(unit: Unit | None, default: Level) -> Level:
         return default
     if not isinstance(unit, Record | Element | User):
         raise ParameterError(
-            f"unit must be Record(), Element(by) or User(), not {_validate.said(unit)}."
+            f"unit must be Record(), Element(by) or User(), not {_validate.describe(unit)}."
         )
     return unit.level

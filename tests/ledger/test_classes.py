@@ -23,7 +23,7 @@ from tests.ledger import cases
 from tests.memory import folder_in_memory
 
 import dpgrain as dg
-from dpgrain import _fields
+from dpgrain import _validate
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.ledger import AnyDays, AnyHours, LastingPromise
 from dpgrain.ledger.stores import sql
@@ -274,7 +274,7 @@ def taking(world: World, asked: dg.Guarantee) -> Callable[[Hashable], Units]:
 def accounts_of(page: Page, number: int, world: World) -> Iterator[tuple[Row, Hashable, Units]]:
     """Each record, each unit that it is a part of, and the account of its class and its cell."""
     classes = {
-        one: _fields.read(Region, json.loads(text), "a region")
+        one: _validate.read_fields(Region, json.loads(text), "a region")
         for one, text in page.classes(number).items()
     }
     axis = page.axis(number)

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from dpgrain import _fields
+from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.ledger import AnyDays
 from dpgrain.scope.partitions import Overlap, Partition, Rule, period_of, shown_days
@@ -221,7 +221,7 @@ def test_wrong_partitions_are_refused() -> None:
 
 def test_json_and_words() -> None:
     made = Partition((Rule("t", "week", "UTC"), Rule("n", "bins", edges=(1, 5)), Rule("c")))
-    assert _fields.read(Partition, made.to_dict(), "a partition") == made
+    assert _validate.read_fields(Partition, made.to_dict(), "a partition") == made
     assert str(made) == "'c' and bins of 'n' at 1, 5 and the week of 't' (UTC)"
     assert str(Rule("day", "any", days=30)) == "any 30 days in a row of 'day'"
 

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.refusals import refuses
 
-from dpgrain import _fields
+from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.scope.regions import (
     EVERYTHING,
@@ -102,13 +102,13 @@ def test_atoms_are_the_classes_that_regions_tell_apart(given_: list[Region]) -> 
 
 @given(regions)
 def test_json_brings_a_region_back(region: Region) -> None:
-    assert _fields.read(Region, region.to_dict(), "a region") == region
+    assert _validate.read_fields(Region, region.to_dict(), "a region") == region
 
 
 @pytest.mark.parametrize("wrong", [{"sides": [{}]}, {"sides": 3}, {"side": []}, 3])
 def test_json_of_something_else_is_refused(wrong: Any) -> None:
     with pytest.raises(ParameterError):
-        _fields.read(Region, wrong, "a region")
+        _validate.read_fields(Region, wrong, "a region")
 
 
 def test_a_column_that_is_read_in_two_ways_tells_nothing_apart() -> None:
@@ -126,7 +126,7 @@ def test_a_column_that_is_read_in_two_ways_tells_nothing_apart() -> None:
     missing = Region((Side("a", Among(), missing=True, kind="BIGINT"),))
     assert not missing.meets(numbers)
     assert missing.meets(texts)
-    assert _fields.read(Region, missing.to_dict(), "a region") == missing
+    assert _validate.read_fields(Region, missing.to_dict(), "a region") == missing
     (rest,) = numbers.minus(Region((Side("b", Among(("y",))), *missing.sides)))
     assert rest == numbers
     # One text may be 1.00 or true as well.

@@ -107,7 +107,7 @@ def best_of(
     source = SystemSource() if source is None else source
     if not callable(getattr(source, "words", None)):
         raise ParameterError(
-            f"source must be a random source of dpgrain.noise, not {_validate.said(source)}.",
+            f"source must be a random source of dpgrain.noise, not {_validate.describe(source)}.",
             name="source",
         )
     about = SelectBest(event, mean, stopping, eta)

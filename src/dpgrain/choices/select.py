@@ -173,7 +173,7 @@ def select(
             "unit must be User() without max_elements: a user's mean loss is already bounded."
         )
     _validate.one_of(METHODS, method=method)
-    _validate.truth(score=score)
+    _validate.boolean(score=score)
     lower, bound = _range(lower, bound)
     count = _count_of(candidates)
     if method == "repeat":
@@ -290,11 +290,11 @@ def _range(lower: Any, bound: float) -> tuple[float, float]:
     """Check the range of a loss, and return it as floats."""
     if isinstance(lower, bool) or not isinstance(lower, Real) or not abs(float(lower)) <= 1e100:
         raise ParameterError(
-            f"lower must be a number between -1e100 and 1e100, not {_validate.said(lower)}."
+            f"lower must be a number between -1e100 and 1e100, not {_validate.describe(lower)}."
         )
     if not 1e-100 <= _validate.positive(bound=bound) <= 1e100:
         raise ParameterError(
-            f"bound must be between 1e-100 and 1e100, not {_validate.said(bound)}."
+            f"bound must be between 1e-100 and 1e100, not {_validate.describe(bound)}."
         )
     return float(lower), float(bound)
 

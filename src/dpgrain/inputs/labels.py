@@ -242,7 +242,7 @@ def matching(
         name_of_label, text = key(label), written(label)
         if name_of_label is None:
             raise ParameterError(
-                f"{name} must be labels without nulls, not {_validate.said(label)}."
+                f"{name} must be labels without nulls, not {_validate.describe(label)}."
             )
         if place.setdefault(name_of_label, i) != i:
             raise ParameterError(

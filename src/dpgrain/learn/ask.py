@@ -92,7 +92,7 @@ class Ask:
             value = getattr(self, name)
             if isinstance(value, str) and value != "auto":
                 raise ParameterError(
-                    f"{name} must be a number or 'auto', not {_validate.said(value)}."
+                    f"{name} must be a number or 'auto', not {_validate.describe(value)}."
                 )
             if value not in ("auto", None) or (name != "clip" and value is None):
                 _validate.positive(**{name: value})
@@ -219,5 +219,6 @@ def check_scale(**parameter: float) -> None:
     ((name, value),) = parameter.items()
     if not 1e-50 <= _validate.positive(**parameter) <= 1e50:
         raise ParameterError(
-            f"{name} must be between 1e-50 and 1e50, not {_validate.said(value)}.", name=name
+            f"{name} must be between 1e-50 and 1e50, not {_validate.describe(value)}.",
+            name=name,
         )

@@ -272,7 +272,7 @@ def ask_there(ask: Ask) -> Ask:
         )
     if ask.intervals:
         raise ParameterError(
-            f"intervals must be 0 for rows on a cluster, not {_validate.said(ask.intervals)}; "
+            f"intervals must be 0 for rows on a cluster, not {_validate.describe(ask.intervals)}; "
             f"omit it, {BRING_HERE}",
             name="intervals",
         )
@@ -290,7 +290,7 @@ def require_all_blocks(sampling: Sampling, rate: float | None) -> None:
         )
     if rate not in (None, 1, 1.0):
         raise ParameterError(
-            f"sampling_rate must be 1 for rows on a cluster, not {_validate.said(rate)}, because "
+            f"sampling_rate must be 1 for rows on a cluster, not {_validate.describe(rate)}, because "
             f"every round uses all blocks; omit it, {BRING_HERE}",
             name="sampling_rate",
         )

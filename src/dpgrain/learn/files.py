@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain import __version__, _fields, _validate, optimize, units
+from dpgrain import __version__, _validate, optimize, units
 from dpgrain._files import note_read, promise_beside, whole_file
 from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
@@ -91,12 +91,12 @@ def read(path: str | Path) -> Described:
         raise _foreign(path)
     if values.get("version") != VERSION:
         raise ParameterError(
-            f"The model {str(path)!r} has format version {_validate.said(values.get('version'))}, "
+            f"The model {str(path)!r} has format version {_validate.describe(values.get('version'))}, "
             "which this version of dpgrain does not support; read it with a newer one."
         )
     try:
         return _restored(values)
-    except _fields.MISFITS as error:
+    except _validate.MISFIT_ERRORS as error:
         raise damaged(path) from error
 
 

@@ -163,7 +163,7 @@ def minimise(
     try:
         begin = np.asarray(start, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        told = f"start must be a list of numbers, not {_validate.said(start)}."
+        told = f"start must be a list of numbers, not {_validate.describe(start)}."
         raise_alone(ParameterError(told, name="start"))
     there = distributed.RowsThere.of(X, y, users, elements) if lie_elsewhere(X) else None
     if there is not None:
@@ -417,17 +417,17 @@ def _check_kinds(loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, 
     if isinstance(solver, type) or not known:
         raise ParameterError(
             "solver must be a solver of dpgrain.optimize or dpgrain.papers, or a recipe, not "
-            f"{_validate.said(solver)}."
+            f"{_validate.describe(solver)}."
         )
     if isinstance(solver, Recipe) and unit != User():
         raise ParameterError(
-            f"unit must be User() with a recipe, not {_validate.said(unit)}, because recipes "
+            f"unit must be User() with a recipe, not {_validate.describe(unit)}, because recipes "
             "protect whole users."
         )
     if isinstance(loss, type) or not hasattr(loss, "gradient"):
         raise ParameterError(
             "loss must be an object with the methods value and gradient per record, not "
-            f"{_validate.said(loss)}."
+            f"{_validate.describe(loss)}."
         )
     if model is not None and not isinstance(solver, Sgd):
         raise ParameterError(

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 from dpgrain._formatting import powers, rounded_up
 from dpgrain.accounting import Loss
 from dpgrain.errors import ParameterError
@@ -65,7 +65,7 @@ class LastingPromise:
     plan: tuple[Guarantee, ...] = ()
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
         _validate.positive(epsilon=self.epsilon)
         _validate.delta(allow_zero=True, delta=self.delta)
         for name, cap in asdict(self.caps).items():
@@ -253,7 +253,7 @@ class LastingPromise:
         Raises:
             ParameterError: if a field is missing, unknown or wrong.
         """
-        return _fields.read(LastingPromise, values, "a promise")
+        return _validate.read_fields(LastingPromise, values, "a promise")
 
 
 @lru_cache(maxsize=64)
@@ -266,7 +266,7 @@ def _unit(unit: Any) -> tuple[Level, Partition | None]:
     """Return the level of a unit, and the partition into elements."""
     if not isinstance(unit, Record | Element | User) or unit.level not in LEVELS:
         raise ParameterError(
-            f"unit must be Record(), Element(by) or User(), not {_validate.said(unit)}."
+            f"unit must be Record(), Element(by) or User(), not {_validate.describe(unit)}."
         )
     if isinstance(unit, User) and unit.max_elements is not None:
         raise ParameterError(
@@ -281,7 +281,7 @@ def _unit(unit: Any) -> tuple[Level, Partition | None]:
     if not isinstance(by, list | tuple) or not by or not all(isinstance(one, str) for one in by):
         raise ParameterError(
             "unit must be Element of a column, or of a list of columns, not "
-            f"{_validate.said(unit)}: a ledger cannot store mappings and functions; add a "
+            f"{_validate.describe(unit)}: a ledger cannot store mappings and functions; add a "
             "column of cells with with_cells()."
         )
     return unit.level, Partition(tuple(map(Rule, by)))

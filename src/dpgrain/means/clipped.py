@@ -84,10 +84,10 @@ class ClippedMean(Central):
     bands: int = 1
 
     def __post_init__(self) -> None:
-        _validate.plain(self)
+        _validate.plain_numbers(self)
         # Building the event validates the other values.
         _ = self.event
-        if _validate.truth(exact=self.exact) and self.bands != 1:
+        if _validate.boolean(exact=self.exact) and self.bands != 1:
             raise ParameterError(
                 f"exact must be False with bands = {self.bands}, because banded noise is not an "
                 "integer."

@@ -425,7 +425,7 @@ def _before(method: Method, problem: Problem) -> Candidate:
 def _checked(bound: float, radius: float | None) -> float:
     if not 1e-90 <= _validate.positive(bound=bound) <= 1e90:
         raise ParameterError(
-            f"bound must be between 1e-90 and 1e90, not {_validate.said(bound)}; rescale.",
+            f"bound must be between 1e-90 and 1e90, not {_validate.describe(bound)}; rescale.",
             name="bound",
         )
     if radius is not None and not 2.0**-20 * bound <= _validate.positive(radius=radius) <= bound:

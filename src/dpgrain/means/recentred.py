@@ -103,7 +103,7 @@ class Recentred(Central):
     centre: float | tuple[float, ...] = 0.0
 
     def __post_init__(self) -> None:
-        _validate.plain(self)
+        _validate.plain_numbers(self)
         for radius in self._radii:
             _validate.scale(radius=radius)
         _validate.noise(noise_multiplier=self.noise_multiplier)
@@ -122,7 +122,9 @@ class Recentred(Central):
             raise ParameterError(f"beyond must be a share in (0, 0.5], not {self.beyond!r}.")
         for each in self.centre if isinstance(self.centre, tuple) else (self.centre,):
             if not math.isfinite(_validate.real(centre=each)):
-                raise ParameterError(f"centre must be finite, not {_validate.said(self.centre)}.")
+                raise ParameterError(
+                    f"centre must be finite, not {_validate.describe(self.centre)}."
+                )
         if len(self._radii) not in (1, self.rounds):
             raise ParameterError(
                 f"radius must be one number, or one per round ({self.rounds}), not {self.radius!r}."

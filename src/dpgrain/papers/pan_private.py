@@ -76,7 +76,7 @@ class PanPrivate:
     rounds: int
 
     def __post_init__(self) -> None:
-        _validate.plain(self)
+        _validate.plain_numbers(self)
         _validate.scale(clip=self.clip)
         _validate.noise(noise_multiplier=self.noise_multiplier)
         _validate.integer(minimum=1, n_users=self.n_users)
@@ -329,7 +329,7 @@ class PanPrivateStream:
             raise _foreign()
         if values.get("version") != VERSION:
             raise ParameterError(
-                f"The stream has format version {_validate.said(values.get('version'))}, which "
+                f"The stream has format version {_validate.describe(values.get('version'))}, which "
                 "this version of dpgrain does not support; read it with a newer one."
             )
         try:

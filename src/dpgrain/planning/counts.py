@@ -63,7 +63,8 @@ def plan_counts(
     """
     if not isinstance(sums, Additive):
         raise ParameterError(
-            f"sums must be a Gaussian or Laplace event, not {_validate.said(sums)}.", name="sums"
+            f"sums must be a Gaussian or Laplace event, not {_validate.describe(sums)}.",
+            name="sums",
         )
     if select is not None:
         _validate.instance(Selection, select=select)

@@ -122,7 +122,7 @@ class UnitsPlan(PlanReportMixin):
                 return errors
         named = ", ".join(repr(errors.unit) for errors in self.units)
         raise ParameterError(
-            f"unit {_validate.said(level)} is not in this plan; choose from {named}."
+            f"unit {_validate.describe(level)} is not in this plan; choose from {named}."
         )
 
     def rows(self) -> list[tuple[str, ...]]:

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 from dpgrain._files import NUMBERS, promise_beside
 from dpgrain._formatting import powers, rounded_up
 from dpgrain._lazy_import import lazy_import
@@ -112,7 +112,7 @@ class Guarantee(GuaranteeReportMixin):
     provenance: Stated = ""
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
         _validate.delta(allow_zero=True, delta=self.delta)
 
     def epsilon(
@@ -365,7 +365,7 @@ class Guarantee(GuaranteeReportMixin):
         """
         if isinstance(values, dict):
             values = old_facts.with_facts(values)
-        return _fields.read(Guarantee, values, "a guarantee")
+        return _validate.read_fields(Guarantee, values, "a guarantee")
 
     @staticmethod
     def from_json(text: str) -> Guarantee:
@@ -376,7 +376,7 @@ class Guarantee(GuaranteeReportMixin):
 
         Whether an output has the numbers that it is about, :meth:`beside` alone checks.
         """
-        values = _fields.loads(text, "a guarantee")
+        values = _validate.parse_json(text, "a guarantee")
         if isinstance(values, dict):
             values.pop(NUMBERS, None)
         return Guarantee.from_dict(values)

@@ -46,7 +46,7 @@ class Promise:
     def __post_init__(self) -> None:
         if not isinstance(self.unit, Record | Element | User):
             raise ParameterError(
-                f"unit must be Record(), Element(by) or User(), not {_validate.said(self.unit)}."
+                f"unit must be Record(), Element(by) or User(), not {_validate.describe(self.unit)}."
             )
         object.__setattr__(self, "epsilon", _validate.positive(epsilon=self.epsilon))
         _validate.one_of(RELATIONS, relation=self.relation)

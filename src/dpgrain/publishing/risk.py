@@ -187,7 +187,7 @@ def _inside(**parameter: float) -> float:
     checked = _validate.probability(**parameter)
     if not 0 < checked < 1:
         raise ParameterError(
-            f"{name} must be above 0 and below 1, not {_validate.said(value)}.", name=name
+            f"{name} must be above 0 and below 1, not {_validate.describe(value)}.", name=name
         )
     return checked
 

@@ -57,12 +57,12 @@ class Share:
         """
         if epsilon is not None:
             raise ParameterError(
-                f"epsilon must be omitted with share, which is {_validate.said(share)}; pass only "
+                f"epsilon must be omitted with share, which is {_validate.describe(share)}; pass only "
                 "one of them."
             )
         if not _validate.probability(share=share) > 0:
             raise ParameterError(
-                f"share must be above 0 and at most 1, not {_validate.said(share)}."
+                f"share must be above 0 and at most 1, not {_validate.describe(share)}."
             )
         budget = open_budget()
         if budget is None:

@@ -208,7 +208,7 @@ def _domain(stated: Any, keys: Sequence[str], asked: Asked) -> Any:
         return [tuple(item) if isinstance(item, list) else item for item in stated]
     raise ParameterError(
         f"domain must be a file, a list, or a table of them by column, "
-        f"not {_validate.said(stated)}."
+        f"not {_validate.describe(stated)}."
     )
 
 

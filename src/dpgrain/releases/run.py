@@ -167,7 +167,7 @@ def run(
         RefusedError: if an output is there already, or the open budget or ledger refuses the releases.
         DataError: if the table cannot be read, or an output cannot be written.
     """
-    if not _validate.truth(again=again):
+    if not _validate.boolean(again=again):
         _refuse_again(plan)
     make_folder(plan.file.folder)
     with no_output_is_read():

@@ -59,7 +59,9 @@ def axes_for(ax: Any, width: float, height: float) -> Axes:
 
         _, ax = plt.subplots(figsize=(width, height), layout="constrained")
     if not hasattr(ax, "spines"):
-        raise ParameterError(f"ax must be axes of matplotlib, not {_validate.said(ax)}.", name="ax")
+        raise ParameterError(
+            f"ax must be axes of matplotlib, not {_validate.describe(ax)}.", name="ax"
+        )
     axes: Axes = ax
     plain(axes)
     return axes

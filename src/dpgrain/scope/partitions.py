@@ -16,7 +16,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.scope.regions import DAY, EVERYTHING, Among, Region, Side, Span
 from dpgrain.scope.zones import midnight
@@ -82,13 +82,13 @@ class Rule:
     read: str = ""
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
         lengths = {"days": self.days, "hours": self.hours}
         stated = {name: length for name, length in lengths.items() if length is not None}
         if len(stated) != (self.kind == "any"):
             raise ParameterError(
                 "days or hours must be passed for kind 'any', and for no other kind, not "
-                f"{_validate.said(stated)}."
+                f"{_validate.describe(stated)}."
             )
         for name, length in stated.items():
             _validate.integer(minimum=1, **{name: length})
@@ -295,12 +295,12 @@ class Partition:
     rules: tuple[Rule, ...]
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
         columns = [rule.column for rule in self.rules]
         if not columns or len(set(columns)) < len(columns):
             raise ParameterError(
                 "a partition must have one rule for each of its columns, not "
-                f"{_validate.said(columns)}."
+                f"{_validate.describe(columns)}."
             )
         ordered = sorted(self.rules, key=lambda rule: rule.column)
         object.__setattr__(self, "rules", tuple(ordered))

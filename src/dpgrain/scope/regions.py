@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeAlias, get_args
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 from dpgrain.errors import ParameterError
 
 #: Whole numbers; whole days; times as a clock shows them, without a zone; moments, which have one.
@@ -108,7 +108,7 @@ class Among:
     but: bool = False
 
     def __post_init__(self) -> None:
-        _validate.truth(but=self.but)
+        _validate.boolean(but=self.but)
         labels = {_label(label) for label in _validate.sequence(labels=self.labels)}
         ordered = sorted(labels, key=lambda label: (isinstance(label, str), label))
         object.__setattr__(self, "labels", tuple(ordered))
@@ -143,9 +143,10 @@ def _label(value: Any) -> int | str:
     """Return a label: a text that can be written, or a whole number."""
     if not isinstance(value, str):
         return _whole_number("labels", value)
-    if not _validate.is_written(value):
+    if not _validate.is_utf8(value):
         raise ParameterError(
-            f"labels must be valid UTF-8 text, not {_validate.said(value)}.", name="labels"
+            f"labels must be valid UTF-8 text, not {_validate.describe(value)}.",
+            name="labels",
         )
     return value
 
@@ -154,7 +155,7 @@ def _whole_number(name: str, value: Any) -> int:
     """Return a whole number of any size, as columns of hashes hold them."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ParameterError(
-            f"{name} must be text or integers, not {_validate.said(value)}.", name=name
+            f"{name} must be text or integers, not {_validate.describe(value)}.", name=name
         )
     return int(value)
 
@@ -232,7 +233,7 @@ class Side:
     kind: str = ""
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
         kind = self.kind or _USUAL[self.values.axis]
         if not self.values:
             object.__setattr__(self, "values", Among())
@@ -317,9 +318,9 @@ class Side:
         what = "the values of a side"
         read: Values
         if "axis" in inside:
-            read = _fields.read(Span, inside, what)
+            read = _validate.read_fields(Span, inside, what)
         else:
-            read = _fields.read(Among, inside, what)
+            read = _validate.read_fields(Among, inside, what)
         missing, kind = values.get("missing", False), values.get("kind", "")
         return Side(values["column"], read, missing, kind)
 
@@ -343,11 +344,11 @@ class Region:
     sides: tuple[Side, ...] = ()
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
         columns = [side.column for side in self.sides]
         if len(set(columns)) < len(columns):
             raise ParameterError(
-                f"a region must have one side for each column, not {_validate.said(columns)}."
+                f"a region must have one side for each column, not {_validate.describe(columns)}."
             )
         for side in self.sides:
             if not side:

@@ -33,8 +33,8 @@ def check_zone(zone: str, *, name: str = "zone") -> str:
     try:
         ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError, TypeError) as error:
-        raise _validate.wrong(
-            name, f"must be a zone such as 'Europe/Paris', not {_validate.said(zone)}."
+        raise _validate.error_about(
+            name, f"must be a zone such as 'Europe/Paris', not {_validate.describe(zone)}."
         ) from error
     return zone
 

@@ -64,7 +64,7 @@ class ShuffledSum(SumReportMixin, ABC):
     def __post_init__(self, chosen: Design | None) -> None:
         # The design is computed from the other fields.
         object.__setattr__(self, "design", None)
-        _validate.plain(self)
+        _validate.plain_numbers(self)
         if _validate.integer(minimum=1, n_users=self.n_users) > _MOST_DEVICES:
             raise ParameterError(f"n_users must be at most 10^10, not {self.n_users!r}.")
         _validate.integer(minimum=1, rounds=self.rounds)
@@ -74,10 +74,10 @@ class ShuffledSum(SumReportMixin, ABC):
         self.devices_of(self.honest_fraction)
         if self.beside is not None and not isinstance(self.beside, Event):
             raise ParameterError(
-                f"beside must be an event of dpgrain.accounting, not {_validate.said(self.beside)}."
+                f"beside must be an event of dpgrain.accounting, not {_validate.describe(self.beside)}."
             )
         if not isinstance(self.label, str):
-            raise ParameterError(f"label must be text, not {_validate.said(self.label)}.")
+            raise ParameterError(f"label must be text, not {_validate.describe(self.label)}.")
         self._check()
         if self._shape[0] > _MOST_COORDINATES:
             raise ParameterError(f"dim must be at most 2^20, not {self._shape[0]!r}.")

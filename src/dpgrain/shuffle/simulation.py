@@ -46,7 +46,7 @@ def here_of(dropped: int | ArrayLike, devices: int, rows: int) -> Here:
     if isinstance(dropped, int | np.integer) and not isinstance(dropped, bool):
         if not 0 <= dropped <= devices:
             raise ParameterError(
-                f"dropped must be between 0 and {devices:,}, not {_validate.said(dropped)}."
+                f"dropped must be between 0 and {devices:,}, not {_validate.describe(dropped)}."
             )
         left = devices - int(dropped)
         return Here(left, slice(0, left))
@@ -57,6 +57,6 @@ def here_of(dropped: int | ArrayLike, devices: int, rows: int) -> Here:
     if lost.shape != (devices,) or lost.dtype != np.bool_:
         raise ParameterError(
             f"dropped must be a number of devices or {devices:,} booleans, not "
-            f"{_validate.said(dropped)}."
+            f"{_validate.describe(dropped)}."
         )
     return Here(devices - int(lost.sum()), ~lost[:rows])

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from dpgrain import _fields
+from dpgrain import _validate
 from dpgrain._formatting import approximate_percent, powers, quantity, rounded_up
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.statistic import HISTOGRAM, Statistic, statistic_of
@@ -50,7 +50,7 @@ class Clip:
     takes: bool = True
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
 
     @property
     def chosen(self) -> bool:
@@ -142,7 +142,7 @@ class Asked(Mapping[str, str]):
     over: Over = "records"
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
 
     # -- as a mapping --
 
@@ -437,7 +437,7 @@ class Asked(Mapping[str, str]):
             ParameterError: if a fact is unknown or wrong.
         """
         facts = {name: fact for name, fact in values.items() if name != "statistic"}
-        asked = _fields.read(Asked, facts, "what was asked")
+        asked = _validate.read_fields(Asked, facts, "what was asked")
         return replace(asked, statistic=statistic_of(values["statistic"]))
 
     @staticmethod

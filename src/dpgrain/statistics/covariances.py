@@ -234,7 +234,7 @@ def _range_of(name: str, stated: Any) -> tuple[float, float]:
     checked = None if stated is None else checked_bounds(stated)
     if checked is None or isinstance(checked, AutoRange):
         raise ParameterError(
-            f"{name} must be two numbers (low, high), not {_validate.said(stated)}, because no "
+            f"{name} must be two numbers (low, high), not {_validate.describe(stated)}, because no "
             "range is chosen privately for two columns at once.",
             name=name,
         )

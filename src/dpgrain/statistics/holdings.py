@@ -245,7 +245,7 @@ class HoldingsQuery(Query[Holdings]):
 def _element_column(by: str | None, unit: Any) -> str:
     if not isinstance(unit, Record | Element | User):
         raise ParameterError(
-            f"unit must be Record(), Element(by) or User(), not {_validate.said(unit)}."
+            f"unit must be Record(), Element(by) or User(), not {_validate.describe(unit)}."
         )
     column = by if by is not None or isinstance(unit, Record) else unit.by
     if column is None:
@@ -256,7 +256,7 @@ def _element_column(by: str | None, unit: Any) -> str:
     if not isinstance(column, str):
         raise ParameterError(
             "by must be the column of the elements, such as by='page', not "
-            f"{_validate.said(column)}; turn a mapping or a function into a column with "
+            f"{_validate.describe(column)}; turn a mapping or a function into a column with "
             "table.with_cells(…).",
             name="by",
         )
@@ -266,5 +266,5 @@ def _element_column(by: str | None, unit: Any) -> str:
 def _checked_edges(edges: Any) -> list[int]:
     limits = _validate.integers(minimum=1, edges=edges)
     if not limits or any(b <= a for a, b in itertools.pairwise(limits)):
-        raise ParameterError(f"edges must be increasing integers, not {_validate.said(edges)}.")
+        raise ParameterError(f"edges must be increasing integers, not {_validate.describe(edges)}.")
     return limits

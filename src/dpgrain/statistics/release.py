@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 from dpgrain._files import (
     is_there,
     note_read,
@@ -196,13 +196,13 @@ class Release(ReleaseReportMixin, ABC):
             listed = ", ".join(self.groups.names) or "none"
             raise ParameterError(
                 "pivot requires the two keys of a release with two keys, not "
-                f"{_validate.said(rows)} and {_validate.said(columns)}; the keys are {listed}."
+                f"{_validate.describe(rows)} and {_validate.describe(columns)}; the keys are {listed}."
             )
         number, table = "estimate" if value is None else value, self.to_arrow()
         numbers = table.column_names[len(keys) :]
         if not isinstance(number, str) or number not in numbers:
             raise ParameterError(
-                f"value must be one of {', '.join(numbers)}, not {_validate.said(number)}.",
+                f"value must be one of {', '.join(numbers)}, not {_validate.describe(number)}.",
                 name="value",
             )
         # By the groups' own columns: a key may have the name of a column of numbers.
@@ -371,7 +371,7 @@ class Release(ReleaseReportMixin, ABC):
             # Words of another kind are met where they are read.
             _ = str(release), release.explain(), release.hash
             return release
-        except (OSError, pa.ArrowException, *_fields.MISFITS) as error:
+        except (OSError, pa.ArrowException, *_validate.MISFIT_ERRORS) as error:
             raise DataError(
                 f"{str(path)!r} is not a saved release; pass a file written by --save or "
                 "release.save()."
@@ -595,7 +595,7 @@ class Histogram(Release):
         Raises:
             ParameterError: if the truth has another length, or γ is negative.
         """
-        p = _fields.numbers(truth=truth)
+        p = _validate.float_array(truth=truth)
         gamma = _validate.non_negative(gamma=gamma)
         if p.shape != self.estimate.shape:
             raise ParameterError(f"truth must have shape ({len(self)},), not {p.shape}.")

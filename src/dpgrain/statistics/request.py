@@ -501,7 +501,8 @@ def key_columns(table: UserTable, by: Any, role: str = "by") -> tuple[str, ...]:
     keys = () if by is None else (by,) if isinstance(by, str) else by
     if not isinstance(keys, tuple | list):
         raise ParameterError(
-            f"by must be a column, a list of columns or None, not {_validate.said(by)}.", name="by"
+            f"by must be a column, a list of columns or None, not {_validate.describe(by)}.",
+            name="by",
         )
     for key in keys:
         table.require_key(key, role if len(keys) == 1 else "by")

@@ -389,7 +389,7 @@ def _keys(by: str | Sequence[str] | None) -> tuple[str, ...]:
     if len(keys) > 1 or not all(isinstance(key, str) for key in keys):
         raise ParameterError(
             "by must be one column or None for records of several owners, not "
-            f"{_validate.said(by)}; combine several columns into one with derive.",
+            f"{_validate.describe(by)}; combine several columns into one with derive.",
             name="by",
         )
     return keys
@@ -410,7 +410,7 @@ def _own_bounds(
     if None in bounds or by_key:
         raise ParameterError(
             "clip must contain a bound for each item of the domain and for no other, not "
-            f"{_validate.said(stated)}.",
+            f"{_validate.describe(stated)}.",
             name="clip",
         )
     numbers = [bound for bound in bounds if isinstance(bound, float)]

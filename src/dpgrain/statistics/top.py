@@ -127,7 +127,7 @@ def top(
             "method='truncated' or method='gaussian'.",
             name="domain",
         )
-    counts = _validate.truth(counts=counts)
+    counts = _validate.boolean(counts=counts)
     laplace = method == "laplace" or pure
     if not laplace:
         promise.require_delta(

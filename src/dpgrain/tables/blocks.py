@@ -80,7 +80,7 @@ class Blocks:
             return Blocks("record")
         if not isinstance(unit, Element | User):
             raise ParameterError(
-                f"unit must be Record(), Element(by) or User(), not {_validate.said(unit)}."
+                f"unit must be Record(), Element(by) or User(), not {_validate.describe(unit)}."
             )
         if table.user is None:
             raise ParameterError(
@@ -214,7 +214,7 @@ def _column(name: str, table: Rows) -> tuple[str, Elements | None, str]:
     """
     if name not in table.schema:
         raise SchemaError(
-            f"element {_validate.said(name)} is not a column of the table; "
+            f"element {_validate.describe(name)} is not a column of the table; "
             f"{table.like(name)}; pass a mapping file as pathlib.Path(…).",
             name="element",
         )

@@ -295,7 +295,7 @@ def _plain(value: Any) -> Any:
 def _values(domain: Any) -> list[Any]:
     if isinstance(domain, str | bytes):
         raise ParameterError(
-            f"domain must be a list of items, not the text {_validate.said(domain)}."
+            f"domain must be a list of items, not the text {_validate.describe(domain)}."
         )
     if isinstance(domain, Mapping):
         return list(domain)
@@ -307,7 +307,7 @@ def _values(domain: Any) -> list[Any]:
         values = list(domain)
     except TypeError:
         raise ParameterError(
-            f"domain must be a list of items, not {_validate.said(domain)}."
+            f"domain must be a list of items, not {_validate.describe(domain)}."
         ) from None
     scalars = any(issubclass(kind, np.generic) for kind in set(map(type, values)))
     return list(map(_plain, values)) if scalars else values

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 from dpgrain._files import note_read
 from dpgrain._formatting import quantity
 from dpgrain.errors import DataError, ParameterError, SchemaError, raise_alone
@@ -190,9 +190,9 @@ class Elements:
         if random_state is not None:
             random_state = _validate.integer(minimum=0, random_state=random_state) % _SEEDS
         if isinstance(vectors, Mapping):
-            names, rows = list(vectors), _fields.numbers(vectors=list(vectors.values()))
+            names, rows = list(vectors), _validate.float_array(vectors=list(vectors.values()))
         else:
-            rows = _fields.numbers(vectors=vectors)
+            rows = _validate.float_array(vectors=vectors)
             names = [] if items is None else _validate.sequence(items=items)
         if rows.ndim != 2 or len(names) != len(rows):
             raise ParameterError(
@@ -265,7 +265,7 @@ class Elements:
 def _check_name(name: object) -> None:
     """Refuse a name of a partition that is no text."""
     if name is not None and not isinstance(name, str):
-        raise ParameterError(f"name must be text, not {_validate.said(name)}.", name="name")
+        raise ParameterError(f"name must be text, not {_validate.describe(name)}.", name="name")
 
 
 _identities: WeakKeyDictionary[Callable[[Any], Hashable], str] = WeakKeyDictionary()
@@ -314,7 +314,7 @@ def _two_columns(source: Any) -> dict[Any, Hashable]:
     if table.num_columns < 2:
         raise SchemaError(
             f"the mapping must have two columns, items and cells, not {table.num_columns}: "
-            f"{', '.join(map(_validate.said, table.column_names))}."
+            f"{', '.join(map(_validate.describe, table.column_names))}."
         )
     rows = table.select([0, 1]).rename_columns(["item", "cell"]).drop_null()
     return _one_cell_each(*(column.to_pylist() for column in rows.columns))
@@ -329,8 +329,8 @@ def _one_cell_each(items: list[Any], cells: list[Hashable]) -> dict[Any, Hashabl
     for item, cell in zip(items, cells, strict=True):
         if mapping.setdefault(item, cell) != cell:
             raise ParameterError(
-                f"the mapping must have one cell for item {_validate.said(item)}, not both "
-                f"{_validate.said(mapping[item])} and {_validate.said(cell)}."
+                f"the mapping must have one cell for item {_validate.describe(item)}, not both "
+                f"{_validate.describe(mapping[item])} and {_validate.describe(cell)}."
             )
     return mapping
 
@@ -378,7 +378,7 @@ def read_file(path: Path) -> pa.Table:
         return pyarrow.parquet.ParquetFile(path).read()
     except (OSError, ValueError, csv.Error, pa.ArrowException) as error:
         raise DataError(
-            f"the file {_validate.said(str(path), 300)} cannot be read; check that it exists "
+            f"the file {_validate.describe(str(path), 300)} cannot be read; check that it exists "
             "and is a complete Parquet or CSV file."
         ) from error
 
@@ -478,7 +478,7 @@ def _name_or_none(cell: Any, *, public: bool) -> str | None:
 
 def _no_cell(cell: Any) -> ParameterError:
     return ParameterError(
-        f"a cell must be text, a number, a date or a tuple of these, not {_validate.said(cell)}; "
+        f"a cell must be text, a number, a date or a tuple of these, not {_validate.describe(cell)}; "
         "change the partition into elements."
     )
 

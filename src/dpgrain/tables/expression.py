@@ -137,7 +137,7 @@ def parsed(text: str) -> Node:
     if not isinstance(text, str) or not text.strip():
         raise ParameterError(
             "an expression must be text such as 'month(at)' or 'a + b', not "
-            f"{_validate.said(text)}."
+            f"{_validate.describe(text)}."
         )
     parser = _Parser(text)
     node = parser.any(0)
@@ -147,7 +147,7 @@ def parsed(text: str) -> Node:
 
 def stated(text: str) -> str:
     """Return an expression, or a part of it, in quotes for a message: the beginning of a long one."""
-    return _validate.said(text, most=_SHOWN_CHARACTERS)
+    return _validate.describe(text, most=_SHOWN_CHARACTERS)
 
 
 def is_expression(text: str) -> bool:

@@ -73,6 +73,6 @@ def _typed(values: list[Any], integers: bool, path: Path) -> list[Any]:
         wrong = values[result.index(None)]
         raise ParameterError(
             f"The domain {str(path)!r} must contain integers, like the item column, not "
-            f"{_validate.said(wrong)}."
+            f"{_validate.describe(wrong)}."
         )
     return result

@@ -337,7 +337,7 @@ class Rows:
         """
         if not isinstance(name, str) or not name or self.has(name):
             raise ParameterError(
-                f"name must be a new column name, not {_validate.said(name)}; choose another."
+                f"name must be a new column name, not {_validate.describe(name)}; choose another."
             )
 
     @property
@@ -402,11 +402,12 @@ class Rows:
         """Raise unless the table has the column, which is for the ``role``."""
         if not isinstance(column, str):
             raise ParameterError(
-                f"{role} must be a column name, not {_validate.said(column)}.", name=role
+                f"{role} must be a column name, not {_validate.describe(column)}.", name=role
             )
         if column not in self.schema:
             raise SchemaError(
-                f"{role} {_validate.said(column)} is not a column of the table; {self.like(column)}.",
+                f"{role} {_validate.describe(column)} is not a column of the table; "
+                f"{self.like(column)}.",
                 name=role,
             )
 
@@ -475,7 +476,7 @@ class Rows:
                 result = None
         if result is None:
             raise ParameterError(
-                f"{role} {_validate.said(label)}, but the item column {column!r} contains "
+                f"{role} {_validate.describe(label)}, but the item column {column!r} contains "
                 f"{form or _TEXT}."
             )
         return result

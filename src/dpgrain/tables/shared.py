@@ -96,7 +96,7 @@ class SharedTable:
         if not owners or not named or len(set(owners)) < len(owners):
             raise ParameterError(
                 "user must be a column, or a list of different owner columns, not "
-                f"{_validate.said(owners)}.",
+                f"{_validate.describe(owners)}.",
                 name="user",
             )
         if len(owners) > _MOST_OWNERS:

@@ -338,7 +338,7 @@ def _columns(**parameter: Any) -> tuple[str, ...]:
     listed = [value] if isinstance(value, str) else _validate.sequence(**parameter)
     texts = tuple(column for column in listed if isinstance(column, str))
     if len(texts) < len(listed):
-        said = _validate.said(value)
+        said = _validate.describe(value)
         raise ParameterError(
             f"{name} must be a column or a list of columns, not {said}.", name=name
         )
@@ -350,7 +350,7 @@ def _ends(bounds: Any) -> tuple[float, float]:
     ends = _validate.sequence(bounds=bounds)
     if len(ends) != 2 or not all(isinstance(end, Real) for end in ends):
         # What is wrong is not quoted by itself, as it may be a column of rows.
-        said = _validate.said(bounds)
+        said = _validate.describe(bounds)
         raise ParameterError(f"bounds must be two numbers (low, high), not {said}.", name="bounds")
     low, high = (_validate.real(bounds=end) for end in ends)
     return low, high
@@ -505,7 +505,7 @@ def _pair_of(on: Any) -> tuple[str, str]:
     if len(pair) != 2 or not all(isinstance(name, str) for name in pair):
         raise ParameterError(
             f"on must be a column of both tables, or a pair such as ('zip', 'plz'), "
-            f"not {_validate.said(on)}.",
+            f"not {_validate.describe(on)}.",
             name="on",
         )
     return pair[0], pair[1]
@@ -555,13 +555,13 @@ def _bytes(memory: str | int) -> int:
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?I?)B?\s*", str(memory).upper())
         if match is None:
             raise ParameterError(
-                f"memory must be a size such as '1GB' or '512MB', not {_validate.said(memory)}.",
+                f"memory must be a size such as '1GB' or '512MB', not {_validate.describe(memory)}.",
                 name="memory",
             )
         size = int(float(match[1]) * _UNITS.get(match[2], 1))
     if size < LEAST:
         raise ParameterError(
-            f"memory must be at least {LEAST // 10**6}MB, not {_validate.said(memory)}.",
+            f"memory must be at least {LEAST // 10**6}MB, not {_validate.describe(memory)}.",
             name="memory",
         )
     return size

@@ -114,7 +114,7 @@ def _side(table: Columns, column: str, value: Any) -> Side:
         )
     if column in table.derived:
         raise ParameterError(
-            f"where must use columns of the data, not {_validate.said(column)}, which is "
+            f"where must use columns of the data, not {_validate.describe(column)}, which is "
             f"{table.derived[column].text}; pass the region of the original columns, or use "
             "filter(…)."
         )
@@ -222,7 +222,7 @@ def _ends(column: str, parts: Sequence[Any]) -> tuple[Any, Any]:
     if len(ends) != 2 or ends == (None, None):
         raise ParameterError(
             f"where must have the first and the last value of {column!r}, one of them None if "
-            f"unbounded, not {_validate.said(ends)}."
+            f"unbounded, not {_validate.describe(ends)}."
         )
     return ends
 
@@ -271,7 +271,7 @@ def _period(stated: Any, kind: str, column: str) -> tuple[datetime, datetime]:
     if begin is None or end is None:
         raise ParameterError(
             f"where must use dates or timestamps for {column!r}, such as '2026-01-31', "
-            f"'2026-01' or '2026-01-31T12:00', not {_validate.said(stated)}."
+            f"'2026-01' or '2026-01-31T12:00', not {_validate.describe(stated)}."
         )
     if begin.tzinfo is not None and kind != MOMENT:
         raise ParameterError(

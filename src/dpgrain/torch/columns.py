@@ -33,7 +33,7 @@ class Column:
             return None
         if name not in getattr(dataset, "column_names", ()):
             raise ParameterError(
-                f"{parameter} must be a column of train_dataset, not {_validate.said(name)}.",
+                f"{parameter} must be a column of train_dataset, not {_validate.describe(name)}.",
                 name=parameter,
             )
         return Column(dataset, name)

@@ -199,12 +199,14 @@ class SqliteStore:
     @contextmanager
     def _using(self) -> Iterator[None]:
         """Note that the files are in use, and turn errors of SQLite into one sentence each."""
-        if not _validate.is_written(str(self._path)):
+        if not _validate.is_utf8(str(self._path)):
             # SQLite takes names in UTF-8 alone.
-            raise ParameterError(f"place must be a UTF-8 name, not {_validate.said(self.name)}.")
+            raise ParameterError(
+                f"place must be a UTF-8 name, not {_validate.describe(self.name)}."
+            )
         real = self._path.resolve()
         if not real.name:
-            raise ParameterError(f"place must be a file, not {_validate.said(self.name)}.")
+            raise ParameterError(f"place must be a file, not {_validate.describe(self.name)}.")
         note_read(real, *(real.with_name(f"{real.name}{ending}") for ending in _BESIDE))
         try:
             yield

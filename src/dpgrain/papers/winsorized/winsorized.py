@@ -99,7 +99,7 @@ class Winsorized(Central):
     failure: float = 0.01
 
     def __post_init__(self) -> None:
-        _validate.plain(self)
+        _validate.plain_numbers(self)
         for name in ("radius", "bound"):
             _validate.scale(**{name: getattr(self, name)})
         for name in ("dimension", "n_users", "rounds"):
@@ -332,7 +332,7 @@ class WinsorizedScalar:
     relation: Relation = "zero_out"
 
     def __post_init__(self) -> None:
-        _validate.plain(self)
+        _validate.plain_numbers(self)
         for name in ("radius", "bound"):
             _validate.scale(**{name: getattr(self, name)})
         _validate.integer(minimum=1, n_users=self.n_users)

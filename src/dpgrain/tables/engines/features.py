@@ -265,7 +265,8 @@ def _number(name: str, asked: Any) -> Number:
         listed = ", ".join(map(repr, known))
         others = " or a pair such as ('amount', 'sum')" if of is None else ""
         raise ParameterError(
-            f"{name} must be one of {listed}{others}, not {_validate.said(function)}.", name=name
+            f"{name} must be one of {listed}{others}, not {_validate.describe(function)}.",
+            name=name,
         )
     return Number(name, cast(Function, function), of)
 
@@ -278,7 +279,7 @@ def _pair(name: str, asked: Any) -> tuple[str, Any]:
     if not isinstance(of, str):
         raise ParameterError(
             f"{name} must be 'count' or a pair of a column and a function, such as ('amount', 'sum'), "
-            f"not {_validate.said(asked)}.",
+            f"not {_validate.describe(asked)}.",
             name=name,
         )
     return of, function

@@ -153,7 +153,7 @@ def _listed(pattern: str) -> Iterator[tuple[str, PurePath]]:
         is_file, is_folder = Path(pattern).is_file(), Path(pattern).is_dir()
     except OSError as error:
         raise DataError(
-            f"The file {_validate.said(pattern)} cannot be read; check the path."
+            f"The file {_validate.describe(pattern)} cannot be read; check the path."
         ) from error
     if is_file:
         yield pattern, PurePath(pattern).parent

@@ -54,7 +54,7 @@ def source_of(data: Any, *, delimiter: str = ",", memory: int = 10**9, threads: 
     if not (is_text and len(delimiter) == 1 and delimiter.isascii() and delimiter not in '\0\n\r"'):
         raise ParameterError(
             "delimiter must be one ASCII character other than a quote or line break, not "
-            f"{_validate.said(delimiter)}."
+            f"{_validate.describe(delimiter)}."
         )
     if isinstance(data, PostgresSource):
         return data
@@ -187,7 +187,7 @@ def opened(source: Any, source_env: str | None, table: str | None, query: str | 
         if not isinstance(source_env, str):
             raise ParameterError(
                 "source_env must be the name of an environment variable, not "
-                f"{_validate.said(source_env)}.",
+                f"{_validate.describe(source_env)}.",
                 name="source_env",
             )
         source = _in_environment(source_env)

@@ -262,14 +262,15 @@ class PeopleJoin:
         ]
         if columns is not None and not isinstance(columns, str | list | tuple):
             raise ParameterError(
-                f"columns must be a list of columns, not {_validate.said(columns)}.", name="columns"
+                f"columns must be a list of columns, not {_validate.describe(columns)}.",
+                name="columns",
             )
         if isinstance(columns, str):
             columns = [columns]
         for name in columns or ():
             if name not in known:
                 raise SchemaError(
-                    f"columns contains {_validate.said(name)}, which cannot be taken from the "
+                    f"columns contains {_validate.describe(name)}, which cannot be taken from the "
                     f"other table; {suggest_columns(str(name), known)}.",
                     name="columns",
                 )

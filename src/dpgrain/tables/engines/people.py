@@ -57,7 +57,7 @@ class PerUser:
             raise ParameterError("per_user requires at least one number, such as visits='count'.")
         if by is not None and not isinstance(by, str | list | tuple):
             raise ParameterError(
-                f"by must be a column, a list of columns or None, not {_validate.said(by)}.",
+                f"by must be a column, a list of columns or None, not {_validate.describe(by)}.",
                 name="by",
             )
         keys = (by,) if isinstance(by, str) else tuple(by or ())
@@ -294,7 +294,7 @@ def require_whole_users(table: Rows, unit: Unit) -> None:
         return
     raise ParameterError(
         "unit must be User() if each row is derived from all of a person's data, not "
-        f"{_validate.said(unit)}; to protect elements, derive each row from one of them: "
+        f"{_validate.describe(unit)}; to protect elements, derive each row from one of them: "
         "per_user(by='day', …) with Element('day').",
         name="unit",
     )
