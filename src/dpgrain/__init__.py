@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from dpgrain.statistics.release import Estimates, Histogram, Release
     from dpgrain.statistics.top import top
     from dpgrain.tables.elements import Elements
-    from dpgrain.tables.shared import SharedTable
+    from dpgrain.tables.shared_table import SharedTable
     from dpgrain.tables.table import UserTable, read
 
 __all__ = [
@@ -157,7 +157,7 @@ lazy_package(
         "dpgrain.auditing.training": ("audit_training",),
         "dpgrain.auditing.verdict": ("Audit",),
         "dpgrain.tables.elements": ("Elements",),
-        "dpgrain.tables.shared": ("SharedTable",),
+        "dpgrain.tables.shared_table": ("SharedTable",),
         "dpgrain.tables.table": ("UserTable", "read"),
         "dpgrain.publishing.facts": ("Fact",),
         "dpgrain.publishing.guarantee": ("Guarantee",),

@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
+from numbers import Integral, Real
 from os import PathLike, fsencode
 from pathlib import Path
 from typing import (
@@ -25,10 +26,8 @@ from typing import (
     get_type_hints,
 )
 
-from numbers import Integral, Real
-
 from dpgrain._lazy_import import lazy_import
-from dpgrain.errors import ParameterError, raise_alone
+from dpgrain.errors import ParameterError, raise_without_context
 
 if TYPE_CHECKING:
     import json
@@ -354,7 +353,7 @@ def float_array(**parameter: Any) -> NDArray[np.float64]:
         return array.astype(np.float64)
     except (TypeError, ValueError):
         # What NumPy says quotes a value.
-        raise_alone(error_about(name, f"must be numbers, not {describe(value)}."))
+        raise_without_context(error_about(name, f"must be numbers, not {describe(value)}."))
 
 
 # -- the fields of frozen dataclasses --

@@ -194,7 +194,7 @@ class RunEnded(DpgrainError):  # noqa: N818 - it is no error: a run may end
     """The published early end of a run of private means; what it published before stands."""
 
 
-def only_interrupts(error: BaseException) -> None:
+def reraise_keyboard_interrupt(error: BaseException) -> None:
     """Raise an interrupt from the keyboard again, and nothing else.
 
     A caller's function that fails on somebody's record may raise anything, also exceptions that end
@@ -204,7 +204,7 @@ def only_interrupts(error: BaseException) -> None:
         raise error
 
 
-def raise_alone(error: DpgrainError) -> NoReturn:
+def raise_without_context(error: DpgrainError) -> NoReturn:
     """Raise an error without the one that is handled, whose own text may quote a row or an address.
 
     What is suppressed by ``from None`` is there still, for tools that report errors.
@@ -216,7 +216,7 @@ def raise_alone(error: DpgrainError) -> NoReturn:
     ...     try:
     ...         float("Ann, 17 May")
     ...     except ValueError:
-    ...         raise_alone(ParameterError("X must be numbers.", name="X"))
+    ...         raise_without_context(ParameterError("X must be numbers.", name="X"))
     ... except ParameterError as error:
     ...     print(error, error.__context__)
     X must be numbers. None

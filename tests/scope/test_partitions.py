@@ -16,7 +16,7 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.ledger import AnyDays
 from dpgrain.scope.partitions import Overlap, Partition, Rule, period_of, shown_days
-from dpgrain.scope.regions import EVERYTHING, Among, Region, Side, Span, days, microseconds
+from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side, Span, days, microseconds
 
 # Twenty-nine years hold every calendar: each weekday begins a leap year and a common one.
 DAYS = [date(2000, 1, 1) + timedelta(days=i) for i in range(29 * 366)]
@@ -147,7 +147,7 @@ def test_cells_of_a_region_are_counted_and_rounded_out(kind: str, zone: str) -> 
 
 JANUARY = Region((Side("day", days("2026-01-01", "2026-01-31")),))
 SUNDAY = Region((Side("day", days("2026-01-04", "2026-01-04")),))
-TOPICS = Region((Side("topic", Among(("a", "b", "c"))),))
+TOPICS = Region((Side("topic", LabelSet(("a", "b", "c"))),))
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_days_that_are_missing_lie_in_cells_of_their_own() -> None:
     # Without a value, before all days and after them.
     assert Partition((Rule("day", "day"),)).cells_in(region) == 34
     assert Partition((Rule("topic"),)).cells_in(
-        Region((Side("topic", Among(("a",)), missing=True),))
+        Region((Side("topic", LabelSet(("a",)), missing=True),))
     ) == 4  # fmt: skip
     assert Partition((Rule("topic"),)).cells_in(EVERYTHING) is None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from dpgrain.tables.dictionary import Cells, Dictionary, column_order, md5_of, public_order
+from dpgrain.tables.dictionary import Dictionary, GroupCells, column_order, md5_of, public_order
 from dpgrain.tables.groups import Groups
 
 
@@ -13,10 +13,10 @@ def _groups(names: list[str]) -> Groups:
     return Groups.of(["item"], [pa.array(names)])
 
 
-def _cells(labels: list[str | None]) -> Cells:
+def _cells(labels: list[str | None]) -> GroupCells:
     known = sorted({label for label in labels if label is not None})
     codes = [-1 if label is None else known.index(label) for label in labels]
-    return Cells(pa.array(labels, pa.string()), np.array(codes, dtype=np.int64))
+    return GroupCells(pa.array(labels, pa.string()), np.array(codes, dtype=np.int64))
 
 
 def test_the_order_of_two_groups_does_not_depend_on_others() -> None:

@@ -11,7 +11,7 @@ from dpgrain import _validate
 from dpgrain._formatting import short_repr
 from dpgrain.accounting import Event, SelectBest
 from dpgrain.accounting.events.best_of import Stopping
-from dpgrain.errors import ParameterError, only_interrupts
+from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
 from dpgrain.inputs.calls import silent
 from dpgrain.noise import Source, SystemSource
 from dpgrain.publishing import in_budget
@@ -119,7 +119,7 @@ def best_of(
                 return float(score), result
         except BaseException as error:
             # Errors and warnings of a run are suppressed, because they could reveal a user's data.
-            only_interrupts(error)
+            reraise_keyboard_interrupt(error)
             return -math.inf, default  # type: ignore[return-value]
 
     return keep_best(guarded, about, source, default)

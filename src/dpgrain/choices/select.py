@@ -29,7 +29,7 @@ from dpgrain.arrays.blocks import Unread, unit_of
 from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.arrays.roster import Roster
 from dpgrain.choices.scores import STEPS, BlockLosses, total
-from dpgrain.errors import ParameterError, only_interrupts
+from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
 from dpgrain.inputs.calls import by_record, part_of, probe, silent
 from dpgrain.inputs.numbers import vector
 from dpgrain.noise import RandomState, Source
@@ -390,7 +390,7 @@ class _Repeated:
                 return float(evaluation(losses, self.epsilon, one.lend(self.one)))
         except BaseException as error:
             # An error would reveal the records, so it is treated like NaN.
-            only_interrupts(error)
+            reraise_keyboard_interrupt(error)
             return math.nan
 
 

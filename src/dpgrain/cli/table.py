@@ -41,12 +41,13 @@ from dpgrain.errors import ParameterError, SchemaError
 
 if TYPE_CHECKING:
     from dpgrain.ledger import ledger as ledgers
-    from dpgrain.tables import expression, listed, table
+    from dpgrain.tables import expression, public_lists, table
     from dpgrain.tables.engines import column_types, features, postgres_source, spark_session
     from dpgrain.tables.table import UserTable
 else:
     ledgers = lazy_import("dpgrain.ledger.ledger")
-    listed, table = lazy_import("dpgrain.tables.listed"), lazy_import("dpgrain.tables.table")
+    public_lists = lazy_import("dpgrain.tables.public_lists")
+    table = lazy_import("dpgrain.tables.table")
     expression = lazy_import("dpgrain.tables.expression")
     features = lazy_import("dpgrain.tables.engines.features")
     column_types = lazy_import("dpgrain.tables.engines.column_types")
@@ -402,11 +403,13 @@ def domain_of(stated: Sequence[str], keys: Sequence[str], rows: UserTable) -> An
             f"--domain {others[0]!r} must be a column to group by, one of {', '.join(keys)}."
         )
     if len(keys) == 1 and len(stated) == 1 and not stated[0].startswith(f"{keys[0]}="):
-        return listed.listed_in(Path(stated[0]), keys, rows)
+        return public_lists.read_public_list(Path(stated[0]), keys, rows)
     if all(name in keys and path for name, _, path in parts):
-        return {name: listed.listed_in(Path(path), [name], rows) for name, _, path in parts}
+        return {
+            name: public_lists.read_public_list(Path(path), [name], rows) for name, _, path in parts
+        }
     if len(stated) > 1 or Path(stated[0]).suffix in _ONE_A_LINE:
         raise ParameterError(
             f"--domain must be COLUMN=FILE for columns to group by, not {list(stated)!r}."
         )
-    return listed.listed_in(Path(stated[0]), keys, rows)
+    return public_lists.read_public_list(Path(stated[0]), keys, rows)

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
-from dpgrain.errors import ParameterError, only_interrupts
+from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +63,7 @@ def by_record(
                 continue
         except BaseException as error:
             # Each half is called by itself below.
-            only_interrupts(error)
+            reraise_keyboard_interrupt(error)
         if last - first > 1:
             middle = (first + last) // 2
             left += [(first, middle), (middle, last)]
@@ -96,7 +96,7 @@ def probe(
             with silent():
                 answer_shape = np.shape(call(*records))
         except BaseException as error:
-            only_interrupts(error)
+            reraise_keyboard_interrupt(error)
             raise ParameterError(
                 f"{name} must return {wanted}, also for records of zeros, but raises "
                 f"{type(error).__name__}: {error}."
@@ -109,7 +109,7 @@ def probe(
         with silent():
             answer_shape = np.shape(call(*(part_of(part, 0, 0) for part in parts)))
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         return
     if answer_shape == ():
         raise ParameterError(f"{name} must return {wanted}, not one value for all of them.")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain._lazy_import import lazy_import
-from dpgrain.errors import only_interrupts
+from dpgrain.errors import reraise_keyboard_interrupt
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -173,7 +173,7 @@ def _one(chunk: pa.Array) -> NDArray[Any]:
     try:
         return objects(chunk.to_pylist())
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         return objects([_python(cell) for cell in chunk])
 
 
@@ -200,7 +200,7 @@ def _moment(count: int | None, unit: Any) -> Any:
             None if count is None else pd.Timestamp(np.datetime64(count, unit)).tz_localize("UTC")
         )
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         return None
 
 
@@ -212,7 +212,7 @@ def _python(cell: Any) -> Any:
         # A cell of text has a buffer of its own; text inside another cell has none.
         return cell.as_buffer().to_pybytes() if hasattr(cell, "as_buffer") else None
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         return None
 
 

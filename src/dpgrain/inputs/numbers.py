@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpgrain._lazy_import import lazy_import
-from dpgrain.errors import DataError, ParameterError, only_interrupts, raise_alone
+from dpgrain.errors import (
+    DataError,
+    ParameterError,
+    raise_without_context,
+    reraise_keyboard_interrupt,
+)
 from dpgrain.inputs import columns
 from dpgrain.inputs.columns import is_time, kind_of
 
@@ -57,7 +62,7 @@ def numbers(values: NDArray[Any]) -> NDArray[np.float64]:
                 # NumPy writes truths as text beside text.
                 flat[place] = float(TRUTHS.get(value, value) if isinstance(value, str) else value)
             except BaseException as error:
-                only_interrupts(error)
+                reraise_keyboard_interrupt(error)
                 continue
     return out
 
@@ -165,9 +170,9 @@ def passed(make: Callable[[], Any]) -> Any:
     try:
         return make()
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         told = "the iterator or frame passed as rows raised an error"
-        raise_alone(DataError(f"{told}; collect it into an array first."))
+        raise_without_context(DataError(f"{told}; collect it into an array first."))
 
 
 def unread(X: Any, width: int | None = None, *, name: str = "X") -> tuple[Any, tuple[int, ...]]:
@@ -249,7 +254,7 @@ def _rows(values: Sequence[Any] | NDArray[Any], width: int) -> NDArray[np.float6
             elif isinstance(row, list | tuple | np.ndarray | pd.Series) and len(row) == width:
                 cells[place] = columns.objects(list(row))
         except BaseException as error:
-            only_interrupts(error)
+            reraise_keyboard_interrupt(error)
             # A row that does not give its cells has none that is a number.
             continue
     return numbers(cells)

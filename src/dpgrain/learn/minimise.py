@@ -17,7 +17,7 @@ from dpgrain._types import FloatArray
 from dpgrain.arrays.blocks import Rows, Unread, unit_of
 from dpgrain.arrays.guarantees import Sampling, guarantee_of, rate_of
 from dpgrain.arrays.roster import Roster, check_stated
-from dpgrain.errors import ParameterError, raise_alone
+from dpgrain.errors import ParameterError, raise_without_context
 from dpgrain.gradients.records import (
     LONGEST,
     BlockVectors,
@@ -164,7 +164,7 @@ def minimise(
         begin = np.asarray(start, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         told = f"start must be a list of numbers, not {_validate.describe(start)}."
-        raise_alone(ParameterError(told, name="start"))
+        raise_without_context(ParameterError(told, name="start"))
     there = distributed.RowsThere.of(X, y, users, elements) if lie_elsewhere(X) else None
     if there is not None:
         # A table defines the users of its rows.

@@ -22,7 +22,7 @@ from dpgrain.ledger.stores.protocol import END, START, Axis, Cells, Page
 from dpgrain.ledger.units import Units
 from dpgrain.ledger.window import Meeting, Window
 from dpgrain.publishing.prices import Price
-from dpgrain.scope.regions import EVERYTHING, Among, Region, Side, Span
+from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side, Span
 
 # Records without a value of the column that numbers cells lie in this cell.
 _MISSING = START
@@ -175,7 +175,7 @@ def fullest(page: Page, promise: LastingPromise, number: int) -> Region:
     if axis is None or known.side(axis.column) is not None or (first, end) == (START, END):
         return known
     if (first, end) == (_MISSING, _MISSING + 1):
-        return Region((*known.sides, Side(axis.column, Among(), missing=True)))
+        return Region((*known.sides, Side(axis.column, LabelSet(), missing=True)))
     low, high = (None if first <= START + 1 else first), (None if end == END else end)
     counted, _, kind = axis.kind.partition(" ")
     span = _validate.read_fields(Span, {"axis": counted, "low": low, "high": high}, "an interval")
@@ -230,7 +230,7 @@ def divided(
     others = _without(region, axis.column)
     if not isinstance(side.values, Span) or _way(side, side.values) != axis.kind:
         # Labels divide units into classes, where the cells are not starts of windows.
-        keeps = isinstance(side.values, Among) and window is None
+        keeps = isinstance(side.values, LabelSet) and window is None
         return (region if keeps else others), everywhere
     return others, _intervals(side, side.values, window, meeting)
 

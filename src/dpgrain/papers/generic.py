@@ -20,7 +20,7 @@ from dpgrain.accounting import (
     calibrate_gaussian,
     calibrate_laplace,
 )
-from dpgrain.errors import ParameterError, raise_alone
+from dpgrain.errors import ParameterError, raise_without_context
 from dpgrain.inputs.numbers import cells, numbers, unread
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
@@ -86,7 +86,7 @@ def _finite(value: ArrayLike) -> FloatArray:
         array = np.atleast_1d(np.asarray(value, dtype=np.float64))
     except (TypeError, ValueError, OverflowError):
         told = f"function must return a number or a vector of numbers, not {_validate.describe(value)}."
-        raise_alone(ParameterError(told, name="function"))
+        raise_without_context(ParameterError(told, name="function"))
     return np.nan_to_num(array, nan=0.0, posinf=0.0, neginf=0.0)
 
 

@@ -37,7 +37,7 @@ from dpgrain.tables.engines.people import (
     facts_of_rows,
     require_whole_users,
 )
-from dpgrain.tables.shared import refuse_table
+from dpgrain.tables.shared_table import refuse_table
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Unit
 

@@ -16,7 +16,7 @@ from dpgrain.learn.kinds import KINDS as FITS
 from dpgrain.publishing import Query
 from dpgrain.publishing.parameters import COLUMNS
 from dpgrain.releases.keys import Key, keys_of
-from dpgrain.tables.listed import listed_in
+from dpgrain.tables.public_lists import read_public_list
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Record, Relation, Unit, User
 
@@ -196,10 +196,10 @@ def _about(key: str) -> Iterator[None]:
 def _domain(stated: Any, keys: Sequence[str], asked: Asked) -> Any:
     """Return a public domain: as it is listed, or as files hold it."""
     if isinstance(stated, str):
-        return listed_in(asked.folder / stated, keys, asked.table)
+        return read_public_list(asked.folder / stated, keys, asked.table)
     if isinstance(stated, dict):
         return {
-            key: listed_in(asked.folder / values, [key], asked.table)
+            key: read_public_list(asked.folder / values, [key], asked.table)
             if isinstance(values, str)
             else values
             for key, values in stated.items()

@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
-from dpgrain.scope.regions import DAY, EVERYTHING, Among, Region, Side, Span
+from dpgrain.scope.regions import DAY, EVERYTHING, LabelSet, Region, Side, Span
 from dpgrain.scope.zones import midnight
 
 #: A rule's kind: each value for itself; the period that a time lies in; bins of whole numbers; a
@@ -175,8 +175,8 @@ class Rule:
             number = self.cells if number is None else min(number, self.cells)
         return None if number is None or number > _MOST_CELLS else number + missing
 
-    def _cells_among(self, values: Span | Among | None) -> int | None:
-        if isinstance(values, Among) and not values.but:
+    def _cells_among(self, values: Span | LabelSet | None) -> int | None:
+        if isinstance(values, LabelSet) and not values.but:
             return len(values.labels)
         if not isinstance(values, Span) or values.low is None or values.high is None:
             return len(self.edges) + 1 if self.kind == "bins" else None

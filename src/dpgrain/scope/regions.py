@@ -93,14 +93,14 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Among:
+class LabelSet:
     """A finite set of labels, or all labels but those.
 
     Args:
         labels: texts, or whole numbers; they are kept sorted, each once.
         but: True if all other labels are meant.
 
-    >>> Among(("b", "a", "b")).labels
+    >>> LabelSet(("b", "a", "b")).labels
     ('a', 'b')
     """
 
@@ -126,16 +126,16 @@ class Among:
             return None
         return "whole" if isinstance(self.labels[0], int) else "text"
 
-    def both(self, other: Among) -> Among:
+    def both(self, other: LabelSet) -> LabelSet:
         """Return the labels in both sets."""
         if self.but and other.but:
-            return Among(self.labels + other.labels, but=True)
+            return LabelSet(self.labels + other.labels, but=True)
         one, two = (other, self) if self.but else (self, other)
-        return Among(tuple(label for label in one.labels if label in two))
+        return LabelSet(tuple(label for label in one.labels if label in two))
 
-    def minus(self, other: Among) -> tuple[Among, ...]:
+    def minus(self, other: LabelSet) -> tuple[LabelSet, ...]:
         """Return the labels that another set lacks, in at most one part."""
-        left = self.both(Among(other.labels, but=not other.but))
+        left = self.both(LabelSet(other.labels, but=not other.but))
         return (left,) if left else ()
 
 
@@ -160,8 +160,8 @@ def _whole_number(name: str, value: Any) -> int:
     return int(value)
 
 
-Values: TypeAlias = Span | Among
-_ANY = Among(but=True)
+Values: TypeAlias = Span | LabelSet
+_ANY = LabelSet(but=True)
 
 
 def _pieces_in_both(one: Values, two: Values) -> tuple[Values, ...]:
@@ -169,15 +169,15 @@ def _pieces_in_both(one: Values, two: Values) -> tuple[Values, ...]:
     match one, two:
         case Span(), Span():
             result: tuple[Values, ...] = (one.both(two),)
-        case Among(), Among():
+        case LabelSet(), LabelSet():
             result = (one.both(two),)
-        case Span(), Among():
+        case Span(), LabelSet():
             return _pieces_in_both(two, one)
-        case Among(), Span():
+        case LabelSet(), Span():
             if one.but:
                 result = _without(two, one.labels)
             else:
-                result = (Among(tuple(label for label in one.labels if label in two)),)
+                result = (LabelSet(tuple(label for label in one.labels if label in two)),)
     return tuple(filter(None, result))
 
 
@@ -186,13 +186,13 @@ def _pieces_outside(one: Values, two: Values) -> tuple[Values, ...]:
     match one, two:
         case Span(), Span():
             return one.minus(two)
-        case Among(), Among():
+        case LabelSet(), LabelSet():
             return one.minus(two)
-        case Span(), Among():
+        case Span(), LabelSet():
             if two.but:
-                return _pieces_in_both(one, Among(two.labels))
+                return _pieces_in_both(one, LabelSet(two.labels))
             return _without(one, two.labels)
-        case Among(), Span():
+        case LabelSet(), Span():
             if one.but:
                 rest = [
                     part
@@ -200,7 +200,7 @@ def _pieces_outside(one: Values, two: Values) -> tuple[Values, ...]:
                     for part in _without(span, one.labels)
                 ]
                 return tuple(rest)
-            left = Among(tuple(label for label in one.labels if label not in two))
+            left = LabelSet(tuple(label for label in one.labels if label not in two))
             return (left,) if left else ()
     raise AssertionError("unreachable")  # pragma: no cover
 
@@ -236,7 +236,7 @@ class Side:
         _validate.check_fields(self)
         kind = self.kind or _USUAL[self.values.axis]
         if not self.values:
-            object.__setattr__(self, "values", Among())
+            object.__setattr__(self, "values", LabelSet())
         object.__setattr__(self, "kind", "" if kind == _USUAL[self.values.axis] else kind)
 
     def __bool__(self) -> bool:
@@ -276,15 +276,17 @@ class Side:
         """Return a side that holds both sides of the column; None if only everything does."""
         missing = self.missing or other.missing
         match self.values, other.values:
-            case Among() as one, Among() as two if self.comparable(other) and not one.but | two.but:
-                return replace(self, values=Among(one.labels + two.labels), missing=missing)
+            case LabelSet() as one, LabelSet() as two if (
+                self.comparable(other) and not one.but | two.but
+            ):
+                return replace(self, values=LabelSet(one.labels + two.labels), missing=missing)
             case Span() as one, Span() as two if self.comparable(other):
                 return replace(self, values=one.around(two), missing=missing)
         return None
 
     def _sides(self, parts: Sequence[Values], *, missing: bool) -> tuple[Side, ...]:
         if missing and not parts:
-            return (Side(self.column, Among(), True, self.read_as),)
+            return (Side(self.column, LabelSet(), True, self.read_as),)
         return tuple(
             Side(self.column, part, missing and not i, self.read_as) for i, part in enumerate(parts)
         )
@@ -320,7 +322,7 @@ class Side:
         if "axis" in inside:
             read = _validate.read_fields(Span, inside, what)
         else:
-            read = _validate.read_fields(Among, inside, what)
+            read = _validate.read_fields(LabelSet, inside, what)
         missing, kind = values.get("missing", False), values.get("kind", "")
         return Side(values["column"], read, missing, kind)
 
@@ -337,7 +339,7 @@ class Region:
         ParameterError: if a column has two sides, or a side holds nothing.
 
     >>> january = Region((Side("day", days("2026-01-01", "2026-01-31")),))
-    >>> print(january.both(Region((Side("country", Among(("FR",))),)))[0])
+    >>> print(january.both(Region((Side("country", LabelSet(("FR",))),)))[0])
     country FR, day from 2026-01-01 to 2026-01-31
     """
 
@@ -522,7 +524,7 @@ def microseconds(moment: datetime) -> int:
 
 
 def _in_words(values: Values) -> str:
-    if isinstance(values, Among):
+    if isinstance(values, LabelSet):
         listed = " or ".join(map(str, values.labels))
         return f"not {listed}" if values.but else listed
     first, last = _ends_in_words(values)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
-from dpgrain.errors import ParameterError, raise_alone
+from dpgrain.errors import ParameterError, raise_without_context
 
 
 def corrupt_messages(messages: ArrayLike | None, dim: int, largest: int) -> NDArray[np.int64]:
@@ -18,7 +18,7 @@ def corrupt_messages(messages: ArrayLike | None, dim: int, largest: int) -> NDAr
     try:
         array = np.atleast_2d(np.asarray(messages))
     except ValueError:
-        raise_alone(
+        raise_without_context(
             ParameterError(f"corrupt must be integers of shape (devices, {dim}).", name="corrupt")
         )
     if array.ndim != 2 or array.shape[1] != dim or array.dtype.kind not in "iu":
@@ -53,7 +53,9 @@ def here_of(dropped: int | ArrayLike, devices: int, rows: int) -> Here:
     try:
         lost = np.asarray(dropped)
     except ValueError:
-        raise_alone(ParameterError(f"dropped must be {devices:,} booleans.", name="dropped"))
+        raise_without_context(
+            ParameterError(f"dropped must be {devices:,} booleans.", name="dropped")
+        )
     if lost.shape != (devices,) or lost.dtype != np.bool_:
         raise ParameterError(
             f"dropped must be a number of devices or {devices:,} booleans, not "

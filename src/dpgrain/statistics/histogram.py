@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Literal
 
 from dpgrain import _validate
-from dpgrain.errors import ParameterError, raise_alone
+from dpgrain.errors import ParameterError, raise_without_context
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics import values
@@ -24,7 +24,7 @@ from dpgrain.statistics.run import Measured, SumsQuery
 from dpgrain.statistics.shared import SharedQuery
 from dpgrain.statistics.statistic import COUNT, HISTOGRAM, SUM
 from dpgrain.statistics.values import Parts
-from dpgrain.tables.shared import SharedTable
+from dpgrain.tables.shared_table import SharedTable
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
 
@@ -322,7 +322,7 @@ def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:
         low, high = (float(bound) for bound in bounds)
     except (TypeError, ValueError, OverflowError):
         told = f"bounds must be two numbers (low, high), or None, not {_validate.describe(bounds)}."
-        raise_alone(ParameterError(told, name="bounds"))
+        raise_without_context(ParameterError(told, name="bounds"))
     if not (
         math.isfinite(low) and math.isfinite(high) and low < high and math.isfinite(high - low)
     ):

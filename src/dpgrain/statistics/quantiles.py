@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dpgrain import _validate
 from dpgrain._types import FloatArray
-from dpgrain.errors import ParameterError, raise_alone
+from dpgrain.errors import ParameterError, raise_without_context
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics import values
@@ -358,7 +358,7 @@ def _checked_ranks(q: Any) -> FloatArray:
         ranks = [float(one) for one in q]
     except (TypeError, ValueError, OverflowError):
         told = f"q must be a list of ranks such as [0.25, 0.5], not {_validate.describe(q)}."
-        raise_alone(ParameterError(told, name="q"))
+        raise_without_context(ParameterError(told, name="q"))
     if not ranks or not all(0 <= one <= 1 for one in ranks):
         raise ParameterError(
             f"q must contain ranks in [0, 1], not {_validate.describe(q)}.", name="q"

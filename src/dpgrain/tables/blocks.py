@@ -14,22 +14,22 @@ from dpgrain import _validate
 from dpgrain.accounting import Contribution
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.scope.partitions import PERIODS, Partition, Rule
-from dpgrain.tables.dictionary import Cells
+from dpgrain.tables.dictionary import GroupCells
 from dpgrain.tables.elements import Elements, cell_codes
 from dpgrain.tables.engines.column_types import TIMES
 from dpgrain.tables.engines.derived import as_read, period_of
 from dpgrain.tables.engines.people import carried, of_whole_people, require_whole_users
 from dpgrain.tables.engines.sources import TypedSource
-from dpgrain.tables.expression import Call, Column, Constant, Node, columns_of
+from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode, Node, columns_of
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.rows import CellColumn, Rows
+from dpgrain.tables.rows import CellColumn, TableRows
 from dpgrain.units import Element, Level, Record, Unit, User
 
-Table = TypeVar("Table", bound=Rows)
+Table = TypeVar("Table", bound=TableRows)
 
 
 @dataclass(frozen=True)
-class Blocks:
+class UnitBlocks:
     """Units of clipping: records, users' data in one cell, or whole users.
 
     Args:
@@ -61,7 +61,9 @@ class Blocks:
     one_row: bool = False
 
     @staticmethod
-    def of_unit(unit: Unit, table: Rows, keys: Sequence[str], item: str | None = None) -> Blocks:
+    def of_unit(
+        unit: Unit, table: TableRows, keys: Sequence[str], item: str | None = None
+    ) -> UnitBlocks:
         """Make the blocks for a privacy unit of a table, from the key columns of its groups.
 
         Args:
@@ -77,7 +79,7 @@ class Blocks:
         item = next(iter(keys), None) if item is None else item
         require_whole_users(table, unit)
         if isinstance(unit, Record):
-            return Blocks("record")
+            return UnitBlocks("record")
         if not isinstance(unit, Element | User):
             raise ParameterError(
                 f"unit must be Record(), Element(by) or User(), not {_validate.describe(unit)}."
@@ -91,7 +93,7 @@ class Blocks:
             if unit.by is not None:
                 raise ParameterError("User(by=…) requires max_elements; pass it, or omit by.")
             people = of_whole_people(table)
-            return Blocks("user", one_row=people is not None and people.one_row)
+            return UnitBlocks("user", one_row=people is not None and people.one_row)
         if unit.by is None and (isinstance(unit, Element) or item is None):
             raise ParameterError(
                 f"{type(unit).__name__}() requires a partition: a column, a mapping or a "
@@ -125,14 +127,14 @@ class Blocks:
         key = list(keys).index(of) if of in keys else None
         alone = key is not None and elements is None and len(keys) == 1
         column = by if isinstance(by, str) else None
-        return Blocks("element", of, elements, key, bound, named, alone, column, partition)
+        return UnitBlocks("element", of, elements, key, bound, named, alone, column, partition)
 
     @property
     def of_one_row(self) -> bool:
         """True if a block is one row at most, so that the norm of its contribution is known."""
         return self.block == "record" or self.one_row
 
-    def cells(self, groups: Groups, *, public: bool) -> Cells:
+    def cells(self, groups: Groups, *, public: bool) -> GroupCells:
         """Return the cells of groups under the partition; one cell where the group gives none.
 
         Args:
@@ -141,17 +143,17 @@ class Blocks:
         """
         size = len(groups)
         if self.key is None:
-            return Cells(pa.repeat("all", size), np.zeros(size, dtype=np.int64))
+            return GroupCells(pa.repeat("all", size), np.zeros(size, dtype=np.int64))
         values = groups.columns[self.key]
         if self.elements is not None:
-            return Cells(*cell_codes(self.elements, values.to_pylist(), public=public))
+            return GroupCells(*cell_codes(self.elements, values.to_pylist(), public=public))
         # Values that are their own cells; made without a Python object each, for there may be many.
         codes = np.arange(size, dtype=np.int64)
         if not self.alone:
             codes = values.dictionary_encode().indices.to_numpy().astype(np.int64)
-        return Cells(values.cast(pa.string()), codes)
+        return GroupCells(values.cast(pa.string()), codes)
 
-    def for_keys(self, keys: Sequence[str], table: Table) -> tuple[Table, Blocks]:
+    def for_keys(self, keys: Sequence[str], table: Table) -> tuple[Table, UnitBlocks]:
         """Return the same blocks for groups with other keys, and a table that can give their cells.
 
         Args:
@@ -207,7 +209,7 @@ class Blocks:
         )
 
 
-def _column(name: str, table: Rows) -> tuple[str, Elements | None, str]:
+def _column(name: str, table: TableRows) -> tuple[str, Elements | None, str]:
     """Return the column that a named partition divides, the partition of its values, and its name.
 
     The name contains the column, since the same mapping of two columns makes two partitions.
@@ -229,7 +231,7 @@ def _column(name: str, table: Rows) -> tuple[str, Elements | None, str]:
     return name, None, f"the column {name!r}"
 
 
-def rule_of(column: str | None, elements: Elements | None, table: Rows) -> Rule:
+def rule_of(column: str | None, elements: Elements | None, table: TableRows) -> Rule:
     """Return the rule from a column of a table to the cell, as a fact.
 
     Args:
@@ -265,7 +267,7 @@ def rule_of(column: str | None, elements: Elements | None, table: Rows) -> Rule:
     return Rule(column, "stated", mark=mark, cells=cells)
 
 
-def _rule_of(column: str, period: str | None, table: Rows) -> Rule:
+def _rule_of(column: str, period: str | None, table: TableRows) -> Rule:
     """Return the rule of a column that an expression makes, by the data that it is made of.
 
     Names of columns that are made say nothing, as another table may have one of that name, made in
@@ -276,9 +278,9 @@ def _rule_of(column: str, period: str | None, table: Rows) -> Rule:
         period: the period of its days that is a cell, if it is one.
         table: the table.
     """
-    node = _made_of(Column(column), table)
+    node = _made_of(ColumnNode(column), table)
     if period is not None:
-        node = Call(period, (node,))
+        node = CallNode(period, (node,))
     kind, zone = period_of(node) or ("", "")
     data = tuple(dict.fromkeys(columns_of(node)))
     for each in PERIODS:
@@ -302,27 +304,27 @@ def _with_none(cells: int | None) -> int | None:
     return None if cells is None else cells + 1
 
 
-def _made_of(node: Node, table: Rows) -> Node:
+def _made_of(node: Node, table: TableRows) -> Node:
     """Return an expression of data alone, in which columns that are made are what they are made of."""
-    if isinstance(node, Column) and node.name in table.derived:
+    if isinstance(node, ColumnNode) and node.name in table.derived:
         return _made_of(table.derived[node.name].node, table)
-    if isinstance(node, Column) and node.name in table.days:
+    if isinstance(node, ColumnNode) and node.name in table.days:
         day = table.days[node.name]
-        zone = (Constant(day.zone),) if day.zone else ()
-        return Call("day", (Column(day.of), *zone))
-    if isinstance(node, Call):
+        zone = (ConstantNode(day.zone),) if day.zone else ()
+        return CallNode("day", (ColumnNode(day.of), *zone))
+    if isinstance(node, CallNode):
         return replace(node, parts=tuple(_made_of(part, table) for part in node.parts))
     return node
 
 
-def _described(column: str, table: Rows) -> str:
+def _described(column: str, table: TableRows) -> str:
     """Describe a column in words, one of cells or of days by the column that it comes from."""
     if column in table.days:
         # The same name may be that of days in another zone elsewhere.
         return str(rule_of(column, None, table))
     if column in table.derived:
         # By what it is made of, and as what that is read.
-        return f"{_made_of(Column(column), table)} ({_rule_of(column, None, table).mark})"
+        return f"{_made_of(ColumnNode(column), table)} ({_rule_of(column, None, table).mark})"
     if column not in table.cells:
         source = as_read(table.source)
         stated = isinstance(source, TypedSource) and column in source.types

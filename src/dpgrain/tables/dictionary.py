@@ -23,7 +23,7 @@ _md5 = partial(hashlib.md5, usedforsecurity=False)
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class GroupCells:
     """The cells that some groups lie in.
 
     Args:
@@ -61,7 +61,7 @@ class Dictionary:
     @staticmethod
     def of(
         groups: Groups,
-        cells: Cells,
+        cells: GroupCells,
         *,
         column_cells: int | None = None,
         corners: int = 1,
@@ -94,7 +94,7 @@ class Dictionary:
         return self.layout.cell_of[:: self.corners]
 
 
-def public_order(groups: Groups, cells: Cells, digests: Digests) -> IntArray:
+def public_order(groups: Groups, cells: GroupCells, digests: Digests) -> IntArray:
     """Return the places of the groups that have a cell, (V,), in the order of every engine.
 
     The order is a public function of each group alone, by the hashes of its cell's and its keys' names:

@@ -18,17 +18,17 @@ from dpgrain.inputs.long_labels import label_of
 from dpgrain.scope.partitions import period_of
 from dpgrain.scope.regions import Region, Span
 from dpgrain.tables.arrow_arrays import number_array, text_array
-from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 
 # Days of a region whose periods are a domain, at most.
 _MOST_DAYS = 100_000
 
 
 @dataclass(frozen=True, eq=False)
-class Domain:
+class GroupDomain:
     """The public part of a domain.
 
     Args:
@@ -68,7 +68,9 @@ class Domain:
         return Groups.of(self.keys, [columns[key] for key in self.keys])
 
 
-def public_domain(domain: Any, blocks: Blocks, table: Rows, keys: Sequence[str]) -> Domain:
+def public_domain(
+    domain: Any, blocks: UnitBlocks, table: TableRows, keys: Sequence[str]
+) -> GroupDomain:
     """Read the public part of the caller's domain, in the types of the key columns.
 
     Args:
@@ -88,7 +90,7 @@ def public_domain(domain: Any, blocks: Blocks, table: Rows, keys: Sequence[str])
     if not keys:
         if domain is not None:
             raise ParameterError("domain requires by=…: without it there is only one group.")
-        return Domain((), {})
+        return GroupDomain((), {})
     stated = _given(domain, blocks, table, keys)
     for key, values in stated.public.items():
         _some_cell(values, blocks, key)
@@ -99,16 +101,16 @@ def public_domain(domain: Any, blocks: Blocks, table: Rows, keys: Sequence[str])
 
 
 def listed_values(
-    domain: Any, table: Rows, keys: Sequence[str]
+    domain: Any, table: TableRows, keys: Sequence[str]
 ) -> dict[tuple[str, ...], tuple[pa.Array, ...]]:
     """Return the public values of a domain, by their keys."""
-    stated = public_domain(domain, Blocks("record"), table, keys)
+    stated = public_domain(domain, UnitBlocks("record"), table, keys)
     if stated.listed is not None:
         return {tuple(keys): stated.listed.columns}
     return {(key,): (column,) for key, column in stated.public.items()}
 
 
-def _given(domain: Any, blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> Domain:
+def _given(domain: Any, blocks: UnitBlocks, table: TableRows, keys: tuple[str, ...]) -> GroupDomain:
     """Read the public part of a domain from any of its forms."""
     if domain is None:
         return _implied(blocks, table, keys)
@@ -116,7 +118,7 @@ def _given(domain: Any, blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> D
         domain = _released(domain, keys)
     by_key = isinstance(domain, Mapping) and (list(domain) == list(keys) or _lists(domain))
     if len(keys) == 1 and not by_key:
-        return Domain(keys, {keys[0]: _column(_values(domain), table, keys[0])})
+        return GroupDomain(keys, {keys[0]: _column(_values(domain), table, keys[0])})
     if isinstance(domain, Mapping):
         unknown = [key for key in domain if key not in keys]
         if unknown:
@@ -132,8 +134,8 @@ def _given(domain: Any, blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> D
             ]
             if column is not None
         }
-        return Domain(keys, public)
-    return Domain(keys, {}, _listed(_values(domain), table, keys))
+        return GroupDomain(keys, public)
+    return GroupDomain(keys, {}, _listed(_values(domain), table, keys))
 
 
 def _released(groups: Groups, keys: tuple[str, ...]) -> list[Any]:
@@ -148,7 +150,7 @@ def _released(groups: Groups, keys: tuple[str, ...]) -> list[Any]:
     return columns[0] if len(keys) == 1 else list(zip(*columns, strict=True))
 
 
-def _implied(blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> Domain:
+def _implied(blocks: UnitBlocks, table: TableRows, keys: tuple[str, ...]) -> GroupDomain:
     """Return the values of a public mapping, key by key."""
     public: dict[str, pa.Array] = {}
     for i, key in enumerate(keys):
@@ -164,10 +166,10 @@ def _implied(blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> Domain:
             public[key] = _column(list(table.cells[key].elements.labels or []), table, key)
         elif (few := _few(table, key)) is not None:
             public[key] = few
-    return Domain(keys, public)
+    return GroupDomain(keys, public)
 
 
-def _few(table: Rows, key: str) -> pa.Array | None:
+def _few(table: TableRows, key: str) -> pa.Array | None:
     """Return the values of a column that an expression makes, where these are public and few."""
     made = table.derived.get(key)
     values = None if made is None else values_of(made, table.scope)
@@ -224,7 +226,7 @@ def _first_day(day: date, period: str) -> date:
     return period_of(day, period)[0]
 
 
-def _listed(rows: list[Any], table: Rows, keys: tuple[str, ...]) -> Groups:
+def _listed(rows: list[Any], table: TableRows, keys: tuple[str, ...]) -> Groups:
     for row in rows:
         if not isinstance(row, tuple | list) or len(row) != len(keys):
             raise ParameterError(
@@ -237,7 +239,7 @@ def _listed(rows: list[Any], table: Rows, keys: tuple[str, ...]) -> Groups:
     return Groups.of(keys, columns)
 
 
-def _column(values: list[Any], table: Rows, key: str) -> pa.Array:
+def _column(values: list[Any], table: TableRows, key: str) -> pa.Array:
     items = _typed(values, table, key)
     if len(items.unique()) < max(len(items), 1):
         _no_repeat(items.to_pylist())
@@ -252,7 +254,7 @@ def _no_repeat(values: list[Any]) -> None:
         raise ParameterError(f"domain contains item {repeated!r} twice; list each item once.")
 
 
-def _typed(values: list[Any], table: Rows, key: str) -> pa.Array:
+def _typed(values: list[Any], table: TableRows, key: str) -> pa.Array:
     """Convert stated items to the type of a key column."""
     integers = table.is_integer(key)
     if not table.are_keys(values, key):
@@ -272,7 +274,7 @@ def _typed(values: list[Any], table: Rows, key: str) -> pa.Array:
         raise ParameterError(f"domain contains items that are not {kind}; remove them.") from None
 
 
-def _some_cell(values: pa.Array, blocks: Blocks, key: str) -> None:
+def _some_cell(values: pa.Array, blocks: UnitBlocks, key: str) -> None:
     elements = blocks.elements
     if elements is None or elements.missing != "drop" or blocks.of != key:
         return

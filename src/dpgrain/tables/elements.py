@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpgrain import _validate
 from dpgrain._files import note_read
 from dpgrain._formatting import quantity
-from dpgrain.errors import DataError, ParameterError, SchemaError, raise_alone
+from dpgrain.errors import DataError, ParameterError, SchemaError, raise_without_context
 from dpgrain.inputs.calls import silent
 from dpgrain.inputs.labels import exact, key, written
 from dpgrain.scope.partitions import period_of
@@ -347,7 +347,9 @@ def _arrow_table(source: Any) -> pa.Table:
             return pa.Table.from_pandas(source, preserve_index=False)
         except pa.ArrowException:
             # What Arrow says quotes a cell.
-            raise_alone(ParameterError("the partition must have one type in each column."))
+            raise_without_context(
+                ParameterError("the partition must have one type in each column.")
+            )
     raise ParameterError(
         "the partition must be a column name, a dict, a table of two columns, a Path of a Parquet "
         f"or CSV file, a function or Elements, not {type(source).__name__}."

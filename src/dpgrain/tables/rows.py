@@ -76,7 +76,7 @@ class DayColumn:
 
 
 @dataclass(frozen=True, repr=False)
-class Rows:
+class TableRows:
     """The source of rows and their public part: all that an engine is given.
 
     Args:
@@ -604,7 +604,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class _Form:
+class _KeyForm:
     """The form of the keys of a column, by its type; labels in other forms match none of them.
 
     Args:
@@ -621,24 +621,24 @@ class _Form:
         return f"{self.holds}; {self.remedy}"
 
 
-_TEXT = _Form(re.compile(".*", re.DOTALL), "text")
-_INTEGER = _Form(re.compile("0|-?[1-9][0-9]*"), "integers")
-_DAYS = _Form(
+_TEXT = _KeyForm(re.compile(".*", re.DOTALL), "text")
+_INTEGER = _KeyForm(re.compile("0|-?[1-9][0-9]*"), "integers")
+_DAYS = _KeyForm(
     re.compile(r"[0-9]{4,}-[0-9]{2}-[0-9]{2}( \(BC\))?|-?infinity"),
     "dates such as 2024-05-01",
     "list dates, or group by a column of months (with_cells, --cells)",
 )
-_TRUTHS = _Form(re.compile("true|false"), "booleans", "write true and false")
+_TRUTHS = _KeyForm(re.compile("true|false"), "booleans", "write true and false")
 
 
-def _form_of(kind: str) -> _Form | None:
+def _form_of(kind: str) -> _KeyForm | None:
     """Return how the keys of a column of this type are written; None where they are any text."""
     if kind in WHOLE:
         return _INTEGER
     if (places := decimals(kind)) is not None:
         zero = f"0.{'0' * places}" if places else "0"
         pattern = re.compile(rf"-?[0-9]+{rf'[.][0-9]{{{places}}}' if places else ''}")
-        return _Form(pattern, f"numbers with {places} decimals", f"write them such as {zero}")
+        return _KeyForm(pattern, f"numbers with {places} decimals", f"write them such as {zero}")
     return {DAY: _DAYS, TRUTH: _TRUTHS}.get(kind)
 
 

@@ -26,8 +26,8 @@ from dpgrain.tables.engines.people import PerUser, facts_of_rows, made_of_people
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.engines.provenance import provenance_of
 from dpgrain.tables.engines.sources import typed
-from dpgrain.tables.rows import Rows
-from dpgrain.tables.shared import SharedTable, without_unreadable
+from dpgrain.tables.rows import TableRows
+from dpgrain.tables.shared_table import SharedTable, without_unreadable
 
 # Mark before the names of users that are no text.
 _MARK = "\x1f"
@@ -35,12 +35,12 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "
 
 
 @dataclass(frozen=True, repr=False)
-class UserTable(Rows):
+class UserTable(TableRows):
     """A table of records, each of one user; made by :func:`read`.
 
     Args:
         engine: the class that reads the rows; the other fields are those of
-            :class:`~dpgrain.tables.rows.Rows`.
+            :class:`~dpgrain.tables.rows.TableRows`.
 
     >>> import pyarrow as pa
     >>> rows = pa.table({"who": [1, 2, 2], "page": ["/jobs/it", "/news/1", "/jobs/hr"]})
@@ -430,7 +430,7 @@ def read(
         query: a query of a database, which needs ``rows=``.
         user: the column that names the user of a record; without one only ``Record`` is offered. A list
             of two columns, ``["sender", "receiver"]``, names all owners of a record: see
-            :class:`~dpgrain.tables.shared.SharedTable`.
+            :class:`~dpgrain.tables.shared_table.SharedTable`.
         n_users: the public number of enrolled users, with or without records. It is never counted
             from the table, since that number is private; used for the δ warning and in the guarantee.
         types: column → SQL type, for columns of text; a value that does not fit is a null. All columns

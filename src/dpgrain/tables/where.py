@@ -16,7 +16,7 @@ import numpy as np
 
 from dpgrain import _validate
 from dpgrain.errors import CareWarning, ParameterError
-from dpgrain.scope.regions import EVERYTHING, Among, Axis, Region, Side, Span, microseconds
+from dpgrain.scope.regions import EVERYTHING, Axis, LabelSet, Region, Side, Span, microseconds
 from dpgrain.scope.zones import midnight
 from dpgrain.tables.engines.column_types import DAY, MOMENT, TIMES
 
@@ -32,7 +32,7 @@ _PERIOD = re.compile(
 _MONTH_OR_DAY = re.compile(r"\d{4}-\d{2}(-\d{2})?")
 
 
-class Columns(Protocol):
+class TableColumns(Protocol):
     """The columns of a table, with their types and rules for labels."""
 
     @property
@@ -67,7 +67,7 @@ class Columns(Protocol):
         """Return the key of a column that a public label is."""
 
 
-def region_of(table: Columns, stated: Mapping[str, Any]) -> Region:
+def region_of(table: TableColumns, stated: Mapping[str, Any]) -> Region:
     """Return the region that is stated of the columns of a table.
 
     Args:
@@ -105,7 +105,7 @@ def narrowed(region: Region, more: Region) -> Region:
     return result[0]
 
 
-def _side(table: Columns, column: str, value: Any) -> Side:
+def _side(table: TableColumns, column: str, value: Any) -> Side:
     table.require(column, "where")
     if column in table.cells:
         raise ParameterError(
@@ -133,7 +133,7 @@ def _side(table: Columns, column: str, value: Any) -> Side:
         return Side(column, _numbers(table, column, parts), missing, kind)
     labels = [table.stated(part, column, "where contains") for part in parts]
     _warn_of_periods(column, labels)
-    return Side(column, _together(labels) or Among(tuple(labels)), missing, kind)
+    return Side(column, _together(labels) or LabelSet(tuple(labels)), missing, kind)
 
 
 def _warn_of_periods(column: str, labels: Sequence[int | str]) -> None:
@@ -149,12 +149,12 @@ def _warn_of_periods(column: str, labels: Sequence[int | str]) -> None:
             )
 
 
-def _side_of_days(table: Columns, column: str, value: Any) -> Side:
+def _side_of_days(table: TableColumns, column: str, value: Any) -> Side:
     """Return the times that days are made of, from the first midnight to that after the last."""
     stated, day = _parts(value), table.days[column]
     ends = [_interval(part) for part in stated if part is not None]
     days, kind = _times(DAY, column, ends), table.schema[day.of]
-    values: Span | Among = Among()
+    values: Span | LabelSet = LabelSet()
     if isinstance(days, Span):
         low, high = (
             None if end is None else _midnight(end, column, day.zone)
@@ -227,7 +227,7 @@ def _ends(column: str, parts: Sequence[Any]) -> tuple[Any, Any]:
     return ends
 
 
-def _numbers(table: Columns, column: str, parts: Sequence[Any]) -> Span:
+def _numbers(table: TableColumns, column: str, parts: Sequence[Any]) -> Span:
     """Return an interval of whole numbers, which includes both ends."""
     first, last = _ends(column, parts)
     if not table.is_integer(column):
@@ -245,10 +245,10 @@ def _numbers(table: Columns, column: str, parts: Sequence[Any]) -> Span:
     return _ordered(Span("whole", low, None if high is None else high + 1), column, (first, last))
 
 
-def _times(kind: str, column: str, parts: Sequence[Any]) -> Span | Among:
+def _times(kind: str, column: str, parts: Sequence[Any]) -> Span | LabelSet:
     """Return an interval of times, which includes all of the last period."""
     if not parts:
-        return Among()
+        return LabelSet()
     first, last = _ends(column, parts)
     low = None if first is None else _period(first, kind, column)[0]
     high = None if last is None else _period(last, kind, column)[1]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain.errors import ParameterError, only_interrupts
+from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
 from dpgrain.torch.held import of_record
 
 # Bytes of the hash that labels a record without a user column.
@@ -71,7 +71,7 @@ class Contents:
                 yield _hash(rows[place])
             except BaseException as error:
                 # All unreadable records have the same label.
-                only_interrupts(error)
+                reraise_keyboard_interrupt(error)
                 yield ""
 
 

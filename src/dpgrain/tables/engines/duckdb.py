@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpgrain._progress import step
 from dpgrain.errors import ParameterError
 from dpgrain.tables.arrow_arrays import number_array, numpy_array, one_array
-from dpgrain.tables.dictionary import Cells, Dictionary, md5_of, words_of
+from dpgrain.tables.dictionary import Dictionary, GroupCells, md5_of, words_of
 from dpgrain.tables.elements import labels_of
 from dpgrain.tables.engines.feed import (
     KEY_BITS,
@@ -36,7 +36,7 @@ from dpgrain.tables.engines.spill import connected, new_spill_folder
 from dpgrain.tables.engines.sql import held_key, holds, number, quoted
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 from dpgrain.tables.split import Split
 
 Answer = TypeVar("Answer")
@@ -55,7 +55,7 @@ class DuckDB:
     not call secure. No extension is installed or loaded.
     """
 
-    def __init__(self, table: Rows) -> None:
+    def __init__(self, table: TableRows) -> None:
         self.table = table
         self._memory = Memory.of(table.memory, table.threads)
         self._lookups: dict[str, str] = {}
@@ -64,7 +64,7 @@ class DuckDB:
         self._counts = bool(getattr(table.source, "tells_records", False))
 
     @staticmethod
-    def over(table: Rows, connection: duckdb.DuckDBPyConnection) -> DuckDB:
+    def over(table: TableRows, connection: duckdb.DuckDBPyConnection) -> DuckDB:
         """Return an engine on a connection of another one, which closes it later."""
         engine = DuckDB(table)
         engine._connection = connection
@@ -124,7 +124,7 @@ class DuckDB:
         return None if low is None else (low, high, rows)
 
     def dictionary(
-        self, groups: Groups, cells: Cells, *, cell_column: str | None = None, corners: int = 1
+        self, groups: Groups, cells: GroupCells, *, cell_column: str | None = None, corners: int = 1
     ) -> Dictionary:
         """Give groups and cells their codes.
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dpgrain import _validate
 from dpgrain._lazy_import import lazy_import
-from dpgrain.errors import DpgrainError, ParameterError, raise_alone
+from dpgrain.errors import DpgrainError, ParameterError, raise_without_context
 from dpgrain.tables.engines.folders import Files
 from dpgrain.tables.engines.frames import of_pandas, of_polars, valid_texts
 from dpgrain.tables.engines.postgres_source import POSTGRES, Address, PostgresSource
@@ -142,7 +142,7 @@ def _stream(data: Any) -> pa.RecordBatchReader:
     except DpgrainError:
         raise
     except Exception:
-        raise_alone(broken_off("The stream"))
+        raise_without_context(broken_off("The stream"))
 
 
 def _collected(frame: Any) -> Any:
@@ -155,7 +155,7 @@ def _collected(frame: Any) -> Any:
     try:
         return frame.collect()
     except Exception:
-        raise_alone(broken_off("The data frame"))
+        raise_without_context(broken_off("The data frame"))
 
 
 def unreadable(data: Any) -> ParameterError:

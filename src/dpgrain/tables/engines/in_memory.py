@@ -15,7 +15,7 @@ from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.long_labels import labels_of_texts
 from dpgrain.tables.arrow_arrays import boolean_array, number_array, one_array
-from dpgrain.tables.dictionary import Cells, Dictionary, column_order
+from dpgrain.tables.dictionary import Dictionary, GroupCells, column_order
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.column_types import INTEGERS, LONGEST_LABEL, REALS, TEXT
 from dpgrain.tables.engines.duckdb import DuckDB
@@ -25,7 +25,7 @@ from dpgrain.tables.engines.protocol import Form
 from dpgrain.tables.engines.sources import ArrowSource, OverSource, Source
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 from dpgrain.tables.split import Split
 
 _TEXTS = (pa.string(), pa.large_string())
@@ -36,7 +36,7 @@ _NO_BOUND = 1 << 50
 class InMemory:
     """Columns in memory for one release; the ``memory`` of the table does not bound them."""
 
-    def __init__(self, table: Rows) -> None:
+    def __init__(self, table: TableRows) -> None:
         self.table = table
         self._columns: dict[tuple[str, Form], pa.Array] = {}
         self._reader: DuckDB | None = None
@@ -69,7 +69,7 @@ class InMemory:
         return None if ends["min"] is None else (ends["min"], ends["max"], len(column))
 
     def dictionary(
-        self, groups: Groups, cells: Cells, *, cell_column: str | None = None, corners: int = 1
+        self, groups: Groups, cells: GroupCells, *, cell_column: str | None = None, corners: int = 1
     ) -> Dictionary:
         """Give groups and cells their codes, in the public order; null is a cell too."""
         count = None

@@ -31,8 +31,8 @@ from dpgrain.tables.engines.scoped import all_rows
 from dpgrain.tables.engines.sources import OverSource, Source, begun, registered
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import label, quoted
-from dpgrain.tables.expression import Call, Column, Constant
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode
+from dpgrain.tables.rows import TableRows
 
 # Different values of a public column, at most, which are then a domain by themselves.
 _FEW = 1000
@@ -96,7 +96,7 @@ class PublicJoin(OverSource):
 
 
 def public_join(
-    rows: Rows, public: Rows, on: str, key: str
+    rows: TableRows, public: TableRows, on: str, key: str
 ) -> tuple[PublicJoin, dict[str, Derived]]:
     """Return the rows beside those of a public table, and what each new column is made of.
 
@@ -183,7 +183,7 @@ def _looked_up(name: str, on: str, kind: str, table: pa.Table, title: str) -> De
     """Return a column of a public table as a function of the key, known by all of its values."""
     pairs = repr([table.column(place).to_pylist() for place in (0, 2)])
     mark = sha256(pairs.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    node = Call(_LOOKED_UP, (Column(on), Constant(name), Constant(mark)))
+    node = CallNode(_LOOKED_UP, (ColumnNode(on), ConstantNode(name), ConstantNode(mark)))
     values = None
     if kind in _LISTED:
         found = table.column(1).unique().drop_null()
@@ -210,13 +210,13 @@ class PeopleJoin:
             the order of a hash of the columns that are taken.
     """
 
-    rows: Rows
-    others: Rows
+    rows: TableRows
+    others: TableRows
     taken: tuple[str, ...]
     pairs: int
 
     @staticmethod
-    def of(rows: Rows, others: Any, columns: Sequence[str] | None, pairs: int) -> PeopleJoin:
+    def of(rows: TableRows, others: Any, columns: Sequence[str] | None, pairs: int) -> PeopleJoin:
         """Check what is asked for; nothing is read.
 
         Raises:
@@ -231,7 +231,7 @@ class PeopleJoin:
                 "is stored for each person.",
                 name="pairs",
             )
-        if not isinstance(others, Rows):
+        if not isinstance(others, TableRows):
             raise ParameterError(
                 f"join requires a table from dg.read, not {type(others).__name__}; for a "
                 "fully public table, use join_public.",

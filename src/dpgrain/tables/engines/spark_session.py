@@ -28,7 +28,13 @@ import pyarrow as pa
 
 from dpgrain._lazy_import import lazy_import
 from dpgrain._progress import step
-from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError, raise_alone
+from dpgrain.errors import (
+    DataError,
+    DpgrainError,
+    ParameterError,
+    SchemaError,
+    raise_without_context,
+)
 from dpgrain.tables.engines.spark_tasks import OTHER_VERSION, Task
 
 if TYPE_CHECKING:
@@ -110,7 +116,7 @@ def planning() -> Iterator[None]:
         try:
             yield
         except (errors.PySparkException, py4j.Py4JError) as error:
-            raise_alone(_failed("The frame", str(error)))
+            raise_without_context(_failed("The frame", str(error)))
 
 
 def is_session(value: Any) -> bool:
@@ -316,7 +322,7 @@ class Session:
             except DpgrainError:
                 raise
             except (errors.PySparkException, py4j.Py4JError, pa.ArrowException, OSError) as error:
-                raise_alone(_failed(name, _LOST if lost.is_set() else str(error)))
+                raise_without_context(_failed(name, _LOST if lost.is_set() else str(error)))
 
     @contextmanager
     def _tagged(self) -> Iterator[Callable[[], object]]:

@@ -36,7 +36,7 @@ from dpgrain.tables.engines.protocol import Add, Form
 from dpgrain.tables.engines.sources import OverSource, Source
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import quoted
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 from dpgrain.tables.split import Split
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Given:
         return "given" if self.kept else "stream"
 
 
-def over(rows: Rows, source: Source) -> Rows:
+def over(rows: TableRows, source: Source) -> TableRows:
     """Return the same rows, made of those of another source at the bottom."""
     return replace(rows, source=_over(rows.source, source))
 
@@ -203,7 +203,7 @@ class AskRows:
         version: the version of this package that asks.
     """
 
-    rows: Rows
+    rows: TableRows
     names: tuple[str, ...]
     question: Question
     version: str = __version__

@@ -23,7 +23,7 @@ from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.engines.sources import ArrowSource, Source
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import quoted
-from dpgrain.tables.expression import Call, Column
+from dpgrain.tables.expression import CallNode, ColumnNode
 from dpgrain.tables.groups import Groups
 
 if TYPE_CHECKING:
@@ -381,7 +381,7 @@ def _readable(kinds: Mapping[str, str]) -> Derived:
         f"({quoted(name)} IS NULL OR {key_of(name, kind)} IS NOT NULL)"
         for name, kind in kinds.items()
     )
-    node = Call("and", tuple(map(Column, kinds)))
+    node = CallNode("and", tuple(map(ColumnNode, kinds)))
     return Derived("names of owners can be read", TRUTH, f"({conditions})", node)
 
 

@@ -12,8 +12,8 @@ import pyarrow.compute
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import DataError
 from dpgrain.tables.arrow_arrays import number_array
-from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.dictionary import Cells, Dictionary
+from dpgrain.tables.blocks import UnitBlocks
+from dpgrain.tables.dictionary import Dictionary, GroupCells
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.engines.kernel import Grid, Layout, Pools, Routes
 from dpgrain.tables.engines.protocol import Engine, Summed, Users
@@ -42,7 +42,7 @@ def candidates(engine: Engine, keys: Sequence[str], value: str | None = None) ->
     return engine.distinct(keys, value)
 
 
-class Contributions:
+class UserContributions:
     """The contributions of users to some groups; rows are read once per question, or less.
 
     Args:
@@ -60,12 +60,12 @@ class Contributions:
     def __init__(
         self,
         engine: Engine,
-        blocks: Blocks,
+        blocks: UnitBlocks,
         groups: Groups,
-        cells: Cells,
+        cells: GroupCells,
         value: str | None = None,
         split: Split | None = None,
-        wider: Contributions | None = None,
+        wider: UserContributions | None = None,
     ) -> None:
         self._engine, self._blocks, self._value, self._split = engine, blocks, value, split
         self._unit = 1.0 if split is None else split.unit

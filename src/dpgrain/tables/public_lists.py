@@ -14,7 +14,7 @@ from dpgrain.tables.elements import read_file
 from dpgrain.tables.table import UserTable
 
 
-def listed_in(path: Path, keys: Sequence[str], rows: UserTable) -> list[Any]:
+def read_public_list(path: Path, keys: Sequence[str], rows: UserTable) -> list[Any]:
     """Return the public items of a file.
 
     Args:
