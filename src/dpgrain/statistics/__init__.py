@@ -70,5 +70,5 @@ lazy_package(
         "dpgrain.statistics.release": ("Estimates", "Histogram", "Release"),
         "dpgrain.statistics.ranges": ("AutoRange",),
     },
-    named=OFFERED,
+    OFFERED,
 )

@@ -41,6 +41,7 @@ __all__ = [
 lazy_package(
     __name__,
     {
+        "dpgrain.torch": ("losses",),
         "dpgrain.torch.adaptive": ("AdaptiveNorm",),
         "dpgrain.torch.engine": ("PrivacyEngine",),
         "dpgrain.torch.loader": ("PrivateLoader",),
@@ -52,5 +53,4 @@ lazy_package(
         "dpgrain.torch.trainer": ("Trainer",),
         "dpgrain.torch.training": ("train",),
     },
-    modules=("losses",),
 )
