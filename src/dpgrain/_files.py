@@ -33,13 +33,13 @@ _NO_PAGES = (".csv", ".json", ".parquet", ".xlsx", ".pdf", ".png", ".svg")
 _Known: TypeAlias = Path | tuple[int, int]
 
 
-def is_there(path: Path) -> bool:
+def exists(path: Path) -> bool:
     """Return whether there is a file or a folder; none has a name that is too long to be one.
 
     Args:
         path: the path.
 
-    >>> is_there(Path(".")), is_there(Path("x" * 5000))
+    >>> exists(Path(".")), exists(Path("x" * 5000))
     (True, False)
     """
     try:
@@ -48,7 +48,7 @@ def is_there(path: Path) -> bool:
         return False
 
 
-def _named(path: Path) -> str:
+def _shorten_path(path: Path) -> str:
     """Return a path for a message, cut where it is longer than a line."""
     return _validate.describe(str(path), _LONGEST_SHOWN)
 
@@ -57,16 +57,17 @@ def _named(path: Path) -> str:
 def _writing(path: Path) -> Iterator[None]:
     if not _validate.is_utf8(str(path)):
         # Arrow takes names in UTF-8 alone, and would say so when a release is made.
-        raise DataError(f"{_named(path)} cannot be written: choose a name in UTF-8.")
+        raise DataError(f"{_shorten_path(path)} cannot be written: choose a name in UTF-8.")
     try:
         yield
     except OSError as error:
         raise DataError(
-            f"{_named(path)} cannot be written; check the folder, its permissions and free space."
+            f"{_shorten_path(path)} cannot be written; check the folder, its permissions and "
+            "free space."
         ) from error
 
 
-def refuse_ending(
+def check_suffix(
     path: str | Path,
     others: Sequence[str],
     written: str,
@@ -106,11 +107,11 @@ def check_page(path: str | Path | None, *, name: str = "path") -> None:
         ParameterError: if it has.
     """
     if path is not None:
-        refuse_ending(path, _NO_PAGES, "an HTML page (.html)", name=name)
+        check_suffix(path, _NO_PAGES, "an HTML page (.html)", name=name)
 
 
 @contextmanager
-def whole_file(path: Path, *, promise: Mapping[str, Any] | None = None) -> Iterator[Path]:
+def atomic_write(path: Path, *, promise: Mapping[str, Any] | None = None) -> Iterator[Path]:
     """Yield a path beside ``path`` to write to; that file replaces ``path`` only if all went well.
 
     Args:
@@ -127,18 +128,18 @@ def whole_file(path: Path, *, promise: Mapping[str, Any] | None = None) -> Itera
     """
     with _writing(path), ExitStack() as stack:
         _require_file(path)
-        part = stack.enter_context(_part_of(path))
+        part = stack.enter_context(_temporary_file(path))
         yield part
-        beside = guarantee_beside(path)
+        beside = guarantee_path(path)
         if promise is None:
             if beside.exists():
                 _remove(beside)
         else:
-            said = stack.enter_context(_part_of(beside))
+            said = stack.enter_context(_temporary_file(beside))
             about = {**promise, NUMBERS: _hash(part)}
             said.write_text(json.dumps(about, ensure_ascii=False), encoding="utf-8")
             for each in (part, said):
-                on_disk(each)
+                flush_to_disk(each)
             _remove(beside, path)
             said.replace(beside)
         part.replace(path)
@@ -146,14 +147,14 @@ def whole_file(path: Path, *, promise: Mapping[str, Any] | None = None) -> Itera
 
 def _require_file(path: Path) -> None:
     """Raise if something stands there that a file would replace, and is none: a folder, or a device."""
-    if is_there(path) and not path.is_file():
+    if exists(path) and not path.is_file():
         raise DataError(
             f"{str(path)!r} is not a regular file, and is not replaced; choose another path."
         )
 
 
 @contextmanager
-def _part_of(path: Path) -> Iterator[Path]:
+def _temporary_file(path: Path) -> Iterator[Path]:
     """Yield a new file beside ``path``, which is gone at the end unless it has another name then."""
     with tempfile.NamedTemporaryFile(
         dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix, delete=False
@@ -171,22 +172,22 @@ def _remove(*files: Path) -> None:
     """Remove files in this order, each for good before the next."""
     for file in files:
         file.unlink(missing_ok=True)
-        on_disk(file.parent)
+        flush_to_disk(file.parent)
 
 
-def guarantee_beside(output: Path) -> Path:
+def guarantee_path(output: Path) -> Path:
     """Return the file with the guarantee of an output, beside that output."""
     return output.parent / f"{output.name}.guarantee.json"
 
 
-def promise_beside(path: Path) -> dict[str, Any] | None:
+def read_guarantee(path: Path) -> dict[str, Any] | None:
     """Return the guarantee beside a file, as JSON's values; None without one.
 
     Raises:
         DataError: if it is about other numbers than those in the file, or a file cannot be read.
     """
-    beside = guarantee_beside(path)
-    if not is_there(beside):
+    beside = guarantee_path(path)
+    if not exists(beside):
         return None
     try:
         about = json.loads(beside.read_text(encoding="utf-8"))
@@ -208,7 +209,7 @@ def _hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def on_disk(place: Path) -> None:
+def flush_to_disk(place: Path) -> None:
     """Return when what was written to a file, or the names in a folder, are on the disk.
 
     Args:
@@ -230,7 +231,7 @@ def write_table(table: Any, path: Path) -> None:
     Raises:
         DataError: if the file cannot be written.
     """
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         if path.suffix.lower() == ".csv":
             arrow_csv.write_csv(table, part)
         else:
@@ -243,7 +244,7 @@ def check_folder(path: Path) -> None:
     Raises:
         DataError: if there is none and none can be made.
     """
-    there = next(parent for parent in (path, *path.absolute().parents) if is_there(parent))
+    there = next(parent for parent in (path, *path.absolute().parents) if exists(parent))
     if there != path:
         check_writable(there / path.name)
     elif not path.is_dir():
@@ -285,7 +286,7 @@ _used: ContextVar[_Used | None] = ContextVar("_used", default=None)
 
 
 @contextmanager
-def no_output_is_read() -> Iterator[None]:
+def exclusive_files() -> Iterator[None]:
     """Refuse, inside, to write a file that is read, and to read one that is to be written."""
     if _used.get() is not None:
         yield
@@ -297,7 +298,7 @@ def no_output_is_read() -> Iterator[None]:
         _used.reset(before)
 
 
-def note_read(*paths: str | Path) -> None:
+def record_input(*paths: str | Path) -> None:
     """Note that files are read, whoever reads a file that a caller names.
 
     Raises:
@@ -322,7 +323,7 @@ def check_outputs(
 
     Args:
         outputs: the files to write.
-        inputs: files that are read, besides those that :func:`note_read` has noted or is to note.
+        inputs: files that are read, besides those that :func:`record_input` has noted or is to note.
         new: a folder that is made before anything is written, where there is none yet.
 
     Raises:
@@ -383,10 +384,10 @@ def data_folder(*names: str, stated: Path | None = None) -> Path:
     return folder
 
 
-def plain_values(value: Any) -> Any:
+def json_values(value: Any) -> Any:
     """Return a value as JSON has it: a number that is not finite is not known, and null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(name): plain_values(each) for name, each in value.items()}
-    return [plain_values(each) for each in value] if isinstance(value, list | tuple) else value
+        return {str(name): json_values(each) for name, each in value.items()}
+    return [json_values(each) for each in value] if isinstance(value, list | tuple) else value

@@ -71,14 +71,14 @@ class Progress:
         """Begin a stage, and end the one before."""
         self._done += bool(self._text)
         self._text, self._step = text, ""
-        self._tell()
+        self._forward()
 
     def step(self, text: str) -> None:
         """Begin a step of the stage."""
         self._step = text
-        self._tell()
+        self._forward()
 
-    def _tell(self) -> None:
+    def _forward(self) -> None:
         if self._outer is not None:
             self._outer.step(self.text)
 

@@ -98,7 +98,7 @@ class User:
 Unit: TypeAlias = Record | Element | User
 
 # The plain unit of each level, for use where only the level matters.
-OWN_UNIT: Mapping[Level, Unit] = {"record": Record(), "element": Element(), "user": User()}
+PLAIN_UNITS: Mapping[Level, Unit] = {"record": Record(), "element": Element(), "user": User()}
 
 
 def unit_level(unit: Unit | None, default: Level) -> Level:

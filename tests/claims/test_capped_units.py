@@ -44,7 +44,7 @@ from dpgrain.statistics.plan import make_plan
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines import feed as feed_module
 from dpgrain.tables.engines import kernel
-from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit
+from dpgrain.units import PLAIN_UNITS, RELATIONS, Level, Relation, Unit
 
 Row: TypeAlias = tuple[int, str | None, str | None, str | None, float]  # who, item, cell, topic, x
 
@@ -303,7 +303,7 @@ def sole_holders(one: Noised, two: Noised, asked: Asked, event: Selection) -> fl
             named = -math.expm1(
                 math.fsum(float(log_ndtr((other.threshold - count) / sd)) for count in alone)
             )
-            billed = other.loss(asked.units, asked.relation, OWN_UNIT[asked.level]).leak
+            billed = other.loss(asked.units, asked.relation, PLAIN_UNITS[asked.level]).leak
             if billed < 0.1:
                 # What is nearly certain proves nothing.
                 worst = max(worst, named / billed if named else 0.0)
@@ -607,7 +607,7 @@ def billed_move(unit: Unit, shape: Shape, asked: Asked) -> float:
     """How far the sum may move by what is billed: sampled sums by their own event, all drawn."""
     kept = getattr(unit, "max_elements", None)
     level: Level = "element" if kept is not None else unit.level
-    own = OWN_UNIT[asked.level]
+    own = PLAIN_UNITS[asked.level]
     if shape == "signed":
         event = SampledGaussian(1.0, 1.0, 1, "pairs", "shared", level, max_elements=kept)
         # Gaussians this far apart differ by as much: δ(0) is their total variation.

@@ -15,7 +15,7 @@ import pytest
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.ledger import AnyDays
-from dpgrain.scope.partitions import Overlap, Partition, Rule, period_of, shown_days
+from dpgrain.scope.partitions import Overlap, Partition, Rule, clock_days, period_of
 from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side, Span, days, microseconds
 
 # Twenty-nine years hold every calendar: each weekday begins a leap year and a common one.
@@ -242,7 +242,7 @@ def test_every_day_that_clocks_show_is_met(zone: str, back: datetime) -> None:
         seen = range(one, two, max((two - one) // 400, 1))
         days = {(back + timedelta(seconds=at)).astimezone(ZoneInfo(zone)).date() for at in seen}
         span = Span("instant", microseconds(low), microseconds(high))
-        first, last = shown_days(span, zone)
+        first, last = clock_days(span, zone)
         assert first is not None
         assert last is not None
         assert first <= min(days) <= max(days) <= last
@@ -251,7 +251,7 @@ def test_every_day_that_clocks_show_is_met(zone: str, back: datetime) -> None:
         assert starts == (first.toordinal() - 719_163, last.toordinal() - 719_163 + 1)
     # An interval without an end begins on the day that is shown again.
     later = Span("instant", microseconds(back - timedelta(seconds=30)))
-    assert shown_days(later, zone) == ((back).astimezone(ZoneInfo(zone)).date(), None)
+    assert clock_days(later, zone) == ((back).astimezone(ZoneInfo(zone)).date(), None)
 
 
 def test_days_that_are_written_in_two_ways_do_not_overlap() -> None:

@@ -21,9 +21,9 @@ from dpgrain.scope.regions import (
     Span,
     Values,
     atoms,
+    comparable_regions,
     days,
     microseconds,
-    widened,
 )
 
 # A record of two columns: a small whole number, or nothing, in each.
@@ -120,7 +120,7 @@ def test_a_column_that_is_read_in_two_ways_tells_nothing_apart() -> None:
     # The texts of one release may be the numbers of the other.
     assert texts.meets(numbers)
     assert not texts.within(numbers)
-    assert widened([texts, numbers]) == [Region((Side("b", LabelSet(("x",))),))] * 2
+    assert comparable_regions([texts, numbers]) == [Region((Side("b", LabelSet(("x",))),))] * 2
     assert len(atoms([texts, numbers])) == 1
     # What is no number is missing among numbers, and a value among texts.
     missing = Region((Side("a", LabelSet(), missing=True, kind="BIGINT"),))
@@ -133,7 +133,7 @@ def test_a_column_that_is_read_in_two_ways_tells_nothing_apart() -> None:
     for kind in ("DECIMAL(9,2)", "BOOLEAN", "UUID"):
         typed = Region((Side("a", LabelSet(("1.00",)), kind=kind),))
         assert typed.meets(texts)
-        assert widened([typed, texts])[0] == EVERYTHING
+        assert comparable_regions([typed, texts])[0] == EVERYTHING
 
 
 def test_an_empty_region_and_two_sides_of_a_column_are_refused() -> None:

@@ -40,7 +40,7 @@ from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools
 from dpgrain.tables.engines.protocol import Users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.user_sums import UserContributions
-from dpgrain.units import OWN_UNIT, Level, Relation, Unit
+from dpgrain.units import PLAIN_UNITS, Level, Relation, Unit
 
 # The package's attributes of these names are functions.
 histogram_module, top_module, quantiles_module = (
@@ -318,7 +318,7 @@ def spread(one: Noised, two: Noised, name: Any) -> float:
 
 def ratio(one: Noised, two: Noised, asked: Asked, billed: Event) -> float:
     """The loss that two neighbours show, over the one billed; at most 1."""
-    unit, moved = OWN_UNIT[asked.level], differences(one, two)
+    unit, moved = PLAIN_UNITS[asked.level], differences(one, two)
     loss = billed.loss(asked.units, asked.relation, unit)
     if math.inf in (loss.mu, loss.pure) or loss.leak == 1:
         return 0.0

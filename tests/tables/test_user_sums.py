@@ -11,7 +11,7 @@ import dpgrain as dg
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.user_sums import UserContributions, candidates
+from dpgrain.tables.user_sums import UserContributions, candidate_groups
 
 
 def test_codes_in_finds_each_total() -> None:
@@ -49,7 +49,7 @@ def test_holders_are_unclipped_indicator_sums(name: str, max_items: int | None) 
 @pytest.mark.parametrize("column", ["item", "name"])
 def test_candidates_hold_all_that_occur(column: str) -> None:
     with releases.shop().open_engine() as engine:
-        found = candidates(engine, (column,)).columns[0].to_pylist()
+        found = candidate_groups(engine, (column,)).columns[0].to_pylist()
         assert set(engine.distinct((column,)).columns[0].to_pylist()) <= set(found)
         assert len(set(found)) == len(found)
 
@@ -57,4 +57,4 @@ def test_candidates_hold_all_that_occur(column: str) -> None:
 def test_far_items_are_looked_up() -> None:
     rows = pa.table({"who": [1] * 40, "item": [0, 2**62] * 20})
     with dg.read(rows, user="who").open_engine() as engine:
-        assert sorted(candidates(engine, ("item",)).columns[0].to_pylist()) == [0, 2**62]
+        assert sorted(candidate_groups(engine, ("item",)).columns[0].to_pylist()) == [0, 2**62]

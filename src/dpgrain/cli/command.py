@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from dpgrain._files import no_output_is_read
+from dpgrain._files import exclusive_files
 from dpgrain._formatting import first_duplicate
 from dpgrain.cli.document import running
 from dpgrain.cli.printing import errors
@@ -333,7 +333,7 @@ def _flat(function: Callable[..., None]) -> Callable[..., None]:
             name: kind(**{part.name: values.pop(part.name) for part in fields(kind)})
             for name, kind in shared.items()
         }
-        with no_output_is_read():
+        with exclusive_files():
             function(**made, **values)
 
     run.__doc__ = function.__doc__

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgrain._files import plain_values
+from dpgrain._files import json_values
 from dpgrain._formatting import sentence
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli.printing import say
@@ -46,7 +46,7 @@ def tell_json(told: Mapping[str, Any], *paths: Path | None) -> None:
     }
     say(
         json.dumps(
-            plain_values(document), ensure_ascii=False, indent=1, default=str, allow_nan=False
+            json_values(document), ensure_ascii=False, indent=1, default=str, allow_nan=False
         )
     )
 

@@ -24,7 +24,7 @@ from dpgrain.cli.table import People, Publishing, tell_curator
 from dpgrain.errors import ParameterError
 from dpgrain.learn.kinds import KINDS
 from dpgrain.publishing.parameters import Parameter
-from dpgrain.units import OWN_UNIT, Unit, User
+from dpgrain.units import PLAIN_UNITS, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain import report as pages
@@ -270,7 +270,7 @@ class Asked(Publishing, People, Features):
             raise ParameterError(
                 f"--element is for --unit element or --max-elements, not for --unit {level}."
             )
-        return User(self.max_elements) if level == "user" else OWN_UNIT[level]
+        return User(self.max_elements) if level == "user" else PLAIN_UNITS[level]
 
 
 class _FitCommand:

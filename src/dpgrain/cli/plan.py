@@ -18,7 +18,7 @@ from dpgrain.cli.command import Group, command
 from dpgrain.cli.document import tell_json
 from dpgrain.cli.options import clip_of, level_of
 from dpgrain.cli.printing import check_picture, console, say, shown, written
-from dpgrain.units import OWN_UNIT, Level, Unit, User
+from dpgrain.units import PLAIN_UNITS, Level, Unit, User
 
 if TYPE_CHECKING:
     import rich.table as rich_table
@@ -62,7 +62,7 @@ _Sampling: TypeAlias = Literal["full", "pairs", "users", "passes"]
 
 def _protected(level: Level, max_elements: int | None) -> Unit:
     level_of(level, None, max_elements)
-    return User(max_elements) if level == "user" else OWN_UNIT[level]
+    return User(max_elements) if level == "user" else PLAIN_UNITS[level]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +272,7 @@ def gradient(
     if sampling is None:
         drawn: _Sampling = "full" if asked.passes is None else "passes"
         sampling = drawn if asked.sampling_rate is None else "pairs"
-    protected = User(asked.max_elements) if unit == "user" else OWN_UNIT[unit]
+    protected = User(asked.max_elements) if unit == "user" else PLAIN_UNITS[unit]
     _tell(planning.plan_gradient(**vars(asked), sampling=sampling, unit=protected), as_json)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import __version__, _validate, optimize, units
-from dpgrain._files import note_read, promise_beside, whole_file
+from dpgrain._files import atomic_write, read_guarantee, record_input
 from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.errors import DataError, ParameterError
@@ -71,7 +71,7 @@ def write(described: Described, path: str | Path, shown: Intervals | None = None
     values = _values(described, shown)
     text = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False)
     path = _validate.path(path=path)
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         part.write_text(text + "\n", encoding="utf-8")
     return path
 
@@ -79,8 +79,8 @@ def write(described: Described, path: str | Path, shown: Intervals | None = None
 def read(path: str | Path) -> Described:
     """Read a file written by :func:`write`."""
     path = _validate.path(path=path)
-    note_read(path)
-    promise_beside(path)
+    record_input(path)
+    read_guarantee(path)
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

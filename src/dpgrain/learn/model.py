@@ -46,7 +46,7 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.risk import risk_lines
 from dpgrain.publishing.sent import Sent
-from dpgrain.units import OWN_UNIT, Relation, Trust, Unit, User
+from dpgrain.units import PLAIN_UNITS, Relation, Trust, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain.learn import distributed
@@ -412,7 +412,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         """Parameters used by the fit."""
         check_is_fitted(self)
         stated = self.parameters_["unit"]
-        unit = OWN_UNIT[self.guarantee_.level] if stated is None else stated
+        unit = PLAIN_UNITS[self.guarantee_.level] if stated is None else stated
         return _ask({**self.parameters_, "unit": unit})
 
     def adopt(

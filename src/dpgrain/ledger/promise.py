@@ -21,7 +21,17 @@ from dpgrain.publishing.promised import price_for
 from dpgrain.publishing.query import Query
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import Region
-from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
+from dpgrain.units import (
+    LEVELS,
+    PLAIN_UNITS,
+    RELATIONS,
+    Element,
+    Level,
+    Record,
+    Relation,
+    Unit,
+    User,
+)
 
 # Factor by which caps beside a plan are smaller, so that a machine with other rounding finds them
 # kept.
@@ -134,7 +144,7 @@ class LastingPromise:
     @property
     def unit(self) -> Unit:
         """The plain unit of the level."""
-        return OWN_UNIT[self.level]
+        return PLAIN_UNITS[self.level]
 
     def price(
         self, guarantee: Guarantee, room: Price | None = None, meeting: Meeting = "any"

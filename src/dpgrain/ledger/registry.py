@@ -19,7 +19,7 @@ from dpgrain.ledger.entries import Entry, seeds_in_words
 from dpgrain.ledger.ledger import Ledger
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.publishing.guarantee import CHANGED
-from dpgrain.scope.provenance import IN_WORDS
+from dpgrain.scope.provenance import DESCRIPTIONS
 
 # Events of protocols whose devices add the noise.
 _OF_DEVICES = frozenset({"Binomial", "Poisson"})
@@ -147,7 +147,7 @@ def _privacy_loss(ledger: Ledger, entries: Iterable[Entry]) -> dict[str, Any]:
         "privacy_unit_details": "\n".join(
             [
                 *(f"- Promise {number}: {_neighbours(one)}" for number, one in promises),
-                *(f"- Rows of some releases are {IN_WORDS[one]}." for one in assumed),
+                *(f"- Rows of some releases are {DESCRIPTIONS[one]}." for one in assumed),
             ]
         ),
         "privacy_parameters": (

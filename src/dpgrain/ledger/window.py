@@ -7,7 +7,7 @@ from datetime import date
 from typing import Any, Literal, TypeAlias
 
 from dpgrain import _validate
-from dpgrain.scope.partitions import Rule, shown_days
+from dpgrain.scope.partitions import Rule, clock_days
 from dpgrain.scope.regions import Side, Span
 from dpgrain.scope.zones import check_zone, midnight
 
@@ -113,7 +113,7 @@ class AnyDays(Window):
             first, end = span.low, span.high
         else:
             zone = (self.zone or "UTC") if span.axis == "instant" else ""
-            days = shown_days(span, zone)
+            days = clock_days(span, zone)
             first, last = (None if day is None else day.toordinal() - _EPOCH for day in days)
             end = None if last is None else last + 1
         return None if first is None else first - self.days + 1, end

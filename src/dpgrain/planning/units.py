@@ -19,7 +19,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.numerics.special_functions import ndtr
 from dpgrain.planning.plan import checked_promise
 from dpgrain.statistics.plan import noise_sd, plan_histogram
-from dpgrain.units import OWN_UNIT, Level, Relation
+from dpgrain.units import PLAIN_UNITS, Level, Relation
 
 # Clipping bounds per octave to try, up to this number of standard deviations of the logarithm.
 _STEPS_PER_OCTAVE, _FARTHEST_DEVIATIONS = 8, 9.0
@@ -279,7 +279,7 @@ def _errors(
 ) -> UnitErrors:
     """Return the smallest error under one unit, over all clipping bounds."""
     release = plan_histogram(
-        unit=OWN_UNIT[level],
+        unit=PLAIN_UNITS[level],
         epsilon=epsilon,
         delta=delta,
         relation=relation,

@@ -23,7 +23,7 @@ from dpgrain.publishing.ledgers import Charging, open_ledger
 from dpgrain.publishing.planned import Planned
 from dpgrain.publishing.prices import SUMMING, Price, price
 from dpgrain.publishing.process import check_maker, check_process, mark_closed, mark_open
-from dpgrain.units import OWN_UNIT
+from dpgrain.units import PLAIN_UNITS
 
 if TYPE_CHECKING:
     from dpgrain.publishing.query import Query
@@ -182,7 +182,7 @@ class Budget:
 
     def _with(self, guarantee: Guarantee, share: float | None) -> Price:
         """Return what would be spent with another release, or refuse it if the caps do not hold it."""
-        caps, unit = self.caps.price, OWN_UNIT[guarantee.level]
+        caps, unit = self.caps.price, PLAIN_UNITS[guarantee.level]
         room = self.spent.rest_of(caps) if share is None else caps.part(share)
         own = price(guarantee.event, guarantee.relation, unit, caps, room)
         together = self.spent + own
@@ -208,7 +208,7 @@ class Budget:
         remedies = [*_with_delta(guarantee, room)]
         if less:
             remedies.append(f"request less, such as {less}")
-        loss = guarantee.event.loss(1, guarantee.relation, OWN_UNIT[guarantee.level])
+        loss = guarantee.event.loss(1, guarantee.relation, PLAIN_UNITS[guarantee.level])
         if loss.pure > 0 and caps.pure == 0:
             remedies.append(
                 "open the budget with pure=, which reserves a part for noise that is not Gaussian"
@@ -261,7 +261,7 @@ def _all_alike(planned: list[Guarantee]) -> Guarantee | None:
 
 
 def _loss(guarantee: Guarantee) -> Loss:
-    return guarantee.event.loss(1, guarantee.relation, OWN_UNIT[guarantee.level])
+    return guarantee.event.loss(1, guarantee.relation, PLAIN_UNITS[guarantee.level])
 
 
 def _noted(

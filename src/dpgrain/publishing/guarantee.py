@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpgrain import _validate
-from dpgrain._files import NUMBERS, promise_beside
+from dpgrain._files import NUMBERS, read_guarantee
 from dpgrain._formatting import powers, rounded_up
 from dpgrain._lazy_import import lazy_import
 from dpgrain._report_mixins import GuaranteeReportMixin
@@ -25,9 +25,9 @@ from dpgrain.errors import CareWarning, DataError, DeltaWarning, EpsilonWarning,
 from dpgrain.publishing.facts import Fact, facts_of
 from dpgrain.publishing.receipt import Receipt
 from dpgrain.scope.partitions import Partition
-from dpgrain.scope.provenance import Stated, together
+from dpgrain.scope.provenance import StatedProvenance, combine
 from dpgrain.scope.regions import EVERYTHING, Region
-from dpgrain.units import OWN_UNIT, Level, Relation, Unit
+from dpgrain.units import PLAIN_UNITS, Level, Relation, Unit
 
 if TYPE_CHECKING:
     from dpgrain.publishing import old_facts
@@ -109,7 +109,7 @@ class Guarantee(GuaranteeReportMixin):
     scope: Region = EVERYTHING
     partition: Partition | None = None
     receipts: tuple[Receipt, ...] = ()
-    provenance: Stated = ""
+    provenance: StatedProvenance = ""
 
     def __post_init__(self) -> None:
         _validate.check_fields(self)
@@ -145,7 +145,7 @@ class Guarantee(GuaranteeReportMixin):
             self.delta if delta is None else delta,
             units=units,
             relation=self.relation if relation is None else relation,
-            unit=OWN_UNIT[self.level] if unit is None else unit,
+            unit=PLAIN_UNITS[self.level] if unit is None else unit,
         )
 
     def risk(
@@ -181,7 +181,7 @@ class Guarantee(GuaranteeReportMixin):
         """
         return risks.risk_of(
             self.event,
-            unit=OWN_UNIT[self.level] if unit is None else unit,
+            unit=PLAIN_UNITS[self.level] if unit is None else unit,
             units=units,
             relation=self.relation if relation is None else relation,
             false_alarms=false_alarms,
@@ -220,7 +220,7 @@ class Guarantee(GuaranteeReportMixin):
             self.scope.around(other.scope),
             self.partition if self.partition == other.partition else None,
             tuple(dict.fromkeys(self.receipts + other.receipts)),
-            together(self.provenance, other.provenance),
+            combine(self.provenance, other.provenance),
         )
 
     def _require_alike(self, other: Guarantee) -> None:
@@ -400,7 +400,7 @@ class Guarantee(GuaranteeReportMixin):
         ...         print("no guarantee")
         no guarantee
         """
-        about = promise_beside(_validate.path(path=path))
+        about = read_guarantee(_validate.path(path=path))
         if about is None:
             raise DataError(
                 f"{str(path)!r} has no guarantee next to it; pass an output of dpgrain run."

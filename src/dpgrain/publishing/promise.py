@@ -15,7 +15,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise.additive import law_named
 from dpgrain.publishing.budget import Budget
 from dpgrain.publishing.share import Share
-from dpgrain.units import OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
+from dpgrain.units import PLAIN_UNITS, RELATIONS, Element, Level, Record, Relation, Unit, User
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Promise:
     @property
     def plain_unit(self) -> Unit:
         """The plain unit of the level, where partitions and bounds on elements do not matter."""
-        return OWN_UNIT[self.level]
+        return PLAIN_UNITS[self.level]
 
     @property
     def budget(self) -> Budget | None:

@@ -14,7 +14,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.publishing.budget import Budget, open_budget
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import SUMMING, price
-from dpgrain.units import OWN_UNIT, Relation, Unit
+from dpgrain.units import PLAIN_UNITS, Relation, Unit
 
 if TYPE_CHECKING:
     from dpgrain.publishing.query import Query
@@ -144,7 +144,7 @@ def stated_of(share: Share, query: Callable[[float, float], Query[Any]]) -> tupl
         lambda trial: guaranteed(trial, delta).event,
         epsilon,
         first.relation,
-        OWN_UNIT[first.level],
+        PLAIN_UNITS[first.level],
     )
     return settled, delta
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._files import check_folder, check_outputs, check_page, guarantee_beside, note_read
+from dpgrain._files import check_folder, check_outputs, check_page, guarantee_path, record_input
 from dpgrain.errors import DataError, DpgrainError, ParameterError
 from dpgrain.releases.keys import Key, check_keys, keys_of
 from dpgrain.releases.kinds import KINDS, Asked, Kind
@@ -107,7 +107,7 @@ class File:
     def outputs(self) -> list[Path]:
         """The files that a run writes."""
         stated = [entry.output for entry in self.entries]
-        beside = [None if path is None else guarantee_beside(path) for path in stated]
+        beside = [None if path is None else guarantee_path(path) for path in stated]
         return [path for path in (*stated, *beside, self.report) if path is not None]
 
     def asked(self, entry: Entry, random_state: Any = None) -> Asked:
@@ -285,7 +285,7 @@ def _stated(path: Path, text: str) -> dict[str, Any]:
 
 
 def _text(path: Path) -> str:
-    note_read(path)
+    record_input(path)
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -585,7 +585,7 @@ def _check_outputs(file: File, mistakes: Mistakes) -> None:
     for place, path in (*outputs, ("the file:", file.report)):
         if path is None:
             continue
-        beside = [] if path == file.report else [guarantee_beside(path)]
+        beside = [] if path == file.report else [guarantee_path(path)]
         try:
             check_outputs([path, *beside], taken, new=file.folder)
             check_page(path if path == file.report else None, name="report")

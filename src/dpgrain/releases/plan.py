@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain import _validate
-from dpgrain._files import no_output_is_read
+from dpgrain._files import exclusive_files
 from dpgrain._formatting import align_columns, powers, rounded_up
 from dpgrain._lazy_import import lazy_import
 from dpgrain.accounting import Loss, gaussian_epsilon
@@ -24,7 +24,7 @@ from dpgrain.releases.file import Entry, File, read_file
 from dpgrain.releases.kinds import Asked
 from dpgrain.releases.mistakes import Mistakes
 from dpgrain.tables.table import UserTable
-from dpgrain.units import OWN_UNIT
+from dpgrain.units import PLAIN_UNITS
 
 if TYPE_CHECKING:
     from dpgrain.releases import run as running
@@ -227,7 +227,7 @@ def plan_releases(
     """
     path = _validate.path(path=path)
     folder = None if folder is None else _validate.path(folder=folder)
-    with no_output_is_read(), composed():
+    with exclusive_files(), composed():
         return _plan(path, table, where, folder)
 
 
@@ -388,7 +388,7 @@ class _Budgeted:
         """Return the loss of all releases, and of the part of a budget that nobody takes."""
         guarantees = [*self.stated, *(each.guarantee for each in made)]
         together: Guarantee = reduce(add, guarantees)
-        unit = OWN_UNIT[together.level]
+        unit = PLAIN_UNITS[together.level]
         part = max(0.0, 1.0 - sum(each.entry.share or 0.0 for each in made))
         rest = budget.caps.price.part(part)
         taken = together.event.loss(1, together.relation, unit)

@@ -18,7 +18,7 @@ from matplotlib.ticker import (
 )
 
 from dpgrain import _validate
-from dpgrain._files import whole_file
+from dpgrain._files import atomic_write
 from dpgrain._formatting import one_line, shorten
 from dpgrain.errors import ParameterError
 
@@ -73,7 +73,7 @@ def save(
     """Draw on new axes side by side and write them to a file, without pyplot."""
     figure = Figure(figsize=(width, height), layout="constrained")
     draw(*figure.subplots(1, panels, squeeze=False)[0])
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         figure.savefig(part, dpi=160, facecolor="white")
 
 

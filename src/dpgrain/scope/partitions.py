@@ -202,7 +202,7 @@ class Rule:
 
     def _periods_in(self, values: Span) -> int | None:
         """Count the periods that an interval of times meets; None beyond the years that are known."""
-        first, last = shown_days(values, self.zone)
+        first, last = clock_days(values, self.zone)
         if first is None or last is None:
             return None
         match self.kind:
@@ -223,7 +223,7 @@ class Rule:
         if not isinstance(values, Span):
             return None
         if self.kind in PERIODS and self._times(values):
-            first, last = shown_days(values, self.zone)
+            first, last = clock_days(values, self.zone)
             low = None if first is None else self._end(first, 0)
             high = None if last is None else self._end(last, 1)
             return replace(side, values=Span(values.axis, low, high))
@@ -375,7 +375,7 @@ class Partition:
         return " and ".join(map(str, self.rules))
 
 
-def shown_days(times: Span, zone: str) -> tuple[date | None, date | None]:
+def clock_days(times: Span, zone: str) -> tuple[date | None, date | None]:
     """Return the first and the last day that clocks show in an interval of times.
 
     Args:

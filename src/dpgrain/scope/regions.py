@@ -292,7 +292,7 @@ class Side:
         )
 
     def __str__(self) -> str:
-        inside = _in_words(self.values)
+        inside = _describe(self.values)
         more = ("or missing" if inside else "missing") if self.missing else ""
         return " ".join(filter(None, (self.column, inside, more)))
 
@@ -468,7 +468,7 @@ def atoms(regions: Sequence[Region]) -> dict[Region, frozenset[int]]:
         ParameterError: if there are too many classes.
     """
     result: dict[Region, frozenset[int]] = {}
-    for place, region in enumerate(widened(regions)):
+    for place, region in enumerate(comparable_regions(regions)):
         rest = [region]
         split: dict[Region, frozenset[int]] = {}
         for atom, within in result.items():
@@ -487,7 +487,7 @@ def atoms(regions: Sequence[Region]) -> dict[Region, frozenset[int]]:
     return result
 
 
-def widened(regions: Sequence[Region]) -> list[Region]:
+def comparable_regions(regions: Sequence[Region]) -> list[Region]:
     """Return comparable regions: those without the sides of columns that are read in two ways."""
     ways: dict[str, set[tuple[str | None, str]]] = {}
     for region in regions:
@@ -523,18 +523,18 @@ def microseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
-def _in_words(values: Values) -> str:
+def _describe(values: Values) -> str:
     if isinstance(values, LabelSet):
         listed = " or ".join(map(str, values.labels))
         return f"not {listed}" if values.but else listed
-    first, last = _ends_in_words(values)
+    first, last = _describe_ends(values)
     zone = " (UTC)" if values.axis == "instant" and (first or last) else ""
     if first == last:
         return f"{first}{zone}" if first else ""
     return " ".join(filter(None, (first and f"from {first}", last and f"to {last}"))) + zone
 
 
-def _ends_in_words(span: Span) -> tuple[str, str]:
+def _describe_ends(span: Span) -> tuple[str, str]:
     """Return the first and the last value inside: days where these are whole, else times."""
     ends = [end for end in (span.low, span.high) if end is not None]
     daily = span.axis != "whole" and all(end % DAY == 0 for end in ends)

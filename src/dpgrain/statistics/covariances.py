@@ -28,7 +28,7 @@ from dpgrain.statistics.values import PAIRED, Pairs
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode, Node
-from dpgrain.tables.shared_table import refuse_table
+from dpgrain.tables.shared_table import reject_table
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
 
@@ -202,7 +202,7 @@ def _query(
         **asked: what else a request is made of.
     """
     if not isinstance(table, UserTable):
-        refuse_table(table, statistic.name)
+        reject_table(table, statistic.name)
     # What else is wrong is told of the columns that the table has, before another one is added.
     by, own = asked["by"], getattr(asked["promise"].unit, "by", None)
     known = table.with_expressions(by, own)

@@ -30,9 +30,9 @@ from dpgrain.statistics.statistic import HOLDINGS
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.people import facts_of_rows, require_whole_users
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.shared_table import refuse_table
+from dpgrain.tables.shared_table import reject_table
 from dpgrain.tables.table import UserTable
-from dpgrain.tables.user_sums import UserContributions, candidates
+from dpgrain.tables.user_sums import UserContributions, candidate_groups
 from dpgrain.units import Element, Law, Record, Relation, Unit, User
 
 _EDGES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
@@ -120,7 +120,7 @@ def elements_per_user(
     """
     promise = Promise.of(unit, epsilon, delta, relation, share).under(noise)
     if not isinstance(table, UserTable):
-        refuse_table(table, "elements_per_user")
+        reject_table(table, "elements_per_user")
     if table.user is None:
         raise ParameterError(
             "user is required, because elements are counted per user; pass the user id column.",
@@ -208,7 +208,7 @@ class HoldingsQuery(Query[Holdings]):
         bins = np.array([*self.edges, np.iinfo(np.int64).max], dtype=np.int64)
         with charge.open(self.table) as engine, Progress(2, self.progress) as shown:
             shown.stage("Counting")
-            held, blocks = candidates(engine, (self.column,)), UnitBlocks("user")
+            held, blocks = candidate_groups(engine, (self.column,)), UnitBlocks("user")
             data = UserContributions(engine, blocks, held, blocks.cells(held, public=False))
             counts = data.holdings(bins).ravel()
         counts = charge.noisy(event, counts, size)

@@ -24,7 +24,7 @@ from dpgrain.noise.additive import law_named
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.bounds import POOL_MOST, POOL_MOST_OF_USER, POOL_SIZE, AutoClip
 from dpgrain.statistics.intervals import half_width
-from dpgrain.units import OWN_UNIT, Level, Relation, Unit, User
+from dpgrain.units import PLAIN_UNITS, Level, Relation, Unit, User
 
 # Selecting unknown items gets this share of μ², more where names are what is wanted, and this share of
 # δ for names below the threshold: small, since k elements of one person cost k times it.
@@ -112,7 +112,7 @@ class Plan:
     @property
     def unit(self) -> Unit:
         """The protected unit, where only its level matters."""
-        return OWN_UNIT[self.level]
+        return PLAIN_UNITS[self.level]
 
     @property
     def _parts(self) -> list[Selection | Best | AdaptiveSelection | Additive]:

@@ -17,12 +17,12 @@ from numpy.typing import ArrayLike
 
 from dpgrain import _validate
 from dpgrain._files import (
-    is_there,
-    note_read,
-    plain_values,
-    promise_beside,
-    refuse_ending,
-    whole_file,
+    atomic_write,
+    check_suffix,
+    exists,
+    json_values,
+    read_guarantee,
+    record_input,
 )
 from dpgrain._report_mixins import ReleaseReportMixin
 from dpgrain._types import FloatArray, IntArray
@@ -284,7 +284,7 @@ class Release(ReleaseReportMixin, ABC):
         table = self.to_arrow()
         if path.suffix != ".parquet":
             table = table.append_column("covers", pa.repeat(self.covers, len(table)))
-        with whole_file(path) as part:
+        with atomic_write(path) as part:
             if path.suffix == ".parquet":
                 _write_parquet(table, part)
             elif path.suffix == ".csv":
@@ -293,7 +293,7 @@ class Release(ReleaseReportMixin, ABC):
                 pyarrow.csv.write_csv(table, part)
             else:
                 part.write_text(
-                    json.dumps(plain_values(table.to_pylist()), ensure_ascii=False, indent=1)
+                    json.dumps(json_values(table.to_pylist()), ensure_ascii=False, indent=1)
                 )
         return path
 
@@ -313,7 +313,7 @@ class Release(ReleaseReportMixin, ABC):
             DataError: if the file cannot be written.
         """
         tables = "write(), or --output, writes the table alone as CSV or JSON"
-        refuse_ending(path, _NOT_SAVED, "Parquet (.parquet)", instead=tables)
+        check_suffix(path, _NOT_SAVED, "Parquet (.parquet)", instead=tables)
         about = {
             "kind": type(self).__name__,
             "guarantee": self.guarantee.to_dict(),
@@ -329,7 +329,7 @@ class Release(ReleaseReportMixin, ABC):
         for name, column in self._columns().items():
             if name not in table.column_names:
                 table = table.append_column(name, pa.array(column))
-        with whole_file(Path(path)) as part:
+        with atomic_write(Path(path)) as part:
             _write_parquet(table.replace_schema_metadata(metadata), part)
         return Path(path)
 
@@ -344,10 +344,10 @@ class Release(ReleaseReportMixin, ABC):
         import pyarrow.parquet
 
         path = _validate.path(path=path)
-        note_read(path)
-        if not is_there(path):
+        record_input(path)
+        if not exists(path):
             raise DataError(f"The file {str(path)!r} does not exist; check the path.")
-        promise_beside(Path(path))
+        read_guarantee(Path(path))
         try:
             table = pyarrow.parquet.read_table(path)
             about = json.loads((table.schema.metadata or {})[_METADATA])

@@ -42,7 +42,7 @@ from dpgrain.tables.dictionary import GroupCells
 from dpgrain.tables.domain import GroupDomain, public_domain
 from dpgrain.tables.engines.people import everyone, facts_of_rows, made_of_people, of_whole_people
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.shared_table import refuse_table
+from dpgrain.tables.shared_table import reject_table
 from dpgrain.tables.split import Split
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Element, Law
@@ -113,7 +113,7 @@ class Request:
             SchemaError: if a column is missing or of the wrong type.
         """
         if not isinstance(table, UserTable):
-            refuse_table(table, statistic.name)
+            reject_table(table, statistic.name)
         if isinstance(noise, str) and noise == "auto":
             return _under_better_law(
                 partial(

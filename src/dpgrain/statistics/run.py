@@ -44,7 +44,7 @@ from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Split
-from dpgrain.tables.user_sums import UserContributions, candidates
+from dpgrain.tables.user_sums import UserContributions, candidate_groups
 
 # Standard deviations below which counts may be of nothing.
 _STANDS_OUT = 3.0
@@ -270,7 +270,7 @@ def held_groups(
 ) -> Groups:
     """The groups with possible holders; private."""
     if blocks.elements is None or blocks.key is None:
-        return candidates(engine, keys, value)
+        return candidate_groups(engine, keys, value)
     # A partition is asked about items that occur, and no others.
     return engine.distinct(keys, value)
 

@@ -110,7 +110,7 @@ class UnitBlocks:
         # A partition is one of records, also where a row is made of several in one cell.
         records = (carried(table, by) if isinstance(by, str) else None) or table
         if isinstance(by, str):
-            of, elements, named = _column(by, records)
+            of, elements, named = _partition_column(by, records)
         elif item is None:
             raise ParameterError(
                 "by of the unit must be a column here, not a mapping or a function, because "
@@ -119,8 +119,10 @@ class UnitBlocks:
             )
         else:
             elements = table.partition_of(item, by)
-            of, named = item, f"{elements.name} of {_described(item, table)}"
-        partition = Partition((rule_of(by if isinstance(by, str) else item, elements, records),))
+            of, named = item, f"{elements.name} of {_column_text(item, table)}"
+        partition = Partition(
+            (partition_rule(by if isinstance(by, str) else item, elements, records),)
+        )
         # If the column of cells is itself a key, or one of a person's row, that gives the cell.
         if isinstance(by, str) and (by in keys or records is not table):
             of, elements = by, None
@@ -209,7 +211,7 @@ class UnitBlocks:
         )
 
 
-def _column(name: str, table: TableRows) -> tuple[str, Elements | None, str]:
+def _partition_column(name: str, table: TableRows) -> tuple[str, Elements | None, str]:
     """Return the column that a named partition divides, the partition of its values, and its name.
 
     The name contains the column, since the same mapping of two columns makes two partitions.
@@ -217,21 +219,21 @@ def _column(name: str, table: TableRows) -> tuple[str, Elements | None, str]:
     if name not in table.schema:
         raise SchemaError(
             f"element {_validate.describe(name)} is not a column of the table; "
-            f"{table.like(name)}; pass a mapping file as pathlib.Path(…).",
+            f"{table.suggest(name)}; pass a mapping file as pathlib.Path(…).",
             name="element",
         )
     table.require_key(name, "element")
     if name in table.cells:
         cells = table.cells[name]
-        return cells.of, cells.elements.labelled(), _described(name, table)
+        return cells.of, cells.elements.labelled(), _column_text(name, table)
     if name in table.derived:
         return name, None, table.derived[name].text
     if name in table.days:
-        return name, None, _described(name, table)
+        return name, None, _column_text(name, table)
     return name, None, f"the column {name!r}"
 
 
-def rule_of(column: str | None, elements: Elements | None, table: TableRows) -> Rule:
+def partition_rule(column: str | None, elements: Elements | None, table: TableRows) -> Rule:
     """Return the rule from a column of a table to the cell, as a fact.
 
     Args:
@@ -243,31 +245,31 @@ def rule_of(column: str | None, elements: Elements | None, table: TableRows) -> 
     if column in table.cells:
         column, elements = table.cells[column].of, table.cells[column].elements
     if column in table.derived and (elements is None or elements.period is not None):
-        return _rule_of(column, None if elements is None else elements.period, table)
+        return _derived_rule(column, None if elements is None else elements.period, table)
     if column in table.days and (elements is None or elements.period is not None):
         day = table.days[column]
         period = "day" if elements is None else elements.period or "day"
         # A promise of each time for itself must be distinguished from one of a column of dates.
-        read = table.days_read_as(day.of) or ("" if day.zone else "TIMESTAMP")
+        read = table.date_format(day.of) or ("" if day.zone else "TIMESTAMP")
         return Rule(day.of, period, day.zone, read=read)
     dated = table.schema[column] == "DATE"
     if elements is None:
         if not dated:
             return Rule(column, read=table.read_as(column))
-        return Rule(column, "day", read=table.days_read_as(column))
+        return Rule(column, "day", read=table.date_format(column))
     if elements.period is not None and dated:
-        return Rule(column, elements.period, read=table.days_read_as(column))
-    mark = sha256(f"{elements.name} of {_described(column, table)}".encode()).hexdigest()[:8]
+        return Rule(column, elements.period, read=table.date_format(column))
+    mark = sha256(f"{elements.name} of {_column_text(column, table)}".encode()).hexdigest()[:8]
     while column in table.cells:
         column = table.cells[column].of
     cells = None if elements.labels is None else max(len(elements.labels), 1)
     if column in table.derived:
-        column = _rule_of(column, None, table).column
-        cells = _with_none(cells)
+        column = _derived_rule(column, None, table).column
+        cells = _with_missing(cells)
     return Rule(column, "stated", mark=mark, cells=cells)
 
 
-def _rule_of(column: str, period: str | None, table: TableRows) -> Rule:
+def _derived_rule(column: str, period: str | None, table: TableRows) -> Rule:
     """Return the rule of a column that an expression makes, by the data that it is made of.
 
     Names of columns that are made say nothing, as another table may have one of that name, made in
@@ -278,7 +280,7 @@ def _rule_of(column: str, period: str | None, table: TableRows) -> Rule:
         period: the period of its days that is a cell, if it is one.
         table: the table.
     """
-    node = _made_of(ColumnNode(column), table)
+    node = _expanded(ColumnNode(column), table)
     if period is not None:
         node = CallNode(period, (node,))
     kind, zone = period_of(node) or ("", "")
@@ -286,17 +288,17 @@ def _rule_of(column: str, period: str | None, table: TableRows) -> Rule:
     for each in PERIODS:
         if kind == each:
             timed = table.schema[data[0]] in TIMES and not zone
-            read = table.days_read_as(data[0]) or ("TIMESTAMP" if timed else "")
+            read = table.date_format(data[0]) or ("TIMESTAMP" if timed else "")
             return Rule(data[0], each, zone, read=read)
     read = ", ".join(f"{name!r} as {table.read_as(name)}" for name in sorted(data))
     mark = sha256(f"{node} of {read}".encode()).hexdigest()[:8]
     values = table.derived[column].values if period is None else None
     of = data[0] if len(data) == 1 else str(node)
-    cells = _with_none(None if values is None else len(values))
+    cells = _with_missing(None if values is None else len(values))
     return Rule(of, "stated", mark=mark, cells=cells)
 
 
-def _with_none(cells: int | None) -> int | None:
+def _with_missing(cells: int | None) -> int | None:
     """Return a number of cells with that of rows for which an expression has no value.
 
     Such rows may lie in any region of the data: an unknown key, a division by 0.
@@ -304,30 +306,30 @@ def _with_none(cells: int | None) -> int | None:
     return None if cells is None else cells + 1
 
 
-def _made_of(node: Node, table: TableRows) -> Node:
+def _expanded(node: Node, table: TableRows) -> Node:
     """Return an expression of data alone, in which columns that are made are what they are made of."""
     if isinstance(node, ColumnNode) and node.name in table.derived:
-        return _made_of(table.derived[node.name].node, table)
+        return _expanded(table.derived[node.name].node, table)
     if isinstance(node, ColumnNode) and node.name in table.days:
         day = table.days[node.name]
         zone = (ConstantNode(day.zone),) if day.zone else ()
         return CallNode("day", (ColumnNode(day.of), *zone))
     if isinstance(node, CallNode):
-        return replace(node, parts=tuple(_made_of(part, table) for part in node.parts))
+        return replace(node, parts=tuple(_expanded(part, table) for part in node.parts))
     return node
 
 
-def _described(column: str, table: TableRows) -> str:
+def _column_text(column: str, table: TableRows) -> str:
     """Describe a column in words, one of cells or of days by the column that it comes from."""
     if column in table.days:
         # The same name may be that of days in another zone elsewhere.
-        return str(rule_of(column, None, table))
+        return str(partition_rule(column, None, table))
     if column in table.derived:
         # By what it is made of, and as what that is read.
-        return f"{_made_of(ColumnNode(column), table)} ({_rule_of(column, None, table).mark})"
+        return f"{_expanded(ColumnNode(column), table)} ({_derived_rule(column, None, table).mark})"
     if column not in table.cells:
         source = as_read(table.source)
         stated = isinstance(source, TypedSource) and column in source.types
         return f"{column!r} as {table.read_as(column)}" if stated else repr(column)
     cells = table.cells[column]
-    return f"{cells.elements.name} of {_described(cells.of, table)}"
+    return f"{cells.elements.name} of {_column_text(cells.of, table)}"

@@ -17,7 +17,7 @@ from dpgrain.tables.arrow_arrays import number_array
 from dpgrain.tables.engines.kernel import Layout
 from dpgrain.tables.groups import Groups
 
-#: What hashes names, (n,) to (n, 2), as :func:`md5_of` does.
+#: What hashes names, (n,) to (n, 2), as :func:`md5_words` does.
 Digests: TypeAlias = Callable[[pa.Array], NDArray[np.uint64]]
 _md5 = partial(hashlib.md5, usedforsecurity=False)
 
@@ -76,7 +76,7 @@ class Dictionary:
             corners: the number of coordinates of each group.
             digests: what hashes names; an engine that is quicker at it than Python passes its own.
         """
-        given = public_order(groups, cells, md5_of if digests is None else digests)
+        given = public_order(groups, cells, md5_words if digests is None else digests)
         known = groups.take(given)
         if column_cells is not None:
             layout = Layout(len(known) * corners, column_cells, None)
@@ -131,26 +131,26 @@ def _by_hash(groups: Groups, rank: IntArray, digests: Digests) -> IntArray:
     return np.lexsort((np.argsort(groups.order()), *words[::-1], rank))
 
 
-def md5_of(names: pa.Array) -> NDArray[np.uint64]:
+def md5_words(names: pa.Array) -> NDArray[np.uint64]:
     """Return the hash of each name, (n, 2): MD5 of its text, in two words, the higher one first.
 
     MD5 protects nothing here, but is known everywhere.
     """
     texts = names.cast(pa.binary() if pa.types.is_string(names.type) else pa.string())
     joined = b"".join([_md5(text).digest() for text in texts.cast(pa.binary()).to_pylist()])
-    return words_of(joined)
+    return hash_words(joined)
 
 
-def words_of(digests: bytes | pa.Buffer) -> NDArray[np.uint64]:
+def hash_words(digests: bytes | pa.Buffer) -> NDArray[np.uint64]:
     """Return the words of hashes that stand one after the other, (n, 2)."""
     return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
 
 
 def column_order(names: Iterable[int | str]) -> list[int | str]:
     """Return the names of the cells of a column in the public order, as :func:`public_order` has it."""
-    return sorted(names, key=lambda name: (mark(name), name))
+    return sorted(names, key=lambda name: (md5_hex(name), name))
 
 
-def mark(name: int | str) -> str:
+def md5_hex(name: int | str) -> str:
     """Return the hash of a name: MD5 of its text, which protects nothing but is known everywhere."""
     return _md5(str(name).encode()).hexdigest()

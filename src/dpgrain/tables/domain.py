@@ -91,12 +91,12 @@ def public_domain(
         if domain is not None:
             raise ParameterError("domain requires by=…: without it there is only one group.")
         return GroupDomain((), {})
-    stated = _given(domain, blocks, table, keys)
+    stated = _parsed(domain, blocks, table, keys)
     for key, values in stated.public.items():
-        _some_cell(values, blocks, key)
+        _check_any_cell(values, blocks, key)
     if stated.listed is not None:
         for key, values in zip(keys, stated.listed.columns, strict=True):
-            _some_cell(values, blocks, key)
+            _check_any_cell(values, blocks, key)
     return stated
 
 
@@ -110,13 +110,15 @@ def listed_values(
     return {(key,): (column,) for key, column in stated.public.items()}
 
 
-def _given(domain: Any, blocks: UnitBlocks, table: TableRows, keys: tuple[str, ...]) -> GroupDomain:
+def _parsed(
+    domain: Any, blocks: UnitBlocks, table: TableRows, keys: tuple[str, ...]
+) -> GroupDomain:
     """Read the public part of a domain from any of its forms."""
     if domain is None:
         return _implied(blocks, table, keys)
     if isinstance(domain, Groups):
         domain = _released(domain, keys)
-    by_key = isinstance(domain, Mapping) and (list(domain) == list(keys) or _lists(domain))
+    by_key = isinstance(domain, Mapping) and (list(domain) == list(keys) or _is_by_key(domain))
     if len(keys) == 1 and not by_key:
         return GroupDomain(keys, {keys[0]: _column(_values(domain), table, keys[0])})
     if isinstance(domain, Mapping):
@@ -130,12 +132,14 @@ def _given(domain: Any, blocks: UnitBlocks, table: TableRows, keys: tuple[str, .
             key: column
             for key in keys
             for column in [
-                _column(_values(domain[key]), table, key) if key in domain else _few(table, key)
+                _column(_values(domain[key]), table, key)
+                if key in domain
+                else _known_values(table, key)
             ]
             if column is not None
         }
         return GroupDomain(keys, public)
-    return GroupDomain(keys, {}, _listed(_values(domain), table, keys))
+    return GroupDomain(keys, {}, _listed_groups(_values(domain), table, keys))
 
 
 def _released(groups: Groups, keys: tuple[str, ...]) -> list[Any]:
@@ -164,15 +168,15 @@ def _implied(blocks: UnitBlocks, table: TableRows, keys: tuple[str, ...]) -> Gro
             )
         elif key in table.cells and table.cells[key].elements.labels is not None:
             public[key] = _column(list(table.cells[key].elements.labels or []), table, key)
-        elif (few := _few(table, key)) is not None:
+        elif (few := _known_values(table, key)) is not None:
             public[key] = few
     return GroupDomain(keys, public)
 
 
-def _few(table: TableRows, key: str) -> pa.Array | None:
+def _known_values(table: TableRows, key: str) -> pa.Array | None:
     """Return the values of a column that an expression makes, where these are public and few."""
     made = table.derived.get(key)
-    values = None if made is None else values_of(made, table.scope)
+    values = None if made is None else public_values(made, table.scope)
     if not values:
         return None
     # These are values of rows, which a row's own label follows from.
@@ -180,7 +184,7 @@ def _few(table: TableRows, key: str) -> pa.Array | None:
     return _column(list(dict.fromkeys(labels)), table, key)
 
 
-def values_of(made: Derived, region: Region) -> tuple[Any, ...] | None:
+def public_values(made: Derived, region: Region) -> tuple[Any, ...] | None:
     """Return all values of a column that an expression makes, where they are public and few.
 
     Args:
@@ -190,7 +194,7 @@ def values_of(made: Derived, region: Region) -> tuple[Any, ...] | None:
     >>> from dpgrain.scope.regions import Side, Span
     >>> spring = Region((Side("day", Span("date", 19_783 * 86_400_000_000, 19_844 * 86_400_000_000)),))
     >>> made = Derived.of_text("month(day)", {"day": "DATE"})
-    >>> [str(first) for first in values_of(made, spring)]
+    >>> [str(first) for first in public_values(made, spring)]
     ['2024-03-01', '2024-04-01']
     """
     if made.period is None:
@@ -226,7 +230,7 @@ def _first_day(day: date, period: str) -> date:
     return period_of(day, period)[0]
 
 
-def _listed(rows: list[Any], table: TableRows, keys: tuple[str, ...]) -> Groups:
+def _listed_groups(rows: list[Any], table: TableRows, keys: tuple[str, ...]) -> Groups:
     for row in rows:
         if not isinstance(row, tuple | list) or len(row) != len(keys):
             raise ParameterError(
@@ -274,7 +278,7 @@ def _typed(values: list[Any], table: TableRows, key: str) -> pa.Array:
         raise ParameterError(f"domain contains items that are not {kind}; remove them.") from None
 
 
-def _some_cell(values: pa.Array, blocks: UnitBlocks, key: str) -> None:
+def _check_any_cell(values: pa.Array, blocks: UnitBlocks, key: str) -> None:
     elements = blocks.elements
     if elements is None or elements.missing != "drop" or blocks.of != key:
         return
@@ -284,7 +288,7 @@ def _some_cell(values: pa.Array, blocks: UnitBlocks, key: str) -> None:
         )
 
 
-def _lists(domain: Mapping[Any, Any]) -> bool:
+def _is_by_key(domain: Mapping[Any, Any]) -> bool:
     """Return True for a mapping from keys to their values, False for one from items to cells."""
     several = (list, set, range, np.ndarray, pa.Array, pa.ChunkedArray)
     return bool(domain) and all(isinstance(values, several) for values in domain.values())

@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
-from dpgrain._files import note_read
+from dpgrain._files import record_input
 from dpgrain._formatting import quantity
 from dpgrain.errors import DataError, ParameterError, SchemaError, raise_without_context
 from dpgrain.inputs.calls import silent
@@ -38,7 +38,7 @@ _COUNTED_ONCE = {str, int, type(None)}
 # Form of a date in SQL; the year before year 1 is 1 BC.
 _DAY = re.compile(r"([0-9]{4,})-([0-9]{2})-([0-9]{2})( \(BC\))?")
 #: Beginning of messages about an item that the column cannot hold.
-NAMED = "the partition contains item"
+ITEM_MESSAGE = "the partition contains item"
 
 
 @dataclass(frozen=True, repr=False)
@@ -364,7 +364,7 @@ def read_file(path: Path) -> pa.Table:
     """
     import pyarrow.parquet
 
-    note_read(path)
+    record_input(path)
     try:
         if path.suffix.lower() == ".csv":
             # Cells are read as text: whether 007 is a number depends on what it is compared with.
@@ -497,7 +497,7 @@ def cell_labels(elements: Elements, items: list[Any]) -> list[str | None]:
     return [f"own: {item}" if label is None else label for label, item in pairs]
 
 
-def labels_of(elements: Elements, values: pa.Array) -> pa.Table:
+def label_table(elements: Elements, values: pa.Array) -> pa.Table:
     """Return the columns ``value`` and ``label``: different values of a column, and their cells."""
     labels = cell_labels(elements, values.to_pylist())
     return pa.table({"value": values, "label": pa.array(labels, pa.string())})

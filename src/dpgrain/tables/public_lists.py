@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._files import is_there, note_read
+from dpgrain._files import exists, record_input
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.inputs import labels
 from dpgrain.tables.elements import read_file
@@ -47,14 +47,14 @@ def _tuples(path: Path, keys: Sequence[str], rows: UserTable) -> list[tuple[Any,
 
 def _first_column(path: Path, integers: bool) -> list[Any]:
     """Return the first column of a Parquet or CSV file, or the lines of a text file."""
-    if not is_there(path):
+    if not exists(path):
         raise DataError(
             f"The domain {str(path)!r} is not a file; write its items to a text file, one per "
             "line, and pass its path."
         )
     if path.suffix.lower() in (".parquet", ".csv"):
         return _typed(read_file(path).column(0).to_pylist(), integers, path)
-    note_read(path)
+    record_input(path)
     try:
         # Some editors put a mark of the encoding before the first item, which is no part of it.
         lines = path.read_text(encoding="utf-8-sig").splitlines()

@@ -14,10 +14,10 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.labels import exact, whole, written
 from dpgrain.inputs.long_labels import any_long, label_of_stated
-from dpgrain.scope.provenance import Provenance, checked
+from dpgrain.scope.provenance import Provenance, after_derivation
 from dpgrain.scope.regions import EVERYTHING, Region
 from dpgrain.scope.zones import check_zone
-from dpgrain.tables.elements import NAMED, Elements, as_elements
+from dpgrain.tables.elements import ITEM_MESSAGE, Elements, as_elements
 from dpgrain.tables.engines.column_types import (
     DAY,
     INTEGERS,
@@ -43,7 +43,7 @@ from dpgrain.tables.engines.derived import (
 from dpgrain.tables.engines.scoped import ScopedSource, all_rows
 from dpgrain.tables.engines.sources import OverSource, Source, TypedSource, columns_like
 from dpgrain.tables.expression import is_expression
-from dpgrain.tables.where import narrowed, region_of
+from dpgrain.tables.where import intersect, parse_region
 
 
 @dataclass(frozen=True)
@@ -140,11 +140,11 @@ class TableRows:
                 "missing='own' or 'drop'."
             )
         cells = {**self.cells, name: CellColumn(of, elements)}
-        return self.made(schema={**self.schema, name: TEXT}, cells=cells)
+        return self.replaced(schema={**self.schema, name: TEXT}, cells=cells)
 
-    def made(self, **parts: Any) -> Self:
+    def replaced(self, **parts: Any) -> Self:
         """Return rows that are made of these, each of one row or of one person's rows alone."""
-        return replace(self, **parts, provenance=checked(self.provenance))
+        return replace(self, **parts, provenance=after_derivation(self.provenance))
 
     def partition_of(self, of: str, by: Any) -> Elements:
         """Return a partition of the values of a column, as :meth:`with_cells` takes it.
@@ -165,7 +165,7 @@ class TableRows:
                 "dates are written like 2024-05-01, or add a column of dates first.",
                 name="of",
             )
-        return elements.of_keys(lambda items: self.keys_of(items, of, NAMED))
+        return elements.of_keys(lambda items: self.keys_of(items, of, ITEM_MESSAGE))
 
     def with_days(self, name: str, of: str, zone: str | None = None) -> Self:
         """Return the same table with a column of dates: the day of a time, as clocks of a zone show it.
@@ -324,7 +324,7 @@ class TableRows:
         if isinstance(self.source, ScopedSource):
             schema = parts.get("schema", self.schema)
             source = ScopedSource(source, self.scope, schema, {})
-        return self.made(source=source, **parts)
+        return self.replaced(source=source, **parts)
 
     def require_new(self, name: Any) -> None:
         """Raise unless a text is the name of no column yet.
@@ -390,9 +390,9 @@ class TableRows:
         country FR or missing, year from 2020 to 2024
         """
         self.require_records()
-        region = region_of(self, {**_validate.mapping(columns=columns), **more})
-        region = narrowed(self.scope, region)
-        return self.made(source=ScopedSource(all_rows(self.source), region, self.schema, {}))
+        region = parse_region(self, {**_validate.mapping(columns=columns), **more})
+        region = intersect(self.scope, region)
+        return self.replaced(source=ScopedSource(all_rows(self.source), region, self.schema, {}))
 
     def has(self, name: str) -> bool:
         """Return whether a column has the name; queries take capital and small letters as equal."""
@@ -407,11 +407,11 @@ class TableRows:
         if column not in self.schema:
             raise SchemaError(
                 f"{role} {_validate.describe(column)} is not a column of the table; "
-                f"{self.like(column)}.",
+                f"{self.suggest(column)}.",
                 name=role,
             )
 
-    def like(self, column: str) -> str:
+    def suggest(self, column: str) -> str:
         """Say which columns the table has that are like one that it has not."""
         names = list(self.schema)
         parts = [part.strip() for part in column.split(",")]
@@ -427,7 +427,7 @@ class TableRows:
         # As stated, and not as what it becomes: a UUID is text, but not the text that stands there.
         return source.types[column] + source.written.of(source.types[column])
 
-    def days_read_as(self, column: str) -> str:
+    def date_format(self, column: str) -> str:
         """Return how days are written in a column of dates or times; nothing for the usual way.
 
         One who reads 01/02/2025 as a day in January, and one who reads it as a day in February, do not
@@ -436,7 +436,7 @@ class TableRows:
         read = self.read_as(column)
         return read if read != self.schema[column] else ""
 
-    def keyed_as(self, column: str) -> str:
+    def key_type(self, column: str) -> str:
         """Return the type that a column is read as where it names things, for the SQL of keys."""
         return LABEL if column in self.labels else self.schema[column]
 
@@ -452,7 +452,7 @@ class TableRows:
         """Return whether records without a cell in this column of cells are left out."""
         return column in self.cells and self.cells[column].elements.missing == "drop"
 
-    def stated(self, label: Any, column: str, role: str) -> int | str:
+    def value_of_label(self, label: Any, column: str, role: str) -> int | str:
         """Return the value of a column that a public label is (the rule: :mod:`dpgrain.inputs.labels`).
 
         Args:
@@ -491,10 +491,7 @@ class TableRows:
         return column in self.cells or not any_long(labels)
 
     def keys_of(self, labels: list[Any], column: str, role: str) -> list[Any]:
-        """Return the keys of a column that public labels are, by :meth:`stated`, in their order.
-
-        Where all labels are keys already, as there may be many, the same list is returned.
-        """
+        """Return the keys of a column for public labels, the same list if all are keys already."""
         if self.are_keys(labels, column):
             return labels
         return [self.key_of(label, column, role) for label in labels]
@@ -510,7 +507,7 @@ class TableRows:
         Raises:
             ParameterError: if no key of the column can be the label.
         """
-        result = self.stated(label, column, role)
+        result = self.value_of_label(label, column, role)
         if isinstance(result, int) or column in self.cells:
             return result
         return label_of_stated(result)

@@ -313,7 +313,7 @@ class SharedTable:
         return f"SharedTable(owners={owners}{users}; columns: {columns}{scope})"
 
 
-def refuse_table(table: object, statistic: str) -> NoReturn:
+def reject_table(table: object, statistic: str) -> NoReturn:
     """Refuse what a statistic is not made of.
 
     Args:
@@ -328,7 +328,7 @@ def refuse_table(table: object, statistic: str) -> NoReturn:
     raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
 
 
-def without_unreadable(source: Source, given: Any, owners: Sequence[str]) -> Source:
+def drop_unreadable_owners(source: Source, given: Any, owners: Sequence[str]) -> Source:
     """Return rows in memory without those of which an owner is there and could not be read.
 
     Args:
@@ -349,7 +349,7 @@ def without_unreadable(source: Source, given: Any, owners: Sequence[str]) -> Sou
         return source
     lost = np.zeros(source.table.num_rows, dtype=np.bool_)
     for name in owners:
-        there = _there(given, name)
+        there = _is_filled(given, name)
         if name in source.table.column_names and there is not None:
             lost |= there & source.table.column(name).is_null().to_numpy()
     return (
@@ -357,7 +357,7 @@ def without_unreadable(source: Source, given: Any, owners: Sequence[str]) -> Sou
     )
 
 
-def _there(given: Any, name: str) -> BoolArray | None:
+def _is_filled(given: Any, name: str) -> BoolArray | None:
     """Return which cells of a column hold anything, (n,); None where there is no such column."""
     module = type(given).__module__.partition(".")[0]
     if isinstance(given, pa.Table):

@@ -24,7 +24,7 @@ from dpgrain.tables.split import Split
 _MOST_LISTED_ITEMS = 1 << 21
 
 
-def candidates(engine: Engine, keys: Sequence[str], value: str | None = None) -> Groups:
+def candidate_groups(engine: Engine, keys: Sequence[str], value: str | None = None) -> Groups:
     """Return groups that may have rows, among them all that do; private.
 
     Whole numbers that lie close together are all listed, which is quicker than to look which occur. So
@@ -94,7 +94,7 @@ class UserContributions:
         """
         unit = self._unit
         if self._blocks.block == "record":
-            adds = _Adds(_record_sum, (grid,), {"unit": unit, "indicator": indicator})
+            adds = _BoundKernel(_record_sum, (grid,), {"unit": unit, "indicator": indicator})
             return self._records().accumulate(adds, (self.dictionary.layout.items,))
         return self._clipped(
             kernel.clipped_sum,
@@ -142,7 +142,7 @@ class UserContributions:
         layout = self.dictionary.layout
         if not layout.items:
             return np.zeros(0, dtype=np.int64), 0
-        adds = _Adds(_with_mark, (self._adds(added, by, **how), layout))
+        adds = _BoundKernel(_with_mark, (self._adds(added, by, **how), layout))
         out = self._users().accumulate(adds, (layout.items + 1,))
         return out[:-1], int(out[-1])
 
@@ -154,9 +154,9 @@ class UserContributions:
         """
         layout = self.dictionary.layout
         if self._blocks.block == "record":
-            return self._records().accumulate(_Adds(_count_records), (layout.items,))
+            return self._records().accumulate(_BoundKernel(_count_records), (layout.items,))
         bounds = {"max_items": max_items, "max_elements": self._blocks.max_elements}
-        return self._users().accumulate(_Adds(_holders, (layout,), bounds), (layout.items,))
+        return self._users().accumulate(_BoundKernel(_holders, (layout,), bounds), (layout.items,))
 
     def norm_counts(
         self, edges: FloatArray, norm: Literal["l2", "l1"], *, indicator: bool = False
@@ -171,7 +171,9 @@ class UserContributions:
         unit = self._unit
         shape = (self.dictionary.cell_sizes.size, edges.size)
         if self._blocks.block == "record":
-            return self._records().accumulate(_Adds(_record_norms, (edges,), {"unit": unit}), shape)
+            return self._records().accumulate(
+                _BoundKernel(_record_norms, (edges,), {"unit": unit}), shape
+            )
         return self._clipped(
             kernel.norm_histogram, edges, shape, norm=norm, unit=unit, indicator=indicator
         )
@@ -201,7 +203,7 @@ class UserContributions:
         Args:
             edges: (bins,) the largest number in each bin, increasing; the last bin has no end.
         """
-        adds = _Adds(kernel.holdings, (self.dictionary.layout, edges))
+        adds = _BoundKernel(kernel.holdings, (self.dictionary.layout, edges))
         return self._users().accumulate(adds, (2, edges.size))
 
     def _clipped(
@@ -210,10 +212,10 @@ class UserContributions:
         """Add up blocks of whole users."""
         return self._users().accumulate(self._adds(added, by, **how), shape)
 
-    def _adds(self, added: Callable[..., None], by: Any, **how: Any) -> _Adds:
+    def _adds(self, added: Callable[..., None], by: Any, **how: Any) -> _BoundKernel:
         """Return a kernel of whole users, which is given the layout and one thing more."""
         how["max_elements"] = self._blocks.max_elements
-        return _Adds(added, (self.dictionary.layout, by), how)
+        return _BoundKernel(added, (self.dictionary.layout, by), how)
 
     def _users(self) -> Users:
         if self._held is None:
@@ -240,7 +242,7 @@ class UserContributions:
 
 
 @dataclass(frozen=True)
-class _Adds:
+class _BoundKernel:
     """A kernel with all that it needs to know beside keys, which is public and can be sent anywhere.
 
     Args:
@@ -258,7 +260,7 @@ class _Adds:
 
 
 def _with_mark(
-    keys: IntArray, totals: FloatArray | None, adds: _Adds, layout: Layout, out: IntArray
+    keys: IntArray, totals: FloatArray | None, adds: _BoundKernel, layout: Layout, out: IntArray
 ) -> None:
     """Add up by a kernel, and mark in the last place of the sums which rows it was given."""
     adds(keys, totals, out[:-1])

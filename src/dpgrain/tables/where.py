@@ -63,11 +63,11 @@ class TableColumns(Protocol):
     def read_as(self, column: str) -> str:
         """Return the type that a column is read as, in words."""
 
-    def stated(self, label: Any, column: str, role: str) -> int | str:
+    def value_of_label(self, label: Any, column: str, role: str) -> int | str:
         """Return the key of a column that a public label is."""
 
 
-def region_of(table: TableColumns, stated: Mapping[str, Any]) -> Region:
+def parse_region(table: TableColumns, stated: Mapping[str, Any]) -> Region:
     """Return the region that is stated of the columns of a table.
 
     Args:
@@ -86,11 +86,11 @@ def region_of(table: TableColumns, stated: Mapping[str, Any]) -> Region:
     for column, value in stated.items():
         side = _side(table, column, value)
         # Several columns may be made of one, such as days of a time.
-        result = narrowed(result, Region((side,))) if side else Region((*result.sides, side))
+        result = intersect(result, Region((side,))) if side else Region((*result.sides, side))
     return result
 
 
-def narrowed(region: Region, more: Region) -> Region:
+def intersect(region: Region, more: Region) -> Region:
     """Return the records that lie in both of two regions of one table.
 
     Raises:
@@ -131,9 +131,9 @@ def _side(table: TableColumns, column: str, value: Any) -> Side:
         parts = list(map(_interval, parts))
     if any(isinstance(part, tuple) for part in parts):
         return Side(column, _numbers(table, column, parts), missing, kind)
-    labels = [table.stated(part, column, "where contains") for part in parts]
+    labels = [table.value_of_label(part, column, "where contains") for part in parts]
     _warn_of_periods(column, labels)
-    return Side(column, _together(labels) or LabelSet(tuple(labels)), missing, kind)
+    return Side(column, _contiguous(labels) or LabelSet(tuple(labels)), missing, kind)
 
 
 def _warn_of_periods(column: str, labels: Sequence[int | str]) -> None:
@@ -202,7 +202,7 @@ def _is_dated(part: Any) -> bool:
     return ends is not part and any(end and _PERIOD.fullmatch(end) and "-" in end for end in ends)
 
 
-def _together(labels: Sequence[int | str]) -> Span | None:
+def _contiguous(labels: Sequence[int | str]) -> Span | None:
     """Return the interval of whole numbers without a gap; None for other labels."""
     numbers = sorted({label for label in labels if isinstance(label, int)})
     if len(numbers) < len(set(labels)) or not numbers:
@@ -237,7 +237,7 @@ def _numbers(table: TableColumns, column: str, parts: Sequence[Any]) -> Span:
             f"types={{{column!r}: 'DATE'}} in dg.read or --type {column}=date, or list its values."
         )
     low, high = (
-        None if end is None else table.stated(end, column, "where contains")
+        None if end is None else table.value_of_label(end, column, "where contains")
         for end in (first, last)
     )
     assert not isinstance(low, str)  # noqa: S101 - keys of a column of integers are integers
@@ -267,7 +267,7 @@ def _ordered(span: Span, column: str, ends: tuple[Any, Any]) -> Span:
 
 def _period(stated: Any, kind: str, column: str) -> tuple[datetime, datetime]:
     """Return when a stated day, month or moment begins, and when the next one does."""
-    begin, end = _of_text(stated) if isinstance(stated, str) else _of_date(stated)
+    begin, end = _text_period(stated) if isinstance(stated, str) else _date_period(stated)
     if begin is None or end is None:
         raise ParameterError(
             f"where must use dates or timestamps for {column!r}, such as '2026-01-31', "
@@ -282,18 +282,18 @@ def _period(stated: Any, kind: str, column: str) -> tuple[datetime, datetime]:
     return begin, end
 
 
-def _of_date(stated: Any) -> tuple[datetime | None, datetime | None]:
+def _date_period(stated: Any) -> tuple[datetime | None, datetime | None]:
     """Return the ends of a day or of a moment of Python's, or of NumPy's."""
     if isinstance(stated, np.datetime64):
-        return _of_text(str(stated))
+        return _text_period(str(stated))
     if isinstance(stated, datetime):
         return stated, stated + _MICROSECOND
     if isinstance(stated, date):
-        return _of_text(stated.isoformat())
+        return _text_period(stated.isoformat())
     return None, None
 
 
-def _of_text(stated: str) -> tuple[datetime | None, datetime | None]:
+def _text_period(stated: str) -> tuple[datetime | None, datetime | None]:
     """Return the ends of the period that a text writes as far as it goes: a year, …, a second."""
     match = _PERIOD.fullmatch(stated.strip())
     if match is None:

@@ -36,7 +36,7 @@ from dpgrain.tables.engines.protocol import Engine, Form, Opener
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Weight
 from dpgrain.tables.table import UserTable, read
-from dpgrain.tables.user_sums import UserContributions, candidates
+from dpgrain.tables.user_sums import UserContributions, candidate_groups
 from dpgrain.units import Element, Record, Unit, User
 
 Case = TypeVar("Case")
@@ -553,7 +553,7 @@ def _contributions(
 ) -> tuple[UserContributions, list[tuple[Any, ...]]]:
     """Return the contributions to all groups that are held, and the groups in the order of codes."""
     blocks = UnitBlocks.of_unit(unit, engine.table, keys)
-    groups = candidates(engine, keys, value) if keys else Groups.of((), ())
+    groups = candidate_groups(engine, keys, value) if keys else Groups.of((), ())
     split = None if value is None else Weight(2.0**-20)
     data = UserContributions(
         engine, blocks, groups, blocks.cells(groups, public=False), value, split

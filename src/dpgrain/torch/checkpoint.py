@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dpgrain import _validate
-from dpgrain._files import on_disk, whole_file
+from dpgrain._files import atomic_write, flush_to_disk
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.means import ClippedMean
 from dpgrain.publishing.guarantee import Guarantee
@@ -82,11 +82,11 @@ class Checkpoint:
         """Write the file atomically."""
         values = {part.name: getattr(self, part.name) for part in fields(self)}
         values |= {"plan": self.plan.to_json(), "format": _FORMAT}
-        with whole_file(path) as part:
+        with atomic_write(path) as part:
             torch.save(values, part)
             _check_plain(part)
-            on_disk(part)
-        on_disk(path.parent)
+            flush_to_disk(part)
+        flush_to_disk(path.parent)
 
     @staticmethod
     def read(path: Path) -> Checkpoint:

@@ -31,7 +31,7 @@ from dpgrain.torch.processes import Processes
 from dpgrain.torch.query import Made, Passed, RunQuery, charged_once
 from dpgrain.torch.run import Run
 from dpgrain.torch.steps import Draws, check_vectors
-from dpgrain.units import OWN_UNIT, Relation, Unit, User
+from dpgrain.units import PLAIN_UNITS, Relation, Unit, User
 
 
 class PrivacyEngine:
@@ -368,7 +368,7 @@ class PrivacyEngine:
         path = _validate.path(path=path)
         checkpoint = processes.told(lambda: Checkpoint.read(path))
         plan = checkpoint.plan
-        stated = OWN_UNIT[plan.level] if plan.max_elements is None else User(plan.max_elements)
+        stated = PLAIN_UNITS[plan.level] if plan.max_elements is None else User(plan.max_elements)
         unit = unit_of(stated, users)
         engine = cls(unit=unit, relation=plan.guarantee.relation)
         source, engine._extra = resuming.source_of(checkpoint), checkpoint.extra

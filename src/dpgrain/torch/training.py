@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._files import is_there
+from dpgrain._files import exists
 from dpgrain._formatting import shorten
 from dpgrain._progress import Progress
 from dpgrain.arrays.blocks import unit_of
@@ -185,7 +185,7 @@ def train(
     unit = unit_of(unit, users)
     words = _in_words({**asked, "average": rule, "unit": unit, "relation": relation})
     place = None if checkpoint is None else _validate.path(checkpoint=checkpoint)
-    if place is not None and is_there(place):
+    if place is not None and exists(place):
         engine, _, private, loader = PrivacyEngine.resume(place, **reading)
         _check_same(engine.extra.get("asked", {}), words)
         observer.load_state(engine.extra["observer"])

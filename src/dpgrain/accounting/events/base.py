@@ -26,7 +26,7 @@ from dpgrain.accounting.losses.curves import Group, Worst
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.errors import ParameterError
 from dpgrain.scope.regions import Region
-from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Level, Relation, Unit, User, unit_level
+from dpgrain.units import LEVELS, PLAIN_UNITS, RELATIONS, Level, Relation, Unit, User, unit_level
 
 # Modules of the event types; each is imported when such an event is read.
 _HOMES = {
@@ -172,7 +172,7 @@ class Event(ABC):
         _validate.one_of(RELATIONS, relation=relation)
         units = _validate.integer(minimum=1, units=units)
         self._check_kind()
-        unit = OWN_UNIT[self.level] if unit is None else unit
+        unit = PLAIN_UNITS[self.level] if unit is None else unit
         level = unit_level(unit, "user")
         if max_elements is not None:
             most = _validate.integer(minimum=1, max_elements=max_elements)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._files import note_read, on_disk
+from dpgrain._files import flush_to_disk, record_input
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.ledger.stores.connections import Connections
 from dpgrain.ledger.stores.protocol import Page
@@ -80,7 +80,7 @@ class SqliteStore:
                     for table in TABLES:
                         connection.execute(table)
                     yield page
-            on_disk(self._path.resolve().parent)
+            flush_to_disk(self._path.resolve().parent)
 
     @contextmanager
     def writing(self) -> Iterator[Page]:
@@ -207,7 +207,7 @@ class SqliteStore:
         real = self._path.resolve()
         if not real.name:
             raise ParameterError(f"place must be a file, not {_validate.describe(self.name)}.")
-        note_read(real, *(real.with_name(f"{real.name}{ending}") for ending in _BESIDE))
+        record_input(real, *(real.with_name(f"{real.name}{ending}") for ending in _BESIDE))
         try:
             yield
         except sqlite3.Error as error:

@@ -62,7 +62,7 @@ def check(
         counts |= _counts_of_domain(engine, domain)
         result = _answers(engine, counts, items)
         if table.user is not None:
-            user = key(table.user, table.keyed_as(table.user))
+            user = key(table.user, table.key_type(table.user))
             most = engine.ask(
                 f"SELECT coalesce(max(n), 0) AS n FROM (SELECT count(*) AS n FROM source "
                 f"WHERE {user} IS NOT NULL GROUP BY {user})"
@@ -95,7 +95,7 @@ def check_owners(table: TableRows, owners: Sequence[str]) -> dict[str, int]:
         table: the records.
         owners: the columns that name owners.
     """
-    names = {owner: key(owner, table.keyed_as(owner)) for owner in owners}
+    names = {owner: key(owner, table.key_type(owner)) for owner in owners}
     held = f"list_distinct([{', '.join(names.values())}])"
     with DuckDB(table) as engine:
         (row,) = engine.ask(

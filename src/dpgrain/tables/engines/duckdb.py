@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from dpgrain._progress import step
 from dpgrain.errors import ParameterError
 from dpgrain.tables.arrow_arrays import number_array, numpy_array, one_array
-from dpgrain.tables.dictionary import Dictionary, GroupCells, md5_of, words_of
-from dpgrain.tables.elements import labels_of
+from dpgrain.tables.dictionary import Dictionary, GroupCells, hash_words, md5_words
+from dpgrain.tables.elements import label_table
 from dpgrain.tables.engines.feed import (
     KEY_BITS,
     MIXING,
@@ -159,7 +159,7 @@ class DuckDB:
     def _digests(self, names: pa.Array) -> NDArray[np.uint64]:
         """Hash names, on all threads if they are many."""
         if len(names) < _FEW_NAMES:
-            return md5_of(names)
+            return md5_words(names)
         self._keep("names", pa.table({"name": names, "place": number_array(np.arange(len(names)))}))
         with reading("The domain"):
             hashed = self._connection.sql(
@@ -168,7 +168,7 @@ class DuckDB:
             self._connection.execute("DROP TABLE names")
         words = np.empty((len(names), 2), dtype=np.uint64)
         digests = one_array(hashed.column("digest")).cast(pa.binary(16))
-        words[numpy_array(one_array(hashed.column("place")))] = words_of(digests.buffers()[1])
+        words[numpy_array(one_array(hashed.column("place")))] = hash_words(digests.buffers()[1])
         return words
 
     def _encode_cells(self, column: str, keys: Sequence[str]) -> int:
@@ -257,19 +257,19 @@ class DuckDB:
         """Return the SQL of a column used as a key; the labels of cells are public, and as they are."""
         if column in self.table.cells:
             return f"{of}.{quoted(column)}" if of else quoted(column)
-        return key_of(column, self.table.keyed_as(column), of=of)
+        return key_of(column, self.table.key_type(column), of=of)
 
     def _held_key(self, column: str) -> str:
         """Return the SQL of a key in rows that are held."""
         if column in self.table.cells:
             return quoted(column)
-        return held_key(column, self.table.keyed_as(column))
+        return held_key(column, self.table.key_type(column))
 
     def _holds(self, column: str) -> str:
         """Return the SQL condition that a row has a key in a column."""
         if column in self.table.cells:
             return f"{quoted(column)} IS NOT NULL"
-        return holds(column, self.table.keyed_as(column))
+        return holds(column, self.table.key_type(column))
 
     def _user_codes(self, shift: int) -> tuple[str, int, str]:
         """Return the SQL of a user's code, a number above all codes, and the join it needs."""
@@ -385,7 +385,7 @@ class DuckDB:
             column = self.table.cells[name]
             made = column.lookup
             if made is None:
-                made = labels_of(column.elements, self.distinct([column.of]).columns[0])
+                made = label_table(column.elements, self.distinct([column.of]).columns[0])
             lookup = f"lookup{next(_lookups)}"
             self._keep(lookup, made)
             self._lookups[name] = lookup

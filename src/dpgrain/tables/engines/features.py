@@ -165,11 +165,11 @@ class Number:
         if self.chosen or self.function == "median":
             return _plain(self.of, rows)
         if self.function == "nunique":
-            return key_of(self.of, rows.keyed_as(self.of))
+            return key_of(self.of, rows.key_type(self.of))
         if _whole(self.of, rows):
             return f"CAST({quoted(self.of)} AS BIGINT)"
         if not is_number(kind):
-            return key_of(self.of, rows.keyed_as(self.of)) if kind == TEXT else quoted(self.of)
+            return key_of(self.of, rows.key_type(self.of)) if kind == TEXT else quoted(self.of)
         value = number(self.of)
         # Two zeros that differ in their sign would make a least number of either.
         finite = f"CASE WHEN {value} = 0 THEN 0.0 ELSE {value} END"
@@ -231,7 +231,7 @@ def _plain(column: str, rows: TableRows) -> str:
     if kind in (DAY, *TIMES):
         return f"CASE WHEN isfinite({quoted(column)}) THEN {quoted(column)} END"
     if not is_number(kind):
-        return key_of(column, rows.keyed_as(column))
+        return key_of(column, rows.key_type(column))
     value = number(column)
     return f"CASE WHEN isfinite({value}) THEN CASE WHEN {value} = 0 THEN 0.0 ELSE {value} END END"
 

@@ -148,7 +148,7 @@ def public_join(
             name="on",
         )
     held = table.select(["key", *(f"c{place}" for place in range(len(names)))])
-    source = PublicJoin(all_rows(rows.source), on, rows.keyed_as(on), held, kinds)
+    source = PublicJoin(all_rows(rows.source), on, rows.key_type(on), held, kinds)
     title = public.source.title
     return source, {
         name: _looked_up(
@@ -354,7 +354,7 @@ class PeopleJoin:
         )
         return (
             f"(SELECT own.*{shown} FROM {left} AS own LEFT JOIN {kept} AS others "
-            f"ON {key_of(rows.user, rows.keyed_as(rows.user), of='own')} = others.key)"
+            f"ON {key_of(rows.user, rows.key_type(rows.user), of='own')} = others.key)"
         )
 
     def _kept(self, connection: duckdb.DuckDBPyConnection) -> str:
@@ -367,7 +367,7 @@ class PeopleJoin:
         others = self.others
         assert others.user is not None  # noqa: S101 - as checked
         key, columns = (
-            key_of(others.user, others.keyed_as(others.user)),
+            key_of(others.user, others.key_type(others.user)),
             list(enumerate(self.taken)),
         )
         written = {place: self._written(name) for place, name in columns}
@@ -411,7 +411,7 @@ class PeopleJoin:
     def _written(self, column: str) -> str:
         """Return the SQL of a column as text, in which long texts are labels: so are those kept."""
         if self._is_text(column):
-            return key_of(column, self.others.keyed_as(column))
+            return key_of(column, self.others.key_type(column))
         return f"CAST({quoted(column)} AS VARCHAR)"
 
     def _is_text(self, column: str) -> bool:

@@ -24,7 +24,7 @@ from dpgrain._types import IntArray
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.tables.arrow_arrays import number_array, one_array
 from dpgrain.tables.dictionary import Dictionary, GroupCells, column_order
-from dpgrain.tables.elements import Elements, labels_of
+from dpgrain.tables.elements import Elements, label_table
 from dpgrain.tables.engines.column_types import is_readable, read_as
 from dpgrain.tables.engines.dated import DatedSource
 from dpgrain.tables.engines.derived import DerivedSource, FilteredSource
@@ -365,7 +365,7 @@ class Spark:
         place = id(rows.source), id(column)
         if place not in self._lookups:
             (values,) = self._distinct(rows, [column.of]).columns
-            self._lookups[place] = labels_of(column.elements, values)
+            self._lookups[place] = label_table(column.elements, values)
         return self._lookups[place]
 
 

@@ -272,7 +272,7 @@ class Extent:
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
         """Return a row of numbers."""
-        name = key_of(self.key, engine.table.keyed_as(self.key))
+        name = key_of(self.key, engine.table.key_type(self.key))
         asked = f"min({name}) AS low, max({name}) AS high, count(*) AS rows"
         (batch,) = engine.ask(f"SELECT {asked} FROM source", [self.key]).to_batches()
         yield batch
