@@ -61,14 +61,7 @@ def lazy_package(
     names: Mapping[str, Sequence[str]],
     homes: Mapping[str, str] | None = None,
 ) -> None:
-    """Make a package import its public names at their first use.
-
-    Args:
-        package: the name of the package, which calls this function while it is imported.
-        names: the public names of each module, by its full name; those of the package itself are
-            modules.
-        homes: further public names, each with the full name of its module.
-    """
+    """Make a package import its public names at their first use."""
     module = sys.modules[package]
     listed = {name: home for home, group in names.items() for name in group}
     module.__dict__["_homes"] = {**listed, **(homes or {})}

@@ -39,7 +39,7 @@ else:
 
 Kind = TypeVar("Kind")
 
-#: Errors of code that is given values of other kinds, or nested deeper, than it was written for.
+#: Errors that code raises for values of unexpected types or of deep nesting.
 MISFIT_ERRORS = (
     ArithmeticError,
     AttributeError,
@@ -55,19 +55,14 @@ def _only(parameter: dict[str, object]) -> tuple[str, object]:
     return name, value
 
 
-# Characters of a wrong value that a message shows, at most.
+# Maximum characters of a wrong value in a message.
 _SHOWN_CHARACTERS = 60
-# Characters of a path, at most, as systems have it.
+# Maximum characters of a path on common systems.
 _LONGEST_PATH = 4096
 
 
 def describe(value: object, most: int = _SHOWN_CHARACTERS) -> str:
-    """Write a wrong value for a message in one line, and of what may hold rows only its type.
-
-    Args:
-        value: the value, which may be one that cannot be printed, or is long.
-        most: the largest number of characters.
-    """
+    """Return a wrong value in one line for a message; only its type if it may contain rows."""
     try:
         text = "" if _may_hold_rows(value) else " ".join(repr(value).split())
     except Exception:
@@ -78,9 +73,9 @@ def describe(value: object, most: int = _SHOWN_CHARACTERS) -> str:
 
 
 def _may_hold_rows(value: object) -> bool:
-    """Whether a value is an array, a frame, a table or a list of records, has one in it, or is long.
+    """Return whether a value is or contains an array, a frame, a table or a list of records.
 
-    Whoever passes rows in the place of something else must not read one of them in a message or log.
+    Rows passed by mistake must not appear in a message or log. Long values count as rows.
     """
     if isinstance(value, str | bytes):
         return False
@@ -93,10 +88,7 @@ def _may_hold_rows(value: object) -> bool:
 
 
 def are_records(value: object) -> bool:
-    """Whether a value is a list of records by name, which are rows.
-
-    Args:
-        value: the value.
+    """Return whether a value is a list of mappings, which are rows.
 
     >>> are_records([{"who": "ann"}]), are_records([]), are_records([1, {}])
     (True, False, False)
@@ -107,10 +99,7 @@ def are_records(value: object) -> bool:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a text can be written in UTF-8, as one with halves of letters cannot.
-
-    Args:
-        text: the text.
+    """Return whether a text can be encoded in UTF-8, unlike one with lone surrogates.
 
     >>> is_utf8("größe"), is_utf8("half \\ud800")
     (True, False)
@@ -119,17 +108,17 @@ def is_utf8(text: str) -> bool:
 
 
 def error_about(name: str, rest: str) -> ParameterError:
-    """The error about a parameter: its name, and how the sentence goes on."""
+    """Return the error about a parameter: its name and the rest of the sentence."""
     return ParameterError(f"{name} {rest}", name=name)
 
 
 def real(**parameter: object) -> float:
-    """Return the parameter as a float, or raise unless it is a number that a float can hold."""
+    """Return the parameter as a float, or raise unless it is a number in the range of floats."""
     return _real(*_only(parameter))
 
 
 def bounded_integer(**parameter: object) -> int:
-    """Return the parameter as an int, or raise unless it is a whole number of at most 10^18 in size."""
+    """Return the parameter as an int, or raise unless it is an integer from −10^18 to 10^18."""
     name, value = _only(parameter)
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise error_about(name, f"must be an integer, not {describe(value)}.")
@@ -147,12 +136,12 @@ def _real(name: str, value: object) -> float:
         raise error_about(name, "must be a number below 10^308.") from None
 
 
-# Size up to which whole numbers are close enough to floats for every use.
+# Largest integer that is close enough to a float for every use.
 _LARGEST_INTEGER = 10**18
 
 
 def plain_numbers(instance: object) -> None:
-    """Turn the NumPy numbers of a frozen dataclass into Python's, which neither wrap nor round.
+    """Convert the NumPy numbers of a frozen dataclass to Python's, which neither wrap nor round.
 
     ``np.uint8(200) * 2`` is 144, and ``np.float16`` keeps three digits: bounds must not be computed in
     such types.
@@ -190,9 +179,9 @@ def sequence(**parameter: object) -> list[object]:
 
 
 def integers(*, minimum: int, **parameter: object) -> list[int]:
-    """Return the parameter as a list, or raise unless it is a list of whole numbers ≥ minimum.
+    """Return the parameter as a list, or raise unless it is a list of integers ≥ minimum.
 
-    What is wrong in a list is not quoted by itself, as the list may be a column of rows.
+    The message does not quote the invalid item, because the list may be a column of rows.
     """
     name, value = _only(parameter)
     listed = sequence(**parameter)
@@ -216,7 +205,7 @@ def path(**parameter: object) -> Path:
 
 
 def _is_encoded(path: str | PathLike[Any]) -> bool:
-    """Whether the system can have a file of this name."""
+    """Return whether the system can encode the file name."""
     try:
         fsencode(path)
     except UnicodeEncodeError:
@@ -270,7 +259,7 @@ def scale(**parameter: object) -> float:
 
 
 def noise(*, low: int = -10, high: int = 30, **parameter: object) -> float:
-    """Return a noise multiplier as a float, or raise unless it lies between two powers of two."""
+    """Return a noise multiplier as a float, or raise unless it is between two powers of two."""
     name, value = _only(parameter)
     number = positive(**parameter)
     if not 2.0**low <= number <= 2.0**high:
@@ -292,7 +281,7 @@ def non_negative(**parameter: object) -> float:
 
 
 def fraction(**parameter: object) -> float:
-    """Return the parameter as a float, or raise unless it lies strictly between 0 and 1."""
+    """Return the parameter as a float, or raise unless it is in (0, 1)."""
     name, value = _only(parameter)
     number = _real(name, value)
     if not 0 < number < 1:
@@ -301,7 +290,7 @@ def fraction(**parameter: object) -> float:
 
 
 def probability(**parameter: object) -> float:
-    """Return the parameter as a float, or raise unless it lies in [0, 1]."""
+    """Return the parameter as a float, or raise unless it is in [0, 1]."""
     name, value = _only(parameter)
     number = _real(name, value)
     if not 0 <= number <= 1:
@@ -310,7 +299,7 @@ def probability(**parameter: object) -> float:
 
 
 def delta(*, allow_zero: bool, **parameter: object) -> float:
-    """Return δ as a float, or raise unless it lies in (0, 1), or is 0 where that is allowed."""
+    """Return δ as a float, or raise unless it is in (0, 1), or an allowed 0."""
     name, value = _only(parameter)
     number = _real(name, value)
     if number == 0 and not allow_zero:
@@ -325,7 +314,7 @@ def delta(*, allow_zero: bool, **parameter: object) -> float:
 
 
 def integer(*, minimum: int, **parameter: object) -> int:
-    """Return the parameter as an int, or raise unless it is a whole number ≥ minimum."""
+    """Return the parameter as an int, or raise unless it is an integer ≥ minimum."""
     name, value = _only(parameter)
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < minimum:
         raise error_about(name, f"must be an integer of at least {minimum}, not {describe(value)}.")
@@ -335,7 +324,7 @@ def integer(*, minimum: int, **parameter: object) -> int:
 
 
 def one_of(choices: Sequence[str], **parameter: object) -> str:
-    """Return the parameter, or raise unless it is one of the named choices."""
+    """Return the parameter, or raise unless it is one of the choices."""
     name, value = _only(parameter)
     if not isinstance(value, str) or value not in choices:
         names = ", ".join(repr(choice) for choice in choices)
@@ -344,7 +333,7 @@ def one_of(choices: Sequence[str], **parameter: object) -> str:
 
 
 def float_array(**parameter: Any) -> NDArray[np.float64]:
-    """Return the parameter as an array of floats, or raise unless it is made of numbers alone."""
+    """Return the parameter as an array of floats, or raise unless it is an array of numbers."""
     ((name, value),) = parameter.items()
     try:
         array = np.asarray(value)
@@ -352,7 +341,7 @@ def float_array(**parameter: Any) -> NDArray[np.float64]:
             raise TypeError
         return array.astype(np.float64)
     except (TypeError, ValueError):
-        # What NumPy says quotes a value.
+        # NumPy's error message quotes a value.
         raise_without_context(error_about(name, f"must be numbers, not {describe(value)}."))
 
 
@@ -367,17 +356,10 @@ def _kinds(cls: Any) -> dict[str, Any]:
 
 
 def check_fields(instance: object) -> None:
-    """Check each field of a frozen dataclass by its declared type, and store it as plain Python.
+    """Check each field of a frozen dataclass by its declared type, and convert it to plain Python.
 
-    Args:
-        instance: the object, from its ``__post_init__``.
-
-    Raises:
-        ParameterError: if a field has another type, or is NaN.
-
-    NumPy's numbers, which wrap and round, become Python's; lists become tuples. A truth is ``True`` or
-    ``False`` and nothing else. The class itself checks ranges. The message ends with the text that the
-    field's metadata has under ``"remedy"``.
+    NumPy's numbers become Python's, and lists become tuples. The class checks ranges. An error
+    message ends with the text under ``"remedy"`` in the metadata of the field.
     """
     kinds = _kinds(cast(Hashable, type(instance)))
     for part in fields(instance):  # type: ignore[arg-type]
@@ -414,7 +396,7 @@ def _tuple(name: str, kind: Any, value: Any) -> tuple[Any, ...]:
 
 
 def _any_of(name: str, kinds: tuple[Any, ...], value: Any) -> Any:
-    """Return the value as the first fitting one of several types."""
+    """Return the value as the first matching type of several."""
     if value is None and type(None) in kinds:
         return None
     *others, last = (kind for kind in kinds if kind is not type(None))
@@ -428,7 +410,7 @@ def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise error_about(name, f"must be text, not {describe(value)}.")
     if not is_utf8(value):
-        # It would have no hash.
+        # A hash of it would fail.
         raise error_about(name, f"must be valid UTF-8 text, not {describe(value)}.")
     return str(value)
 
@@ -453,16 +435,7 @@ _SIMPLE: dict[Any, Callable[[str, Any], Any]] = {
 
 
 def parse_json(text: str, what: str) -> Any:
-    """Read the values of a JSON text, in which every field is given once and every number is finite.
-
-    Args:
-        text: the text.
-        what: what the text should describe, in words, for messages.
-
-    Raises:
-        ParameterError: if the text is no JSON, has NaN, infinities or numbers beyond the range of
-            floating point, gives a field twice, or is nested too deeply.
-    """
+    """Parse a JSON text without duplicate fields and with finite numbers only."""
     if not isinstance(text, str | bytes):
         raise ParameterError(f"{what} must be JSON text, not {describe(text)}.")
     try:
@@ -496,16 +469,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_fields(cls: Callable[..., Kind], values: Any, what: str) -> Kind:
-    """Make the object of a dataclass from fields read from JSON.
-
-    Args:
-        cls: the dataclass, which checks its own fields (:func:`check_fields`).
-        values: the result of :func:`parse_json`, or a dict like it.
-        what: what the values describe, in words, for messages.
-
-    Raises:
-        ParameterError: if a field is missing, unknown or of the wrong type.
-    """
+    """Build a dataclass from the fields of a JSON object."""
     if not isinstance(values, dict):
         raise ParameterError(f"{what} must be an object with fields, not {describe(values)}.")
     kinds = _kinds(cls)
@@ -523,19 +487,19 @@ def read_fields(cls: Callable[..., Kind], values: Any, what: str) -> Kind:
 
 
 def _parsed(name: str, kind: Any, value: Any) -> Any:
-    """Convert a value from JSON to its type, where JSON has no such type."""
+    """Convert a JSON value to its declared type."""
     origin, args = get_origin(kind), get_args(kind)
     if kind is float and isinstance(value, str) and value == "inf":
         return math.inf
     if kind in _SIMPLE or origin is Literal:
-        # Classes that check nothing themselves are read as well.
+        # The class may not check its fields.
         return _checked(name, kind, value)
     if origin is tuple and isinstance(value, list | tuple):
         return tuple(_parsed(name, args[0], part) for part in value)
     if origin in (Union, types.UnionType) and value is not None:
-        # The field takes one object, or a tuple of them, which is the last of its types.
+        # The field is one object or a tuple of them; the tuple is the last type of the union.
         chosen = args[-1] if isinstance(value, list | tuple) else args[0]
-        # Which of several simple types a value is, the class itself knows.
+        # The class chooses between several simple types.
         is_simple = chosen in _SIMPLE and not (chosen is float and value == "inf")
         return value if is_simple else _parsed(name, chosen, value)
     if isinstance(kind, type) and hasattr(kind, "from_dict"):

@@ -378,13 +378,6 @@ class Partition:
 def clock_days(times: Span, zone: str) -> tuple[date | None, date | None]:
     """Return the first and the last day that clocks show in an interval of times.
 
-    Args:
-        times: the interval, in microseconds.
-        zone: the zone of the clocks of moments; empty for times without a zone.
-
-    Returns:
-        The days; None where there is no end, or it lies beyond the years that are known.
-
     Clocks that are put back past midnight, as in St. John's until 2011, show the end of a day again
     when the next one has begun.
     """
@@ -432,10 +425,6 @@ def _offset(time: datetime) -> timedelta:
 
 def period_of(day: date, kind: str) -> tuple[date, date]:
     """Return the first day of the period that a day lies in, and the first day after it.
-
-    Args:
-        day: the day.
-        kind: ``"day"``, ``"week"`` (which begins on Monday), ``"month"`` or ``"year"``.
 
     >>> [str(end) for end in period_of(date(2026, 2, 28), "month")]
     ['2026-02-01', '2026-03-01']

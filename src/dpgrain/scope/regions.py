@@ -454,19 +454,7 @@ EVERYTHING = Region()
 
 
 def atoms(regions: Sequence[Region]) -> dict[Region, frozenset[int]]:
-    """Divide all records into the classes that some regions distinguish.
-
-    Args:
-        regions: the regions. Where a column is read in two ways, such as text and numbers, its sides
-            distinguish nothing, and the regions are widened by them.
-
-    Returns:
-        Disjoint regions with the places of the given regions that each lies in, those that lie in
-        none left out.
-
-    Raises:
-        ParameterError: if there are too many classes.
-    """
+    """Divide all records into the classes that some regions distinguish."""
     result: dict[Region, frozenset[int]] = {}
     for place, region in enumerate(comparable_regions(regions)):
         rest = [region]
@@ -504,10 +492,6 @@ def comparable_regions(regions: Sequence[Region]) -> list[Region]:
 
 def days(first: str, last: str) -> Span:
     """Return the interval of a column of dates from the first to the last day, both inside.
-
-    Args:
-        first: a day, such as ``"2026-01-01"``.
-        last: a day, not before the first.
 
     >>> days("1970-01-01", "1970-01-02").high == 2 * 24 * 60 * 60 * 10**6
     True

@@ -20,10 +20,6 @@ _KINDS = {"i8": pa.int64(), "f8": pa.float64()}
 def number_array(values: NDArray[Any], null: NDArray[np.bool_] | None = None) -> pa.Array:
     """Return an Arrow array of int64 or float64 numbers, which shares their memory.
 
-    Args:
-        values: (n,) the numbers.
-        null: (n,) where the array has nulls instead.
-
     >>> number_array(np.arange(3), np.arange(3) == 1).to_pylist()
     [0, None, 2]
     """
@@ -65,9 +61,6 @@ def boolean_array(values: NDArray[np.bool_]) -> pa.Array:
 
 def text_array(values: Sequence[str]) -> pa.Array:
     """Return an Arrow array of texts.
-
-    Raises:
-        UnicodeEncodeError: if one is no valid text.
 
     >>> text_array(["a", "é"]).to_pylist()
     ['a', 'é']

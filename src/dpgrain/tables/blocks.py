@@ -30,52 +30,38 @@ Table = TypeVar("Table", bound=TableRows)
 
 @dataclass(frozen=True)
 class UnitBlocks:
-    """Units of clipping: records, users' data in one cell, or whole users.
+    """Units of clipping: records, users' data in one cell, or whole users."""
 
-    Args:
-        block: the unit whose data one block holds.
-        of: the column that gives the cell; None where there are no cells.
-        elements: the partition of that column's values; None where each value is its own cell.
-        key: the place of that column among the keys of the groups, which then give the cell; None
-            where it is no key.
-        max_elements: the largest number of blocks of a user that are kept.
-        named: the partition in words; empty if there is none.
-        alone: True if each group is a cell by itself, and each cell one group.
-        cell_column: the column of the table that holds the cell, where there is one.
-        partition: the partition as facts, with the columns of the data; None if there is none.
-        of_records: True if only records are protected, and each pair of a user and a group is a block:
-            a record then moves one block, or two, and makes room for no other.
-        one_row: True if a user has one row at most, whatever the data are.
-    """
-
+    # The unit whose data one block holds.
     block: Level
+    # The column that gives the cell; None where there are no cells.
     of: str | None = None
+    # The partition of that column's values; None where each value is its own cell.
     elements: Elements | None = None
+    # The place of that column among the keys of the groups, which then give the cell; None where
+    # it is no key.
     key: int | None = None
+    # The largest number of blocks of a user that are kept.
     max_elements: int | None = None
+    # The partition in words; empty if there is none.
     named: str = ""
+    # True if each group is a cell by itself, and each cell one group.
     alone: bool = False
+    # The column of the table that holds the cell, where there is one.
     cell_column: str | None = None
+    # The partition as facts, with the columns of the data; None if there is none.
     partition: Partition | None = None
+    # True if only records are protected, and each pair of a user and a group is a block: a record
+    # then moves one block, or two, and makes room for no other.
     of_records: bool = False
+    # True if a user has one row at most, whatever the data are.
     one_row: bool = False
 
     @staticmethod
     def of_unit(
         unit: Unit, table: TableRows, keys: Sequence[str], item: str | None = None
     ) -> UnitBlocks:
-        """Make the blocks for a privacy unit of a table, from the key columns of its groups.
-
-        Args:
-            unit: the privacy unit.
-            table: the table.
-            keys: the columns that give a record's group.
-            item: the column that a mapping or function partitions; by default the first key.
-
-        Raises:
-            ParameterError: if the unit does not fit.
-            SchemaError: if the unit names a column that the table lacks.
-        """
+        """Make the blocks for a privacy unit of a table, from the key columns of its groups."""
         item = next(iter(keys), None) if item is None else item
         require_whole_users(table, unit)
         if isinstance(unit, Record):
@@ -137,12 +123,7 @@ class UnitBlocks:
         return self.block == "record" or self.one_row
 
     def cells(self, groups: Groups, *, public: bool) -> GroupCells:
-        """Return the cells of groups under the partition; one cell where the group gives none.
-
-        Args:
-            groups: (V,) the groups.
-            public: whether they are a public domain.
-        """
+        """Return the cells of groups under the partition; one cell where the group gives none."""
         size = len(groups)
         if self.key is None:
             return GroupCells(pa.repeat("all", size), np.zeros(size, dtype=np.int64))
@@ -156,12 +137,7 @@ class UnitBlocks:
         return GroupCells(values.cast(pa.string()), codes)
 
     def for_keys(self, keys: Sequence[str], table: Table) -> tuple[Table, UnitBlocks]:
-        """Return the same blocks for groups with other keys, and a table that can give their cells.
-
-        Args:
-            keys: the other keys.
-            table: the table; a column of cells is added where the keys do not give them.
-        """
+        """Return the same blocks for groups with other keys, and a table that can give their cells."""
         if self.block != "element":
             return table, self
         if self.of_records:
@@ -188,14 +164,7 @@ class UnitBlocks:
     def contribution(
         self, *, items: int | None, cells: int | None, single: bool, norm: Literal["l2", "l1"]
     ) -> Contribution:
-        """Return the contribution of a unit to a sum over coordinates.
-
-        Args:
-            items: the public number of coordinates, if the domain is public.
-            cells: the public number of cells, if the group gives the cell and the domain is public.
-            single: True if it is public that every block is one coordinate.
-            norm: the norm that is clipped.
-        """
+        """Return the contribution of a unit to a sum over coordinates."""
         if self.of_records and self.alone:
             # One record changes one coordinate by at most 1, or two if it moves between them; no
             # number of cells is known.
@@ -234,13 +203,7 @@ def _partition_column(name: str, table: TableRows) -> tuple[str, Elements | None
 
 
 def partition_rule(column: str | None, elements: Elements | None, table: TableRows) -> Rule:
-    """Return the rule from a column of a table to the cell, as a fact.
-
-    Args:
-        column: the column, which may be one of cells.
-        elements: the partition of its values; it is ignored for a column of cells, which has its own.
-        table: the table.
-    """
+    """Return the rule from a column of a table to the cell, as a fact."""
     assert column is not None  # noqa: S101 - a partition is of a column
     if column in table.cells:
         column, elements = table.cells[column].of, table.cells[column].elements
@@ -274,11 +237,6 @@ def _derived_rule(column: str, period: str | None, table: TableRows) -> Rule:
 
     Names of columns that are made say nothing, as another table may have one of that name, made in
     another way; nor does a column of data alone, as its text may be read as another type.
-
-    Args:
-        column: the column.
-        period: the period of its days that is a cell, if it is one.
-        table: the table.
     """
     node = _expanded(ColumnNode(column), table)
     if period is not None:

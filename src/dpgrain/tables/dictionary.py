@@ -24,14 +24,11 @@ _md5 = partial(hashlib.md5, usedforsecurity=False)
 
 @dataclass(frozen=True, eq=False)
 class GroupCells:
-    """The cells that some groups lie in.
+    """The cells that some groups lie in."""
 
-    Args:
-        labels: (V,) the name that orders cells; null where the group has no cell and is left out.
-        codes: (V,) a number for each cell; −1 where the group is left out.
-    """
-
+    # (V,) the name that orders cells; null where the group has no cell and is left out.
     labels: pa.Array
+    # (V,) a number for each cell; −1 where the group is left out.
     codes: IntArray
 
     @cached_property
@@ -42,20 +39,17 @@ class GroupCells:
 
 @dataclass(frozen=True, eq=False)
 class Dictionary:
-    """The groups of a release, in the public order of cells and then of keys.
+    """The groups of a release, in the public order of cells and then of keys."""
 
-    Args:
-        groups: (V,) the groups.
-        layout: the packing of the keys of coordinates, with the cell that each lies in.
-        cell_sizes: (K,) the number of coordinates in each cell; (1,) where another column has cells.
-        given: (V,) the place of each group among those that were given.
-        corners: the number of coordinates of each group.
-    """
-
+    # (V,) the groups.
     groups: Groups
+    # The packing of the keys of coordinates, with the cell that each lies in.
     layout: Layout
+    # (K,) the number of coordinates in each cell; (1,) where another column has cells.
     cell_sizes: IntArray
+    # (V,) the place of each group among those that were given.
     given: IntArray
+    # The number of coordinates of each group.
     corners: int = 1
 
     @staticmethod
@@ -67,15 +61,7 @@ class Dictionary:
         corners: int = 1,
         digests: Digests | None = None,
     ) -> Dictionary:
-        """Give groups and cells their codes.
-
-        Args:
-            groups: different groups, of the types of the key columns.
-            cells: the cell of each group.
-            column_cells: the number of cells of another column, where that gives the cell.
-            corners: the number of coordinates of each group.
-            digests: what hashes names; an engine that is quicker at it than Python passes its own.
-        """
+        """Give groups and cells their codes."""
         given = public_order(groups, cells, md5_words if digests is None else digests)
         known = groups.take(given)
         if column_cells is not None:
@@ -99,11 +85,6 @@ def public_order(groups: Groups, cells: GroupCells, digests: Digests) -> IntArra
 
     The order is a public function of each group alone, by the hashes of its cell's and its keys' names:
     what is kept when a bound is enforced may not depend on what else is there.
-
-    Args:
-        groups: different groups.
-        cells: the cell of each group.
-        digests: what hashes names; the order does not depend on it.
     """
     kept = np.flatnonzero(cells.codes >= 0)
     codes = cells.codes[kept]

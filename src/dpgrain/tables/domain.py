@@ -29,16 +29,13 @@ _MOST_DAYS = 100_000
 
 @dataclass(frozen=True, eq=False)
 class GroupDomain:
-    """The public part of a domain.
+    """The public part of a domain."""
 
-    Args:
-        keys: the columns that give a record's group.
-        public: the values of each public key; the values of other keys are selected privately.
-        listed: all groups, where the caller listed these instead.
-    """
-
+    # The columns that give a record's group.
     keys: tuple[str, ...]
+    # The values of each public key; the values of other keys are selected privately.
     public: Mapping[str, pa.Array]
+    # All groups, where the caller listed these instead.
     listed: Groups | None = None
 
     @property
@@ -71,21 +68,7 @@ class GroupDomain:
 def public_domain(
     domain: Any, blocks: UnitBlocks, table: TableRows, keys: Sequence[str]
 ) -> GroupDomain:
-    """Read the public part of the caller's domain, in the types of the key columns.
-
-    Args:
-        domain: for one key a list of its values; for several a mapping from key to such a list (keys
-            that it lacks are selected privately), or a list of tuples; or the groups of an earlier
-            release. None means the keys of the unit's public mapping, or the cells of a column of
-            cells, if there are any.
-            :mod:`dpgrain.inputs.labels` says which cells a value matches.
-        blocks: the blocks of the unit.
-        table: the table.
-        keys: the columns that give a record's group.
-
-    Raises:
-        ParameterError: if a list is empty, repeats a value, or has the wrong type.
-    """
+    """Read the public part of the caller's domain, in the types of the key columns."""
     keys = tuple(keys)
     if not keys:
         if domain is not None:
@@ -186,10 +169,6 @@ def _known_values(table: TableRows, key: str) -> pa.Array | None:
 
 def public_values(made: Derived, region: Region) -> tuple[Any, ...] | None:
     """Return all values of a column that an expression makes, where they are public and few.
-
-    Args:
-        made: the expression.
-        region: the region of the rows, of whose days periods are made.
 
     >>> from dpgrain.scope.regions import Side, Span
     >>> spring = Region((Side("day", Span("date", 19_783 * 86_400_000_000, 19_844 * 86_400_000_000)),))

@@ -357,11 +357,7 @@ def _arrow_table(source: Any) -> pa.Table:
 
 
 def read_file(path: Path) -> pa.Table:
-    """Read a public Parquet or CSV file into memory.
-
-    Raises:
-        DataError: if the file cannot be read.
-    """
+    """Read a public Parquet or CSV file into memory."""
     import pyarrow.parquet
 
     record_input(path)
@@ -392,14 +388,7 @@ def _different(names: list[str]) -> list[str]:
 def cell_codes(
     elements: Elements, items: list[Any], *, public: bool
 ) -> tuple[pa.Array, NDArray[np.int64]]:
-    """Return the label of each item's cell, null where the item is dropped, and the cell's code.
-
-    Args:
-        elements: the partition.
-        items: the items, repeated where several groups have the same item.
-        public: True if the items are a public domain. If they come from the table, no error may depend
-            on one of them: an item on which the function fails has no cell.
-    """
+    """Return the label of each item's cell, null where the item is dropped, and the cell's code."""
     if elements.missing == "error" and not public:
         raise ParameterError(
             "missing='error' requires a public domain; pass domain=, or use missing='own' or "

@@ -55,12 +55,9 @@ _INSTEAD = {"&": "; write and", "|": "; write or", "!": "; write not", "%": "; u
 
 @dataclass(frozen=True)
 class ColumnNode:
-    """A column of the table.
+    """A column of the table."""
 
-    Args:
-        name: its name.
-    """
-
+    # Its name.
     name: str
 
     def __str__(self) -> str:
@@ -70,12 +67,9 @@ class ColumnNode:
 
 @dataclass(frozen=True)
 class ConstantNode:
-    """A constant.
+    """A constant."""
 
-    Args:
-        value: a number, a text or a truth.
-    """
-
+    # A number, a text or a truth.
     value: bool | int | float | str
 
     def __str__(self) -> str:
@@ -89,14 +83,11 @@ class ConstantNode:
 
 @dataclass(frozen=True)
 class CallNode:
-    """A function, or an operator, of parts.
+    """A function, or an operator, of parts."""
 
-    Args:
-        function: the name of the function, or the sign of the operator.
-        parts: what it is of.
-    """
-
+    # The name of the function, or the sign of the operator.
     function: str
+    # What it is of.
     parts: tuple[Node, ...]
 
     def __str__(self) -> str:
@@ -127,12 +118,6 @@ def _held(node: Node) -> str:
 def parsed(text: str) -> Node:
     """Read an expression.
 
-    Args:
-        text: the expression.
-
-    Raises:
-        ParameterError: if it is no expression of the language; the sentence says where.
-
     >>> print(parsed("bins(amount, 0, 10)  "), "|", parsed("a + b*2 > 3 and not kind in ('x')"))
     bins(amount, 0, 10) | ((a + (b * 2)) > 3) and (not (kind in ('x')))
     """
@@ -155,9 +140,6 @@ def stated(text: str) -> str:
 def is_expression(text: str) -> bool:
     """Return whether a text can be read as more than the name of a column.
 
-    Args:
-        text: the text.
-
     >>> is_expression("month(at)"), is_expression("month"), is_expression("month of at")
     (True, False, False)
     """
@@ -169,9 +151,6 @@ def is_expression(text: str) -> bool:
 
 def columns_of(node: Node) -> Iterator[str]:
     """Yield the names of the columns that an expression is made of, each as often as it stands there.
-
-    Args:
-        node: the expression.
 
     >>> list(columns_of(parsed("a + lower(b) * 2")))
     ['a', 'b']
@@ -228,11 +207,7 @@ class _Parser:
         return ""
 
     def needs(self, sign: str) -> None:
-        """Pass over a sign.
-
-        Raises:
-            ParameterError: if another one stands there.
-        """
+        """Pass over a sign."""
         if not self.takes(sign):
             there = stated(self.token) if self.kind else "its end"
             raise self.wrong(f"{sign!r} is missing before {there}")

@@ -18,17 +18,15 @@ from dpgrain.tables.arrow_arrays import number_array
 class Groups:
     """Keys of groups: items, pairs of an item and a month, or the one group of everything.
 
-    Args:
-        names: the key columns, none for the group of everything.
-        columns: one array per name.
-        size: the number of groups.
-
     >>> Groups.product(("shop", "year"), [pa.array(["a", "b"]), pa.array([2024])]).size
     2
     """
 
+    # The key columns, none for the group of everything.
     names: tuple[str, ...]
+    # One array per name.
     columns: tuple[pa.Array, ...]
+    # The number of groups.
     size: int
 
     @staticmethod
@@ -72,11 +70,7 @@ class Groups:
         return self.take(self.order())
 
     def codes_in(self, other: Groups) -> IntArray:
-        """Return (V,) the place of each group among other groups, which have some of its keys.
-
-        Raises:
-            ParameterError: if the keys do not fit, or one of either has no counterpart.
-        """
+        """Return (V,) the place of each group among other groups, which have some of its keys."""
         missing = [name for name in other.names if name not in self.names]
         if missing:
             raise ParameterError(

@@ -15,18 +15,7 @@ from dpgrain.tables.table import UserTable
 
 
 def read_public_list(path: Path, keys: Sequence[str], rows: UserTable) -> list[Any]:
-    """Return the public items of a file.
-
-    Args:
-        path: a Parquet or CSV file, or a text file with an item in each line.
-        keys: the columns of the table that distinguish items. Of one, the file's first column holds
-            the items; of several, it must have them all, and each row is an item.
-        rows: the table, whose types say whether keys are integers.
-
-    Raises:
-        ParameterError: if what the file holds does not fit the columns.
-        DataError: if the file cannot be read.
-    """
+    """Return the public items of a file."""
     if len(keys) == 1:
         return _first_column(path, keys[0] in rows.schema and rows.is_integer(keys[0]))
     return _tuples(path, keys, rows)

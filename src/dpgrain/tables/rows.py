@@ -48,30 +48,24 @@ from dpgrain.tables.where import intersect, parse_region
 
 @dataclass(frozen=True)
 class CellColumn:
-    """A column of the cells of another column's values.
+    """A column of the cells of another column's values."""
 
-    Args:
-        of: the other column.
-        elements: the public partition of its values, as given.
-        lookup: the columns ``value`` and ``label`` of all values that rows of users have, where these
-            were found before; else None.
-    """
-
+    # The other column.
     of: str
+    # The public partition of its values, as given.
     elements: Elements
+    # The columns ``value`` and ``label`` of all values that rows of users have, where these were
+    # found before; else None.
     lookup: pa.Table | None = None
 
 
 @dataclass(frozen=True)
 class DayColumn:
-    """A column of the days of another column's times.
+    """A column of the days of another column's times."""
 
-    Args:
-        of: the column of times.
-        zone: the zone whose clocks show the day; empty for times without a zone.
-    """
-
+    # The column of times.
     of: str
+    # The zone whose clocks show the day; empty for times without a zone.
     zone: str = ""
 
 
@@ -147,16 +141,7 @@ class TableRows:
         return replace(self, **parts, provenance=after_derivation(self.provenance))
 
     def partition_of(self, of: str, by: Any) -> Elements:
-        """Return a partition of the values of a column, as :meth:`with_cells` takes it.
-
-        Args:
-            of: the column.
-            by: a mapping, a function or an :class:`~dpgrain.Elements`.
-
-        Raises:
-            SchemaError: if the cells are periods and the column holds no days: each of its values
-                would be a cell of its own, and not one of a month.
-        """
+        """Return a partition of the values of a column, as :meth:`with_cells` takes it."""
         elements, kind = as_elements(by), self.schema[of]
         if elements.period is not None and kind != DAY:
             raise SchemaError(
@@ -327,14 +312,7 @@ class TableRows:
         return self.replaced(source=source, **parts)
 
     def require_new(self, name: Any) -> None:
-        """Raise unless a text is the name of no column yet.
-
-        Args:
-            name: the text.
-
-        Raises:
-            ParameterError: if it is no name, or taken.
-        """
+        """Raise unless a text is the name of no column yet."""
         if not isinstance(name, str) or not name or self.has(name):
             raise ParameterError(
                 f"name must be a new column name, not {_validate.describe(name)}; choose another."
@@ -453,16 +431,7 @@ class TableRows:
         return column in self.cells and self.cells[column].elements.missing == "drop"
 
     def value_of_label(self, label: Any, column: str, role: str) -> int | str:
-        """Return the value of a column that a public label is (the rule: :mod:`dpgrain.inputs.labels`).
-
-        Args:
-            label: an item that a domain or partition names.
-            column: the column, whose type says what its keys are.
-            role: the words for where the label is from, in messages: "domain contains".
-
-        Raises:
-            ParameterError: if no key of the column can be the label.
-        """
+        """Return the value of a column that a public label is (the rule: :mod:`dpgrain.inputs.labels`)."""
         result: int | str | None
         form = _form_of(self.schema[column])
         if self.is_integer(column):
@@ -497,31 +466,14 @@ class TableRows:
         return [self.key_of(label, column, role) for label in labels]
 
     def key_of(self, label: Any, column: str, role: str) -> int | str:
-        """Return the key of a column that a public label is: of a long text, the text's own label.
-
-        Args:
-            label: an item that a domain or partition names.
-            column: the column, whose type says what its keys are.
-            role: the words for where the label is from, in messages: "domain contains".
-
-        Raises:
-            ParameterError: if no key of the column can be the label.
-        """
+        """Return the key of a column that a public label is: of a long text, the text's own label."""
         result = self.value_of_label(label, column, role)
         if isinstance(result, int) or column in self.cells:
             return result
         return label_of_stated(result)
 
     def require_key(self, column: str, role: str) -> None:
-        """Raise unless the column can name things: integers and what has one text for each value do.
-
-        Args:
-            column: the column.
-            role: the purpose of the column, in messages.
-
-        Raises:
-            SchemaError: if there is no such column, or it holds numbers with a fraction or lists.
-        """
+        """Raise unless the column can name things: integers and what has one text for each value do."""
         self.require(column, role)
         kind = self.schema[column]
         if is_key(kind):
@@ -541,11 +493,7 @@ class TableRows:
         )
 
     def require_readable(self, column: str, role: str) -> None:
-        """Raise unless the column has a type that is read, by the table of types.
-
-        Raises:
-            SchemaError: if there is no such column, or its type is not read.
-        """
+        """Raise unless the column has a type that is read, by the table of types."""
         self.require(column, role)
         if not is_readable(self.schema[column]):
             raise SchemaError(
@@ -566,17 +514,7 @@ class TableRows:
     def require_numbers(
         self, columns: Sequence[str], role: str, *, also: Sequence[str] = (), instead: str = ""
     ) -> None:
-        """Raise unless all columns hold numbers by their types, which are public; no row is looked at.
-
-        Args:
-            columns: the columns.
-            role: the purpose of the columns, in messages.
-            also: other types that are welcome.
-            instead: what else a column of text may be meant for, as a part of the message.
-
-        Raises:
-            SchemaError: if one is missing, is text without a stated type, or has another type.
-        """
+        """Raise unless all columns hold numbers by their types, which are public; no row is looked at."""
         texts = []
         for column in columns:
             self.require(column, role)
@@ -602,16 +540,13 @@ class TableRows:
 
 @dataclass(frozen=True)
 class _KeyForm:
-    """The form of the keys of a column, by its type; labels in other forms match none of them.
+    """The form of the keys of a column, by its type; labels in other forms match none of them."""
 
-    Args:
-        pattern: the pattern of the texts of all keys.
-        holds: the words for what the column holds.
-        remedy: the words for what to do with a label that is no key.
-    """
-
+    # The pattern of the texts of all keys.
     pattern: re.Pattern[str]
+    # The words for what the column holds.
     holds: str
+    # The words for what to do with a label that is no key.
     remedy: str = "cast one of them"
 
     def __str__(self) -> str:

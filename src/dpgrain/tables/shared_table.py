@@ -314,31 +314,14 @@ class SharedTable:
 
 
 def reject_table(table: object, statistic: str) -> NoReturn:
-    """Refuse what a statistic is not made of.
-
-    Args:
-        table: what was given in place of a table with one user column at most.
-        statistic: the name of the statistic.
-
-    Raises:
-        ParameterError: always.
-    """
+    """Refuse what a statistic is not made of."""
     if isinstance(table, SharedTable):
         table.refuse(statistic)
     raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
 
 
 def drop_unreadable_owners(source: Source, given: Any, owners: Sequence[str]) -> Source:
-    """Return rows in memory without those of which an owner is there and could not be read.
-
-    Args:
-        source: the rows, in which such a name is missing.
-        given: the table or frame that they are of.
-        owners: the columns of owners.
-
-    Raises:
-        ParameterError: if they come in a stream, of which that is not known any more.
-    """
+    """Return rows in memory without those of which an owner is there and could not be read."""
     if not isinstance(source, ArrowSource):
         if hasattr(source, "stream"):
             raise ParameterError(

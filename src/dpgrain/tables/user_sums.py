@@ -29,11 +29,6 @@ def candidate_groups(engine: Engine, keys: Sequence[str], value: str | None = No
 
     Whole numbers that lie close together are all listed, which is quicker than to look which occur. So
     the caller has to find out afterwards which groups nobody holds.
-
-    Args:
-        engine: the engine that reads the rows.
-        keys: the columns that give a record's group.
-        value: a column of numbers; rows without a finite one are left out.
     """
     if len(keys) == 1 and engine.table.is_integer(keys[0]):
         low, high, rows = engine.extent(keys[0]) or (0, 0, 0)
@@ -44,15 +39,6 @@ def candidate_groups(engine: Engine, keys: Sequence[str], value: str | None = No
 
 class UserContributions:
     """The contributions of users to some groups; rows are read once per question, or less.
-
-    Args:
-        engine: the engine that reads the rows.
-        blocks: the blocks, each of which is clipped as one.
-        groups: the groups, all different.
-        cells: the cell of each group.
-        value: the column of numbers that is split; each row counts 1 without one.
-        split: the function from numbers to what each record adds to its group's coordinates.
-        wider: the contributions to more groups, in the same rows, which then need not be read again.
 
     What its methods return is private: it has to be noised before anybody sees it.
     """
@@ -85,13 +71,7 @@ class UserContributions:
     def sums(
         self, grid: Grid, *, indicator: bool = False, max_items: int | None = None
     ) -> IntArray:
-        """Return the sums of clipped blocks in grid steps, modulo 2^64, (coordinates,).
-
-        Args:
-            grid: the bounds, one per cell or one for all.
-            indicator: count each (user, coordinate) pair as 1, whatever its total.
-            max_items: the number of coordinates of a block that are kept, the first in public order.
-        """
+        """Return the sums of clipped blocks in grid steps, modulo 2^64, (coordinates,)."""
         unit = self._unit
         if self._blocks.block == "record":
             adds = _BoundKernel(_record_sum, (grid,), {"unit": unit, "indicator": indicator})
@@ -106,28 +86,14 @@ class UserContributions:
         )
 
     def first_sums(self, grid: Grid, *, max_items: int) -> IntArray:
-        """Return the sums of a first round of indicators, (coordinates,), after which may be routed.
-
-        Args:
-            grid: the bound 1 and its grid.
-            max_items: the number of items of a user that take part, the first in public order.
-        """
+        """Return the sums of a first round of indicators, (coordinates,), after which may be routed."""
         sums, self._mark = self._marked(
             kernel.clipped_sum, grid, indicator=True, max_items=max_items
         )
         return sums
 
     def routed(self, routes: Routes, grid: Grid, *, max_items: int) -> IntArray:
-        """Return the sums of what whole users give to the items that they take, (coordinates,).
-
-        Args:
-            routes: the order in which users take items, and what each needs.
-            grid: the bound 1 and its grid.
-            max_items: the number of items of a user that take part, the first in public order.
-
-        Raises:
-            DataError: if rows had to be read again, and are others than in :meth:`first_sums`.
-        """
+        """Return the sums of what whole users give to the items that they take, (coordinates,)."""
         sums, mark = self._marked(kernel.routed_sum, routes, grid=grid, max_items=max_items)
         if mark != self._mark:
             # Whoever newly holds an item would show whether another one gave to it before.
@@ -147,11 +113,7 @@ class UserContributions:
         return out[:-1], int(out[-1])
 
     def holders(self, *, max_items: int | None = None) -> IntArray:
-        """Count the blocks that hold each coordinate, (coordinates,); nothing is clipped.
-
-        Args:
-            max_items: the number of coordinates of a block that count, the first in public order.
-        """
+        """Count the blocks that hold each coordinate, (coordinates,); nothing is clipped."""
         layout = self.dictionary.layout
         if self._blocks.block == "record":
             return self._records().accumulate(_BoundKernel(_count_records), (layout.items,))
@@ -161,13 +123,7 @@ class UserContributions:
     def norm_counts(
         self, edges: FloatArray, norm: Literal["l2", "l1"], *, indicator: bool = False
     ) -> IntArray:
-        """Count the blocks with a norm in each bin, (cells, bins); one row where cells are a column.
-
-        Args:
-            edges: (bins,) upper ends of the bins; the last bin has none.
-            norm: the norm that is binned.
-            indicator: count each (user, coordinate) pair as 1, whatever its total.
-        """
+        """Count the blocks with a norm in each bin, (cells, bins); one row where cells are a column."""
         unit = self._unit
         shape = (self.dictionary.cell_sizes.size, edges.size)
         if self._blocks.block == "record":
@@ -181,13 +137,7 @@ class UserContributions:
     def pooled_counts(
         self, pools: Pools, norm: Literal["l2", "l1"], *, indicator: bool = False
     ) -> IntArray:
-        """Count the weighted blocks by pool and size of norm, (pools, bins), in 2^-10ths of a block.
-
-        Args:
-            pools: the pools of cells, which the groups give, and what is counted in each.
-            norm: the norm that is binned.
-            indicator: count each (user, coordinate) pair as 1, whatever its total.
-        """
+        """Count the weighted blocks by pool and size of norm, (pools, bins), in 2^-10ths of a block."""
         return self._clipped(
             kernel.pooled_counts,
             pools,
@@ -198,11 +148,7 @@ class UserContributions:
         )
 
     def holdings(self, edges: IntArray) -> IntArray:
-        """Count users by their numbers of pairs, and of records, (2, bins).
-
-        Args:
-            edges: (bins,) the largest number in each bin, increasing; the last bin has no end.
-        """
+        """Count users by their numbers of pairs, and of records, (2, bins)."""
         adds = _BoundKernel(kernel.holdings, (self.dictionary.layout, edges))
         return self._users().accumulate(adds, (2, edges.size))
 
@@ -243,16 +189,13 @@ class UserContributions:
 
 @dataclass(frozen=True)
 class _BoundKernel:
-    """A kernel with all that it needs to know beside keys, which is public and can be sent anywhere.
+    """A kernel with all that it needs to know beside keys, which is public and can be sent anywhere."""
 
-    Args:
-        kernel: the function that adds.
-        known: what it is given between the keys and the sums.
-        how: what it is given by name.
-    """
-
+    # The function that adds.
     kernel: Callable[..., None]
+    # What it is given between the keys and the sums.
     known: tuple[Any, ...] = ()
+    # What it is given by name.
     how: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:

@@ -68,16 +68,7 @@ class TableColumns(Protocol):
 
 
 def parse_region(table: TableColumns, stated: Mapping[str, Any]) -> Region:
-    """Return the region that is stated of the columns of a table.
-
-    Args:
-        table: the table.
-        stated: column → what it may hold; see :meth:`dpgrain.UserTable.where`.
-
-    Raises:
-        ParameterError: if a value does not fit its column, or nothing can lie in the region.
-        SchemaError: if a column is missing, or its values cannot be compared with what is stated.
-    """
+    """Return the region that is stated of the columns of a table."""
     if not stated:
         raise ParameterError(
             "where requires a column, such as where(day=('2026-01-01', '2026-01-31'))."
@@ -91,11 +82,7 @@ def parse_region(table: TableColumns, stated: Mapping[str, Any]) -> Region:
 
 
 def intersect(region: Region, more: Region) -> Region:
-    """Return the records that lie in both of two regions of one table.
-
-    Raises:
-        ParameterError: if there can be none.
-    """
+    """Return the records that lie in both of two regions of one table."""
     result = region.both(more) if region.comparable(more) else ()
     if len(result) != 1:
         raise ParameterError(
