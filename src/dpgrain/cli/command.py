@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from dpgrain._files import no_output_is_read
+from dpgrain._files import exclusive_files
 from dpgrain.cli.help import HELP_ALL, GroupedCommand
 from dpgrain.cli.options import seldom
 from dpgrain.cli.parameters import ParameterOption
@@ -117,7 +117,7 @@ def _flat(function: Callable[..., None], more: Sequence[ParameterOption]) -> Cal
             values["stated"] = {one.declared.name: one.read(each) for one, each in stated.items()}
         for name, kind in groups.items():
             values[name] = kind(**{part.name: values.pop(part.name) for part in fields(kind)})
-        with no_output_is_read():
+        with exclusive_files():
             function(**values)
 
     run.__doc__ = function.__doc__

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgrain._files import plain_values
-from dpgrain._later import later
-from dpgrain._wording import sentence
+from dpgrain._files import json_values
+from dpgrain._formatting import sentence
+from dpgrain._lazy_import import lazy_import
 from dpgrain.cli.printing import say
 from dpgrain.cli.spelling import spelled_inside
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from dpgrain.statistics import printed
     from dpgrain.statistics.release import Release
 else:
-    printed, summary = later("dpgrain.statistics.printed"), later("dpgrain.learn.summary")
+    printed, summary = (
+        lazy_import("dpgrain.statistics.printed"),
+        lazy_import("dpgrain.learn.summary"),
+    )
 
 #: Version of the format: within one version, fields keep their names and meanings.
 FORMAT = 2
@@ -38,7 +41,7 @@ def print_json(fields: Mapping[str, Any], *paths: Path | None) -> None:
         **fields,
         "written": [str(path) for path in paths if path is not None],
     }
-    values = plain_values(document)
+    values = json_values(document)
     say(json.dumps(values, ensure_ascii=False, indent=1, default=str, allow_nan=False))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from dpgrain import learn
 from dpgrain._files import check_outputs, check_page
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.document import model_as_json, print_json
@@ -32,7 +32,7 @@ from dpgrain.cli.table import PerUserOptions, PublishingOptions, print_check
 from dpgrain.errors import ParameterError
 from dpgrain.learn.kinds import KINDS
 from dpgrain.publishing.parameters import Parameter
-from dpgrain.units import OWN_UNIT, Unit, User
+from dpgrain.units import PLAIN_UNITS, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain import report as pages
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from dpgrain.releases import columns as of_columns
     from dpgrain.tables.table import UserTable
 else:
-    labels, features = later("dpgrain.inputs.labels"), later("dpgrain.learn.features")
-    of_columns = later("dpgrain.releases.columns")
-    summary, pages = later("dpgrain.learn.summary"), later("dpgrain.report")
+    labels, features = lazy_import("dpgrain.inputs.labels"), lazy_import("dpgrain.learn.features")
+    of_columns = lazy_import("dpgrain.releases.columns")
+    summary, pages = lazy_import("dpgrain.learn.summary"), lazy_import("dpgrain.report")
 
 Kind: TypeAlias = Literal["logistic", "linear", "huber", "quantile", "svm", "poisson"]
 # Groups of options that only this command has.
@@ -188,7 +188,7 @@ class FitOptions(PublishingOptions, PerUserOptions, FeatureOptions):
             raise ParameterError(
                 f"--element is for --unit element or --max-elements, not for --unit {level}."
             )
-        return User(self.max_elements) if level == "user" else OWN_UNIT[level]
+        return User(self.max_elements) if level == "user" else PLAIN_UNITS[level]
 
 
 @command(

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from dpgrain import accounting
-from dpgrain._files import guarantee_beside, is_there
-from dpgrain._later import later
+from dpgrain._files import exists, guarantee_path
+from dpgrain._formatting import powers
+from dpgrain._lazy_import import lazy_import
 from dpgrain._progress import Progress
-from dpgrain._wording import powers
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.document import guarantee_as_json, print_json
 from dpgrain.cli.options import argument, option
 from dpgrain.cli.printing import check_picture, print_table, say, shown, written
 from dpgrain.errors import ParameterError
-from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit, User
+from dpgrain.units import PLAIN_UNITS, RELATIONS, Level, Relation, Unit, User
 
 if TYPE_CHECKING:
     import rich.table as rich_table
@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     from dpgrain.report import plots
     from dpgrain.statistics import release as releases
 else:
-    guarantees, plots = later("dpgrain.publishing.guarantee"), later("dpgrain.report.plots")
-    risks = later("dpgrain.publishing.risk")
-    releases, rich_table = later("dpgrain.statistics.release"), later("rich.table")
+    guarantees, plots = (
+        lazy_import("dpgrain.publishing.guarantee"),
+        lazy_import("dpgrain.report.plots"),
+    )
+    risks = lazy_import("dpgrain.publishing.risk")
+    releases, rich_table = lazy_import("dpgrain.statistics.release"), lazy_import("rich.table")
 
 MechanismName: TypeAlias = Literal["gaussian", "laplace", "pure", "zcdp"]
 
@@ -217,7 +220,7 @@ class EpsilonCurve:
                 )
 
             epsilons: dict[Relation, list[float]] = {
-                relation: [at(k, relation, OWN_UNIT[level]) for k in units]
+                relation: [at(k, relation, PLAIN_UNITS[level]) for k in units]
                 for relation in RELATIONS
             }
             user = None
@@ -269,7 +272,7 @@ def _risks(
     event: Event, level: Level, relation: Relation, max_elements: int | None, *, private: bool
 ) -> list[risks.Risk]:
     """Return the risk of one unit and, for elements, of a whole user."""
-    units: list[Unit] = [OWN_UNIT[level]]
+    units: list[Unit] = [PLAIN_UNITS[level]]
     if level == "element":
         units.append(User(max_elements))
     return [
@@ -335,7 +338,7 @@ def guarantee(
             "Pass either a saved release or a mechanism, such as --noise-multiplier 4."
         )
     else:
-        if is_there(guarantee_beside(release)):
+        if exists(guarantee_path(release)):
             promise = guarantees.Guarantee.beside(release)
         else:
             saved = releases.Release.load(release)

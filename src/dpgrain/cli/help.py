@@ -10,7 +10,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-from dpgrain._wording import first_repeated
+from dpgrain._formatting import first_duplicate
 from dpgrain.cli.document import running
 from dpgrain.cli.options import CLIPPING, PEOPLE, PROMISE, RESULTS, TABLE, seldom
 from dpgrain.errors import ParameterError
@@ -58,7 +58,7 @@ class GroupedCommand(TyperCommand):
             raise
         _, _, options = self.make_parser(ctx).parse_args(list(words))
         once = [one.opts[0] for one in options if not getattr(one, "multiple", False)]
-        if (twice := first_repeated(once)) is not None:
+        if (twice := first_duplicate(once)) is not None:
             raise ParameterError(f"{twice} is passed twice; pass it once.", name=twice)
         return rest
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from dpgrain import accounting, planning, statistics
 from dpgrain._files import check_outputs
-from dpgrain._later import later
-from dpgrain._wording import powers
+from dpgrain._formatting import powers
+from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import CommandGroup, command
 from dpgrain.cli.document import print_json
 from dpgrain.cli.options import clip_of, level_of, option
 from dpgrain.cli.printing import check_picture, print_table, say, shown, written
-from dpgrain.units import OWN_UNIT, Level, Unit, User
+from dpgrain.units import PLAIN_UNITS, Level, Unit, User
 
 if TYPE_CHECKING:
     import rich.table as rich_table
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from dpgrain.planning.shuffled import Honest
     from dpgrain.report import plots
 else:
-    plots = later("dpgrain.report.plots")
-    rich_table = later("rich.table")
-    shuffled = later("dpgrain.planning.shuffled")
+    plots = lazy_import("dpgrain.report.plots")
+    rich_table = lazy_import("rich.table")
+    shuffled = lazy_import("dpgrain.planning.shuffled")
 
 plan = CommandGroup(
     "Show expected errors, computed only from public numbers.",
@@ -49,7 +49,7 @@ _Sampling: TypeAlias = Literal["full", "pairs", "users", "passes"]
 
 def _protected(level: Level, max_elements: int | None) -> Unit:
     level_of(level, None, max_elements)
-    return User(max_elements) if level == "user" else OWN_UNIT[level]
+    return User(max_elements) if level == "user" else PLAIN_UNITS[level]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +242,7 @@ def gradient(
     if sampling is None:
         drawn: _Sampling = "full" if own.passes is None else "passes"
         sampling = drawn if own.sampling_rate is None else "pairs"
-    protected = User(own.max_elements) if unit == "user" else OWN_UNIT[unit]
+    protected = User(own.max_elements) if unit == "user" else PLAIN_UNITS[unit]
     _print(planning.plan_gradient(**vars(own), sampling=sampling, unit=protected), as_json)
 
 

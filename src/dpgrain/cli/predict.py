@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from dpgrain import learn
 from dpgrain._files import check_outputs, write_table
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.document import print_json
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from dpgrain.learn.features import Loaded
     from dpgrain.publishing import curator
 else:
-    pa, features = later("pyarrow"), later("dpgrain.learn.features")
-    curator = later("dpgrain.publishing.curator")
+    pa, features = lazy_import("pyarrow"), lazy_import("dpgrain.learn.features")
+    curator = lazy_import("dpgrain.publishing.curator")
 
 
 @command(

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgrain._files import check_outputs, whole_file
-from dpgrain._later import later
-from dpgrain._wording import rounded_up
+from dpgrain._files import atomic_write, check_outputs
+from dpgrain._formatting import rounded_up
+from dpgrain._lazy_import import lazy_import
 from dpgrain.cli.spelling import options, spelled_inside
 from dpgrain.errors import DataError, ParameterError
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from dpgrain.statistics import printed
     from dpgrain.statistics.release import Release
 else:
-    printed = later("dpgrain.statistics.printed")
-    rich_console, rich_markup = later("rich.console"), later("rich.markup")
-    rich_table = later("rich.table")
+    printed = lazy_import("dpgrain.statistics.printed")
+    rich_console, rich_markup = lazy_import("rich.console"), lazy_import("rich.markup")
+    rich_table = lazy_import("rich.table")
 
 # Maximum number of characters of a printed key.
 _KEY_LENGTH = 200
@@ -96,7 +96,7 @@ def write_plot(axes: Axes, path: Path) -> None:
     """Write the picture of axes in the format of the path."""
     figure = axes.get_figure(root=True)
     assert figure is not None  # noqa: S101 - drawn axes have a figure
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         figure.savefig(part, format=path.suffix[1:].lower(), bbox_inches="tight")
 
 

@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dpgrain._later import later
-from dpgrain._wording import counted, percent
+from dpgrain._formatting import percent, quantity
+from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.document import (
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from dpgrain.releases.run import Releases
     from dpgrain.statistics import printed
 else:
-    ledgers, plans = later("dpgrain.ledger.ledger"), later("dpgrain.releases.plan")
-    of_users, running = later("dpgrain.means.of_users"), later("dpgrain.releases.run")
-    printed = later("dpgrain.statistics.printed")
-    summary = later("dpgrain.learn.summary")
+    ledgers, plans = lazy_import("dpgrain.ledger.ledger"), lazy_import("dpgrain.releases.plan")
+    of_users, running = lazy_import("dpgrain.means.of_users"), lazy_import("dpgrain.releases.run")
+    printed = lazy_import("dpgrain.statistics.printed")
+    summary = lazy_import("dpgrain.learn.summary")
 
 # Maximum number of printed characters of the first key.
 _KEY_LENGTH = 40
@@ -129,7 +129,7 @@ def _brief(release: Any) -> str:
     if not line.keys:
         return number
     first = "first" if printed.in_order(release) else "largest"
-    return f"{counted(len(release), 'estimate')}, {first} {', '.join(line.keys)}: {number}"
+    return f"{quantity(len(release), 'estimate')}, {first} {', '.join(line.keys)}: {number}"
 
 
 def _dry_run(plan: PlannedReleases, ledger: Ledger | None, *, again: bool, as_json: bool) -> None:
