@@ -300,7 +300,7 @@ def test_duckdb_is_called_in_engines_only() -> None:
 
 
 def test_only_the_table_knows_which_engines_there_are(graph: Graph) -> None:
-    kinds = {f"{ENGINES}.{name}" for name in ("duckdb", "in_memory", "named")}
+    kinds = {f"{ENGINES}.{name}" for name in ("duckdb", "named")}
     above = {
         module: targets & kinds
         for module, targets in graph.items()

@@ -19,6 +19,7 @@ from tests.charges import charge_of
 from tests.conftest import Command
 from tests.refusals import refuses
 from tests.tables.engines.cluster import Cluster
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain import learn, papers
@@ -177,7 +178,7 @@ def test_minimise_on_a_cluster_is_the_exact_one_here(model: Any, unit: str) -> N
     steps = Sgd(Power(0.5), Ball(2.0))
     (protected, element), found = UNITS[unit], list[learn.Minimum]()
     options: dict[str, Any] = {"solver": steps, "model": model, "unit": protected, "rounds": 3}
-    for engine in (Cluster(4), "in_memory"):
+    for engine in (Cluster(4), InMemory):
         table = dg.read(ROWS, user="who", engine=engine)
         X: Any = RowsThere(table, encoding, "y", element)
         y: Any = None

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from tests.apart import CHANCE, epsilon_below, mu_below
 from tests.refusals import refuses
 from tests.statistics import histograms
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain._types import FloatArray, IntArray
@@ -62,7 +63,7 @@ OWN: dict[str, Unit] = {"record": dg.Record(), "element": dg.Element(), "user": 
 
 @functools.cache
 def no_rows() -> dg.UserTable:
-    return histograms.table_of([], engine="in_memory", threads=1)
+    return histograms.table_of([], engine=InMemory, threads=1)
 
 
 def in_memory(rows: Sequence[Row]) -> dg.UserTable:

@@ -224,7 +224,7 @@ Dates: TypeAlias = Annotated[
     typer.Option(help="Date format in columns of --type.", rich_help_panel=seldom(TABLE)),
 ]
 Engine: TypeAlias = Annotated[
-    Literal["duckdb", "in_memory", "spark"],
+    Literal["duckdb", "spark"],
     typer.Option(
         help="Engine that reads the rows; spark is for tables larger than one machine.",
         rich_help_panel=seldom(TABLE),

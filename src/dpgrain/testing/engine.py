@@ -183,9 +183,9 @@ class EngineContract:
     Set ``engine`` to what ``dg.read(engine=…)`` takes. Every method whose name begins with ``test`` is
     a test, which pytest finds in a class that is called ``Test…``.
 
-    >>> class TestInMemory(EngineContract):
-    ...     engine = "in_memory"
-    >>> TestInMemory().test_the_extent_of_whole_numbers()
+    >>> class TestDuckDB(EngineContract):
+    ...     engine = "duckdb"
+    >>> TestDuckDB().test_the_extent_of_whole_numbers()
     """
 
     #: The engine that is tested.

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.refusals import refuses
 from tests.tables.engines.cluster import Cluster
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.partitions import Partition, Rule
@@ -53,7 +54,7 @@ def counts(table: UserTable, by: str, **asked: Any) -> dict[Any, int]:
 
 
 @pytest.mark.parametrize(
-    "engine", ["duckdb", "in_memory", Cluster()], ids=["duckdb", "in_memory", "cluster"]
+    "engine", ["duckdb", InMemory, Cluster()], ids=["duckdb", "in_memory", "cluster"]
 )
 @pytest.mark.parametrize("as_file", [False, True])
 def test_engines_read_the_same_columns(engine: Any, as_file: bool, tmp_path: Path) -> None:
@@ -275,7 +276,7 @@ def test_people_of_a_cluster_are_those_of_one_machine() -> None:
             bounds=(0, 40),
             **USER,
         ).estimate.tolist()
-        for engine in ("duckdb", "in_memory", Cluster())
+        for engine in ("duckdb", InMemory, Cluster())
     ]
     assert found[0] == found[1] == found[2]
 

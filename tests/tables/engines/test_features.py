@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.effort import Effort
 from tests.tables.engines.cluster import Cluster
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError, SchemaError
@@ -151,7 +152,7 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
 def test_features_are_those_of_plain_python(engine: Any) -> None:
     frame = drawn(np.random.default_rng(0), 200)
     found = made(table_of(frame, engine=engine), ASKED)
@@ -180,7 +181,7 @@ def test_neither_order_nor_others_move_a_bit_of_anybodys_features() -> None:
     for seed in range(3):
         assert bits(frame.sample(frac=1, random_state=seed), threads=1 + seed) == whole
     for gone in (0, 7, 23):
-        left = bits(frame[frame["who"] != gone], engine="in_memory")
+        left = bits(frame[frame["who"] != gone], engine=InMemory)
         assert left == {who: row for who, row in whole.items() if who != gone}
 
 

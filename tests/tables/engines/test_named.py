@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.refusals import refuses
+from tests.tables.engines.in_memory import InMemory
 
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.named import ENGINES, engine_for, opener
@@ -19,7 +20,7 @@ def test_an_engine_is_found_by_name_address_or_class() -> None:
     assert opener(DuckDB) is DuckDB
     assert isinstance(opener("spark://host:7077"), OnSpark)
     assert engine_for(None, pa.table({"x": [1]})) == "duckdb"
-    assert engine_for("in_memory", None) == "in_memory"
+    assert engine_for(InMemory, None) is InMemory
 
 
 @pytest.mark.parametrize(

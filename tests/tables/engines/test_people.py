@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.refusals import refuses
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError, SchemaError
@@ -22,7 +23,7 @@ from dpgrain.tables.engines import features as features_module
 from dpgrain.tables.engines.features import FUNCTIONS
 from dpgrain.tables.engines.people import PerUser
 
-ENGINES = ("duckdb", "in_memory")
+ENGINES = ("duckdb", InMemory)
 # Sums of these depend on their order in floating point, and least numbers of two zeros do, too.
 HARD = [1e16, 1.0, -1e16, 0.1, 1e-3, 3.0, 2.5, 1e300, -1e300, 0.0, -0.0, math.nan, math.inf, None]
 

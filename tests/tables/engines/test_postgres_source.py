@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from tests.conftest import Command, shown
 from tests.tables.engines.databases import Database, database, missing
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError, SchemaError
@@ -138,9 +139,9 @@ def test_counts_are_grouped_there(
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
 @pytest.mark.parametrize("kind", NUMBERS)
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
 def test_numbers_are_streamed(
-    kind: str, engine: str, share: float, server: Database, visits: str,
+    kind: str, engine: Any, share: float, server: Database, visits: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The same is published of rows that are kept in memory and of those in a file."""
@@ -152,8 +153,8 @@ def test_numbers_are_streamed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
-def test_joins_read_both_tables_there(engine: str, server: Database, visits: str) -> None:
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
+def test_joins_read_both_tables_there(engine: Any, server: Database, visits: str) -> None:
     """Of two tables, of one with itself, and beside a public one, with rows that are grouped there."""
     born = server.holding(pa.table({"id": np.arange(300), "born": 1950 + np.arange(300) % 50}))
     one = dg.read(server.address, table=visits, user="who", engine=engine)

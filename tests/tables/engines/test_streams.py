@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from tests.conftest import shown
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError, SchemaError
@@ -134,8 +135,8 @@ def test_nothing_is_read_before_a_release_and_nothing_twice() -> None:
     assert first.guarantee.provenance == "as given"
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
-def test_releases_of_several_threads_read_it_once(engine: str) -> None:
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
+def test_releases_of_several_threads_read_it_once(engine: Any) -> None:
     once = Once(rows_of())
     table = dg.read(once.stream, user="who", engine=engine)
     made: list[Any] = []

@@ -8,13 +8,12 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.given import source_of
-from dpgrain.tables.engines.in_memory import InMemory
 from dpgrain.tables.engines.protocol import Opener
 from dpgrain.tables.engines.sources import Source
 from dpgrain.tables.engines.spark import OnSpark
 from dpgrain.tables.engines.spark_session import ADDRESS, is_frame, is_session
 
-ENGINES: dict[str, Opener] = {"duckdb": DuckDB, "in_memory": InMemory, "spark": OnSpark()}
+ENGINES: dict[str, Opener] = {"duckdb": DuckDB, "spark": OnSpark()}
 
 
 def opener(engine: Any) -> Opener:

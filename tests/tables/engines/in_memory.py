@@ -1,4 +1,4 @@
-"""The engine in memory: Arrow columns and NumPy, for tables that are small or there already."""
+"""An independent engine for tests: Arrow columns in memory and NumPy, for small tables."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ class _ReadOnce(OverSource):
     def attach(
         self,
         connection: duckdb.DuckDBPyConnection,
-        used: Collection[str] | None = None,  # noqa: ARG002 - all that are needed are read together
+        used: Collection[str] | None = None,
     ) -> str:
         """Read the columns into a table, the first time, and return its name."""
         if self._name is None:
