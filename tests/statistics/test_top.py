@@ -248,7 +248,7 @@ def test_what_does_not_fit_the_memory_is_routed_all_the_same(
 ) -> None:
     whole = named_by("adaptive", counts=False)
     monkeypatch.setattr(feed_module, "_CALL_KEYS", 64)
-    monkeypatch.setattr(feed_module.Feed, "kept", property(lambda _: False))
+    monkeypatch.setattr(feed_module.Feed, "is_cached", property(lambda _: False))
     real = feed_module.Feed.within
 
     def small(memory: Any, *rest: Any) -> Any:

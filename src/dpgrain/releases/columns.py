@@ -33,7 +33,7 @@ from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.scope import Origin, arrays_of
 from dpgrain.tables.blocks import rule_of
 from dpgrain.tables.engines.column_types import TRUTH
-from dpgrain.tables.engines.people import (
+from dpgrain.tables.engines.per_user import (
     facts_of_rows,
     require_whole_users,
 )

@@ -28,7 +28,7 @@ from dpgrain.statistics.plan import noise_sd
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.statistic import HOLDINGS
 from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.engines.people import facts_of_rows, require_whole_users
+from dpgrain.tables.engines.per_user import facts_of_rows, require_whole_users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions, candidates
 from dpgrain.tables.shared import refuse_table

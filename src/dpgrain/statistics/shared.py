@@ -35,7 +35,7 @@ from dpgrain.statistics.statistic import Statistic
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.domain import Domain, public_domain
 from dpgrain.tables.engines.kernel import Grid
-from dpgrain.tables.engines.people import facts_of_rows
+from dpgrain.tables.engines.per_user import facts_of_rows
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.shared import SharedTable
 from dpgrain.units import Law, Record

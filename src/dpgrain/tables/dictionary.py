@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpgrain._arrow import numbers
 from dpgrain._types import IntArray
-from dpgrain.tables.engines.kernel import Layout
+from dpgrain.tables.engines.kernel import KeyLayout
 from dpgrain.tables.groups import Groups
 
 #: What hashes names, (n,) to (n, 2), as :func:`md5_of` does.
@@ -53,7 +53,7 @@ class Dictionary:
     """
 
     groups: Groups
-    layout: Layout
+    layout: KeyLayout
     cell_sizes: IntArray
     given: IntArray
     corners: int = 1
@@ -79,12 +79,12 @@ class Dictionary:
         given = public_order(groups, cells, md5_of if digests is None else digests)
         known = groups.take(given)
         if column_cells is not None:
-            layout = Layout(len(known) * corners, column_cells, None)
+            layout = KeyLayout(len(known) * corners, column_cells, None)
             return Dictionary(known, layout, np.array([layout.items]), given, corners)
         cell = cells.codes[given]
         cell_of = np.cumsum(np.diff(cell, prepend=cell[:1]) != 0, dtype=np.int64)
         sizes = np.bincount(cell_of) * corners
-        layout = Layout(len(known) * corners, sizes.size, np.repeat(cell_of, corners))
+        layout = KeyLayout(len(known) * corners, sizes.size, np.repeat(cell_of, corners))
         return Dictionary(known, layout, sizes, given, corners)
 
     def cell_rows(self, rows: int) -> IntArray:

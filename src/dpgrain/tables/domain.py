@@ -19,7 +19,7 @@ from dpgrain.inputs.long_labels import label_of
 from dpgrain.partitions import period_of
 from dpgrain.regions import Region, Span
 from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.engines.derived import Derived
+from dpgrain.tables.engines.derived_columns import CompiledExpression
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import Rows
 
@@ -178,7 +178,7 @@ def _few(table: Rows, key: str) -> pa.Array | None:
     return _column(list(dict.fromkeys(labels)), table, key)
 
 
-def values_of(made: Derived, region: Region) -> tuple[Any, ...] | None:
+def values_of(made: CompiledExpression, region: Region) -> tuple[Any, ...] | None:
     """Return all values of a column that an expression makes, where they are public and few.
 
     Args:
@@ -187,7 +187,7 @@ def values_of(made: Derived, region: Region) -> tuple[Any, ...] | None:
 
     >>> from dpgrain.regions import Side, Span
     >>> spring = Region((Side("day", Span("date", 19_783 * 86_400_000_000, 19_844 * 86_400_000_000)),))
-    >>> made = Derived.of_text("month(day)", {"day": "DATE"})
+    >>> made = CompiledExpression.parse("month(day)", {"day": "DATE"})
     >>> [str(first) for first in values_of(made, spring)]
     ['2024-03-01', '2024-04-01']
     """

@@ -19,7 +19,7 @@ from dpgrain.tables.dictionary import Cells, Dictionary, column_order
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.column_types import INTEGERS, LONGEST_LABEL, REALS, TEXT
 from dpgrain.tables.engines.duckdb import DuckDB
-from dpgrain.tables.engines.feed import Chunk, Feed, Scanned, Share, require_bits
+from dpgrain.tables.engines.feed import Chunk, Feed, RecordScan, UserShare, require_bits
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.protocol import Form
 from dpgrain.tables.engines.sources import ArrowSource, OverSource, Source
@@ -106,23 +106,23 @@ class InMemory:
                 held &= cells > 0
         chunk = self._chunk(keys, held, value, split)
 
-        def scan(share: Share) -> Iterator[Chunk]:
-            mine = share.of_keys(chunk[0], layout.user_shift)
+        def scan(share: UserShare) -> Iterator[Chunk]:
+            mine = share.contains_keys(chunk[0], layout.user_shift)
             yield chunk[0][mine], None if chunk[1] is None else chunk[1][mine]
 
-        memory = Memory.of(self.table.memory, self.table.threads)
+        memory = Memory.split(self.table.memory, self.table.threads)
         counted = len(names.dictionary) if split is None else None
         return Feed.within(memory, scan, layout.user_shift, self.table.threads, counted)
 
     def records(
         self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None
-    ) -> Scanned:
+    ) -> RecordScan:
         """Return single records as codes of coordinates."""
         self._need(*dictionary.groups.names, value)
         codes = self._codes(dictionary)
         held = self._held(dictionary.groups.names, value) & (codes >= 0)
         chunk = self._chunk(codes, held, value, split)
-        return Scanned(lambda _: iter([chunk]))
+        return RecordScan(lambda _: iter([chunk]))
 
     def columns(self, wanted: Sequence[tuple[str, Form]]) -> pa.Table:
         """Return columns of all rows, in their order."""
@@ -162,7 +162,7 @@ class InMemory:
         source = self.table.source
         if isinstance(source, ArrowSource):
             return int(source.table.num_rows)
-        return int(self._duckdb().ask("SELECT count(*) AS n FROM source").column("n")[0].as_py())
+        return int(self._duckdb().query("SELECT count(*) AS n FROM source").column("n")[0].as_py())
 
     def _number(self, column: str) -> FloatArray:
         numbers = self._column(column, "number").fill_null(np.nan)

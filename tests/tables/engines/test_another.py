@@ -21,11 +21,11 @@ from dpgrain.regions import EVERYTHING, Region, microseconds
 from dpgrain.tables.dictionary import Cells, Dictionary, column_order
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.column_types import LONGEST_LABEL
-from dpgrain.tables.engines.features import Number
+from dpgrain.tables.engines.features import Aggregate
 from dpgrain.tables.engines.feed import Chunk
-from dpgrain.tables.engines.named import ENGINES
-from dpgrain.tables.engines.people import PerUser
+from dpgrain.tables.engines.per_user import PerUser
 from dpgrain.tables.engines.protocol import Add, Engine, Form
+from dpgrain.tables.engines.registry import ENGINES
 from dpgrain.tables.engines.scoped import ScopedSource
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import Rows
@@ -177,7 +177,7 @@ def people(source: PerUser) -> dict[str, list[Any]]:
     return columns
 
 
-def number_of(number: Number, below: Lists, rows: list[int]) -> Any:
+def number_of(number: Aggregate, below: Lists, rows: list[int]) -> Any:
     if number.of is None or number.function == "size":
         return len(rows)
     names = number.function == "nunique" or number.of in below.table.cells

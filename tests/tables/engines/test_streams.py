@@ -117,7 +117,7 @@ def test_a_filtered_dataset_stays_filtered(tmp_path: Path) -> None:
     pq.write_table(rows_of(), tmp_path / "rows.parquet")
     filtered = ds.dataset(tmp_path / "rows.parquet").filter(ds.field("who") < 7)
     with DuckDB(dg.read(filtered, user="who")) as engine:
-        assert engine.ask("SELECT count(*) AS n FROM source").column("n")[0].as_py() == 35
+        assert engine.query("SELECT count(*) AS n FROM source").column("n")[0].as_py() == 35
 
 
 def test_nothing_is_read_before_a_release_and_nothing_twice() -> None:
@@ -265,5 +265,5 @@ def test_spark_takes_no_stream() -> None:
 def test_streams_without_rows_or_columns(rows: pa.Table) -> None:
     table = dg.read(rows.to_reader())
     with DuckDB(table) as engine:
-        found = engine.ask("SELECT count(*) AS n FROM source").column("n")[0].as_py()
+        found = engine.query("SELECT count(*) AS n FROM source").column("n")[0].as_py()
     assert found == rows.num_rows

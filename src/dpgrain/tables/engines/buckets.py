@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dpgrain._types import BoolArray, IntArray
 
 # Bits of a key within its bucket, and the numbers of buckets, at least and at most.
-_LOW_BITS, _LEAST_BUCKETS, _MOST_BUCKETS = 32, 1 << 6, 1 << 12
+_LOW_BITS, _MIN_BUCKETS, _MAX_BUCKETS = 32, 1 << 6, 1 << 12
 # Keys that are sorted at a time before they are put into their buckets.
 _STAGED_KEYS = 1 << 20
 # Divisor of the capacity: the blocks that buckets begin and do not fill take at most that part of
@@ -41,24 +41,24 @@ class Bucketing:
     count: int
 
     @staticmethod
-    def of(users: int, shift: int) -> Bucketing | None:
+    def fit(users: int, shift: int) -> Bucketing | None:
         """Return the buckets for user codes below a number; None where keys are too long for it.
 
         Args:
             users: all user codes are below it.
             shift: the bits of a key below the user code.
 
-        >>> Bucketing.of(400_000, 19), Bucketing.of(2**40, 19)
+        >>> Bucketing.fit(400_000, 19), Bucketing.fit(2**40, 19)
         (Bucketing(bits=32, count=49), None)
         """
         whole = (max(users, 1) << shift) - 1
-        bits = min(_LOW_BITS, max(whole.bit_length() - _LEAST_BUCKETS.bit_length() + 1, shift))
+        bits = min(_LOW_BITS, max(whole.bit_length() - _MIN_BUCKETS.bit_length() + 1, shift))
         count = (whole >> bits) + 1
-        return Bucketing(bits, count) if shift <= bits and count <= _MOST_BUCKETS else None
+        return Bucketing(bits, count) if shift <= bits and count <= _MAX_BUCKETS else None
 
 
 class Buckets:
-    """Keys in buckets, each of whole users; what is staged last is put away by :meth:`settle`.
+    """Keys in buckets, each of whole users; what is staged last is put away by :meth:`flush`.
 
     Args:
         bucketing: the division of keys.
@@ -93,7 +93,7 @@ class Buckets:
             self._filled += room
             keys = keys[room:]
             if self._filled == self._staged.size:
-                self.settle()
+                self.flush()
         return True
 
     @property
@@ -101,12 +101,12 @@ class Buckets:
         return int(self._sizes.max())
 
     @property
-    def lopsided(self) -> bool:
+    def is_lopsided(self) -> bool:
         """True where a settled bucket has half of the keys, so that dividing users may not help."""
         return 2 * self._largest >= self.size
 
     @property
-    def few(self) -> bool:
+    def all_staged(self) -> bool:
         """True where all keys are still staged."""
         return self._filled == self.size
 
@@ -115,13 +115,13 @@ class Buckets:
         self._staged[: self._filled].sort()
         return self._staged[: self._filled]
 
-    def emptied(self) -> Iterator[IntArray]:
+    def drain(self) -> Iterator[IntArray]:
         """Yield all keys, in any order; the buckets are of no more use then."""
         yield self._staged[: self._filled]
-        for bucket in self.held():
-            yield self.whole(bucket, self.of(bucket))
+        for bucket in self.nonempty():
+            yield self.full_keys(bucket, self.sorted_lows(bucket))
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Put the staged keys into their buckets."""
         keys = self.staged()
         ends = np.searchsorted(keys, np.arange(1, self._count + 1) << self._bits)
@@ -149,34 +149,34 @@ class Buckets:
         self._taken += 1
         return self._taken - 1
 
-    def keep(self, mine: Callable[[IntArray], BoolArray]) -> None:
+    def filter(self, mine: Callable[[IntArray], BoolArray]) -> None:
         """Keep the keys for which a function is true, and drop the others."""
-        self.settle()
-        for bucket in self.held():
-            lows = self.of(bucket)
-            kept = [part[mine(self.whole(bucket, part))] for part in _parts(lows)]
+        self.flush()
+        for bucket in self.nonempty():
+            lows = self.sorted_lows(bucket)
+            kept = [part[mine(self.full_keys(bucket, part))] for part in _parts(lows)]
             self._free += self._blocks[bucket]
             self._blocks[bucket], self._sizes[bucket] = [], 0
             self._put(bucket, np.concatenate(kept))
             self._sorted[bucket] = True
         self.size = int(self._sizes.sum())
 
-    def differ(self, most: int) -> bool:
+    def has_more_than(self, most: int) -> bool:
         """Return whether more than ``most`` keys are different."""
-        self.settle()
+        self.flush()
         result = 0
-        for bucket in self.held():
-            lows = self.of(bucket)
+        for bucket in self.nonempty():
+            lows = self.sorted_lows(bucket)
             result += 1 + sum(int(np.count_nonzero(p[1:] != p[:-1])) for p in _parts(lows, 1))
             if result > most:
                 return True
         return False
 
-    def held(self) -> list[int]:
+    def nonempty(self) -> list[int]:
         """Return the buckets with keys."""
         return [int(bucket) for bucket in np.flatnonzero(self._sizes)]
 
-    def of(self, bucket: int) -> NDArray[np.uint32]:
+    def sorted_lows(self, bucket: int) -> NDArray[np.uint32]:
         """Return the keys of a bucket without the bits above, sorted, in an array of their own."""
         blocks = self._blocks[bucket]
         rows = self._pool[blocks]
@@ -187,7 +187,7 @@ class Buckets:
             self._sorted[bucket] = True
         return lows
 
-    def whole(self, bucket: int, lows: NDArray[np.uint32]) -> IntArray:
+    def full_keys(self, bucket: int, lows: NDArray[np.uint32]) -> IntArray:
         """Return keys of a bucket with all their bits."""
         keys = lows.astype(np.int64)
         keys |= bucket << self._bits
@@ -201,14 +201,14 @@ class Buckets:
             shift: the bits of a key below the user code.
             size: the number of keys of a part, where no user has more.
         """
-        lows, start = self.of(bucket), 0
+        lows, start = self.sorted_lows(bucket), 0
         while start < lows.size:
             last = min(start + size, lows.size) - 1
             following = ((int(lows[last]) >> shift) + 1) << shift
             stop = lows.size
             if following >> _LOW_BITS == 0:
                 stop = int(np.searchsorted(lows, np.uint32(following)))
-            yield self.whole(bucket, lows[start:stop])
+            yield self.full_keys(bucket, lows[start:stop])
             start = stop
 
 

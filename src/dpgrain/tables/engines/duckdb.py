@@ -24,17 +24,16 @@ from dpgrain.tables.engines.feed import (
     MIXING,
     Chunk,
     Feed,
+    RecordScan,
     Scan,
-    Scanned,
-    Share,
+    UserShare,
     require_bits,
 )
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.protocol import Form
 from dpgrain.tables.engines.sources import RECORDS, begun, reading, waited
-from dpgrain.tables.engines.spill import connected, new_spill_folder
-from dpgrain.tables.engines.sql import held_key, holds, number, quoted
-from dpgrain.tables.engines.sql import key as key_of
+from dpgrain.tables.engines.spill import connect, new_spill_folder
+from dpgrain.tables.engines.sql import has_key_sql, key_sql, number_sql, quoted, valid_key_sql
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.split import Split
@@ -57,11 +56,11 @@ class DuckDB:
 
     def __init__(self, table: Rows) -> None:
         self.table = table
-        self._memory = Memory.of(table.memory, table.threads)
+        self._memory = Memory.split(table.memory, table.threads)
         self._lookups: dict[str, str] = {}
         self._begun = ExitStack()
         # Rows that are alike may come once, with their number.
-        self._counts = bool(getattr(table.source, "tells_records", False))
+        self._has_counts = bool(getattr(table.source, "tells_records", False))
 
     @staticmethod
     def over(table: Rows, connection: duckdb.DuckDBPyConnection) -> DuckDB:
@@ -74,7 +73,7 @@ class DuckDB:
         self._spill = new_spill_folder()
         try:
             with reading("The spill folder"):
-                self._connection = connected(self._memory, self._spill.path)
+                self._connection = connect(self._memory, self._spill.path)
         except BaseException:
             self._spill.remove()
             raise
@@ -106,19 +105,20 @@ class DuckDB:
             value: a column of numbers; rows without a finite one are left out.
         """
         step("finding groups")
-        columns = [f"{self._held_key(key)} AS k{i}" for i, key in enumerate(keys)]
-        query = f"SELECT DISTINCT {', '.join(columns)} FROM source WHERE {self._held(keys, value)}"
-        result = self.ask(query, self._alike(keys) if value is None else [*keys, value])
+        columns = [f"{self._valid_key(key)} AS k{i}" for i, key in enumerate(keys)]
+        valid = self._valid_rows(keys, value)
+        query = f"SELECT DISTINCT {', '.join(columns)} FROM source WHERE {valid}"
+        result = self.query(query, self._with_counts(keys) if value is None else [*keys, value])
         return Groups.of(keys, [whole(column) for column in result.columns])
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
         """Return the extremes of a column of whole numbers, and the number of rows."""
         name = self._key(key)
         number = f"CAST(coalesce(sum({quoted(RECORDS)}), 0) AS BIGINT)"
-        rows = number if self._counts else "count(*)"
-        result = self.ask(
+        rows = number if self._has_counts else "count(*)"
+        result = self.query(
             f"SELECT min({name}) AS low, max({name}) AS high, {rows} AS rows FROM source",
-            self._alike([key]),
+            self._with_counts([key]),
         )
         ((low, high, rows),) = (tuple(row.values()) for row in result.to_pylist())
         return None if low is None else (low, high, rows)
@@ -144,21 +144,21 @@ class DuckDB:
             corners=corners,
             digests=self._digests,
         )
-        self.take_codes(known)
+        self.set_codes(known)
         return known
 
-    def take_codes(self, known: Dictionary, cells: pa.Table | None = None) -> None:
+    def set_codes(self, known: Dictionary, cells: pa.Table | None = None) -> None:
         """Take codes that were given before: of groups, and of a column's cells (cell, code)."""
         columns = {f"k{i}": column for i, column in enumerate(known.groups.columns)}
-        self._keep("items", pa.table({**columns, "code": numbers(np.arange(len(known.groups)))}))
+        self._store("items", pa.table({**columns, "code": numbers(np.arange(len(known.groups)))}))
         if cells is not None:
-            self._keep("cells", cells)
+            self._store("cells", cells)
 
     def _digests(self, names: pa.Array) -> NDArray[np.uint64]:
         """Hash names, on all threads if they are many."""
         if len(names) < _FEW_NAMES:
             return md5_of(names)
-        self._keep("names", pa.table({"name": names, "place": numbers(np.arange(len(names)))}))
+        self._store("names", pa.table({"name": names, "place": numbers(np.arange(len(names)))}))
         with reading("The domain"):
             hashed = self._connection.sql(
                 "SELECT place, unhex(md5(name::VARCHAR)) AS digest FROM names"
@@ -178,8 +178,8 @@ class DuckDB:
         """
         key = self._key(column)
         with reading(self.table.source.name):
-            self._fetch(self._alike([*keys, column]))
-            rows = self._attach(self._alike([column]))
+            self._fetch(self._with_counts([*keys, column]))
+            rows = self._attach(self._with_counts([column]))
             self._execute(
                 "CREATE OR REPLACE TEMP TABLE cells AS SELECT cell, "
                 "row_number() OVER (ORDER BY md5(cell::VARCHAR), cell) AS code FROM "
@@ -199,7 +199,7 @@ class DuckDB:
         """Return whole users' records in the groups last given to :meth:`dictionary`."""
         layout, keys = dictionary.layout, dictionary.groups.names
         used = [name for name in (*keys, cell_column, value) if name is not None]
-        self._fetch(self._alike(used) if value is None and split is None else used)
+        self._fetch(self._with_counts(used) if value is None and split is None else used)
         user, users, join = self._user_codes(layout.user_shift)
         code = f"({user} << {layout.user_shift}) | {_code(dictionary)}"
         cell, column = "NULL", None
@@ -217,18 +217,18 @@ class DuckDB:
             join,
             user,
         )
-        counted = users if split is None and not self._counts else None
+        counted = users if split is None and not self._has_counts else None
         return Feed.within(self._memory, scan, layout.user_shift, self.table.threads, counted)
 
     def records(
         self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None
-    ) -> Scanned:
+    ) -> RecordScan:
         """Return single records as codes of coordinates."""
         code = f"CAST({_code(dictionary)} AS BIGINT)"
         scan = self._scan(code, dictionary.groups.names, value, split, "NULL", None, "", "0")
-        if not self._counts or value is not None or split is not None:
-            return Scanned(scan)
-        return Scanned(lambda share: _singly(scan(share), self._memory.rows))
+        if not self._has_counts or value is not None or split is not None:
+            return RecordScan(scan)
+        return RecordScan(lambda share: _singly(scan(share), self._memory.rows))
 
     def columns(self, wanted: Sequence[tuple[str, Form]]) -> pa.Table:
         """Return columns of all rows, in their order."""
@@ -248,26 +248,26 @@ class DuckDB:
         if form == "as it is":
             return quoted(column)
         if form == "number":
-            return number(column)
+            return number_sql(column)
         return self._key(column) if form == "key" else f"CAST({self._key(column)} AS VARCHAR)"
 
     def _key(self, column: str, *, of: str = "") -> str:
         """Return the SQL of a column used as a key; the labels of cells are public, and as they are."""
         if column in self.table.cells:
             return f"{of}.{quoted(column)}" if of else quoted(column)
-        return key_of(column, self.table.keyed_as(column), of=of)
+        return key_sql(column, self.table.keyed_as(column), of=of)
 
-    def _held_key(self, column: str) -> str:
+    def _valid_key(self, column: str) -> str:
         """Return the SQL of a key in rows that are held."""
         if column in self.table.cells:
             return quoted(column)
-        return held_key(column, self.table.keyed_as(column))
+        return valid_key_sql(column, self.table.keyed_as(column))
 
-    def _holds(self, column: str) -> str:
+    def _has_key(self, column: str) -> str:
         """Return the SQL condition that a row has a key in a column."""
         if column in self.table.cells:
             return f"{quoted(column)} IS NOT NULL"
-        return holds(column, self.table.keyed_as(column))
+        return has_key_sql(column, self.table.keyed_as(column))
 
     def _user_codes(self, shift: int) -> tuple[str, int, str]:
         """Return the SQL of a user's code, a number above all codes, and the join it needs."""
@@ -276,7 +276,7 @@ class DuckDB:
         key = self._key(self.table.user)
         if self.table.is_integer(self.table.user):
             with reading(self.table.source.name):
-                query = f"SELECT min({key}), max({key}) FROM {self._attach(self._alike())}"
+                query = f"SELECT min({key}), max({key}) FROM {self._attach(self._with_counts())}"
                 ((low, high),) = self._wait(self._connection.sql(query).fetchall)
             low, high = (0, 0) if low is None else (low, high)
             if (high - low).bit_length() + shift <= KEY_BITS:
@@ -285,8 +285,8 @@ class DuckDB:
         with reading(self.table.source.name):
             self._execute(
                 "CREATE OR REPLACE TEMP TABLE users AS SELECT user_, row_number() OVER () - 1 AS code "
-                f"FROM (SELECT DISTINCT {self._held_key(self.table.user)} AS user_ "
-                f"FROM {self._attach(self._alike())} WHERE {self._holds(self.table.user)})"
+                f"FROM (SELECT DISTINCT {self._valid_key(self.table.user)} AS user_ "
+                f"FROM {self._attach(self._with_counts())} WHERE {self._has_key(self.table.user)})"
             )
             ((users,),) = self._connection.sql("SELECT count(*) FROM users").fetchall()
         require_bits(users, shift)
@@ -303,26 +303,26 @@ class DuckDB:
         join: str,
         user: str,
     ) -> Scan:
-        columns = [f"{self._held_key(name)} AS k{i}" for i, name in enumerate(keys)]
+        columns = [f"{self._valid_key(name)} AS k{i}" for i, name in enumerate(keys)]
         columns.append(f"{cell} AS cell")
-        held = self._held(keys, value)
+        held = self._valid_rows(keys, value)
         if cell_column is not None and self.table.drops(cell_column):
             held += f" AND {cell} IS NOT NULL"
         if self.table.user is not None:
-            columns.append(f"{self._held_key(self.table.user)} AS user_")
+            columns.append(f"{self._valid_key(self.table.user)} AS user_")
         numbers = ""
         if value is not None:
-            columns.append(f"{number(value)} AS value")
+            columns.append(f"{number_sql(value)} AS value")
             numbers = ", value"
         items = " AND ".join(f"rows_.k{i} = items.k{i}" for i in range(len(keys)))
         items = f" JOIN items ON {items}" if keys else ""
         used = [*keys, *(name for name in (cell_column, value) if name is not None)]
-        alike = self._counts and value is None and split is None
+        alike = self._has_counts and value is None and split is None
         if alike:
             columns.append(f"{quoted(RECORDS)} AS records")
-            numbers, used = ", records", self._alike(used)
+            numbers, used = ", records", self._with_counts(used)
 
-        def scan(share: Share) -> Iterator[Chunk]:
+        def scan(share: UserShare) -> Iterator[Chunk]:
             query = (
                 f"SELECT {key} AS key{numbers} FROM (SELECT {', '.join(columns)} "
                 f"FROM {self._attach(used)} WHERE {held}) rows_{items}{join}"
@@ -340,20 +340,20 @@ class DuckDB:
 
         return scan
 
-    def _held(self, keys: Sequence[str], value: str | None) -> str:
+    def _valid_rows(self, keys: Sequence[str], value: str | None) -> str:
         """Return the SQL condition that a row has a user, a group and a finite number."""
-        held = [self._holds(key) for key in keys]
+        held = [self._has_key(key) for key in keys]
         if self.table.user is not None:
-            held.append(self._holds(self.table.user))
+            held.append(self._has_key(self.table.user))
         if value is not None:
             # By the fixed rule, rows with null, NaN or ±∞ count nothing.
-            held.append(f"isfinite({number(value)})")
+            held.append(f"isfinite({number_sql(value)})")
         return " AND ".join(held) or "true"
 
     def _attach(self, used: Sequence[str] = ()) -> str:
         """Return SQL to select from, with the user's column and those that are used."""
         cells, needed = self.table.cells, self.table.needed(used)
-        if self._counts:
+        if self._has_counts:
             # What is fetched for all columns serves the lookups.
             self.table.source.attach(self._connection, needed - set(cells))
         # The lookups read the source, so they come first: what it hands over is good for one query.
@@ -367,13 +367,13 @@ class DuckDB:
             )
         return source
 
-    def _alike(self, used: Sequence[str] = ()) -> list[str]:
+    def _with_counts(self, used: Sequence[str] = ()) -> list[str]:
         """Return columns, with the number of records of each row where the source tells it."""
-        return [*used, *([RECORDS] if self._counts else [])]
+        return [*used, *([RECORDS] if self._has_counts else [])]
 
     def _fetch(self, used: Sequence[str]) -> None:
         """Have a source that fetches rows fetch columns together, of which later answers are parts."""
-        if self._counts:
+        if self._has_counts:
             with reading(self.table.source.name):
                 self._attach(used)
 
@@ -385,11 +385,11 @@ class DuckDB:
             if made is None:
                 made = labels_of(column.elements, self.distinct([column.of]).columns[0])
             lookup = f"lookup{next(_lookups)}"
-            self._keep(lookup, made)
+            self._store(lookup, made)
             self._lookups[name] = lookup
         return self._lookups[name]
 
-    def _keep(self, name: str, rows: pa.Table) -> None:
+    def _store(self, name: str, rows: pa.Table) -> None:
         """Keep rows as a table of DuckDB's own, which all threads read."""
         self._connection.register("kept", rows)
         with reading("The domain"):
@@ -405,14 +405,14 @@ class DuckDB:
         """Give later queries a table of the caller's."""
         self._connection.register(name, rows)
 
-    def keep(self, name: str, query: str, used: Sequence[str] = ()) -> None:
+    def create_table(self, name: str, query: str, used: Sequence[str] = ()) -> None:
         """Make a table of the answer to a query of the table, which it calls ``source``."""
         with reading(self.table.source.name):
             source = f"WITH source AS (SELECT * FROM {self._attach(used)})"
             step("making tables")
             self._execute(f"CREATE TEMP TABLE {name} AS {source} {query}")
 
-    def ask(self, query: str, used: Sequence[str] = ()) -> pa.Table:
+    def query(self, query: str, used: Sequence[str] = ()) -> pa.Table:
         """Return the answer to a query of the table, which it calls ``source``; private."""
         with reading(self.table.source.name):
             query = f"WITH source AS (SELECT * FROM {self._attach(used)}) {query}"
@@ -449,8 +449,8 @@ def _code(dictionary: Dictionary) -> str:
     return "items.code" if dictionary.corners == 1 else f"items.code * {dictionary.corners}"
 
 
-def _in_share(user: str, share: Share) -> str:
-    """Return the SQL condition that a user code belongs to a share: :meth:`Share.holds`."""
+def _in_share(user: str, share: UserShare) -> str:
+    """Return the SQL condition that a user code belongs to a share: :meth:`UserShare.contains`."""
     if share.parts == 1:
         return ""
     mixed = user

@@ -28,9 +28,8 @@ from typing import Any, Literal, TypeAlias, cast
 from dpgrain import _validate
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.tables.engines.column_types import DAY, INTEGERS, TEXT, TIMES, TRUTH, is_number
-from dpgrain.tables.engines.functions import OF_ROWS
-from dpgrain.tables.engines.sql import key as key_of
-from dpgrain.tables.engines.sql import number, quoted
+from dpgrain.tables.engines.functions import AGGREGATES
+from dpgrain.tables.engines.sql import key_sql, number_sql, quoted
 from dpgrain.tables.expression import Call, Column, Node, is_expression, parsed
 from dpgrain.tables.rows import Rows
 
@@ -41,14 +40,14 @@ Function: TypeAlias = Literal[
 ]  # fmt: skip
 FUNCTIONS: tuple[Function, ...] = ("size", "count", "sum", "mean", "min", "max", "nunique")
 # Numbers that a person without rows has, too: they are 0.
-_ZERO_OF_NOTHING = ("size", "count", "sum", "nunique")
+_ZERO_WITHOUT_ROWS = ("size", "count", "sum", "nunique")
 # Bits of the whole part and of the fraction of a sum: 2^63 rows add up in 128 bits.
 _BITS = 62
 _LARGEST_SUM = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class Number:
+class Aggregate:
     """One number of each person.
 
     Args:
@@ -56,7 +55,7 @@ class Number:
         function: the function that makes it of a person's rows.
         of: the column that the function is of; None where rows are counted.
         where: the column of truths that says which rows count; None where all do.
-        along: the column in whose order the first or the last is meant.
+        order: the column in whose order the first or the last is meant.
         text: the expression that it was asked for by.
     """
 
@@ -64,30 +63,30 @@ class Number:
     function: Function
     of: str | None = None
     where: str | None = None
-    along: str | None = None
+    order: str | None = None
     text: str = ""
 
     @property
     def meaning(self) -> tuple[Any, ...]:
         """The feature itself, whatever it is called."""
-        return self.function, self.of, self.where, self.along
+        return self.function, self.of, self.where, self.order
 
     @property
-    def reads(self) -> list[str]:
+    def inputs(self) -> list[str]:
         """The columns, or expressions, that it is made of."""
-        return [name for name in (self.of, self.where, self.along) if name is not None]
+        return [name for name in (self.of, self.where, self.order) if name is not None]
 
     @property
-    def zero_of_nothing(self) -> bool:
+    def is_zero_without_rows(self) -> bool:
         """True where the number of a person without rows is 0; others have none then."""
-        return self.function in _ZERO_OF_NOTHING
+        return self.function in _ZERO_WITHOUT_ROWS
 
     @property
-    def counts(self) -> bool:
+    def is_count(self) -> bool:
         """True where the number is a count: whole, and never below 0."""
         return self.function in ("size", "count", "nunique")
 
-    def checked(self, rows: Rows) -> Number:
+    def checked(self, rows: Rows) -> Aggregate:
         """Return the number, or raise unless the rows can have it by their types alone.
 
         Raises:
@@ -102,8 +101,8 @@ class Number:
                 f"with known({self.where}).",
                 name=self.name,
             )
-        if self.along is not None:
-            rows.require_numbers([self.along], self.name, also=[DAY, *TIMES])
+        if self.order is not None:
+            rows.require_numbers([self.order], self.name, also=[DAY, *TIMES])
         if column is None:
             return self
         if self.function in ("first", "last", "most"):
@@ -123,32 +122,32 @@ class Number:
         """Return the type of the number's column, which follows from public types."""
         if self.function in ("any", "all"):
             return TRUTH
-        if self.of is None or self.counts:
+        if self.of is None or self.is_count:
             return "BIGINT"
         if self.function == "mean" or (self.function == "median" and rows.schema[self.of] != DAY):
             return "DOUBLE"
         kind = rows.schema[self.of]
-        if kind == DAY or (kind == TRUTH and self.chosen):
+        if kind == DAY or (kind == TRUTH and self.is_row_value):
             return kind
         if not is_number(kind) and kind != TRUTH:
             return TEXT
-        return "BIGINT" if _whole(self.of, rows) else "DOUBLE"
+        return "BIGINT" if _is_exact(self.of, rows) else "DOUBLE"
 
     @property
-    def counted(self) -> bool:
+    def counts_values(self) -> bool:
         """True where the number is made of different values and the number of rows of each."""
         return self.function == "most"
 
     @property
-    def chosen(self) -> bool:
+    def is_row_value(self) -> bool:
         """True where the number is one of the values of the rows."""
         return self.function in ("first", "last", "most")
 
     def argument(self, rows: Rows) -> str:
         """Return the SQL of what a row brings; null where it brings nothing."""
         brought = self._brought(rows)
-        if self.along is not None:
-            order = _plain(self.along, rows)
+        if self.order is not None:
+            order = _canonical_sql(self.order, rows)
             both = f"({order}) IS NOT NULL AND ({brought}) IS NOT NULL"
             brought = f"CASE WHEN {both} THEN {{'at': {order}, 'is': {brought}}} END"
         if self.where is None:
@@ -162,22 +161,22 @@ class Number:
         if self.of is None or self.function == "size":
             return "1"
         kind = rows.schema[self.of]
-        if self.chosen or self.function == "median":
-            return _plain(self.of, rows)
+        if self.is_row_value or self.function == "median":
+            return _canonical_sql(self.of, rows)
         if self.function == "nunique":
-            return key_of(self.of, rows.keyed_as(self.of))
-        if _whole(self.of, rows):
+            return key_sql(self.of, rows.keyed_as(self.of))
+        if _is_exact(self.of, rows):
             return f"CAST({quoted(self.of)} AS BIGINT)"
         if not is_number(kind):
-            return key_of(self.of, rows.keyed_as(self.of)) if kind == TEXT else quoted(self.of)
-        value = number(self.of)
+            return key_sql(self.of, rows.keyed_as(self.of)) if kind == TEXT else quoted(self.of)
+        value = number_sql(self.of)
         # Two zeros that differ in their sign would make a least number of either.
         finite = f"CASE WHEN {value} = 0 THEN 0.0 ELSE {value} END"
         if self.function in ("sum", "mean"):
             finite = f"greatest(least({value}, {2.0**_BITS:.1f}), {-(2.0**_BITS):.1f})"
         return f"CASE WHEN isfinite({value}) THEN {finite} END"
 
-    def made(self, argument: str, rows: Rows) -> str:
+    def result(self, argument: str, rows: Rows) -> str:
         """Return the SQL of the number of one person.
 
         Args:
@@ -192,7 +191,7 @@ class Number:
             return (
                 f"({'max' if self.function == 'any' else 'min'}({argument}) IS NOT DISTINCT FROM 1)"
             )
-        if self.along is not None:
+        if self.order is not None:
             return f"({'min' if self.function == 'first' else 'max'}({argument})).is"
         if self.function == "most":
             # Of values that as many rows have, the least: the order of rows must not decide.
@@ -205,10 +204,10 @@ class Number:
         if self.function in ("min", "max"):
             return f"{self.function}({argument})"
         assert self.of is not None  # noqa: S101 - sums and means are of a column
-        total = _whole_sum(argument) if _whole(self.of, rows) else _exact_sum(argument)
+        total = _whole_sum(argument) if _is_exact(self.of, rows) else _exact_sum(argument)
         if self.function == "mean":
             return f"CAST({total} AS DOUBLE) / nullif(count({argument}), 0)"
-        if _whole(self.of, rows):
+        if _is_exact(self.of, rows):
             limit = f"{_LARGEST_SUM}::HUGEINT"
             return f"CAST(greatest(least({total}, {limit}), -{limit}) AS BIGINT)"
         return total
@@ -221,22 +220,22 @@ class Number:
         return f"{self.name} ({self.function} of {self.of})"
 
 
-def _plain(column: str, rows: Rows) -> str:
+def _canonical_sql(column: str, rows: Rows) -> str:
     """Return the SQL of a column's values, of which equal ones have the same bits."""
     kind = rows.schema[column]
     if kind == TRUTH:
         return quoted(column)
-    if _whole(column, rows):
+    if _is_exact(column, rows):
         return f"CAST({quoted(column)} AS BIGINT)"
     if kind in (DAY, *TIMES):
         return f"CASE WHEN isfinite({quoted(column)}) THEN {quoted(column)} END"
     if not is_number(kind):
-        return key_of(column, rows.keyed_as(column))
-    value = number(column)
+        return key_sql(column, rows.keyed_as(column))
+    value = number_sql(column)
     return f"CASE WHEN isfinite({value}) THEN CASE WHEN {value} = 0 THEN 0.0 ELSE {value} END END"
 
 
-def _whole(column: str, rows: Rows) -> bool:
+def _is_exact(column: str, rows: Rows) -> bool:
     """Return whether a column holds whole numbers that add up exactly as they are."""
     return rows.schema[column] in (*INTEGERS, TRUTH)
 
@@ -257,9 +256,9 @@ def _exact_sum(argument: str) -> str:
     return f"({above} + {below} / {2.0**_BITS:.1f})"
 
 
-def _number(name: str, asked: Any) -> Number:
+def _parse_pandas_name(name: str, asked: Any) -> Aggregate:
     """Return the number that ``visits="count"`` or ``spent=("amount", "sum")`` asks for."""
-    of, function = (None, asked) if isinstance(asked, str) else _pair(name, asked)
+    of, function = (None, asked) if isinstance(asked, str) else _parse_pair(name, asked)
     known = ("size", "count") if of is None else FUNCTIONS
     if function not in known:
         listed = ", ".join(map(repr, known))
@@ -267,10 +266,10 @@ def _number(name: str, asked: Any) -> Number:
         raise ParameterError(
             f"{name} must be one of {listed}{others}, not {_validate.said(function)}.", name=name
         )
-    return Number(name, cast(Function, function), of)
+    return Aggregate(name, cast(Function, function), of)
 
 
-def _pair(name: str, asked: Any) -> tuple[str, Any]:
+def _parse_pair(name: str, asked: Any) -> tuple[str, Any]:
     try:
         of, function = asked
     except (TypeError, ValueError):
@@ -291,13 +290,13 @@ class Feature:
     Args:
         name: the name of its column.
         numbers: the numbers that it is made of.
-        made: the expression that it is of columns of people; None where it is one of the numbers.
+        expression: the expression that it is of columns of people; None where it is one of the numbers.
         text: the expression that it was asked for by.
     """
 
     name: str
-    numbers: tuple[Number, ...]
-    made: Node | None = None
+    numbers: tuple[Aggregate, ...]
+    expression: Node | None = None
     text: str = ""
 
 
@@ -305,7 +304,7 @@ class Feature:
 _NAMES: Mapping[str, Function] = {"count": "size", "total": "sum", "distinct": "nunique"}
 
 
-def feature(name: str, asked: Any) -> Feature:
+def parse_feature(name: str, asked: Any) -> Feature:
     """Read what a feature is asked to be.
 
     Args:
@@ -316,20 +315,20 @@ def feature(name: str, asked: Any) -> Feature:
         ParameterError: if it is none of these.
 
     >>> each = feature("per_visit", "total(paid) / count()")
-    >>> [number.name for number in each.numbers], str(each.made)
+    >>> [number.name for number in each.numbers], str(each.expression)
     (['total(paid)', 'count()'], '`total(paid)` / `count()`')
     """
     if not isinstance(asked, str) or not ("(" in asked or is_expression(asked)):
-        return Feature(name, (_number(name, asked),))
+        return Feature(name, (_parse_pandas_name(name, asked),))
     node = parsed(asked)
-    if isinstance(node, Call) and node.function in OF_ROWS:
-        return Feature(name, (replace(_of_rows(node), name=name),))
-    numbers: dict[str, Number] = {}
-    left = _taken(node, numbers)
+    if isinstance(node, Call) and node.function in AGGREGATES:
+        return Feature(name, (replace(_parse_aggregate(node), name=name),))
+    numbers: dict[str, Aggregate] = {}
+    left = _extract_aggregates(node, numbers)
     return Feature(name, tuple(numbers.values()), left, str(node))
 
 
-def named(features: Sequence[Feature]) -> list[Feature]:
+def deduplicate(features: Sequence[Feature]) -> list[Feature]:
     """Return features in which a number that has a name of its own goes by it, and is made once.
 
     Args:
@@ -338,17 +337,20 @@ def named(features: Sequence[Feature]) -> list[Feature]:
     own = {
         number.meaning: number.name
         for one in features
-        if one.made is None
+        if one.expression is None
         for number in one.numbers
     }
-    return [one if one.made is None else _renamed(one, one.made, own) for one in features]
+    return [
+        one if one.expression is None else _rename_aggregates(one, one.expression, own)
+        for one in features
+    ]
 
 
-def _renamed(one: Feature, made: Node, own: Mapping[tuple[Any, ...], str]) -> Feature:
+def _rename_aggregates(one: Feature, made: Node, own: Mapping[tuple[Any, ...], str]) -> Feature:
     """Return a feature of which numbers that are own ones have these names."""
     names = {number.name: own.get(number.meaning, number.name) for number in one.numbers}
     numbers = tuple(number for number in one.numbers if number.meaning not in own)
-    return replace(one, numbers=numbers, made=_with_names(made, names))
+    return replace(one, numbers=numbers, expression=_with_names(made, names))
 
 
 def _with_names(node: Node, names: Mapping[str, str]) -> Node:
@@ -359,20 +361,20 @@ def _with_names(node: Node, names: Mapping[str, str]) -> Node:
     return node
 
 
-def _taken(node: Node, numbers: dict[str, Number]) -> Node:
+def _extract_aggregates(node: Node, numbers: dict[str, Aggregate]) -> Node:
     """Return an expression with columns of people in place of functions of rows."""
     if not isinstance(node, Call):
         return node
-    if node.function in OF_ROWS:
-        made = _of_rows(node)
+    if node.function in AGGREGATES:
+        made = _parse_aggregate(node)
         numbers[made.name] = made
         return Column(made.name)
-    return replace(node, parts=tuple(_taken(part, numbers) for part in node.parts))
+    return replace(node, parts=tuple(_extract_aggregates(part, numbers) for part in node.parts))
 
 
-def _of_rows(node: Call) -> Number:
+def _parse_aggregate(node: Call) -> Aggregate:
     """Return the number that a function of rows is."""
-    own = OF_ROWS[node.function]
+    own = AGGREGATES[node.function]
     function = _NAMES.get(node.function, cast(Function, node.function))
     text, parts = str(node), node.parts
     least = 1 if function in ("any", "all") else own
@@ -385,11 +387,11 @@ def _of_rows(node: Call) -> Number:
     named = [part.name if isinstance(part, Column) else str(part) for part in parts]
     where = named[own] if len(named) > own else None
     of = named[0] if own else None
-    return Number(text, function, of, where, named[1] if own > 1 else None, text)
+    return Aggregate(text, function, of, where, named[1] if own > 1 else None, text)
 
 
 def _holds_rows(node: Call) -> bool:
-    return node.function in OF_ROWS or any(
+    return node.function in AGGREGATES or any(
         isinstance(part, Call) and _holds_rows(part) for part in node.parts
     )
 
@@ -398,7 +400,7 @@ _EXAMPLES: Mapping[str, str] = {
     "count": "count() or count(kind = 'er')",
     "any": "any(kind = 'er')",
     "all": "all(paid > 0)",
-    **{name: f"{name}(paid, kind = 'er')" for name, own in OF_ROWS.items() if own == 1},
+    **{name: f"{name}(paid, kind = 'er')" for name, own in AGGREGATES.items() if own == 1},
     "first": "first(kind, at)",
     "last": "last(kind, at)",
 }

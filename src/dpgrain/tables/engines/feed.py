@@ -30,7 +30,7 @@ from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import DataError
 from dpgrain.tables.engines.buckets import Bucketing, Buckets
 from dpgrain.tables.engines.kernel import SATURATION, pair_totals
-from dpgrain.tables.engines.memory import MOST_SUMS, Memory
+from dpgrain.tables.engines.memory import MAX_SUMS, Memory
 
 Chunk: TypeAlias = tuple[IntArray, FloatArray | None]
 #: What a thread takes at a time: called, it gives sorted keys of whole users, with their totals.
@@ -44,20 +44,20 @@ _PART_KEYS = 1 << 20
 # Divisor of the held keys: pairs are merged where they are at most that part of them.
 _FEW_PAIRS = 8
 # Parts into which users are divided, at most; a part that still does not fit is one user.
-_MOST_PARTS = 1 << 20
+_MAX_PARTS = 1 << 20
 # Shifts in bits by which user codes are mixed with themselves, before their low bits divide the
 # users.
 MIXING = (7, 15, 25, 40)
 
 
 @dataclass(frozen=True)
-class Share:
+class UserShare:
     """A share of the users: those whose mixed code is ``part`` modulo ``parts``, a power of two."""
 
     parts: int = 1
     part: int = 0
 
-    def holds(self, users: IntArray) -> BoolArray:
+    def contains(self, users: IntArray) -> BoolArray:
         """Return whether each user code belongs to the share, (n,)."""
         mixed = users.copy()
         for shift in MIXING:
@@ -65,24 +65,26 @@ class Share:
         mixed &= self.parts - 1
         return np.asarray(mixed == self.part)
 
-    def of_keys(self, keys: IntArray, shift: int) -> BoolArray:
+    def contains_keys(self, keys: IntArray, shift: int) -> BoolArray:
         """Return whether the user of each key belongs to the share, (n,)."""
-        return self.holds(keys >> shift)
+        return self.contains(keys >> shift)
 
-    def halves(self) -> tuple[Share, Share]:
+    def halves(self) -> tuple[UserShare, UserShare]:
         """Return the two shares that make this one up."""
-        return Share(2 * self.parts, self.part), Share(2 * self.parts, self.part + self.parts)
+        return UserShare(2 * self.parts, self.part), UserShare(
+            2 * self.parts, self.part + self.parts
+        )
 
 
 class Scan(Protocol):
     """An engine's stream of keys, which can be read again and again."""
 
-    def __call__(self, share: Share) -> Iterator[Chunk]:
+    def __call__(self, share: UserShare) -> Iterator[Chunk]:
         """Yield (keys, totals) of the users in a share, in any order; totals are None for 1 each."""
 
 
 @dataclass(frozen=True)
-class Narrow:
+class CoordinateFilter:
     """A change from sorted keys to those of some coordinates, under their new codes.
 
     Args:
@@ -104,7 +106,7 @@ class Narrow:
         return narrowed, None if totals is None else totals[held]
 
 
-class Batch(Protocol):
+class KeyBatch(Protocol):
     """Keys of whole users that are in memory together."""
 
     def pieces(self, shift: int, size: int) -> Iterator[Piece]:
@@ -141,10 +143,10 @@ class Feed:
         self._capacity, self._threads = capacity, threads
         self._counted = capacity if counted is None else counted
         self._call = _CALL_KEYS if call is None else call
-        self._sums = MOST_SUMS * threads if sums is None else sums
-        self._bucketing = None if users is None else Bucketing.of(users, user_shift)
-        self._kept: Batch | None = None
-        self._narrow: Narrow | None = None
+        self._sums = MAX_SUMS * threads if sums is None else sums
+        self._bucketing = None if users is None else Bucketing.fit(users, user_shift)
+        self._cached: KeyBatch | None = None
+        self._narrow: CoordinateFilter | None = None
 
     @staticmethod
     def within(
@@ -171,9 +173,9 @@ class Feed:
         )
 
     @property
-    def kept(self) -> bool:
+    def is_cached(self) -> bool:
         """True where all keys are in memory, so that running through them again costs no scan."""
-        return self._kept is not None
+        return self._cached is not None
 
     def narrowed(self, codes: IntArray, shift: int) -> Feed | None:
         """Return the same users' keys for some of the coordinates only; None where keys are not kept.
@@ -183,7 +185,7 @@ class Feed:
                 Keys must hold nothing but user and coordinate.
             shift: bits of a new key below the user code.
         """
-        if not self.kept:
+        if not self.is_cached:
             return None
         feed = Feed(
             self._scan,
@@ -194,7 +196,10 @@ class Feed:
             call=self._call,
             sums=self._sums,
         )
-        feed._kept, feed._narrow = self._kept, Narrow(codes.astype(np.int32), self._shift, shift)
+        feed._cached, feed._narrow = (
+            self._cached,
+            CoordinateFilter(codes.astype(np.int32), self._shift, shift),
+        )
         return feed
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -206,22 +211,22 @@ class Feed:
             for piece in batch.pieces(self._shift, size):
                 yield from piece()
 
-    def _batches(self) -> Iterator[Batch]:
+    def _batches(self) -> Iterator[KeyBatch]:
         """Yield all keys in batches of whole users, each of which fits in memory."""
-        if self._kept is not None:
-            yield self._kept
+        if self._cached is not None:
+            yield self._cached
             return
-        todo = [Share()]
+        todo = [UserShare()]
         while todo:
             share = todo.pop()
-            batch, put_off = self._read(share)
-            todo.extend(put_off)
+            batch, deferred = self._read(share)
+            todo.extend(deferred)
             if share.parts == 1 and not todo:
                 # Everything fits, so a second pass needs no second scan.
-                self._kept = batch
+                self._cached = batch
             yield batch
 
-    def _read(self, share: Share) -> tuple[Batch, list[Share]]:
+    def _read(self, share: UserShare) -> tuple[KeyBatch, list[UserShare]]:
         """Read the keys of a share of the users; return them, and the shares that are put off."""
         step("reading rows")
         chunks = self._scan(share)
@@ -232,35 +237,39 @@ class Feed:
         )
 
     def _in_buckets(
-        self, buckets: Buckets, share: Share, chunks: Iterator[Chunk]
-    ) -> tuple[Batch, list[Share]]:
+        self, buckets: Buckets, share: UserShare, chunks: Iterator[Chunk]
+    ) -> tuple[KeyBatch, list[UserShare]]:
         """Read keys into buckets; where these are full, merge them or put users off."""
-        mine, put_off = share, list[Share]()
+        mine, deferred = share, list[UserShare]()
         for keys, _ in chunks:
-            held = keys if mine == share else keys[mine.of_keys(keys, self._shift)]
+            held = keys if mine == share else keys[mine.contains_keys(keys, self._shift)]
             while not buckets.add(held):
-                repeated = buckets.size > 0 and not buckets.differ(self._capacity // _FEW_PAIRS)
-                if repeated or buckets.lopsided:
+                repeated = buckets.size > 0 and not buckets.has_more_than(
+                    self._capacity // _FEW_PAIRS
+                )
+                if repeated or buckets.is_lopsided:
                     # Pairs are fewer in one piece; a user who has most of the keys stays alone there.
                     if repeated:
                         self._bucketing = None
                     buffer = _Buffer(self._capacity, self._shift, share, mine)
-                    buffer.take(buckets, repeated)
+                    buffer.fill_from(buckets, repeated)
                     del buckets
                     batch, more = self._buffered(buffer, itertools.chain([(keys, None)], chunks))
-                    return batch, put_off + more
+                    return batch, deferred + more
                 mine, other = mine.halves()
-                put_off.append(other)
-                buckets.keep(partial(mine.of_keys, shift=self._shift))
-                held = keys[mine.of_keys(keys, self._shift)]
-        return _Bucketed(buckets), put_off
+                deferred.append(other)
+                buckets.filter(partial(mine.contains_keys, shift=self._shift))
+                held = keys[mine.contains_keys(keys, self._shift)]
+        return _Bucketed(buckets), deferred
 
-    def _buffered(self, buffer: _Buffer, chunks: Iterable[Chunk]) -> tuple[Batch, list[Share]]:
+    def _buffered(
+        self, buffer: _Buffer, chunks: Iterable[Chunk]
+    ) -> tuple[KeyBatch, list[UserShare]]:
         """Read keys into a buffer, which merges them or puts users off."""
         for keys, totals in chunks:
             buffer.add(keys, totals)
         step("sorting")
-        return _Sorted(*buffer.sorted()), buffer.put_off
+        return _Sorted(*buffer.sorted()), buffer.deferred
 
     def accumulate(
         self,
@@ -274,7 +283,7 @@ class Feed:
             shape: the shape of ``out``.
         """
         size = max(int(np.prod(shape)), 1)
-        workers = max(min(self._threads, self._sums // size), 1) if size <= MOST_SUMS else 1
+        workers = max(min(self._threads, self._sums // size), 1) if size <= MAX_SUMS else 1
         accumulators: queue.SimpleQueue[IntArray] = queue.SimpleQueue()
         for _ in range(workers):
             accumulators.put(np.zeros(shape, dtype=np.int64))
@@ -298,7 +307,7 @@ class Feed:
 
 
 @dataclass(frozen=True)
-class Scanned:
+class RecordScan:
     """Single records as they come from a scan, as no user's have to lie together."""
 
     scan: Scan
@@ -316,7 +325,7 @@ class Scanned:
         """
         out = np.zeros(shape, dtype=np.int64)
         step("reading rows")
-        for codes, totals in self.scan(Share()):
+        for codes, totals in self.scan(UserShare()):
             add(codes, totals, out)
         return out
 
@@ -355,11 +364,11 @@ class _Bucketed:
 
     def pieces(self, shift: int, size: int) -> Iterator[Piece]:
         """Give each bucket by itself, to be sorted and cut by the thread that takes it."""
-        if self.buckets.few:
+        if self.buckets.all_staged:
             yield from _Sorted(self.buckets.staged(), None).pieces(shift, size)
             return
-        self.buckets.settle()
-        for bucket in self.buckets.held():
+        self.buckets.flush()
+        for bucket in self.buckets.nonempty():
             yield partial(self._parts, bucket, shift, size)
 
     def _parts(self, bucket: int, shift: int, size: int) -> Iterator[Chunk]:
@@ -371,7 +380,7 @@ class _Buffer:
     """Keys of one share of the users: a raw part, and a merged part of pairs with totals."""
 
     def __init__(
-        self, capacity: int, shift: int, scanned: Share, share: Share | None = None
+        self, capacity: int, shift: int, scanned: UserShare, share: UserShare | None = None
     ) -> None:
         self._capacity, self._shift = capacity, shift
         self._scanned, self._share = scanned, scanned if share is None else share
@@ -381,14 +390,14 @@ class _Buffer:
         self._filled = 0
         self._pairs: IntArray = np.zeros(0, dtype=np.int64)
         self._sums: FloatArray = np.zeros(0)
-        self.put_off: list[Share] = []
+        self.deferred: list[UserShare] = []
 
-    def take(self, buckets: Buckets, merged: bool) -> None:
+    def fill_from(self, buckets: Buckets, merged: bool) -> None:
         """Start with the keys of full buckets, all of the share; merge them on request."""
         if merged:
-            self._pairs, self._sums = _pairs_of(buckets)
+            self._pairs, self._sums = _merge_buckets(buckets)
             return
-        for keys in buckets.emptied():
+        for keys in buckets.drain():
             self.add(keys, None)
 
     def add(self, keys: IntArray, totals: FloatArray | None) -> None:
@@ -396,7 +405,7 @@ class _Buffer:
             # With its total, and what sorting takes, a key needs four times the memory.
             self._capacity = max(self._capacity // 4, 1)
             self._keys, self._totals = self._keys[: self._capacity], np.empty(self._capacity)
-        keys, totals = self._mine(keys, totals)
+        keys, totals = self._own_keys(keys, totals)
         if totals is not None:
             keys, totals = _dense_totals(keys, totals)
         while keys.size:
@@ -408,36 +417,36 @@ class _Buffer:
             self._filled += room
             keys, totals = keys[room:], totals if totals is None else totals[room:]
             if keys.size:
-                self._settle(at_most=self._capacity // 2)
-                keys, totals = self._mine(keys, totals)
+                self._make_room(at_most=self._capacity // 2)
+                keys, totals = self._own_keys(keys, totals)
 
     def sorted(self) -> Chunk:
         if self._pairs.size:
-            self._settle(at_most=0)
+            self._make_room(at_most=0)
             return self._pairs, self._sums
         self._sort()
         totals = self._totals
         return self._keys[: self._filled], None if totals is None else totals[: self._filled]
 
-    def _mine(self, keys: IntArray, totals: FloatArray | None) -> Chunk:
+    def _own_keys(self, keys: IntArray, totals: FloatArray | None) -> Chunk:
         """Return, of the keys that the scan brings, those of the users in this share."""
         if self._share == self._scanned:
             return keys, totals
-        held = self._share.of_keys(keys, self._shift)
+        held = self._share.contains_keys(keys, self._shift)
         return keys[held], None if totals is None else totals[held]
 
-    def _settle(self, at_most: int) -> None:
+    def _make_room(self, at_most: int) -> None:
         """Leave at most ``at_most`` raw keys: merge them if pairs are few, else put users off."""
         self._sort()
         while self._filled > at_most:
-            if self._share.parts > _MOST_PARTS:
+            if self._share.parts > _MAX_PARTS:
                 # One user holds it all: the buffer grows to the pairs of that user.
                 self._merge()
                 self._grow()
             elif _FEW_PAIRS * (self._distinct() + self._pairs.size) <= self._capacity:
                 self._merge()
             else:
-                self._halve()
+                self._defer_half()
 
     def _sort(self) -> None:
         keys = self._keys[: self._filled]
@@ -456,22 +465,22 @@ class _Buffer:
             count += int(np.count_nonzero(part[1:] != part[:-1]))
         return count
 
-    def _halve(self) -> None:
+    def _defer_half(self) -> None:
         """Put off half of the users to a later pass."""
         self._share, other = self._share.halves()
-        self.put_off.append(other)
+        self.deferred.append(other)
         filled, self._filled = self._filled, 0
         # Keys move in place and in parts, as those that are kept never pass those that are read.
         for start in range(0, filled, _PART_KEYS):
             part = slice(start, min(start + _PART_KEYS, filled))
-            held = self._share.of_keys(self._keys[part], self._shift)
+            held = self._share.contains_keys(self._keys[part], self._shift)
             kept = self._keys[part][held]
             into = slice(self._filled, self._filled + kept.size)
             if self._totals is not None:
                 self._totals[into] = self._totals[part][held]
             self._keys[into] = kept
             self._filled += kept.size
-        pairs, sums = self._mine(self._pairs, self._sums)
+        pairs, sums = self._own_keys(self._pairs, self._sums)
         self._pairs, self._sums = pairs, sums if sums is not None else self._sums
 
     def _merge(self) -> None:
@@ -495,10 +504,11 @@ class _Buffer:
             self._totals = None if self._totals is None else np.empty(self._capacity)
 
 
-def _pairs_of(buckets: Buckets) -> tuple[IntArray, FloatArray]:
+def _merge_buckets(buckets: Buckets) -> tuple[IntArray, FloatArray]:
     """Return the pairs of all keys in buckets, sorted, with their totals."""
     merged = [
-        pair_totals(buckets.whole(place, buckets.of(place)), None) for place in buckets.held()
+        pair_totals(buckets.full_keys(place, buckets.sorted_lows(place)), None)
+        for place in buckets.nonempty()
     ]
     pairs, sums = zip(*merged, strict=True)
     return np.concatenate(pairs), np.concatenate(sums)

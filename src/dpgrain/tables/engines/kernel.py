@@ -36,11 +36,11 @@ _SAFETY_FACTOR = 1.0 - 2.0**-40
 # Bits of the fraction of what an item needs, as a part of what its holders gave it before.
 _NEED_BITS = 12
 #: The most that an item needs. The sum of so many squares is exact for 2^25 items.
-MOST_NEED = 1 << 14
+MAX_NEED = 1 << 14
 
 
 @dataclass(frozen=True)
-class Layout:
+class KeyLayout:
     """The packing of keys, and the cell of each item.
 
     Args:
@@ -128,7 +128,7 @@ class Pools:
     scale: FloatArray
     weight: IntArray
     count: int
-    most: int
+    max_blocks: int
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -143,17 +143,17 @@ class Routes:
     Args:
         rank: (V,) the place of each item in the order in which users take items; −1 where it has none.
         items: (n,) the items that have a place, in that order.
-        needs: (n,) what each needs from a holder, from 1 to :data:`MOST_NEED`.
+        needs: (n,) what each needs from a holder, from 1 to :data:`MAX_NEED`.
         room: the squared needs that a holder of one item has room for; of t items, t times that.
     """
 
     rank: IntArray
     items: IntArray
     needs: IntArray
-    room: int
+    capacity: int
 
     @staticmethod
-    def of(first: IntArray, ahead: BoolArray, enough: float) -> Routes:
+    def after(first: IntArray, ahead: BoolArray, enough: float) -> Routes:
         """Return the routes after a first round; all of it is a function of each item's own count.
 
         Args:
@@ -169,14 +169,14 @@ class Routes:
         rank = np.full(first.size, -1, dtype=np.int64)
         rank[items] = np.arange(items.size)
         needs = np.ceil(enough * 2.0**_NEED_BITS / first[items])
-        needs = np.clip(needs, 1.0, MOST_NEED).astype(np.int64)
+        needs = np.clip(needs, 1.0, MAX_NEED).astype(np.int64)
         return Routes(rank, items, needs, 1 << 2 * _NEED_BITS)
 
 
 def clipped_sum(
     keys: IntArray,
     totals: FloatArray | None,
-    layout: Layout,
+    layout: KeyLayout,
     grid: Grid,
     out: IntArray,
     *,
@@ -210,7 +210,7 @@ def clipped_sum(
 def routed_sum(
     keys: IntArray,
     _: FloatArray | None,
-    layout: Layout,
+    layout: KeyLayout,
     routes: Routes,
     out: IntArray,
     *,
@@ -241,19 +241,19 @@ def routed_sum(
     # Each user's items in the order of the routes.
     packed = (owner << layout.item_bits) | rank[ahead]
     packed.sort()
-    taken = _Blocks.of(packed, layout)
+    taken = _Blocks.split(packed, layout)
     needs = routes.needs[packed & ((1 << layout.item_bits) - 1)]
     needed = np.cumsum(needs * needs)
     before = needed[taken.starts] - needs[taken.starts] ** 2
     needed -= np.repeat(before, taken.lengths)
-    within = needed <= np.repeat(held[taken.user] * routes.room, taken.lengths)
+    within = needed <= np.repeat(held[taken.user] * routes.capacity, taken.lengths)
     within[taken.starts] = True
     packed, weights, taken = taken.keep(within, packed, needs.astype(np.float64))
     items = routes.items[packed & ((1 << layout.item_bits) - 1)]
     np.add.at(out, items, taken.clip(weights, grid, 1.0))
 
 
-def mark_of(keys: IntArray, layout: Layout) -> int:
+def set_fingerprint(keys: IntArray, layout: KeyLayout) -> int:
     """Return a mark of the sets of items that users hold; those of several calls add up, mod 2^64.
 
     Equal sets have equal marks, whatever codes their users have, and others differ but by chance.
@@ -262,13 +262,13 @@ def mark_of(keys: IntArray, layout: Layout) -> int:
         keys: (r,) sorted keys of whole users, one per record or one per pair.
         layout: the packing of keys.
     """
-    pairs = keys[_changes(keys)]
-    starts = np.flatnonzero(_changes(pairs >> layout.user_shift))
+    pairs = keys[_is_new(keys)]
+    starts = np.flatnonzero(_is_new(pairs >> layout.user_shift))
     coordinates = (pairs & ((1 << layout.user_shift) - 1)).astype(np.uint64)
-    return int(_mixed(_sum_runs(_mixed(coordinates), starts)).sum().astype(np.int64))
+    return int(_mix(_sum_runs(_mix(coordinates), starts)).sum().astype(np.int64))
 
 
-def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return words with their bits mixed, as the generator SplitMix64 does."""
     mixed = words + np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -279,7 +279,7 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def norm_histogram(
     keys: IntArray,
     totals: FloatArray | None,
-    layout: Layout,
+    layout: KeyLayout,
     edges: FloatArray,
     out: IntArray,
     *,
@@ -317,7 +317,7 @@ def norm_histogram(
 def pooled_counts(
     keys: IntArray,
     totals: FloatArray | None,
-    layout: Layout,
+    layout: KeyLayout,
     pools: Pools,
     out: IntArray,
     *,
@@ -328,7 +328,7 @@ def pooled_counts(
 ) -> None:
     """Count the weighted blocks of whole users by pool and size of norm ÷ scale.
 
-    No user adds more than ``pools.most`` to any bin. The bound is kept for each bin by itself, in
+    No user adds more than ``pools.max_blocks`` to any bin. The bound is kept for each bin by itself, in
     integers, so that a block moves a bin by its weight at most and no other bin than its own.
 
     Args:
@@ -349,13 +349,15 @@ def pooled_counts(
     bins = np.minimum(np.searchsorted(pools.edges, size) - 1, out.shape[1] - 1)
     row = pools.pool[blocks.cell] * out.shape[1] + bins
     weight = pools.weight[blocks.cell]
-    users = np.append(np.flatnonzero(_changes(blocks.user))[::_POOLED_USERS], blocks.user.size)
+    users = np.append(np.flatnonzero(_is_new(blocks.user))[::_POOLED_USERS], blocks.user.size)
     for first, last in itertools.pairwise(users.tolist()):
         some = first + np.flatnonzero(bins[first:last] >= 0)
-        _add_capped(blocks.user[some], row[some], weight[some], pools.most << WEIGHT_BITS, out)
+        _add_limited(
+            blocks.user[some], row[some], weight[some], pools.max_blocks << WEIGHT_BITS, out
+        )
 
 
-def _add_capped(
+def _add_limited(
     users: IntArray, rows: IntArray, weights: IntArray, most: int, out: IntArray
 ) -> None:
     """Add the weights of each user to rows of counts, at most ``most`` to each.
@@ -368,7 +370,7 @@ def _add_capped(
         out: the counts, added to in place.
     """
     np.add.at(out.reshape(-1), rows, weights)
-    rank, row_bits = np.cumsum(_changes(users)) - 1, out.size.bit_length()
+    rank, row_bits = np.cumsum(_is_new(users)) - 1, out.size.bit_length()
     # Whoever sorts these sorts by user and row, with the weight beside them.
     packed = (((rank << row_bits) | rows) << WEIGHT_BITS) | (weights - 1)
     packed.sort()
@@ -377,15 +379,15 @@ def _add_capped(
     within = most >> WEIGHT_BITS
     if (places[within:] != places[: max(places.size - within, 0)]).all():
         return
-    starts = np.flatnonzero(_changes(places))
+    starts = np.flatnonzero(_is_new(places))
     sums = _sum_runs((packed & ((1 << WEIGHT_BITS) - 1)) + 1, starts)
     beyond = np.maximum(sums - most, 0)
     np.subtract.at(out.reshape(-1), places[starts] & ((1 << row_bits) - 1), beyond)
 
 
-def holders(
+def blocks_per_item(
     keys: IntArray,
-    layout: Layout,
+    layout: KeyLayout,
     out: IntArray,
     *,
     max_items: int | None = None,
@@ -400,18 +402,18 @@ def holders(
         max_items: the number of items of a block that are kept, the first in the public order.
         max_elements: the number of blocks of a user that are kept, the first in the public order.
     """
-    pairs = keys[_changes(keys)]
+    pairs = keys[_is_new(keys)]
     for limit, first in (
         (max_elements, _Blocks.among_first_blocks),
         (max_items, _Blocks.among_first_items),
     ):
         if limit is not None:
-            pairs = pairs[first(_Blocks.of(pairs, layout), limit)]
+            pairs = pairs[first(_Blocks.split(pairs, layout), limit)]
     out += np.bincount(pairs & ((1 << layout.item_bits) - 1), minlength=out.size)
 
 
-def holdings(
-    keys: IntArray, totals: FloatArray | None, layout: Layout, edges: IntArray, out: IntArray
+def users_by_contribution(
+    keys: IntArray, totals: FloatArray | None, layout: KeyLayout, edges: IntArray, out: IntArray
 ) -> None:
     """Count users by how many pairs they hold, and by how many records.
 
@@ -423,7 +425,7 @@ def holdings(
         out: (2, B) counts of users, by pairs and by records, added to in place.
     """
     pairs, sums = pair_totals(keys, totals)
-    starts = np.flatnonzero(_changes(pairs >> layout.user_shift))
+    starts = np.flatnonzero(_is_new(pairs >> layout.user_shift))
     for row, held in enumerate((np.diff(starts, append=pairs.size), _sum_runs(sums, starts))):
         bins = np.minimum(np.searchsorted(edges, held), edges.size - 1)
         out[row] += np.bincount(bins, minlength=edges.size)
@@ -459,7 +461,7 @@ def pair_totals(keys: IntArray, totals: FloatArray | None) -> tuple[IntArray, Fl
     >>> pair_totals(np.array([3, 3, 5]), None)
     (array([3, 5]), array([2., 1.]))
     """
-    new = _changes(keys)
+    new = _is_new(keys)
     starts = np.flatnonzero(new)
     if totals is None:
         sums = np.diff(starts, append=keys.size).astype(np.float64)
@@ -469,16 +471,16 @@ def pair_totals(keys: IntArray, totals: FloatArray | None) -> tuple[IntArray, Fl
 
 
 def _blocks(
-    keys: IntArray, totals: FloatArray | None, layout: Layout, max_elements: int | None
+    keys: IntArray, totals: FloatArray | None, layout: KeyLayout, max_elements: int | None
 ) -> tuple[IntArray, FloatArray, _Blocks]:
     pairs, sums = pair_totals(keys, totals)
-    blocks = _Blocks.of(pairs, layout)
+    blocks = _Blocks.split(pairs, layout)
     if max_elements is None:
         return pairs, sums, blocks
     return blocks.keep(blocks.among_first_blocks(max_elements), pairs, sums)
 
 
-def _changes(values: IntArray) -> BoolArray:
+def _is_new(values: IntArray) -> BoolArray:
     """Return whether each value differs from the one before, (n,); true for the first."""
     new = np.ones(values.size, dtype=np.bool_)
     np.not_equal(values[1:], values[:-1], out=new[1:])
@@ -500,9 +502,9 @@ class _Blocks:
     user: IntArray  # (b,) its user
 
     @staticmethod
-    def of(pairs: IntArray, layout: Layout) -> _Blocks:
+    def split(pairs: IntArray, layout: KeyLayout) -> _Blocks:
         owner = pairs >> layout.item_bits
-        new = _changes(owner)
+        new = _is_new(owner)
         if layout.cell_of is None:
             starts = np.flatnonzero(new)
             cell = owner[starts] & ((1 << layout.cell_bits) - 1)
@@ -511,7 +513,7 @@ class _Blocks:
             cell = np.zeros(starts.size, dtype=np.int64)
         else:
             cells = layout.cell_of[pairs & ((1 << layout.item_bits) - 1)]
-            starts = np.flatnonzero(new | _changes(cells))
+            starts = np.flatnonzero(new | _is_new(cells))
             cell = cells[starts]
         return _Blocks(pairs.size, starts, cell, owner[starts] >> layout.cell_bits)
 

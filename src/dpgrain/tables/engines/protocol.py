@@ -12,7 +12,7 @@ to the fixed rules for odd rows:
 - Elsewhere a row without a value in the column that gives the cell lies in a cell of such rows.
 - A key of a column of whole numbers is an int64. Any other is a text, as DuckDB writes the value.
 
-One source is made of other rows: :class:`~dpgrain.tables.engines.people.PerUser` asks for one row of
+One source is made of other rows: :class:`~dpgrain.tables.engines.per_user.PerUser` asks for one row of
 each user. An engine makes it where the rows are, by functions of one person's rows alone.
 """
 
@@ -62,7 +62,7 @@ class Users(Summed, Protocol):
         """
 
 
-class Kept(Protocol):
+class CachedBlocks(Protocol):
     """Rows made of others where they lie, kept there until the engine is left."""
 
     def sums(
@@ -76,18 +76,18 @@ class Kept(Protocol):
         """
 
 
-class Keeper(Protocol):
+class ClusterEngine(Protocol):
     """The part of an engine of a cluster that fits ask: rows stay there, and are added up there.
 
     The class of such an engine says so by an attribute ``distributed`` that is True.
     """
 
-    def kept(
+    def cache(
         self,
         wanted: Sequence[tuple[str, Form]],
         make: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
         schema: pa.Schema,
-    ) -> Kept:
+    ) -> CachedBlocks:
         """Keep what a function makes of columns, share by share; whole users lie in one share.
 
         Args:

@@ -29,7 +29,7 @@ import pyarrow as pa
 from dpgrain._later import later
 from dpgrain._progress import step
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError, raise_alone
-from dpgrain.tables.engines.spark_tasks import OTHER_VERSION, Task
+from dpgrain.tables.engines.spark_tasks import OTHER_VERSION, SparkTask
 
 if TYPE_CHECKING:
     from py4j import protocol as py4j
@@ -61,7 +61,7 @@ _asking: contextvars.ContextVar[bool] = contextvars.ContextVar("asking", default
 _POLL_SECONDS = 0.5
 
 
-class _Unheard(logging.Filter):
+class _SuppressLogs(logging.Filter):
     """Drop what is logged while the library asks Spark."""
 
     def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002 - as filters are called
@@ -72,7 +72,7 @@ class _Unheard(logging.Filter):
 @cache
 def _filter_loggers() -> None:
     """Have the loggers that may quote rows drop what is logged while the library asks Spark."""
-    unheard = _Unheard()
+    unheard = _SuppressLogs()
     for name in _OF_ERRORS:
         logger.PySparkLogger.getLogger(name).addFilter(unheard)
     for name in _OF_MESSAGES:
@@ -80,7 +80,7 @@ def _filter_loggers() -> None:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def silenced() -> Iterator[None]:
     """Ask Spark with its Python loggers silent, as the errors that they print may quote rows.
 
     A warning that Spark does not support a version of pandas, which is not used here, is left out, too.
@@ -106,11 +106,11 @@ def planning() -> Iterator[None]:
     Raises:
         DataError: if Spark fails; its own text may quote rows and is not shown.
     """
-    with quiet():
+    with silenced():
         try:
             yield
         except (errors.PySparkException, py4j.Py4JError) as error:
-            raise_alone(_failed("The frame", str(error)))
+            raise_alone(_read_error("The frame", str(error)))
 
 
 def is_session(value: Any) -> bool:
@@ -126,7 +126,7 @@ def is_frame(value: Any) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Session:
+class SparkRunner:
     """A session of Spark, and how tasks are run in it.
 
     Args:
@@ -136,7 +136,7 @@ class Session:
     spark: sql.SparkSession
 
     @staticmethod
-    def at(address: str) -> Session:
+    def at(address: str) -> SparkRunner:
         """Return the session at an address; one that exists already, where no address is stated.
 
         Raises:
@@ -154,7 +154,7 @@ class Session:
                 f"engine {address!r} requires Spark Connect; run pip install 'pyspark[connect]'.",
                 name="engine",
             )
-        with quiet():
+        with silenced():
             try:
                 # Where this thread has begun none of its own, Spark gives that of the process.
                 spark = sql.SparkSession.getActiveSession() or _builder(address).getOrCreate()
@@ -163,7 +163,7 @@ class Session:
                     f"Spark does not start at {address!r}; check the address, and that Java 17 or "
                     "later is installed (java -version)."
                 ) from error
-            session = Session(spark)
+            session = SparkRunner(spark)
             session._require(address)
             return session
 
@@ -185,7 +185,7 @@ class Session:
 
     def frame(self, table: pa.Table) -> sql.DataFrame:
         """Return rows in memory as a frame."""
-        with quiet():
+        with silenced():
             return self.spark.createDataFrame(table, schema=types.from_arrow_schema(table.schema))
 
     def parquet(self, paths: list[str]) -> sql.DataFrame:
@@ -211,7 +211,7 @@ class Session:
             ) from error
 
     @staticmethod
-    def types_there(schema: pa.Schema) -> list[pa.DataType | None]:
+    def task_types(schema: pa.Schema) -> list[pa.DataType | None]:
         """Return the type of each column where tasks read it; None where Spark lacks the type."""
         result = []
         for field in schema:
@@ -229,7 +229,7 @@ class Session:
                 [functions.col(_quoted(name)).alias(f"c{i}") for i, name in enumerate(columns)]
             )
 
-    def together(self, first: sql.DataFrame, second: sql.DataFrame) -> sql.DataFrame:
+    def union(self, first: sql.DataFrame, second: sql.DataFrame) -> sql.DataFrame:
         """Return the rows of two frames of the same columns."""
         with planning():
             return first.union(second)
@@ -240,7 +240,7 @@ class Session:
             user = functions.col(column)
             return frame.where(user.isNotNull()).repartition(user)
 
-    def map(self, frame: sql.DataFrame, task: Task, schema: pa.Schema) -> sql.DataFrame:
+    def map(self, frame: sql.DataFrame, task: SparkTask, schema: pa.Schema) -> sql.DataFrame:
         """Return what a task makes of each partition, as a frame that nothing is computed for yet."""
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -249,7 +249,7 @@ class Session:
         with planning(), self._interpreter():
             return frame.mapInArrow(run, types.from_arrow_schema(schema))
 
-    def keep(self, frame: sql.DataFrame) -> sql.DataFrame:
+    def cache(self, frame: sql.DataFrame) -> sql.DataFrame:
         """Keep a frame on the executors once it is computed, in as many parts as its size asks for.
 
         Without this option Spark keeps as many parts as ``spark.sql.shuffle.partitions`` says,
@@ -307,7 +307,7 @@ class Session:
         Raises:
             DataError: if Spark fails; its own text may quote rows and is not shown.
         """
-        with quiet(), self._tagged() as end, self._watched(end) as lost:
+        with silenced(), self._tagged() as end, self._monitored(end) as lost:
             try:
                 return work()
             except KeyboardInterrupt:
@@ -316,7 +316,7 @@ class Session:
             except DpgrainError:
                 raise
             except (errors.PySparkException, py4j.Py4JError, pa.ArrowException, OSError) as error:
-                raise_alone(_failed(name, _LOST if lost.is_set() else str(error)))
+                raise_alone(_read_error(name, _LOST if lost.is_set() else str(error)))
 
     @contextmanager
     def _tagged(self) -> Iterator[Callable[[], object]]:
@@ -338,13 +338,13 @@ class Session:
             context.removeJobTag(tag)
 
     @contextmanager
-    def _watched(self, end: Callable[[], object]) -> Iterator[threading.Event]:
+    def _monitored(self, end: Callable[[], object]) -> Iterator[threading.Event]:
         """Show on the progress line how far stages are; yield what says that executors are lost."""
         lost = threading.Event()
         if self.remote:
 
             def told(stages: Any, *_: Any, **__: Any) -> None:
-                tell([(s.stage_id, s.num_completed_tasks, s.num_tasks) for s in stages or ()])
+                show_stage([(s.stage_id, s.num_completed_tasks, s.num_tasks) for s in stages or ()])
 
             handler: Any = told
             self.spark.registerProgressHandler(handler)
@@ -379,7 +379,7 @@ class Session:
                 since = time.monotonic() if _has_run(tracker) else math.inf
             asked = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
             result = [stage for stage in asked if stage is not None]
-            tell([(s.stageId, s.numCompletedTasks, s.numTasks) for s in result])
+            show_stage([(s.stageId, s.numCompletedTasks, s.numTasks) for s in result])
             running = any(stage.numActiveTasks for stage in result)
             if running or (not result and since < math.inf):
                 since = time.monotonic()
@@ -395,7 +395,7 @@ def _has_run(tracker: Any) -> bool:
     return any(job is not None and job.status == "SUCCEEDED" for job in jobs)
 
 
-def tell(stages: list[tuple[int, int, int]]) -> None:
+def show_stage(stages: list[tuple[int, int, int]]) -> None:
     """Show how far the latest stage is; its number of tasks may follow from that of the rows."""
     running = [stage for stage in stages if stage[1] < stage[2]]
     if running:
@@ -403,7 +403,7 @@ def tell(stages: list[tuple[int, int, int]]) -> None:
         step(f"stage {number} of Spark, {100 * finished // tasks}% of its tasks")
 
 
-def _failed(name: str, said: str) -> DataError:
+def _read_error(name: str, said: str) -> DataError:
     if said == _LOST:
         return DataError(
             "Spark has lost its executors and got no new ones; check the cluster, and publish "

@@ -15,7 +15,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.tables.engines.column_types import TIMES, decimals, read_as
 from dpgrain.tables.engines.schemas import kind_of
 from dpgrain.tables.engines.sources import require_names
-from dpgrain.tables.engines.spark_session import Session, quiet
+from dpgrain.tables.engines.spark_session import SparkRunner, silenced
 
 if TYPE_CHECKING:
     from pyspark import errors, sql
@@ -53,7 +53,7 @@ class SparkSource:
             ParameterError: if the frame is known to give other rows each time.
         """
         require_names(frame.columns, "The frame")
-        if not Session(frame.sparkSession).remote and not _deterministic(frame):
+        if not SparkRunner(frame.sparkSession).remote and not _deterministic(frame):
             raise ParameterError(
                 "source may return different rows each time Spark reads it, such as with "
                 "rand(); write it to Parquet and read that, or pass frame.localCheckpoint().",
@@ -64,7 +64,7 @@ class SparkSource:
     @cached_property
     def rows(self) -> sql.DataFrame:
         """The frame; of Spark Connect, which does not say whether rows stay the same, a checkpoint."""
-        session = Session(self.frame.sparkSession)
+        session = SparkRunner(self.frame.sparkSession)
         if self.paths or not session.remote:
             return self.frame
         return session.run(self.frame.localCheckpoint, self.name)
@@ -105,7 +105,7 @@ class SparkSource:
 
     @cached_property
     def _types(self) -> list[pa.DataType | None]:
-        with quiet():
+        with silenced():
             return [_arrow_type(field.dataType) for field in self.frame.schema.fields]
 
 

@@ -27,15 +27,14 @@ from dpgrain._version import __version__
 from dpgrain.errors import DataError
 from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines.duckdb import DuckDB
-from dpgrain.tables.engines.feed import Chunk, Narrow
+from dpgrain.tables.engines.feed import Chunk, CoordinateFilter
 from dpgrain.tables.engines.frames import readable
 from dpgrain.tables.engines.joined import PeopleJoin
 from dpgrain.tables.engines.kernel import pair_totals
-from dpgrain.tables.engines.people import PerUser, made_of_people
+from dpgrain.tables.engines.per_user import PerUser, per_user_source
 from dpgrain.tables.engines.protocol import Add, Form
 from dpgrain.tables.engines.sources import OverSource, Source
-from dpgrain.tables.engines.sql import key as key_of
-from dpgrain.tables.engines.sql import quoted
+from dpgrain.tables.engines.sql import key_sql, quoted
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.split import Split
 
@@ -57,18 +56,18 @@ SUMS = pa.schema(
 )
 
 
-class Task(Protocol):
+class SparkTask(Protocol):
     """A function of the rows of a partition."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Answer with batches of one schema."""
 
 
-class Question(Protocol):
+class RowQuery(Protocol):
     """A question about the rows of a partition."""
 
     @property
-    def once(self) -> bool:
+    def single_pass(self) -> bool:
         """True if the rows are gone through once, so that they need not be kept."""
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
@@ -76,16 +75,16 @@ class Question(Protocol):
 
 
 @dataclass(eq=False)
-class Given:
+class PartitionStream:
     """Rows that come in a stream, as DuckDB reads them.
 
     Args:
         batches: the stream; None where no rows are there yet.
-        kept: keep the rows, which otherwise can be read once.
+        stored: keep the rows, which otherwise can be read once.
     """
 
     batches: pa.RecordBatchReader | None = None
-    kept: bool = True
+    stored: bool = True
     name: str = "The partition"
     title: str = "rows of Spark"
     _attached: bool = False
@@ -103,35 +102,37 @@ class Given:
         if not self._attached:
             self._attached = True
             connection.register("stream", self.batches)
-            if self.kept:
+            if self.stored:
                 connection.execute("CREATE TEMP TABLE given AS SELECT * FROM stream")
                 connection.unregister("stream")
-        return "given" if self.kept else "stream"
+        return "given" if self.stored else "stream"
 
 
-def over(rows: Rows, source: Source) -> Rows:
+def replace_base(rows: Rows, source: Source) -> Rows:
     """Return the same rows, made of those of another source at the bottom."""
-    return replace(rows, source=_over(rows.source, source))
+    return replace(rows, source=_replace_base(rows.source, source))
 
 
-def _over(known: Any, source: Source) -> Source:
+def _replace_base(known: Any, source: Source) -> Source:
     if isinstance(known, PerUser):
-        return replace(known, rows=over(known.rows, source))
+        return replace(known, rows=replace_base(known.rows, source))
     if isinstance(known, PeopleJoin):
-        return replace(known, rows=over(known.rows, source), others=over(known.others, source))
+        return replace(
+            known, rows=replace_base(known.rows, source), others=replace_base(known.others, source)
+        )
     if isinstance(known, OverSource):
-        return _made_of(known, _over(known.source, source))
+        return _with_source(known, _replace_base(known.source, source))
     return source
 
 
-def _made_of(known: Any, source: Source) -> Source:
+def _with_source(known: Any, source: Source) -> Source:
     """Return the same change of rows, made to those of another source."""
     made: Source = replace(known, source=source)
     return made
 
 
 @dataclass(frozen=True, eq=False)
-class Side(OverSource):
+class JoinSide(OverSource):
     """The rows of one of two tables that come together, marked with the table's number.
 
     Args:
@@ -160,7 +161,7 @@ class Side(OverSource):
 
 
 @dataclass(frozen=True)
-class Marked:
+class MarkSide:
     """A task that brings rows into the columns of two tables that come together.
 
     Args:
@@ -177,7 +178,7 @@ class Marked:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the same rows in the columns of both tables."""
-        require_same(self.version)
+        require_version(self.version)
         for batch in batches:
             own = dict(zip(self.columns, batch.columns, strict=True))
             own["side"] = pa.repeat(pa.scalar(self.side, pa.int8()), batch.num_rows)
@@ -193,7 +194,7 @@ class Marked:
 
 
 @dataclass(frozen=True)
-class AskRows:
+class QueryTask:
     """A task for a question to DuckDB about the rows of its partition.
 
     Args:
@@ -205,12 +206,12 @@ class AskRows:
 
     rows: Rows
     names: tuple[str, ...]
-    question: Question
+    question: RowQuery
     version: str = __version__
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Answer; an empty partition has nothing to say."""
-        require_same(self.version)
+        require_version(self.version)
         named = (self._named(batch) for batch in batches)
         first = next(named, None)
         if first is None:
@@ -233,9 +234,9 @@ class AskRows:
 
     def _answer(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         # A person's rows are made by one query, which goes through the records once.
-        kept = not self.question.once and made_of_people(self.rows) is None
+        kept = not self.question.single_pass and per_user_source(self.rows) is None
         kept |= isinstance(self.rows.source, PeopleJoin)
-        with DuckDB(over(self.rows, Given(stream, kept))) as engine:
+        with DuckDB(replace_base(self.rows, PartitionStream(stream, kept))) as engine:
             yield from self.question.answer(engine)
 
 
@@ -243,19 +244,19 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)
 
 
-def require_same(version: str) -> None:
+def require_version(version: str) -> None:
     """Raise unless this package has the version of the one that asks."""
     if version != __version__:
         raise RuntimeError(f"{OTHER_VERSION}: {__version__}")
 
 
 @dataclass(frozen=True)
-class Distinct:
+class DistinctQuery:
     """The different groups of users' rows: columns k0, k1 and so on."""
 
     keys: tuple[str, ...]
     value: str | None = None
-    once: bool = True
+    single_pass: bool = True
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
         """Return the groups of the partition."""
@@ -264,26 +265,26 @@ class Distinct:
 
 
 @dataclass(frozen=True)
-class Extent:
+class ExtentQuery:
     """The ends of a column of whole numbers, and the number of rows; no ends where there is none."""
 
     key: str
-    once: bool = True
+    single_pass: bool = True
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
         """Return a row of numbers."""
-        name = key_of(self.key, engine.table.keyed_as(self.key))
+        name = key_sql(self.key, engine.table.keyed_as(self.key))
         asked = f"min({name}) AS low, max({name}) AS high, count(*) AS rows"
-        (batch,) = engine.ask(f"SELECT {asked} FROM source", [self.key]).to_batches()
+        (batch,) = engine.query(f"SELECT {asked} FROM source", [self.key]).to_batches()
         yield batch
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnQuery:
     """Columns of all rows: c0, c1 and so on."""
 
     wanted: tuple[tuple[str, Form], ...]
-    once: bool = True
+    single_pass: bool = True
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
         """Return the columns in batches."""
@@ -292,7 +293,7 @@ class Columns:
 
 
 @dataclass(frozen=True, eq=False)
-class Coded:
+class RecordEncoding:
     """The codes of groups and cells, and what a record adds.
 
     Args:
@@ -311,16 +312,16 @@ class Coded:
 
 
 @dataclass(frozen=True)
-class UserKeys:
+class UserKeyQuery:
     """Sorted keys of whole users, in rows of bytes."""
 
-    coded: Coded
-    once: bool = False
+    coded: RecordEncoding
+    single_pass: bool = False
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
         """Return a batch of keys at a time."""
         coded = self.coded
-        engine.take_codes(coded.dictionary, coded.cells)
+        engine.set_codes(coded.dictionary, coded.cells)
         feed = engine.users(
             coded.dictionary,
             value=coded.value,
@@ -340,24 +341,24 @@ class UserKeys:
 
 
 @dataclass(frozen=True)
-class RecordSums:
+class RecordSumQuery:
     """Sums of single records by a kernel."""
 
-    coded: Coded
+    coded: RecordEncoding
     add: Add
     shape: tuple[int, ...]
-    once: bool = True
+    single_pass: bool = True
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
         """Return the sums of the partition in slices."""
         coded = self.coded
-        engine.take_codes(coded.dictionary)
+        engine.set_codes(coded.dictionary)
         records = engine.records(coded.dictionary, value=coded.value, split=coded.split)
-        yield slices(records.accumulate(self.add, self.shape).reshape(-1), _part())
+        yield slices(records.accumulate(self.add, self.shape).reshape(-1), _partition_id())
 
 
 @dataclass(frozen=True)
-class AddUsers:
+class AddUsersTask:
     """A task for a kernel over whole users' keys.
 
     Args:
@@ -369,22 +370,22 @@ class AddUsers:
 
     add: Add
     shape: tuple[int, ...]
-    narrow: Narrow | None = None
+    narrow: CoordinateFilter | None = None
     version: str = __version__
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the sums of the partition in slices."""
-        require_same(self.version)
+        require_version(self.version)
         out = np.zeros(self.shape, dtype=np.int64)
         for batch in batches:
             for keys, totals in zip(batch.column(0), batch.column(1), strict=True):
                 chunk: Chunk = (_numbers(keys), _totals(totals))
                 self.add(*(chunk if self.narrow is None else self.narrow(chunk)), out)
-        yield slices(out.reshape(-1), _part())
+        yield slices(out.reshape(-1), _partition_id())
 
 
 @dataclass(frozen=True)
-class Make:
+class MapTask:
     """A task that makes other rows of those of its partition.
 
     Args:
@@ -397,12 +398,12 @@ class Make:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return what the function makes."""
-        require_same(self.version)
+        require_version(self.version)
         yield from self.make(batches)
 
 
 @dataclass(frozen=True)
-class Sum:
+class SumTask:
     """A task for the sum of its partition's rows.
 
     Args:
@@ -415,8 +416,8 @@ class Sum:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the sums of the partition in slices."""
-        require_same(self.version)
-        yield slices(self.of(batches).reshape(-1), _part())
+        require_version(self.version)
+        yield slices(self.of(batches).reshape(-1), _partition_id())
 
 
 def _numbers(scalar: Any) -> IntArray:
@@ -427,7 +428,7 @@ def _totals(scalar: Any) -> FloatArray | None:
     return np.frombuffer(scalar.as_buffer(), np.float64) if scalar.is_valid else None
 
 
-def _part() -> int:
+def _partition_id() -> int:
     context = pyspark.TaskContext.get()
     return 0 if context is None else context.partitionId()
 
@@ -448,7 +449,7 @@ def slices(sums: IntArray, part: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*places, *bytes_], schema=SUMS)
 
 
-class Slices:
+class SliceSums:
     """Slices of sums, added up modulo 2^64, with the marks of the partitions that they come from."""
 
     def __init__(self) -> None:
@@ -472,7 +473,7 @@ class Slices:
                 known = self._sums.get(place)
                 self._sums[place] = result.copy() if known is None else known + result
 
-    def together(self) -> Iterator[pa.RecordBatch]:
+    def merged(self) -> Iterator[pa.RecordBatch]:
         """Yield each slice, as of one partition whose mark is a fingerprint of all marks."""
         for place in sorted(self._marks):
             sums = self._sums.get(place)
@@ -494,7 +495,7 @@ class Slices:
         if not self._marks:
             # No partition has any rows.
             return out
-        if set(self._marks) != set(range(count_of_slices(size))):
+        if set(self._marks) != set(range(slice_count(size))):
             raise DataError("Slices are missing.")
         if len({self._mark(place) for place in self._marks}) > 1:
             raise DataError("Slices come from different runs.")
@@ -503,21 +504,21 @@ class Slices:
         return out
 
 
-def count_of_slices(size: int) -> int:
+def slice_count(size: int) -> int:
     """Return the number of slices for a number of sums."""
     return max(math.ceil(size / _SLICE), 1)
 
 
 @dataclass(frozen=True)
-class AddSlices:
+class AddSlicesTask:
     """A task for sums of slices of several partitions."""
 
     version: str = __version__
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return one row for each slice."""
-        require_same(self.version)
-        result = Slices()
+        require_version(self.version)
+        result = SliceSums()
         for batch in batches:
             result.add(batch)
-        yield from result.together()
+        yield from result.merged()

@@ -32,7 +32,7 @@ except ImportError:
     _locks = None
 
 _PREFIX = "dpgrain-spill-"
-_OURS = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")
+_FOLDER_NAME = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")
 #: Name of copies of files that DuckDB reads from the folder.
 COPIES = "rows"
 # Names of the files in the folder; of what others left, nothing else is ever removed.
@@ -55,12 +55,12 @@ class SpillFolder:
         parent = os.environ.get("TMPDIR") or None
         self._handle: int | None = None
         with self._guard:
-            _take_signal()
+            _install_handler()
             try:
                 for _ in range(_ATTEMPTS):
                     self.path = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
                     self._open[self.path] = os.getpid()
-                    self._handle, ours = _locked(self.path)
+                    self._handle, ours = _lock(self.path)
                     if ours:
                         break
                     # Another process that cleans up came between making and locking.
@@ -69,8 +69,8 @@ class SpillFolder:
                     raise FileNotFoundError(self.path)
             finally:
                 if not self._open:
-                    _give_signal_back()
-        _remove_left(Path(self.path).parent)
+                    _remove_handler()
+        _remove_stale(Path(self.path).parent)
 
     def __enter__(self) -> SpillFolder:
         return self
@@ -84,7 +84,7 @@ class SpillFolder:
         with self._guard:
             self._forget()
             if not self._open:
-                _give_signal_back()
+                _remove_handler()
 
     def _forget(self) -> None:
         self._open.pop(self.path, None)
@@ -107,7 +107,7 @@ def new_spill_folder() -> SpillFolder:
         ) from error
 
 
-def connected(memory: Memory, folder: str) -> duckdb.DuckDBPyConnection:
+def connect(memory: Memory, folder: str) -> duckdb.DuckDBPyConnection:
     """Return a connection of its own that spills into a folder, encrypted, and installs nothing.
 
     Args:
@@ -138,7 +138,7 @@ def connected(memory: Memory, folder: str) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def _locked(path: str) -> tuple[int | None, bool]:
+def _lock(path: str) -> tuple[int | None, bool]:
     """Lock a new folder, if there are locks; return the handle, and whether it is still ours."""
     if _locks is None:
         return None, True
@@ -157,18 +157,18 @@ def _locked(path: str) -> tuple[int | None, bool]:
     return handle, Path(path).is_dir()
 
 
-def _remove_left(parent: Path) -> None:
+def _remove_stale(parent: Path) -> None:
     """Remove folders left by killed processes of this user; whatever fails is left alone."""
     if _locks is None:
         return
     with suppress(OSError):
         for entry in os.scandir(parent):
-            if _OURS.fullmatch(entry.name) and entry.path not in SpillFolder._open:
+            if _FOLDER_NAME.fullmatch(entry.name) and entry.path not in SpillFolder._open:
                 with suppress(OSError):
-                    _remove_if_left(Path(entry.path))
+                    _remove_if_stale(Path(entry.path))
 
 
-def _remove_if_left(path: Path) -> None:
+def _remove_if_stale(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         if os.fstat(handle).st_uid != os.geteuid():
@@ -183,7 +183,7 @@ def _remove_if_left(path: Path) -> None:
         os.close(handle)
 
 
-def _take_signal() -> None:
+def _install_handler() -> None:
     """Handle termination, where nobody else does and the process would end at once."""
     if threading.current_thread() is not threading.main_thread():
         return
@@ -192,7 +192,7 @@ def _take_signal() -> None:
             signal.signal(signal.SIGTERM, _terminated)
 
 
-def _give_signal_back() -> None:
+def _remove_handler() -> None:
     if threading.current_thread() is not threading.main_thread():
         return
     with suppress(ValueError):

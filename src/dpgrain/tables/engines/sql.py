@@ -36,12 +36,12 @@ def quoted(identifier: str) -> str:
     return '"' + identifier.replace('"', '""') + '"'
 
 
-def text(value: str) -> str:
+def literal(value: str) -> str:
     """Return an SQL string."""
     return "'" + value.replace("'", "''") + "'"
 
 
-def key(column: str, kind: str, *, of: str = "") -> str:
+def key_sql(column: str, kind: str, *, of: str = "") -> str:
     """Return the SQL of a column used as a key: integers stay integers, all else is a label.
 
     This is the only place where DuckDB replaces long texts (:mod:`~dpgrain.inputs.long_labels`).
@@ -52,46 +52,45 @@ def key(column: str, kind: str, *, of: str = "") -> str:
         of: the query's name for the table, where it must be said.
     """
     if kind != TEXT:
-        return held_key(column, kind, of=of)
-    named = f"{of}.{quoted(column)}" if of else quoted(column)
-    long = f"WHEN strlen({named}) <= {LONGEST_LABEL} THEN {_replaced(named)}"
-    return f"CASE WHEN strlen({named}) <= {WHOLE_BYTES} THEN {named} {long} END"
+        return valid_key_sql(column, kind, of=of)
+    name = f"{of}.{quoted(column)}" if of else quoted(column)
+    long = f"WHEN strlen({name}) <= {LONGEST_LABEL} THEN {_long_label_sql(name)}"
+    return f"CASE WHEN strlen({name}) <= {WHOLE_BYTES} THEN {name} {long} END"
 
 
-def held_key(column: str, kind: str, *, of: str = "") -> str:
-    """Return the SQL of a column used as a key, in rows for which :func:`holds` is true."""
-    named = f"{of}.{quoted(column)}" if of else quoted(column)
+def valid_key_sql(column: str, kind: str, *, of: str = "") -> str:
+    """Return the SQL of a column used as a key, in rows for which :func:`has_key_sql` is true."""
+    name = f"{of}.{quoted(column)}" if of else quoted(column)
     if kind == TEXT:
-        return (
-            f"CASE WHEN strlen({named}) <= {WHOLE_BYTES} THEN {named} ELSE {_replaced(named)} END"
-        )
-    return f"CAST({named} AS {'BIGINT' if kind in INTEGERS else 'VARCHAR'})"
+        long = _long_label_sql(name)
+        return f"CASE WHEN strlen({name}) <= {WHOLE_BYTES} THEN {name} ELSE {long} END"
+    return f"CAST({name} AS {'BIGINT' if kind in INTEGERS else 'VARCHAR'})"
 
 
-def holds(column: str, kind: str) -> str:
+def has_key_sql(column: str, kind: str) -> str:
     """Return the SQL condition that a row has a key in a column."""
     if kind == TEXT:
         return f"strlen({quoted(column)}) <= {LONGEST_LABEL}"
-    return f"{key(column, kind)} IS NOT NULL"
+    return f"{key_sql(column, kind)} IS NOT NULL"
 
 
-def _replaced(sql: str) -> str:
+def _long_label_sql(sql: str) -> str:
     """Return the SQL of the replacement of a long text."""
     return f"concat(left({sql}, {SHOWN}), '{MARK}', sha256({sql}))"
 
 
-def label(sql: str) -> str:
+def label_sql(sql: str) -> str:
     """Return the SQL of a text; null where it is longer than texts may be."""
     return f"CASE WHEN strlen({sql}) <= {LONGEST_LABEL} THEN {sql} END"
 
 
-def number(column: str) -> str:
+def number_sql(column: str) -> str:
     """Return the SQL of a column of numbers; what is not a number is null."""
     return f"TRY_CAST({quoted(column)} AS DOUBLE)"
 
 
 @dataclass(frozen=True)
-class Written:
+class TextFormat:
     """The way in which numbers and days are written in text.
 
     Args:
@@ -102,14 +101,14 @@ class Written:
     decimal: str = "."
     dates: str = ISO
 
-    def of(self, kind: str) -> str:
+    def describe(self, kind: str) -> str:
         """Say how a type is written, where that is not as usual.
 
         Args:
             kind: the type, as it is stated.
 
-        >>> Written(",").of("DOUBLE"), Written(dates="31.12.2025").of("DATE"), Written(",").of("DATE")
-        (' with a decimal comma', ' written like 31.12.2025', '')
+        >>> TextFormat(",").describe("DOUBLE"), TextFormat(dates="31.12.2025").describe("DATE")
+        (' with a decimal comma', ' written like 31.12.2025')
         """
         if self._is_day(kind):
             return f" written like {self.dates}"
@@ -119,7 +118,7 @@ class Written:
     def _is_day(self, kind: str) -> bool:
         return read_as(kind) in (DAY, *TIMES) and self.dates != ISO
 
-    def read(self, written: str, kind: str) -> str:
+    def cast(self, written: str, kind: str) -> str:
         """Return the SQL of a text as another type; what does not fit is a null.
 
         Args:
@@ -140,7 +139,7 @@ class Written:
         return f"TRY_CAST({written} AS {kind})"
 
 
-def tried(column: str, kind: str, as_written: Written = Written()) -> str:
+def cast_sql(column: str, kind: str, as_written: TextFormat = TextFormat()) -> str:
     """Return the SQL of a column of text as another type; what does not fit is a null.
 
     DuckDB may move a plain cast of a column into the reader of a file, which then drops whole rows that
@@ -151,4 +150,4 @@ def tried(column: str, kind: str, as_written: Written = Written()) -> str:
         kind: the type.
         as_written: how numbers and days are written.
     """
-    return as_written.read(f"concat({label(quoted(column))}, '')", kind)
+    return as_written.cast(f"concat({label_sql(quoted(column))}, '')", kind)

@@ -17,7 +17,7 @@ from tests.tables.engines.in_memory import InMemory
 import dpgrain as dg
 from dpgrain.partitions import Partition, Rule
 from dpgrain.releases.columns import mean_of_columns
-from dpgrain.tables.engines.derived import Derived
+from dpgrain.tables.engines.derived_columns import CompiledExpression
 from dpgrain.tables.table import UserTable
 
 UTC = dt.UTC
@@ -284,7 +284,7 @@ def test_people_of_a_cluster_are_those_of_one_machine() -> None:
 def test_an_expression_is_sent_as_it_is() -> None:
     import pickle
 
-    made = Derived.of_text("month(at)", {"at": "TIMESTAMP"})
+    made = CompiledExpression.parse("month(at)", {"at": "TIMESTAMP"})
     assert pickle.loads(pickle.dumps(made)) == made
 
 

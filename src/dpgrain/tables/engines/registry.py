@@ -10,13 +10,13 @@ from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.given import source_of
 from dpgrain.tables.engines.protocol import Opener
 from dpgrain.tables.engines.sources import Source
-from dpgrain.tables.engines.spark import OnSpark
+from dpgrain.tables.engines.spark import SparkOpener
 from dpgrain.tables.engines.spark_session import ADDRESS, is_frame, is_session
 
-ENGINES: dict[str, Opener] = {"duckdb": DuckDB, "spark": OnSpark()}
+ENGINES: dict[str, Opener] = {"duckdb": DuckDB, "spark": SparkOpener()}
 
 
-def opener(engine: Any) -> Opener:
+def resolve_engine(engine: Any) -> Opener:
     """Return the class of an engine, given by its name, by the address of Spark, or as itself.
 
     Raises:
@@ -25,7 +25,7 @@ def opener(engine: Any) -> Opener:
     if isinstance(engine, str) and engine in ENGINES:
         return ENGINES[engine]
     if is_session(engine) or (isinstance(engine, str) and ADDRESS.fullmatch(engine)):
-        return OnSpark(engine)
+        return SparkOpener(engine)
     if isinstance(engine, str) or not callable(engine):
         names = ", ".join(map(repr, ENGINES))
         raise ParameterError(
@@ -36,14 +36,14 @@ def opener(engine: Any) -> Opener:
     return engine  # type: ignore[no-any-return]
 
 
-def engine_for(engine: Any, data: Any) -> Any:
+def default_engine(engine: Any, data: Any) -> Any:
     """Return the requested engine; without a request, the one for the kind of data."""
     if engine is None:
         return "spark" if is_frame(data) else "duckdb"
     return engine
 
 
-def source_for(engine: Any, data: Any, **how: Any) -> Source:
+def open_source(engine: Any, data: Any, **how: Any) -> Source:
     """Return an engine's source of rows, made as by :func:`source_of`.
 
     Raises:
@@ -51,8 +51,8 @@ def source_for(engine: Any, data: Any, **how: Any) -> Source:
         DataError: if there is no such file.
         SchemaError: if files or columns do not fit together.
     """
-    made = opener(engine)
-    if isinstance(made, OnSpark):
+    made = resolve_engine(engine)
+    if isinstance(made, SparkOpener):
         return made.source_of(data)
     if is_frame(data):
         told = "engine must be 'spark' for a Spark DataFrame; omit it."

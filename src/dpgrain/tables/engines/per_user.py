@@ -13,13 +13,12 @@ from dpgrain.errors import ParameterError
 from dpgrain.publishing.facts import Fact
 from dpgrain.regions import Region
 from dpgrain.tables.engines.column_types import TEXT
-from dpgrain.tables.engines.derived import Derived
+from dpgrain.tables.engines.derived_columns import CompiledExpression
 from dpgrain.tables.engines.duckdb import DuckDB
-from dpgrain.tables.engines.features import Number, feature, named
+from dpgrain.tables.engines.features import Aggregate, deduplicate, parse_feature
 from dpgrain.tables.engines.joined import PeopleJoin
 from dpgrain.tables.engines.sources import OverSource
-from dpgrain.tables.engines.sql import key as key_of
-from dpgrain.tables.engines.sql import quoted
+from dpgrain.tables.engines.sql import key_sql, quoted
 from dpgrain.tables.expression import is_expression
 from dpgrain.tables.rows import Rows
 from dpgrain.units import Element, Unit, User
@@ -39,9 +38,9 @@ class PerUser:
 
     rows: Rows
     by: tuple[str, ...]
-    numbers: tuple[Number, ...]
-    derived: tuple[tuple[str, Derived], ...] = ()
-    filters: tuple[Derived, ...] = ()
+    numbers: tuple[Aggregate, ...]
+    derived: tuple[tuple[str, CompiledExpression], ...] = ()
+    filters: tuple[CompiledExpression, ...] = ()
 
     @staticmethod
     def of(rows: Rows, by: str | Sequence[str] | None, numbers: Mapping[str, Any]) -> PerUser:
@@ -72,24 +71,24 @@ class PerUser:
                 f"{twice[0]} is used for two columns of one table; choose another name.",
                 name=twice[0],
             )
-        features = named([feature(name, asked) for name, asked in numbers.items()])
-        made, spelt = dict[str, Number](), {name.casefold(): name for name in taken}
+        features = deduplicate([parse_feature(name, asked) for name, asked in numbers.items()])
+        made, spelt = dict[str, Aggregate](), {name.casefold(): name for name in taken}
         for one in features:
             for each in one.numbers:
                 first = spelt.setdefault(each.name.casefold(), each.name)
-                inner = one.made is not None and each.name in numbers
+                inner = one.expression is not None and each.name in numbers
                 if first != each.name or inner or made.setdefault(each.name, each) != each:
                     raise ParameterError(
                         f"{each.name} is used for two columns of one table; choose another name.",
                         name=each.name,
                     )
         for each in made.values():
-            rows, known = _with_reads(rows, each)
+            rows, known = _with_expressions(rows, each)
             made[each.name] = known
         people = PerUser(rows, keys, tuple(each.checked(rows) for each in made.values()))
         for one in features:
-            if one.made is not None:
-                derived = Derived.of_node(one.made, one.text, people.columns())
+            if one.expression is not None:
+                derived = CompiledExpression.compile(one.expression, one.text, people.columns())
                 people = replace(people, derived=(*people.derived, (one.name, derived)))
         return people
 
@@ -118,17 +117,17 @@ class PerUser:
         """True where a user has one row at most."""
         return not self.by
 
-    def zero_of_nothing(self, column: str) -> bool:
+    def is_zero_without_rows(self, column: str) -> bool:
         """Return whether a column is a number that is 0 for a user who has no row."""
         if self.filters:
             # Who has no row may not have met a condition.
             return False
         own = {each.name: each for each in self.numbers}
-        return self.one_row and column in own and own[column].zero_of_nothing
+        return self.one_row and column in own and own[column].is_zero_without_rows
 
-    def counts(self, column: str) -> bool:
+    def is_count(self, column: str) -> bool:
         """Return whether a column is a count."""
-        return any(each.name == column and each.counts for each in self.numbers)
+        return any(each.name == column and each.is_count for each in self.numbers)
 
     def __str__(self) -> str:
         made = [f"{name} ({derived.text})" for name, derived in self.derived]
@@ -164,20 +163,20 @@ class PerUser:
         name = f"people{id(self)}"
         known = connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
         if (name,) not in known:
-            DuckDB.over(self.rows, connection).keep(name, self._query(), self.used)
+            DuckDB.over(self.rows, connection).create_table(name, self._query(), self.used)
         return name
 
     def _query(self) -> str:
         """Return the query of the rows, in the order of users."""
         rows, keys = self.rows, [name for name in (self.rows.user, *self.by) if name is not None]
-        inner = [f"{key_of(key, rows.keyed_as(key))} AS k{i}" for i, key in enumerate(keys)]
+        inner = [f"{key_sql(key, rows.keyed_as(key))} AS k{i}" for i, key in enumerate(keys)]
         inner += [f"{each.argument(rows)} AS a{i}" for i, each in enumerate(self.numbers)]
         held = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(keys)))
         places = ", ".join(f"k{i}" for i in range(len(keys)))
         brought = f"(SELECT {', '.join(inner)} FROM source) WHERE {held}"
-        sql = [f"{each.made(f'a{i}', rows)} AS m{i}" for i, each in enumerate(self.numbers)]
-        of_rows = [sql[i] for i, each in enumerate(self.numbers) if not each.counted]
-        counted = [i for i, each in enumerate(self.numbers) if each.counted]
+        sql = [f"{each.result(f'a{i}', rows)} AS m{i}" for i, each in enumerate(self.numbers)]
+        of_rows = [sql[i] for i, each in enumerate(self.numbers) if not each.counts_values]
+        counted = [i for i, each in enumerate(self.numbers) if each.counts_values]
         # Rows are gone through once, and kept where values are counted, which spills.
         start = f"WITH brought AS MATERIALIZED (SELECT * FROM {brought}) " if counted else ""
         whole = "brought" if counted else brought
@@ -193,43 +192,43 @@ class PerUser:
         outer += [f"m{i} AS {quoted(each.name)}" for i, each in enumerate(self.numbers)]
         query = f"{start}SELECT {', '.join(outer)} FROM {joined}"
         for name, made in self.derived:
-            query = made.added(f"({query})", name)
+            query = made.with_column(f"({query})", name)
         for condition in self.filters:
-            query = condition.kept(f"({query})")
+            query = condition.where(f"({query})")
         ordered = ", ".join(map(quoted, keys))
         return f"SELECT * FROM ({query}) ORDER BY {ordered}"
 
     @property
     def used(self) -> list[str]:
         """The columns that a person's row is made of, beside the user's."""
-        return [*self.by, *(column for each in self.numbers for column in each.reads)]
+        return [*self.by, *(column for each in self.numbers for column in each.inputs)]
 
 
-def _with_reads(rows: Rows, number: Number) -> tuple[Rows, Number]:
+def _with_expressions(rows: Rows, number: Aggregate) -> tuple[Rows, Aggregate]:
     """Return rows with a column for each expression that a number is made of, and the number of these.
 
     Names of columns that differ in capital letters alone are one name to an engine.
     """
     names: dict[str, str] = {}
-    for text in number.reads:
+    for text in number.inputs:
         name = text
         if text not in rows.schema and is_expression(text):
             while rows.has(name):
                 name += " "
             rows = rows.derive({name: text})
         names[text] = name
-    of, where, along = (
-        None if text is None else names[text] for text in (number.of, number.where, number.along)
+    of, where, order = (
+        None if text is None else names[text] for text in (number.of, number.where, number.order)
     )
-    return rows, replace(number, of=of, where=where, along=along)
+    return rows, replace(number, of=of, where=where, order=order)
 
 
-def made_of_people(table: Rows) -> PerUser | None:
+def per_user_source(table: Rows) -> PerUser | None:
     """Return what makes the rows of a table of people; None for any other table."""
     return table.source if isinstance(table.source, PerUser) else None
 
 
-def of_whole_people(table: Rows) -> PerUser | PeopleJoin | None:
+def whole_user_source(table: Rows) -> PerUser | PeopleJoin | None:
     """Return what makes each row of a table of all rows of a person; None where records are rows.
 
     Args:
@@ -247,7 +246,7 @@ def facts_of_rows(table: Rows) -> list[Fact]:
     Args:
         table: the table.
     """
-    people, whole = made_of_people(table), of_whole_people(table)
+    people, whole = per_user_source(table), whole_user_source(table)
     if people is not None:
         return [Fact("person", (str(people),)), *facts_of_rows(people.rows)]
     below = [] if whole is None else [whole.rows]
@@ -266,15 +265,15 @@ def facts_of_rows(table: Rows) -> list[Fact]:
     return [*derived, *kept, *joined, *(fact for rows in below for fact in facts_of_rows(rows))]
 
 
-def everyone(table: Rows, column: str | None) -> int | None:
+def known_user_count(table: Rows, column: str | None) -> int | None:
     """Return the public number of people of whom each has a number, 0 without records; else None.
 
     Args:
         table: the table.
         column: the column of the number; None where rows are counted.
     """
-    made = made_of_people(table)
-    if column is None or made is None or not made.zero_of_nothing(column):
+    made = per_user_source(table)
+    if column is None or made is None or not made.is_zero_without_rows(column):
         return None
     return table.n_users
 
@@ -282,15 +281,15 @@ def everyone(table: Rows, column: str | None) -> int | None:
 def require_whole_users(table: Rows, unit: Unit) -> None:
     """Raise unless whole users are protected, where a row is made of all that a person holds.
 
-    Elements are protected where each row is made inside one cell: :func:`carried` says of which.
+    Elements are protected where each row is made inside one cell: :func:`rows_in_cells` says of which.
 
     Raises:
         ParameterError: if a smaller unit is asked for.
     """
-    if of_whole_people(table) is None or unit == User():
+    if whole_user_source(table) is None or unit == User():
         return
     by = unit.by if isinstance(unit, Element) else None
-    if isinstance(by, str) and carried(table, by) is not None:
+    if isinstance(by, str) and rows_in_cells(table, by) is not None:
         return
     raise ParameterError(
         "unit must be User() if each row is derived from all of a person's data, not "
@@ -300,17 +299,17 @@ def require_whole_users(table: Rows, unit: Unit) -> None:
     )
 
 
-def carried(table: Rows, column: str) -> Rows | None:
+def rows_in_cells(table: Rows, column: str) -> Rows | None:
     """Return the records of which a table's rows are made inside the cells of a column; else None.
 
     Args:
         table: the table, of one row of each user and value of the column, or of another such table.
         column: the column, whose value a row has from all records that it is made of.
     """
-    people = made_of_people(table)
+    people = per_user_source(table)
     if people is None or column not in people.by:
         return None
     rows = people.rows
-    if of_whole_people(rows) is not None:
-        return carried(rows, column)
+    if whole_user_source(rows) is not None:
+        return rows_in_cells(rows, column)
     return rows

@@ -21,7 +21,7 @@ import dpgrain as dg
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.tables.engines import features as features_module
 from dpgrain.tables.engines.features import FUNCTIONS
-from dpgrain.tables.engines.people import PerUser
+from dpgrain.tables.engines.per_user import PerUser
 
 ENGINES = ("duckdb", InMemory)
 # Sums of these depend on their order in floating point, and least numbers of two zeros do, too.
@@ -175,10 +175,10 @@ def test_types_are_public() -> None:
     assert not people.is_whole("b")
     made = people.source
     assert isinstance(made, PerUser)
-    assert [name for name in people.schema if made.zero_of_nothing(name)] == [*"abcfh"]
+    assert [name for name in people.schema if made.is_zero_without_rows(name)] == [*"abcfh"]
     kept = table_of(columns).per_user(by="n", a="count").source
     assert isinstance(kept, PerUser)
-    assert not kept.zero_of_nothing("a")
+    assert not kept.is_zero_without_rows("a")
 
 
 def test_nothing_is_read_before_a_release(tmp_path: Path) -> None:

@@ -11,16 +11,16 @@ from tests.refusals import refuses
 from tests.tables.engines.in_memory import InMemory
 
 from dpgrain.tables.engines.duckdb import DuckDB
-from dpgrain.tables.engines.named import ENGINES, engine_for, opener
-from dpgrain.tables.engines.spark import OnSpark
+from dpgrain.tables.engines.registry import ENGINES, default_engine, resolve_engine
+from dpgrain.tables.engines.spark import SparkOpener
 
 
 def test_an_engine_is_found_by_name_address_or_class() -> None:
-    assert opener("duckdb") is ENGINES["duckdb"] is DuckDB
-    assert opener(DuckDB) is DuckDB
-    assert isinstance(opener("spark://host:7077"), OnSpark)
-    assert engine_for(None, pa.table({"x": [1]})) == "duckdb"
-    assert engine_for(InMemory, None) is InMemory
+    assert resolve_engine("duckdb") is ENGINES["duckdb"] is DuckDB
+    assert resolve_engine(DuckDB) is DuckDB
+    assert isinstance(resolve_engine("spark://host:7077"), SparkOpener)
+    assert default_engine(None, pa.table({"x": [1]})) == "duckdb"
+    assert default_engine(InMemory, None) is InMemory
 
 
 @pytest.mark.parametrize(
@@ -37,4 +37,4 @@ def test_another_engine_is_refused_and_rows_in_its_place_are_not_quoted(
     engine: Any, told: str
 ) -> None:
     with refuses("engine", told):
-        opener(engine)
+        resolve_engine(engine)

@@ -11,7 +11,7 @@ import duckdb
 from dpgrain.errors import SchemaError
 from dpgrain.tables.engines.column_types import TIMES, TRUTH
 from dpgrain.tables.engines.dated import in_known_years, local_time
-from dpgrain.tables.engines.functions import Reading, clock
+from dpgrain.tables.engines.functions import Translator, clock_column
 from dpgrain.tables.engines.sources import OverSource, Source, TypedSource
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.expression import Call, Column, Constant, Node, columns_of, parsed, stated
@@ -21,7 +21,7 @@ _PERIODS = ("day", "week", "month", "quarter", "year")
 
 
 @dataclass(frozen=True)
-class Derived:
+class CompiledExpression:
     """An expression of a table's columns: a public, total function of one row.
 
     Args:
@@ -32,7 +32,7 @@ class Derived:
         clocks: the columns of times that it is made of, each with a zone whose clocks are read.
         values: all values that it can have, in their order, where these are public and few.
 
-    >>> Derived.of_text("amount*2 > 3", {"amount": "DOUBLE"}).text
+    >>> CompiledExpression.parse("amount*2 > 3", {"amount": "DOUBLE"}).text
     '(amount * 2) > 3'
     """
 
@@ -44,7 +44,7 @@ class Derived:
     values: tuple[Any, ...] | None = None
 
     @staticmethod
-    def of_text(text: str, kinds: Mapping[str, str]) -> Derived:
+    def parse(text: str, kinds: Mapping[str, str]) -> CompiledExpression:
         """Read an expression.
 
         Args:
@@ -56,10 +56,10 @@ class Derived:
             SchemaError: if a column is missing, or has a type that does not suit.
         """
         node = parsed(text)
-        return Derived.of_node(node, str(node), kinds)
+        return CompiledExpression.compile(node, str(node), kinds)
 
     @staticmethod
-    def of_node(node: Node, text: str, kinds: Mapping[str, str]) -> Derived:
+    def compile(node: Node, text: str, kinds: Mapping[str, str]) -> CompiledExpression:
         """Read an expression whose parts are known.
 
         Args:
@@ -71,16 +71,16 @@ class Derived:
             ParameterError: if it has no meaning.
             SchemaError: if a column is missing, or has a type that does not suit.
         """
-        reading = Reading(kinds, text)
-        made = reading.of(node)
+        translator = Translator(kinds, text)
+        made = translator.translate(node)
         if made.kind in TIMES:
             raise SchemaError(
                 f"the expression {stated(text)} is a timestamp; use day({text[:60]}) or "
                 f"month({text[:60]})."
             )
         # What no function should end, a value that nobody thought of, is missing, too.
-        sql = f"TRY({made.used})"
-        return Derived(text, made.kind, sql, node, tuple(reading.clocks), made.values)
+        sql = f"TRY({made.finite_sql})"
+        return CompiledExpression(text, made.kind, sql, node, tuple(translator.clocks), made.values)
 
     @property
     def of(self) -> tuple[str, ...]:
@@ -90,37 +90,39 @@ class Derived:
     @property
     def period(self) -> tuple[str, str] | None:
         """The period of a column's times that it is, and the zone; None where it is none."""
-        return period_of(self.node)
+        return calendar_period(self.node)
 
-    def added(self, rows: str, column: str) -> str:
+    def with_column(self, rows: str, column: str) -> str:
         """Return the SQL of rows with the values as a column.
 
         Args:
             rows: the SQL of the rows.
             column: the name of the column.
         """
-        return f"(SELECT {self._own}, {self.sql} AS {quoted(column)} FROM {self._timed(rows)})"
+        return (
+            f"(SELECT {self._own_columns}, {self.sql} AS {quoted(column)} FROM {self._timed(rows)})"
+        )
 
-    def kept(self, rows: str) -> str:
+    def where(self, rows: str) -> str:
         """Return the SQL of the rows for which the expression is true.
 
         Args:
             rows: the SQL of the rows.
         """
-        return f"(SELECT {self._own} FROM {self._timed(rows)} WHERE {self.sql})"
+        return f"(SELECT {self._own_columns} FROM {self._timed(rows)} WHERE {self.sql})"
 
     @property
-    def _own(self) -> str:
+    def _own_columns(self) -> str:
         """The SQL of the rows' own columns."""
-        shown = ", ".join(quoted(clock(*each)) for each in self._shown)
+        shown = ", ".join(quoted(clock_column(*each)) for each in self._times)
         return f"* EXCLUDE ({shown})" if shown else "*"
 
     def _timed(self, rows: str) -> str:
         """Return the SQL of rows with their times also as microseconds, and as clocks show these."""
-        for time, zone in self._shown:
-            name, ticks = quoted(clock(time, zone)), quoted(clock(time, ""))
+        for time, zone in self._times:
+            name, ticks = quoted(clock_column(time, zone)), quoted(clock_column(time, ""))
             if zone:
-                known = quoted(f"\x1f{clock(time, zone)}")
+                known = quoted(f"\x1f{clock_column(time, zone)}")
                 local = f"CASE WHEN {ticks} IS NOT NULL THEN {local_time(ticks, known, zone)} END"
                 rows = f"(SELECT *, {in_known_years(ticks)} AS {known} FROM {rows})"
                 rows = f"(SELECT * EXCLUDE ({known}), {local} AS {name} FROM {rows})"
@@ -130,13 +132,13 @@ class Derived:
         return rows
 
     @property
-    def _shown(self) -> list[tuple[str, str]]:
+    def _times(self) -> list[tuple[str, str]]:
         """The times as they are, and then as clocks of zones show them."""
         plain = dict.fromkeys((time, "") for time, _ in self.clocks)
         return [*plain, *(each for each in self.clocks if each[1])]
 
 
-def period_of(node: Node) -> tuple[str, str] | None:
+def calendar_period(node: Node) -> tuple[str, str] | None:
     """Return the period, and the zone, of an expression that is one of a column's times; else None.
 
     Args:
@@ -155,7 +157,7 @@ def period_of(node: Node) -> tuple[str, str] | None:
     return node.function, str(zone[0].value) if zone and isinstance(zone[0], Constant) else ""
 
 
-def condition_of(text: str, kinds: Mapping[str, str]) -> Derived:
+def compile_condition(text: str, kinds: Mapping[str, str]) -> CompiledExpression:
     """Read an expression that is true or false.
 
     Args:
@@ -166,7 +168,7 @@ def condition_of(text: str, kinds: Mapping[str, str]) -> Derived:
         ParameterError: if it cannot be read, or has no meaning.
         SchemaError: if a column is missing, or it is not true or false.
     """
-    made = Derived.of_text(text, kinds)
+    made = CompiledExpression.parse(text, kinds)
     if made.kind != TRUTH:
         raise SchemaError(
             f"the condition {stated(text)} must be true or false, such as amount > 0 or kind = 'er'."
@@ -186,7 +188,7 @@ class DerivedSource(OverSource):
 
     source: Source
     column: str
-    derived: Derived
+    derived: CompiledExpression
 
     def columns(self) -> dict[str, str]:
         """Return column name → type."""
@@ -199,7 +201,7 @@ class DerivedSource(OverSource):
         if used is not None and self.column not in used:
             return self.source.attach(connection, used)
         rows = self.source.attach(connection, None if used is None else self.needed(used))
-        return self.derived.added(rows, self.column)
+        return self.derived.with_column(rows, self.column)
 
     def needed(self, used: Collection[str]) -> set[str]:
         """Return the columns of the source that are used, also for the new one.
@@ -220,14 +222,14 @@ class FilteredSource(OverSource):
     """
 
     source: Source
-    condition: Derived
+    condition: CompiledExpression
 
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
         """Return the rows that are kept."""
         rows = self.source.attach(connection, None if used is None else self.needed(used))
-        return self.condition.kept(rows)
+        return self.condition.where(rows)
 
     def needed(self, used: Collection[str]) -> set[str]:
         """Return the columns of the source that are used, also for the condition.
@@ -238,7 +240,7 @@ class FilteredSource(OverSource):
         return {*used, *self.condition.of}
 
 
-def as_read(source: Source) -> Source:
+def base_source(source: Source) -> Source:
     """Return the source of all rows as they are read, without what is made of them."""
     below: Any = source
     while isinstance(below, OverSource) and not isinstance(below, TypedSource):
