@@ -1,4 +1,4 @@
-"""Exact counts of faults in rows, for the curator alone, before a release."""
+"""Count faults in rows exactly before a release, for internal use only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dpgrain.tables.engines.sql import (
 )
 from dpgrain.tables.rows import Rows
 
-#: Each fault of a line of CSV, by DuckDB's name for it, in words that say what the curator may do.
+#: DuckDB's name of each fault in a CSV line → description and remedy.
 _FAULTS = {
     "INVALID ENCODING": "not UTF-8: convert the file, such as with iconv",
     "MISSING COLUMNS": "too few values",
@@ -34,9 +34,9 @@ _FAULTS = {
 }
 _THOUSANDS = r"^\s*[+-]?[0-9]{1,3}([.,' ][0-9]{3})+([.,][0-9]+)?\s*$"
 _COMMA = r"^\s*[+-]?[0-9.]*,[0-9]+\s*$"
-# Texts, in any case of letters, that exporters and people write where an id is missing.
+# Case-insensitive texts that exporters and people write for missing ids.
 _MISSING = ("", "-", "?", "<na>", "n/a", "na", "nan", "nil", "none", "null", "undefined", "unknown")
-# Form of days written in another order than year, month, day.
+# Pattern of dates in another order than year, month, day.
 _OTHER_DAYS = r"^\s*[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}\b"
 Listed: TypeAlias = Mapping[tuple[str, ...], Sequence[pa.Array]]
 _HEADING = "For internal use only: these exact counts are NOT private and must not be published."
@@ -51,16 +51,16 @@ def check(
     domain: Listed,
     zero: Sequence[str] = (),
 ) -> dict[str, int]:
-    """Count as :meth:`~dpgrain.UserTable.check_counts` does; DuckDB counts, whatever engine is chosen.
+    """Count as :meth:`~dpgrain.UserTable.check_counts` does, with DuckDB for every engine.
 
     Args:
         table: the table.
-        items: the columns that name what is counted.
+        items: the columns of the counted items.
         weight: a column of weights.
         values: columns of numbers.
         bounds: (low, high); numbers beyond them are counted.
-        domain: the public values, by the keys that they are values of.
-        zero: further columns of numbers, whose other cells count 0.
+        domain: the public values, by key columns.
+        zero: additional columns of numbers, whose invalid cells are treated as 0.
     """
     counts = _row_counts(table, items)
     weights = [] if weight is None else [weight]
@@ -86,7 +86,7 @@ def check(
         counted |= _number_counts(
             table, column, "weight" if column == weight else "value", bounds, column not in values
         )
-    # What an expression makes stands in no source.
+    # Derived columns are not in the source.
     for rows, counted in ((_before_typing(table), numbers), (table, made)):
         if counted:
             with DuckDB(rows) as engine:
@@ -96,12 +96,7 @@ def check(
 
 
 def check_owners(table: Rows, owners: Sequence[str]) -> dict[str, int]:
-    """Count for the curator what concerns owners, of whom a record may have several.
-
-    Args:
-        table: the records.
-        owners: the columns that name owners.
-    """
+    """Count records and their owners, if a record may have several owners."""
     names = {owner: key_sql(owner, table.keyed_as(owner)) for owner in owners}
     held = f"list_distinct([{', '.join(names.values())}])"
     with DuckDB(table) as engine:
@@ -130,11 +125,9 @@ def check_owners(table: Rows, owners: Sequence[str]) -> dict[str, int]:
 
 
 def _unreadable_columns(table: Rows, numbers: Sequence[str]) -> dict[str, int]:
-    """Count the cells of columns of text, in all rows, where none is of the type that is stated.
+    """Count the cells of text columns, over all rows, in which no cell has the declared type.
 
-    Args:
-        table: the table.
-        numbers: columns that are taken as numbers.
+    ``numbers`` are columns that the release reads as numbers.
     """
     source = base_source(table.source)
     typed = source if isinstance(source, TypedSource) else TypedSource(source, {})
@@ -162,7 +155,7 @@ def _unreadable_columns(table: Rows, numbers: Sequence[str]) -> dict[str, int]:
 
 
 def format_counts(counts: Mapping[str, int]) -> str:
-    """Return counts as text, a line each."""
+    """Format counts as text, one per line."""
     return "\n".join([_HEADING, *(f"  {value:>14,}  {name}" for name, value in counts.items())])
 
 
@@ -178,7 +171,7 @@ def _count(engine: DuckDB, counts: dict[str, str], used: Sequence[str]) -> dict[
 
 
 def _row_counts(table: Rows, items: Sequence[str]) -> dict[str, str]:
-    """Return the counts of users and items for the report, as words → SQL."""
+    """Return the counts of users and items as description → SQL."""
     counts = {"rows": "count(*)"}
     if table.user is not None:
         user = key_sql(table.user, table.schema[table.user])
@@ -198,7 +191,7 @@ def _row_counts(table: Rows, items: Sequence[str]) -> dict[str, str]:
 
 
 def _domain_counts(engine: DuckDB, domain: Listed) -> dict[str, str]:
-    """Count the rows outside the public domain."""
+    """Return the counts of rows outside the public domain as description → SQL."""
     table = engine.table
     counts = {}
     for place, (keys, columns) in enumerate(domain.items()):
@@ -214,7 +207,7 @@ def _domain_counts(engine: DuckDB, domain: Listed) -> dict[str, str]:
 
 
 def _typed_counts(table: Rows, items: Sequence[str]) -> dict[str, str]:
-    """Return the counts of columns of items of a stated type, taken as they are in the source."""
+    """Return the counts of unreadable cells in item columns with a declared type."""
     source, counts = base_source(table.source), {}
     if not isinstance(source, TypedSource):
         return {}
@@ -234,7 +227,7 @@ def _typed_counts(table: Rows, items: Sequence[str]) -> dict[str, str]:
 
 
 def _base_column(table: Rows, column: str) -> str:
-    """Return the source's column behind a column of cells or of days."""
+    """Return the source column of a column of cells or days."""
     if column in table.cells:
         return _base_column(table, table.cells[column].of)
     return table.days[column].of if column in table.days else column
@@ -243,7 +236,7 @@ def _base_column(table: Rows, column: str) -> str:
 def _number_counts(
     table: Rows, column: str, role: str, bounds: tuple[float, float] | None, zero: bool
 ) -> dict[str, str]:
-    """Return the counts of a column of numbers, taken as it is written in the source."""
+    """Return the counts of a column of numbers, as written in the source."""
     table.require(column, role)
     source, kind = base_source(table.source), table.schema[column]
     typed = source if isinstance(source, TypedSource) and column not in table.derived else None
@@ -283,7 +276,7 @@ def _number_counts(
 
 
 def _before_typing(table: Rows) -> Rows:
-    """Return the table before its columns of text are read as other types; the region stays."""
+    """Return the table before its text columns are converted, in the same region."""
     whole = base_source(table.source)
     if not isinstance(whole, TypedSource):
         return replace(table, cells={})
@@ -297,13 +290,13 @@ def _before_typing(table: Rows) -> Rows:
 
 
 def _line_counts(table: Rows) -> dict[str, int]:
-    """Count the lines of CSV files, of all rows, that are left out or cut, and why."""
+    """Count the dropped and truncated lines of CSV files, over all rows, by reason."""
     source = table.source.source if isinstance(table.source, TypedSource) else table.source
     if not isinstance(source, FileSource) or not source.is_csv:
         return {}
     with DuckDB(_before_typing(table)) as engine:
         faults = source.faults(engine.connection)
-        # A row is counted as it is read in full: DuckDB counts rows unseen that it would leave out.
+        # Hashing reads each row in full; a plain count includes rows that DuckDB would drop.
         columns = list(source.columns())
         read = ", ".join(map(quoted, columns))
         counted = f"SELECT count(*) AS n FROM source WHERE hash({read}) IS NOT NULL"

@@ -1,4 +1,4 @@
-"""Sources with columns that expressions make of others, and of the rows alone for which one is true."""
+"""Sources with columns computed by expressions, and with rows selected by conditions."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from dpgrain.tables.engines.sources import OverSource, Source, TypedSource
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.expression import Call, Column, Constant, Node, columns_of, parsed, stated
 
-# Functions that are periods of a calendar.
+# Functions that return calendar periods.
 _PERIODS = ("day", "week", "month", "quarter", "year")
 
 
 @dataclass(frozen=True)
 class CompiledExpression:
-    """An expression of a table's columns: a public, total function of one row.
+    """Expression of a table's columns: a public, total function of one row.
 
     Args:
-        text: the expression, written in one way.
+        text: the expression in normal form.
         kind: the type of its values.
-        sql: its SQL, of the columns and of the times as microseconds.
-        node: the expression, read.
-        clocks: the columns of times that it is made of, each with a zone whose clocks are read.
-        values: all values that it can have, in their order, where these are public and few.
+        sql: its SQL, with times as microseconds.
+        node: the parsed expression.
+        clocks: (time column, zone) pairs that it reads.
+        values: all possible values in order, if they are public and few.
 
     >>> CompiledExpression.parse("amount*2 > 3", {"amount": "DOUBLE"}).text
     '(amount * 2) > 3'
@@ -45,31 +45,22 @@ class CompiledExpression:
 
     @staticmethod
     def parse(text: str, kinds: Mapping[str, str]) -> CompiledExpression:
-        """Read an expression.
-
-        Args:
-            text: the expression.
-            kinds: column → type, of the columns that it may be made of.
+        """Parse and compile an expression of columns, given as column → type.
 
         Raises:
-            ParameterError: if it cannot be read, or has no meaning.
-            SchemaError: if a column is missing, or has a type that does not suit.
+            ParameterError: if it is invalid.
+            SchemaError: if a column is missing or has an unsuitable type.
         """
         node = parsed(text)
         return CompiledExpression.compile(node, str(node), kinds)
 
     @staticmethod
     def compile(node: Node, text: str, kinds: Mapping[str, str]) -> CompiledExpression:
-        """Read an expression whose parts are known.
-
-        Args:
-            node: the expression.
-            text: the text that it is shown as.
-            kinds: column → type, of the columns that it may be made of.
+        """Compile a parsed expression; ``text`` is its text in messages.
 
         Raises:
-            ParameterError: if it has no meaning.
-            SchemaError: if a column is missing, or has a type that does not suit.
+            ParameterError: if it is invalid.
+            SchemaError: if a column is missing or has an unsuitable type.
         """
         translator = Translator(kinds, text)
         made = translator.translate(node)
@@ -78,47 +69,38 @@ class CompiledExpression:
                 f"the expression {stated(text)} is a timestamp; use day({text[:60]}) or "
                 f"month({text[:60]})."
             )
-        # What no function should end, a value that nobody thought of, is missing, too.
+        # Errors from values that no function anticipates become nulls.
         sql = f"TRY({made.finite_sql})"
         return CompiledExpression(text, made.kind, sql, node, tuple(translator.clocks), made.values)
 
     @property
     def of(self) -> tuple[str, ...]:
-        """The columns that it is made of."""
+        """Columns that it reads."""
         return tuple(dict.fromkeys(columns_of(self.node)))
 
     @property
     def period(self) -> tuple[str, str] | None:
-        """The period of a column's times that it is, and the zone; None where it is none."""
+        """Calendar period and zone, if it is a period of a time column; None otherwise."""
         return calendar_period(self.node)
 
     def with_column(self, rows: str, column: str) -> str:
-        """Return the SQL of rows with the values as a column.
-
-        Args:
-            rows: the SQL of the rows.
-            column: the name of the column.
-        """
+        """Return the SQL of rows with the values as an additional column."""
         return (
             f"(SELECT {self._own_columns}, {self.sql} AS {quoted(column)} FROM {self._timed(rows)})"
         )
 
     def where(self, rows: str) -> str:
-        """Return the SQL of the rows for which the expression is true.
-
-        Args:
-            rows: the SQL of the rows.
-        """
+        """Return the SQL of the rows that satisfy the expression."""
         return f"(SELECT {self._own_columns} FROM {self._timed(rows)} WHERE {self.sql})"
 
     @property
     def _own_columns(self) -> str:
-        """The SQL of the rows' own columns."""
+        """SQL of the rows' own columns."""
         shown = ", ".join(quoted(clock_column(*each)) for each in self._times)
         return f"* EXCLUDE ({shown})" if shown else "*"
 
     def _timed(self, rows: str) -> str:
-        """Return the SQL of rows with their times also as microseconds, and as clocks show these."""
+        """Add times in microseconds, and in local time, to the SQL of rows."""
         for time, zone in self._times:
             name, ticks = quoted(clock_column(time, zone)), quoted(clock_column(time, ""))
             if zone:
@@ -133,18 +115,15 @@ class CompiledExpression:
 
     @property
     def _times(self) -> list[tuple[str, str]]:
-        """The times as they are, and then as clocks of zones show them."""
+        """Times without a zone, followed by times in the local time of zones."""
         plain = dict.fromkeys((time, "") for time, _ in self.clocks)
         return [*plain, *(each for each in self.clocks if each[1])]
 
 
 def calendar_period(node: Node) -> tuple[str, str] | None:
-    """Return the period, and the zone, of an expression that is one of a column's times; else None.
+    """Return the period and zone of an expression that is a period of a time column; else None.
 
-    Args:
-        node: the expression.
-
-    >>> period_of(parsed("month(day(at, 'UTC'))")), period_of(parsed("month(at)"))
+    >>> calendar_period(parsed("month(day(at, 'UTC'))")), calendar_period(parsed("month(at)"))
     (('month', 'UTC'), ('month', ''))
     """
     if not isinstance(node, Call) or node.function not in _PERIODS:
@@ -158,14 +137,10 @@ def calendar_period(node: Node) -> tuple[str, str] | None:
 
 
 def compile_condition(text: str, kinds: Mapping[str, str]) -> CompiledExpression:
-    """Read an expression that is true or false.
-
-    Args:
-        text: the expression.
-        kinds: column → type, of the columns that it may be made of.
+    """Compile an expression that is true or false.
 
     Raises:
-        ParameterError: if it cannot be read, or has no meaning.
+        ParameterError: if it is invalid.
         SchemaError: if a column is missing, or it is not true or false.
     """
     made = CompiledExpression.parse(text, kinds)
@@ -178,12 +153,12 @@ def compile_condition(text: str, kinds: Mapping[str, str]) -> CompiledExpression
 
 @dataclass(frozen=True, eq=False)
 class DerivedSource(OverSource):
-    """The rows of a source with one more column, made of their others.
+    """Rows of a source with an additional column, computed from the others.
 
     Args:
         source: the source of all rows.
         column: the name of the new column.
-        derived: what it holds.
+        derived: its expression.
     """
 
     source: Source
@@ -197,24 +172,20 @@ class DerivedSource(OverSource):
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Return the rows with the column, where it is used."""
+        """Return the rows, with the column if it is used."""
         if used is not None and self.column not in used:
             return self.source.attach(connection, used)
         rows = self.source.attach(connection, None if used is None else self.needed(used))
         return self.derived.with_column(rows, self.column)
 
     def needed(self, used: Collection[str]) -> set[str]:
-        """Return the columns of the source that are used, also for the new one.
-
-        Args:
-            used: the columns that are used.
-        """
+        """Return the required source columns, also for the expression."""
         return {*used, *self.derived.of} - {self.column}
 
 
 @dataclass(frozen=True, eq=False)
 class FilteredSource(OverSource):
-    """The rows of a source for which a condition is true.
+    """Rows of a source that satisfy a condition.
 
     Args:
         source: the source of all rows.
@@ -227,21 +198,17 @@ class FilteredSource(OverSource):
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Return the rows that are kept."""
+        """Return the selected rows."""
         rows = self.source.attach(connection, None if used is None else self.needed(used))
         return self.condition.where(rows)
 
     def needed(self, used: Collection[str]) -> set[str]:
-        """Return the columns of the source that are used, also for the condition.
-
-        Args:
-            used: the columns that are used.
-        """
+        """Return the required source columns, also for the condition."""
         return {*used, *self.condition.of}
 
 
 def base_source(source: Source) -> Source:
-    """Return the source of all rows as they are read, without what is made of them."""
+    """Return the source of all rows, without derived columns, filters and regions."""
     below: Any = source
     while isinstance(below, OverSource) and not isinstance(below, TypedSource):
         below = below.source

@@ -40,18 +40,18 @@ from dpgrain.tables.split import Split
 
 Answer = TypeVar("Answer")
 
-# Names below which hashing in Python takes less time than a query.
+# Below this number of names, hashing in Python is faster than a query.
 _FEW_NAMES = 1 << 14
-# Engines that share a connection give their lookups different names.
+# Engines on one connection use different names for their lookups.
 _lookups = itertools.count()
 
 
 class DuckDB:
-    """A private DuckDB connection for one release, with safe settings.
+    """Private DuckDB connection for one release, with safe settings.
 
-    Spilled data lie in a folder that only this process's user can enter and that is removed at
-    the end. It is encrypted besides, with what DuckDB has without extensions, whose random keys it does
-    not call secure. No extension is installed or loaded.
+    Spilled data are stored in a folder that only the current user can read and that is removed at
+    the end. They are encrypted with DuckDB's built-in cryptography, whose random keys are not
+    guaranteed to be secure. No extension is installed or loaded.
     """
 
     def __init__(self, table: Rows) -> None:
@@ -59,12 +59,12 @@ class DuckDB:
         self._memory = Memory.split(table.memory, table.threads)
         self._lookups: dict[str, str] = {}
         self._begun = ExitStack()
-        # Rows that are alike may come once, with their number.
+        # The source may return duplicate rows once, with their number.
         self._has_counts = bool(getattr(table.source, "tells_records", False))
 
     @staticmethod
     def over(table: Rows, connection: duckdb.DuckDBPyConnection) -> DuckDB:
-        """Return an engine on a connection of another one, which closes it later."""
+        """Create an engine on another engine's connection, which the other one closes."""
         engine = DuckDB(table)
         engine._connection = connection
         return engine
@@ -77,8 +77,8 @@ class DuckDB:
         except BaseException:
             self._spill.remove()
             raise
-        # Rows pass by the groups and users that they are joined with. DuckDB does not know how many
-        # rows a stream brings, and would hold all of them to join them the other way round.
+        # Rows stream past the groups and users in a join. DuckDB does not know the number of rows
+        # in a stream and might swap the sides, storing all rows.
         self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
         try:
             self._begun.enter_context(begun(self.table.source, self._connection))
@@ -98,11 +98,9 @@ class DuckDB:
         self._spill.remove()
 
     def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
-        """Return the different groups of users' rows; private.
+        """Return the distinct groups of users' rows; private.
 
-        Args:
-            keys: the columns that give a record's group.
-            value: a column of numbers; rows without a finite one are left out.
+        Rows without a finite number in the column ``value`` are dropped.
         """
         step("finding groups")
         columns = [f"{self._valid_key(key)} AS k{i}" for i, key in enumerate(keys)]
@@ -112,7 +110,7 @@ class DuckDB:
         return Groups.of(keys, [whole(column) for column in result.columns])
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
-        """Return the extremes of a column of whole numbers, and the number of rows."""
+        """Return the minimum and maximum of an integer column, and the number of rows."""
         name = self._key(key)
         number = f"CAST(coalesce(sum({quoted(RECORDS)}), 0) AS BIGINT)"
         rows = number if self._has_counts else "count(*)"
@@ -126,14 +124,7 @@ class DuckDB:
     def dictionary(
         self, groups: Groups, cells: Cells, *, cell_column: str | None = None, corners: int = 1
     ) -> Dictionary:
-        """Give groups and cells their codes.
-
-        Args:
-            groups: (V,) different groups, of the types of the key columns.
-            cells: the cell of each group.
-            cell_column: another column that holds the cells instead.
-            corners: the number of coordinates of each group.
-        """
+        """Assign codes to (V,) distinct groups and their cells."""
         step("ordering groups")
         known = Dictionary.of(
             groups,
@@ -148,14 +139,14 @@ class DuckDB:
         return known
 
     def set_codes(self, known: Dictionary, cells: pa.Table | None = None) -> None:
-        """Take codes that were given before: of groups, and of a column's cells (cell, code)."""
+        """Use existing codes of groups, and of a column's cells (cell, code)."""
         columns = {f"k{i}": column for i, column in enumerate(known.groups.columns)}
         self._store("items", pa.table({**columns, "code": numbers(np.arange(len(known.groups)))}))
         if cells is not None:
             self._store("cells", cells)
 
     def _digests(self, names: pa.Array) -> NDArray[np.uint64]:
-        """Hash names, on all threads if they are many."""
+        """Hash names, on all threads if there are many."""
         if len(names) < _FEW_NAMES:
             return md5_of(names)
         self._store("names", pa.table({"name": names, "place": numbers(np.arange(len(names)))}))
@@ -170,11 +161,9 @@ class DuckDB:
         return words
 
     def _encode_cells(self, column: str, keys: Sequence[str]) -> int:
-        """Number the cells of a column in a public order; null is a cell too. Return their number.
+        """Number the cells of a column in a public order, with 0 for null; return their number.
 
-        Args:
-            column: the column.
-            keys: columns that are read later, and may be fetched with it.
+        Columns in ``keys`` are read later and may be fetched together with it.
         """
         key = self._key(column)
         with reading(self.table.source.name):
@@ -196,7 +185,7 @@ class DuckDB:
         split: Split | None = None,
         cell_column: str | None = None,
     ) -> Feed:
-        """Return whole users' records in the groups last given to :meth:`dictionary`."""
+        """Return whole users' records in the groups last passed to :meth:`dictionary`."""
         layout, keys = dictionary.layout, dictionary.groups.names
         used = [name for name in (*keys, cell_column, value) if name is not None]
         self._fetch(self._with_counts(used) if value is None and split is None else used)
@@ -244,7 +233,7 @@ class DuckDB:
         return result
 
     def _as(self, column: str, form: Form) -> str:
-        """Return the SQL of a column that is read in a form."""
+        """Return the SQL of a column in a form."""
         if form == "as it is":
             return quoted(column)
         if form == "number":
@@ -252,13 +241,13 @@ class DuckDB:
         return self._key(column) if form == "key" else f"CAST({self._key(column)} AS VARCHAR)"
 
     def _key(self, column: str, *, of: str = "") -> str:
-        """Return the SQL of a column used as a key; the labels of cells are public, and as they are."""
+        """Return the SQL of a column as a key; labels of cells are public and remain unchanged."""
         if column in self.table.cells:
             return f"{of}.{quoted(column)}" if of else quoted(column)
         return key_sql(column, self.table.keyed_as(column), of=of)
 
     def _valid_key(self, column: str) -> str:
-        """Return the SQL of a key in rows that are held."""
+        """Return the SQL of a key in valid rows."""
         if column in self.table.cells:
             return quoted(column)
         return valid_key_sql(column, self.table.keyed_as(column))
@@ -270,7 +259,7 @@ class DuckDB:
         return has_key_sql(column, self.table.keyed_as(column))
 
     def _user_codes(self, shift: int) -> tuple[str, int, str]:
-        """Return the SQL of a user's code, a number above all codes, and the join it needs."""
+        """Return the SQL of the user code, an upper bound on the codes, and the required join."""
         if self.table.user is None:
             raise ParameterError("user must be passed to dg.read for this privacy unit.")
         key = self._key(self.table.user)
@@ -346,17 +335,17 @@ class DuckDB:
         if self.table.user is not None:
             held.append(self._has_key(self.table.user))
         if value is not None:
-            # By the fixed rule, rows with null, NaN or ±∞ count nothing.
+            # Rows with null, NaN or ±∞ are dropped.
             held.append(f"isfinite({number_sql(value)})")
         return " AND ".join(held) or "true"
 
     def _attach(self, used: Sequence[str] = ()) -> str:
-        """Return SQL to select from, with the user's column and those that are used."""
+        """Return SQL to select from, with the user's column and the columns used."""
         cells, needed = self.table.cells, self.table.needed(used)
         if self._has_counts:
-            # What is fetched for all columns serves the lookups.
+            # Lookups read from what is fetched for all columns.
             self.table.source.attach(self._connection, needed - set(cells))
-        # The lookups read the source, so they come first: what it hands over is good for one query.
+        # Create lookups first: they read the source, and an attached source serves only one query.
         lookups = {name: self._lookup(name) for name in cells if name in needed}
         source = self.table.source.attach(self._connection, needed - set(cells))
         for name, lookup in lookups.items():
@@ -368,17 +357,17 @@ class DuckDB:
         return source
 
     def _with_counts(self, used: Sequence[str] = ()) -> list[str]:
-        """Return columns, with the number of records of each row where the source tells it."""
+        """Return columns, with the number of duplicate rows if the source counts them."""
         return [*used, *([RECORDS] if self._has_counts else [])]
 
     def _fetch(self, used: Sequence[str]) -> None:
-        """Have a source that fetches rows fetch columns together, of which later answers are parts."""
+        """Fetch columns together if the source fetches rows; later queries read parts of them."""
         if self._has_counts:
             with reading(self.table.source.name):
                 self._attach(used)
 
     def _lookup(self, name: str) -> str:
-        """Register the table of a column of cells, value → label, and return its name."""
+        """Register the table value → label of a cell column; return the table's name."""
         if name not in self._lookups:
             column = self.table.cells[name]
             made = column.lookup
@@ -390,7 +379,7 @@ class DuckDB:
         return self._lookups[name]
 
     def _store(self, name: str, rows: pa.Table) -> None:
-        """Keep rows as a table of DuckDB's own, which all threads read."""
+        """Store rows as a DuckDB table, which all threads read."""
         self._connection.register("kept", rows)
         with reading("The domain"):
             self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM kept")
@@ -398,22 +387,22 @@ class DuckDB:
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The connection, for questions that only a source can ask."""
+        """Connection, for queries that need a source's own functions."""
         return self._connection
 
     def register(self, name: str, rows: pa.Table) -> None:
-        """Give later queries a table of the caller's."""
+        """Register an Arrow table for later queries."""
         self._connection.register(name, rows)
 
     def create_table(self, name: str, query: str, used: Sequence[str] = ()) -> None:
-        """Make a table of the answer to a query of the table, which it calls ``source``."""
+        """Create a table from a query on the rows, named ``source`` in it."""
         with reading(self.table.source.name):
             source = f"WITH source AS (SELECT * FROM {self._attach(used)})"
             step("making tables")
             self._execute(f"CREATE TEMP TABLE {name} AS {source} {query}")
 
     def query(self, query: str, used: Sequence[str] = ()) -> pa.Table:
-        """Return the answer to a query of the table, which it calls ``source``; private."""
+        """Return the private result of a query on the rows, named ``source`` in it."""
         with reading(self.table.source.name):
             query = f"WITH source AS (SELECT * FROM {self._attach(used)}) {query}"
             return self._wait(self._connection.sql(query).to_arrow_table)
@@ -426,12 +415,7 @@ class DuckDB:
 
 
 def _singly(chunks: Iterator[Chunk], most: int) -> Iterator[Chunk]:
-    """Yield codes as often as they were counted, in parts.
-
-    Args:
-        chunks: codes with their numbers.
-        most: the length of a part.
-    """
+    """Repeat each code by its count, in parts of at most ``most`` codes."""
     for codes, counts in chunks:
         assert counts is not None  # noqa: S101 - a source that counts gives numbers
         left = counts.astype(np.int64)
@@ -450,7 +434,7 @@ def _code(dictionary: Dictionary) -> str:
 
 
 def _in_share(user: str, share: UserShare) -> str:
-    """Return the SQL condition that a user code belongs to a share: :meth:`UserShare.contains`."""
+    """Return the SQL condition for users in a share, as in :meth:`UserShare.contains`."""
     if share.parts == 1:
         return ""
     mixed = user

@@ -1,22 +1,22 @@
-"""Features of people: numbers, and others, each made of all rows of one person.
+"""Features of users: numbers and other values, each computed from all rows of one user.
 
-A feature is a function of one person's rows alone, bit for bit: sums are of whole numbers, and ties are
-decided by values, so that neither other people's rows nor the order or the threads of a scan can move a
-digit of it. Features are asked for by expressions of the language of columns
-(:mod:`dpgrain.tables.expression`), with functions of rows:
+A feature depends on one user's rows only, bit for bit: sums are sums of integers and values break
+ties, so neither other users' rows nor the order or the threads of a scan change a digit. Features
+are expressions (:mod:`dpgrain.tables.expression`) with these aggregates of rows:
 
 ==============================  ===================================================================
-``count()``, ``count(c)``       how many rows there are; for how many a condition is true
-``any(c)``, ``all(c)``          whether it is for one; for all
+``count()``, ``count(c)``       the number of rows; of rows with a true condition
+``any(c)``, ``all(c)``          whether the condition is true for one row; for all rows
 ``total(x)``, ``mean(x)``       the sum and the mean of finite numbers
-``min(x)``, ``max(x)``          the least and the largest number or date
-``median(x)``                   the middle one; of two the mean, or the earlier date
-``distinct(x)``                 how many different values there are
-``most(x)``                     the value that most rows have, of several the least
-``first(x, t)``, ``last(x, t)``  the value at the least or the largest t, a number, a date or a time
+``min(x)``, ``max(x)``          the smallest and the largest number or date
+``median(x)``                   the median; of two middle dates the earlier one
+``distinct(x)``                 the number of distinct values
+``most(x)``                     the most frequent value; of several the smallest
+``first(x, t)``, ``last(x, t)``  the value at the smallest or the largest t, a number, date or time
 ==============================  ===================================================================
 
-All but the first row of these take a condition as their last part: ``total(paid, kind = 'er')``.
+All except the first row of the table accept a condition as last argument: ``total(paid, kind =
+'er')``.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ from dpgrain.tables.engines.sql import key_sql, number_sql, quoted
 from dpgrain.tables.expression import Call, Column, Node, is_expression, parsed
 from dpgrain.tables.rows import Rows
 
-#: A function of one person's rows, by the name that pandas has for it.
+#: Aggregate of one user's rows, by its name in pandas.
 Function: TypeAlias = Literal[
     "size", "count", "sum", "mean", "min", "max", "nunique", "any", "all", "first", "last", "most",
     "median",
 ]  # fmt: skip
 FUNCTIONS: tuple[Function, ...] = ("size", "count", "sum", "mean", "min", "max", "nunique")
-# Numbers that a person without rows has, too: they are 0.
+# Aggregates that are 0 for users without rows.
 _ZERO_WITHOUT_ROWS = ("size", "count", "sum", "nunique")
-# Bits of the whole part and of the fraction of a sum: 2^63 rows add up in 128 bits.
+# Bits of the integer part and of the fraction in a sum: 2^63 rows add up in 128 bits.
 _BITS = 62
 _LARGEST_SUM = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One number of each person.
+    """Aggregate of one user's rows.
 
     Args:
         name: the name of its column.
-        function: the function that makes it of a person's rows.
-        of: the column that the function is of; None where rows are counted.
-        where: the column of truths that says which rows count; None where all do.
-        order: the column in whose order the first or the last is meant.
-        text: the expression that it was asked for by.
+        function: the function.
+        of: the aggregated column; None to count rows.
+        where: the boolean column that selects rows; None for all rows.
+        order: the column that orders rows for first and last.
+        text: the expression of the request.
     """
 
     name: str
@@ -68,29 +68,29 @@ class Aggregate:
 
     @property
     def meaning(self) -> tuple[Any, ...]:
-        """The feature itself, whatever it is called."""
+        """Definition of the aggregate without its name."""
         return self.function, self.of, self.where, self.order
 
     @property
     def inputs(self) -> list[str]:
-        """The columns, or expressions, that it is made of."""
+        """Columns, or expressions, that it reads."""
         return [name for name in (self.of, self.where, self.order) if name is not None]
 
     @property
     def is_zero_without_rows(self) -> bool:
-        """True where the number of a person without rows is 0; others have none then."""
+        """True if it is 0 for users without rows; otherwise it is missing for them."""
         return self.function in _ZERO_WITHOUT_ROWS
 
     @property
     def is_count(self) -> bool:
-        """True where the number is a count: whole, and never below 0."""
+        """True if it is a count: an integer, at least 0."""
         return self.function in ("size", "count", "nunique")
 
     def checked(self, rows: Rows) -> Aggregate:
-        """Return the number, or raise unless the rows can have it by their types alone.
+        """Return the aggregate after checking it against the types of the rows.
 
         Raises:
-            SchemaError: if there is no such column, or its type does not suit the function.
+            SchemaError: if a column is missing or has the wrong type.
         """
         column = self.of
         if self.where is not None and rows.schema.get(self.where) != TRUTH:
@@ -119,7 +119,7 @@ class Aggregate:
         return self
 
     def kind(self, rows: Rows) -> str:
-        """Return the type of the number's column, which follows from public types."""
+        """Return the type of the result from public types."""
         if self.function in ("any", "all"):
             return TRUTH
         if self.of is None or self.is_count:
@@ -135,16 +135,16 @@ class Aggregate:
 
     @property
     def counts_values(self) -> bool:
-        """True where the number is made of different values and the number of rows of each."""
+        """True if it is computed from distinct values and their numbers of rows."""
         return self.function == "most"
 
     @property
     def is_row_value(self) -> bool:
-        """True where the number is one of the values of the rows."""
+        """True if it is one of the values of the rows."""
         return self.function in ("first", "last", "most")
 
     def argument(self, rows: Rows) -> str:
-        """Return the SQL of what a row brings; null where it brings nothing."""
+        """Return the SQL of a row's contribution; null if there is none."""
         brought = self._brought(rows)
         if self.order is not None:
             order = _canonical_sql(self.order, rows)
@@ -157,7 +157,7 @@ class Aggregate:
         return f"CASE WHEN {quoted(self.where)} THEN {brought} END"
 
     def _brought(self, rows: Rows) -> str:
-        """Return the SQL of what a row brings, if it counts."""
+        """Return the SQL of a row's contribution before the condition applies."""
         if self.of is None or self.function == "size":
             return "1"
         kind = rows.schema[self.of]
@@ -170,19 +170,14 @@ class Aggregate:
         if not is_number(kind):
             return key_sql(self.of, rows.keyed_as(self.of)) if kind == TEXT else quoted(self.of)
         value = number_sql(self.of)
-        # Two zeros that differ in their sign would make a least number of either.
+        # Either of two zeros with different signs could be the minimum.
         finite = f"CASE WHEN {value} = 0 THEN 0.0 ELSE {value} END"
         if self.function in ("sum", "mean"):
             finite = f"greatest(least({value}, {2.0**_BITS:.1f}), {-(2.0**_BITS):.1f})"
         return f"CASE WHEN isfinite({value}) THEN {finite} END"
 
     def result(self, argument: str, rows: Rows) -> str:
-        """Return the SQL of the number of one person.
-
-        Args:
-            argument: the name of what :meth:`argument` made of each row.
-            rows: the rows.
-        """
+        """Return the SQL of one user's result from the column of :meth:`argument`."""
         if self.function == "nunique":
             return f"count(DISTINCT {argument})"
         if self.function in ("size", "count"):
@@ -194,7 +189,7 @@ class Aggregate:
         if self.order is not None:
             return f"({'min' if self.function == 'first' else 'max'}({argument})).is"
         if self.function == "most":
-            # Of values that as many rows have, the least: the order of rows must not decide.
+            # The smallest of the most frequent values: row order must not decide.
             return f"(min({{'n': -records, 'k': {argument}}})).k"
         if self.function == "median":
             assert self.of is not None  # noqa: S101 - it is of a column
@@ -221,7 +216,7 @@ class Aggregate:
 
 
 def _canonical_sql(column: str, rows: Rows) -> str:
-    """Return the SQL of a column's values, of which equal ones have the same bits."""
+    """Return the SQL of a column's values, in which equal values have equal bits."""
     kind = rows.schema[column]
     if kind == TRUTH:
         return quoted(column)
@@ -236,7 +231,7 @@ def _canonical_sql(column: str, rows: Rows) -> str:
 
 
 def _is_exact(column: str, rows: Rows) -> bool:
-    """Return whether a column holds whole numbers that add up exactly as they are."""
+    """Return whether a column contains integers, which add up exactly."""
     return rows.schema[column] in (*INTEGERS, TRUTH)
 
 
@@ -245,9 +240,9 @@ def _whole_sum(argument: str) -> str:
 
 
 def _exact_sum(argument: str) -> str:
-    """Return the SQL of a sum that no order can change: of whole parts, and of fractions in 2^-62ths.
+    """Return the SQL of a sum in any order, from integer parts and fractions in units of 2^-62.
 
-    Digits below 2^-62 are cut off, and a number beyond 2^62 counts as that.
+    Digits below 2^-62 are truncated, and numbers beyond 2^62 are clamped.
     """
     whole = f"trunc({argument})"
     fraction = f"trunc(({argument} - {whole}) * {2.0**_BITS:.1f})"
@@ -257,7 +252,7 @@ def _exact_sum(argument: str) -> str:
 
 
 def _parse_pandas_name(name: str, asked: Any) -> Aggregate:
-    """Return the number that ``visits="count"`` or ``spent=("amount", "sum")`` asks for."""
+    """Parse requests such as ``visits="count"`` or ``spent=("amount", "sum")``."""
     of, function = (None, asked) if isinstance(asked, str) else _parse_pair(name, asked)
     known = ("size", "count") if of is None else FUNCTIONS
     if function not in known:
@@ -285,13 +280,13 @@ def _parse_pair(name: str, asked: Any) -> tuple[str, Any]:
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature as it is asked for: numbers of rows, and what is made of these.
+    """Requested feature: aggregates of rows, and an expression of them.
 
     Args:
         name: the name of its column.
-        numbers: the numbers that it is made of.
-        expression: the expression that it is of columns of people; None where it is one of the numbers.
-        text: the expression that it was asked for by.
+        numbers: its aggregates.
+        expression: the expression of per-user columns; None if it is a single aggregate.
+        text: the expression of the request.
     """
 
     name: str
@@ -300,21 +295,17 @@ class Feature:
     text: str = ""
 
 
-# Functions of rows that have another name in pandas.
+# Aggregates with another name in pandas.
 _NAMES: Mapping[str, Function] = {"count": "size", "total": "sum", "distinct": "nunique"}
 
 
 def parse_feature(name: str, asked: Any) -> Feature:
-    """Read what a feature is asked to be.
-
-    Args:
-        name: the name of its column.
-        asked: an expression, ``"count"``, or a pair of a column and a function.
+    """Parse an expression, ``"count"``, or a pair of a column and a function.
 
     Raises:
         ParameterError: if it is none of these.
 
-    >>> each = feature("per_visit", "total(paid) / count()")
+    >>> each = parse_feature("per_visit", "total(paid) / count()")
     >>> [number.name for number in each.numbers], str(each.expression)
     (['total(paid)', 'count()'], '`total(paid)` / `count()`')
     """
@@ -329,11 +320,7 @@ def parse_feature(name: str, asked: Any) -> Feature:
 
 
 def deduplicate(features: Sequence[Feature]) -> list[Feature]:
-    """Return features in which a number that has a name of its own goes by it, and is made once.
-
-    Args:
-        features: the features.
-    """
+    """Use the names of requested aggregates inside other features and compute each one once."""
     own = {
         number.meaning: number.name
         for one in features
@@ -347,7 +334,7 @@ def deduplicate(features: Sequence[Feature]) -> list[Feature]:
 
 
 def _rename_aggregates(one: Feature, made: Node, own: Mapping[tuple[Any, ...], str]) -> Feature:
-    """Return a feature of which numbers that are own ones have these names."""
+    """Replace aggregates that have their own column by that column."""
     names = {number.name: own.get(number.meaning, number.name) for number in one.numbers}
     numbers = tuple(number for number in one.numbers if number.meaning not in own)
     return replace(one, numbers=numbers, expression=_with_names(made, names))
@@ -362,7 +349,7 @@ def _with_names(node: Node, names: Mapping[str, str]) -> Node:
 
 
 def _extract_aggregates(node: Node, numbers: dict[str, Aggregate]) -> Node:
-    """Return an expression with columns of people in place of functions of rows."""
+    """Replace the aggregates in an expression by columns, and add them to ``numbers``."""
     if not isinstance(node, Call):
         return node
     if node.function in AGGREGATES:
@@ -373,7 +360,7 @@ def _extract_aggregates(node: Node, numbers: dict[str, Aggregate]) -> Node:
 
 
 def _parse_aggregate(node: Call) -> Aggregate:
-    """Return the number that a function of rows is."""
+    """Return the aggregate of a call."""
     own = AGGREGATES[node.function]
     function = _NAMES.get(node.function, cast(Function, node.function))
     text, parts = str(node), node.parts

@@ -415,7 +415,7 @@ class _Buffer:
         return keys[held], None if totals is None else totals[held]
 
     def _make_room(self, at_most: int) -> None:
-        """Reduce the unsorted part to ``at_most`` keys: merge pairs if they are few, else defer users."""
+        """Reduce the unsorted part to ``at_most`` keys by merging few pairs or deferring users."""
         self._sort()
         while self._filled > at_most:
             if self._share.parts > _MAX_PARTS:

@@ -1,22 +1,23 @@
-"""Functions of expressions: their one list, each total, with the types that it is of.
+"""Functions of expressions: the complete list, with types; each function is total.
 
-A function gives a value or a missing one for every value of its types: it never ends a query, and a
-missing part makes most of them missing. All are functions of one row alone.
+A function returns a value or null for every value of its types and never aborts a query; most
+return null if an argument is null. All are functions of one row only.
 
 ==========================================  =========================================================
-``year(t)``, ``quarter(t)``, ``month(t)``   the year, a whole number; the first day of the quarter, of
-``week(t)``, ``day(t)``                     the month, of the week (a Monday), and the day, dates
+``year(t)``, ``quarter(t)``, ``month(t)``   the year, an integer; the first day of the quarter, of the
+``week(t)``, ``day(t)``                     month, of the week (a Monday), and the day, as dates
 ``hour(t)``, ``weekday(t)``                 0 to 23; 1 (Monday) to 7
 ``bins(x, 0, 10, 100)``                     ``below 0``, ``0 to 10`` (without 10), …, ``100 and above``
-``abs(x)``, ``floor(x)``, ``round(x)``      of numbers; the last two are whole
+``abs(x)``, ``floor(x)``, ``round(x)``      of numbers; the last two are integers
 ``least(x, y)``, ``greatest(x, y)``         the smaller and the larger of two numbers
 ``lower(s)``, ``upper(s)``, ``trim(s)``     of text
-``prefix(s, 3)``, ``length(s)``             the first letters, and how many there are
-``if(c, a, b)``                             a where c is true, otherwise b
-``known(x)``, ``coalesce(x, 0)``            whether x is there; x, or the constant where it is missing
+``prefix(s, 3)``, ``length(s)``             the first characters, and the number of characters
+``if(c, a, b)``                             a if c is true, otherwise b
+``known(x)``, ``coalesce(x, 0)``            whether x is not null; x, or the constant if x is null
 ==========================================  =========================================================
 
-``t`` is a date or a time; moments (times with a zone) want a zone, ``month(at, 'Europe/Paris')``.
+``t`` is a date or a time; timestamps with a time zone require a zone, ``month(at,
+'Europe/Paris')``.
 """
 
 from __future__ import annotations
@@ -44,22 +45,22 @@ from dpgrain.tables.engines.sql import label_sql, literal, number_sql, quoted
 from dpgrain.tables.expression import Call, Column, Constant, Node, stated
 from dpgrain.zones import check_zone
 
-#: The types of whole numbers and of others, in expressions.
+#: Types of integers and of other numbers in expressions.
 INTEGER, REAL = "BIGINT", "DOUBLE"
 _NUMBERS = (INTEGER, REAL)
 _MAX_INTEGER = 2**63 - 1
-# Letters of the SQL of an expression, at most.
+# Max characters of the SQL of an expression.
 _MAX_SQL = 50_000
-# Remedy for a column of text that is meant to be something else.
+# Remedy for a text column that should have another type.
 _TEXT_REMEDY = "; declare the type of a text column (types= in dg.read, --type paid=double)"
-#: The functions of all rows of a person, which :mod:`dpgrain.tables.engines.features` makes: the number
-#: of parts of each besides a condition.
+#: Aggregates in :mod:`dpgrain.tables.engines.features` → number of arguments without the
+#: condition.
 AGGREGATES: Mapping[str, int] = {
     **dict.fromkeys(("count", "any", "all"), 0),
     **dict.fromkeys(("total", "mean", "min", "max", "median", "distinct", "most"), 1),
     **dict.fromkeys(("first", "last"), 2),
 }
-# Types in words.
+# Descriptions of types.
 _TYPE_NAMES = {
     INTEGER: "integers",
     REAL: "numbers",
@@ -73,14 +74,14 @@ _TYPE_NAMES = {
 
 @dataclass(frozen=True)
 class TypedSql:
-    """A part of an expression, with its type and its SQL.
+    """Part of an expression, with its type and its SQL.
 
     Args:
-        kind: the type; of times the SQL is of microseconds since 1970.
+        kind: the type; the SQL of times is in microseconds since 1970.
         sql: the SQL.
         constant: the value of a constant.
-        values: all values that it can have, in their order, where these are public and few.
-        finite: False for numbers that may be infinite or none, which are missing where they are used.
+        values: all possible values in order, if they are public and few.
+        finite: False for numbers that may be NaN or infinite; they are null when used.
     """
 
     kind: str
@@ -91,24 +92,23 @@ class TypedSql:
 
     @property
     def finite_sql(self) -> str:
-        """The SQL of the value, null where it is no finite number."""
+        """SQL of the value; null if it is not finite."""
         return self.sql if self.finite else f"CASE WHEN isfinite({self.sql}) THEN {self.sql} END"
 
     @property
     def real_sql(self) -> str:
-        """The SQL of a number as one with a fraction."""
+        """SQL of a number as floating point."""
         return self.sql if self.kind == REAL else f"CAST({self.sql} AS DOUBLE)"
 
 
 @dataclass(frozen=True)
 class Translator:
-    """The translator of one expression.
+    """Translator of one expression to SQL.
 
     Args:
-        kinds: column → type, of the columns that it may be made of.
+        kinds: column → type of the available columns.
         text: the whole expression, for messages.
-        clocks: the columns of times that it is made of, each with a zone whose clocks it reads; filled
-            as it is read.
+        clocks: (time column, zone) pairs that the expression reads; filled by the translation.
     """
 
     kinds: Mapping[str, str]
@@ -116,17 +116,14 @@ class Translator:
     clocks: dict[tuple[str, str], None] = field(default_factory=dict)
 
     def translate(self, node: Node) -> TypedSql:
-        """Return what a part means, with its type.
-
-        Args:
-            node: the part.
+        """Return the SQL and type of a part.
 
         Raises:
-            SchemaError: if a column is missing, or a type does not suit.
-            ParameterError: if there is no such function, or it is of other parts.
+            SchemaError: if a column is missing or has an unsuitable type.
+            ParameterError: if a function is unknown or has invalid arguments.
 
         >>> from dpgrain.tables.expression import parsed
-        >>> Reading({"a": "INTEGER"}, "a * 2").translate(parsed("a * 2")).kind
+        >>> Translator({"a": "INTEGER"}, "a * 2").translate(parsed("a * 2")).kind
         'BIGINT'
         """
         if isinstance(node, Constant):
@@ -150,7 +147,7 @@ class Translator:
             )
         result = made(self, node, [self.translate(part) for part in node.parts])
         if len(result.sql) > _MAX_SQL:
-            # Functions that name a part twice double what is within.
+            # Functions that repeat an argument double the length at each level.
             raise self.error("its functions are nested too deeply")
         return result
 
@@ -196,11 +193,11 @@ class Translator:
         )
 
     def error(self, why: str) -> ParameterError:
-        """Return the error for a part without meaning."""
+        """Return the error for an invalid part."""
         return ParameterError(f"the expression {stated(self.text)} is invalid: {why}.")
 
     def type_error(self, node: Call, part: TypedSql, wanted: str) -> SchemaError:
-        """Return the error for a part of another type than a function is of."""
+        """Return the error for an argument of the wrong type."""
         remedy = _TEXT_REMEDY if part.kind == TEXT and part.constant is None else ""
         return SchemaError(
             f"the expression {stated(self.text)} applies {node.function!r} to "
@@ -208,18 +205,12 @@ class Translator:
         )
 
     def clock(self, column: str, zone: str) -> str:
-        """Return the SQL of a time as clocks of a zone show it, in microseconds since 1970."""
+        """Return the SQL of a time column in a zone's local time, in microseconds since 1970."""
         self.clocks[column, zone] = None
         return quoted(clock_column(column, zone))
 
     def require(self, node: Call, parts: Sequence[TypedSql], *kinds: Sequence[str]) -> None:
-        """Raise unless parts are of as many types as they should be.
-
-        Args:
-            node: the function.
-            parts: its parts.
-            kinds: the types that each may be of.
-        """
+        """Raise unless arguments have the required number and types."""
         if len(parts) != len(kinds):
             raise self.error(
                 f"the number of arguments of {node.function!r} must be {len(kinds)}, not "
@@ -232,12 +223,7 @@ class Translator:
 
 
 def clock_column(column: str, zone: str) -> str:
-    """Return the name of a column of times as a clock shows them, which no column of a table has.
-
-    Args:
-        column: the column.
-        zone: the zone of the clock; empty for times as they are.
-    """
+    """Return the reserved name of a time column in a zone's local time, or in microseconds."""
     return f"\x1f{zone}\x1f{column}"
 
 
@@ -250,7 +236,7 @@ def _arithmetic(translator: Translator, node: Call, parts: list[TypedSql]) -> Ty
     translator.require(node, parts, _NUMBERS, _NUMBERS)
     one, other = parts
     if node.function != "/" and one.kind == other.kind == INTEGER:
-        # In 128 bits nothing overflows; what 64 do not hold is missing.
+        # 128 bits cannot overflow; results beyond 64 bits are null.
         wide = f"CAST({one.sql} AS HUGEINT) {node.function} CAST({other.sql} AS HUGEINT)"
         return TypedSql(INTEGER, f"TRY_CAST({wide} AS BIGINT)")
     return TypedSql(REAL, f"({one.real_sql} {node.function} {other.real_sql})", finite=False)
@@ -262,7 +248,7 @@ def _comparison(translator: Translator, node: Call, parts: list[TypedSql]) -> Ty
 
 
 def _common_type(translator: Translator, node: Call, parts: list[TypedSql]) -> list[str]:
-    """Return the SQL of parts that are compared with one another, or chosen between."""
+    """Return the SQL of arguments converted to a common type."""
     kinds = {part.kind for part in parts}
     if kinds <= set(_NUMBERS):
         if kinds == {INTEGER}:
@@ -287,7 +273,7 @@ def _common_type(translator: Translator, node: Call, parts: list[TypedSql]) -> l
 
 
 def _day_constant(translator: Translator, part: TypedSql) -> TypedSql:
-    """Return the date that a text states."""
+    """Parse a date in text."""
     try:
         stated = date.fromisoformat(str(part.constant))
     except ValueError:
@@ -312,7 +298,7 @@ def _logical(translator: Translator, node: Call, parts: list[TypedSql]) -> Typed
 
 
 def _local_time(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
-    """Return the time of a function of the calendar, as clocks show it."""
+    """Return the local time argument of a calendar function."""
     if not parts or len(parts) > 2:
         raise translator.error(
             f"{node.function!r} takes a date or timestamp and, for timestamps with a time "
@@ -381,7 +367,7 @@ def _bins(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql
 
 
 def _number_function(sql: str, *, whole: bool = False) -> Translation:
-    """Return a function of a number, which is whole where the number is; ``{0}`` is its SQL."""
+    """Return a function of a number, with integer results for integers; ``{0}`` is its SQL."""
 
     def made(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
         translator.require(node, parts, _NUMBERS)
@@ -398,7 +384,7 @@ def _number_function(sql: str, *, whole: bool = False) -> Translation:
 
 
 def _least_or_greatest(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
-    """Return the smaller or the larger of two numbers, missing where one of them is."""
+    """Return the smaller or the larger of two numbers, or null if one is null."""
     translator.require(node, parts, _NUMBERS, _NUMBERS)
     one, other = _common_type(translator, node, parts)
     kind = INTEGER if {part.kind for part in parts} == {INTEGER} else REAL
@@ -452,14 +438,10 @@ def _coalesce(translator: Translator, node: Call, parts: list[TypedSql]) -> Type
 def _either_value(
     translator: Translator, node: Call, parts: list[TypedSql], sql: Callable[[str, str], str]
 ) -> TypedSql:
-    """Return one of two values of a type.
+    """Return one of two values of a common type.
 
-    Args:
-        translator: where they are read.
-        node: the call.
-        parts: the two values.
-        sql: makes the SQL of theirs. It is a function, as texts of the caller's in a template could
-            hold places of it, and what fills them would be read as SQL.
+    ``sql`` is a function and not a template, because text of the caller could contain
+    placeholders, and their replacements would be read as SQL.
     """
     one, other = _common_type(translator, node, parts)
     kinds = {part.kind for part in parts}
@@ -479,7 +461,7 @@ def _is_known(translator: Translator, node: Call, parts: list[TypedSql]) -> Type
 _FIRST_OF_MONTH = "make_date(year({0}), month({0}), 1)"
 _FIRST_OF_QUARTER = "make_date(year({0}), 3 * ((month({0}) - 1) // 3) + 1, 1)"
 _OPERATORS = ("and", "or", "not", "in")
-#: The functions and operators by name; whatever is not here is refused by name.
+#: Functions and operators by name; all other names are rejected.
 FUNCTIONS: Mapping[str, Translation] = {
     "year": _calendar(INTEGER, "CAST(year({0}) AS BIGINT)"),
     "quarter": _calendar(DAY, _FIRST_OF_QUARTER),

@@ -141,10 +141,12 @@ class Routes:
     """Items that receive users' weight in the second round of counts, with their needs.
 
     Args:
-        rank: (V,) position of each item in the order of selection; −1 for items without a position.
+        rank: (V,) position of each item in the order of selection; −1 for items without a
+            position.
         items: (n,) the items with a position, in that order.
         needs: (n,) what each item needs from a user, from 1 to :data:`MAX_NEED`.
-        capacity: the largest sum of squared needs for a user with one item; t times that for t items.
+        capacity: the largest sum of squared needs of a user with one item; t times that for t
+            items.
     """
 
     rank: IntArray
@@ -158,7 +160,8 @@ class Routes:
 
         Args:
             first: (V,) noisy counts of the first round.
-            ahead: (V,) whether an item participates in the second round; its count must be positive.
+            ahead: (V,) whether an item participates in the second round, which requires a positive
+                count.
             enough: the target count.
 
         A user with t items contributed 1/√t to an item and now contributes enough ÷ count times as
@@ -557,7 +560,7 @@ class _Blocks:
         return integers
 
     def _shrink(self, integers: IntArray, limit: IntArray, norm: Literal["l2", "l1"]) -> None:
-        """Check the norm of every block in integers and shrink blocks over the limit after rounding."""
+        """Check the norm of every block in integers; shrink blocks that exceed it by rounding."""
         reached = _sum_runs(integers * integers if norm == "l2" else integers, self.starts)
         for block in np.flatnonzero(reached > limit):
             part = slice(self.starts[block], self.starts[block] + self.lengths[block])

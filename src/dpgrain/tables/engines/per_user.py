@@ -1,4 +1,4 @@
-"""One row of each user, made of all of this person's rows and of nobody else's."""
+"""One row per user, computed from this user's rows only."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from dpgrain.units import Element, Unit, User
 
 @dataclass(frozen=True, eq=False)
 class PerUser:
-    """A source of one row of each user, or of each user and group, made of other rows.
+    """Source with one row per user, or per user and group, derived from other rows.
 
     Args:
-        rows: the rows that it is made of.
-        by: columns whose values are kept: a user has a row for each combination that it holds.
+        rows: the rows of all users.
+        by: grouping columns: a user has one row for each combination of values.
         numbers: the numbers of each row.
-        derived: columns that are made of those of a row, in their order.
-        filters: conditions that a row meets.
+        derived: columns computed from each row, in this order.
+        filters: conditions that each row satisfies.
     """
 
     rows: Rows
@@ -44,11 +44,11 @@ class PerUser:
 
     @staticmethod
     def of(rows: Rows, by: str | Sequence[str] | None, numbers: Mapping[str, Any]) -> PerUser:
-        """Check what is asked for; nothing is read.
+        """Validate a request without reading rows.
 
         Raises:
-            ParameterError: if there is no number or no user, or a name or a function is wrong.
-            SchemaError: if a column is missing or of the wrong type.
+            ParameterError: if there is no number or no user, or a name or a function is invalid.
+            SchemaError: if a column is missing or has the wrong type.
         """
         if rows.user is None:
             raise ParameterError("per_user requires user ids; pass user= to dg.read.")
@@ -94,33 +94,33 @@ class PerUser:
 
     @property
     def name(self) -> str:
-        """The name of the rows, which messages give the source."""
+        """Name of the rows, which is the source's name in messages."""
         return self.rows.source.name
 
     @property
     def title(self) -> str:
-        """The title in reports."""
+        """Title in reports."""
         return f"one row a user of {self.rows.source.title}"
 
     @property
     def region(self) -> Region:
-        """The public region of the records that the rows are made of."""
+        """Public region of the records."""
         return self.rows.scope
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The files that the rows are in, if they are in files."""
+        """Files of the rows, if they are in files."""
         return tuple(getattr(self.rows.source, "paths", ()))
 
     @property
     def one_row(self) -> bool:
-        """True where a user has one row at most."""
+        """True if each user has at most one row."""
         return not self.by
 
     def is_zero_without_rows(self, column: str) -> bool:
-        """Return whether a column is a number that is 0 for a user who has no row."""
+        """Return whether a column is 0 for users without rows."""
         if self.filters:
-            # Who has no row may not have met a condition.
+            # Users without a row may have failed a condition.
             return False
         own = {each.name: each for each in self.numbers}
         return self.one_row and column in own and own[column].is_zero_without_rows
@@ -132,12 +132,12 @@ class PerUser:
     def __str__(self) -> str:
         made = [f"{name} ({derived.text})" for name, derived in self.derived]
         kept = [f"where {condition.text}" for condition in self.filters]
-        # Numbers that features are made of stand in these.
+        # Numbers inside features are part of their expressions.
         asked = [str(each) for each in self.numbers if each.name != each.text]
         return ", ".join([*self.by, *asked, *made, *kept])
 
     def columns(self) -> dict[str, str]:
-        """Return column name → type, from public types alone."""
+        """Return column name → type, from public types only."""
         assert self.rows.user is not None  # noqa: S101 - it is made of rows of users
         keys = {
             key: "BIGINT" if self.rows.is_integer(key) else "VARCHAR"
@@ -148,7 +148,7 @@ class PerUser:
 
     @property
     def labels(self) -> frozenset[str]:
-        """The columns of texts that are read of rows, and are labels."""
+        """Text columns whose values are labels from the rows."""
         made = {name for name, _ in self.derived}
         columns = self.columns().items()
         return frozenset(name for name, kind in columns if kind == TEXT and name not in made)
@@ -158,8 +158,8 @@ class PerUser:
         connection: duckdb.DuckDBPyConnection,
         used: Collection[str] | None = None,  # noqa: ARG002 - a person's row is one
     ) -> str:
-        """Make the rows in a table of the connection, the first time, and return its name."""
-        # Two tables of people may be joined, of the same depth or of the same rows.
+        """Create a table of the rows on the connection, the first time, and return its name."""
+        # Two joined per-user tables may have the same depth or the same rows.
         name = f"people{id(self)}"
         known = connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
         if (name,) not in known:
@@ -167,7 +167,7 @@ class PerUser:
         return name
 
     def _query(self) -> str:
-        """Return the query of the rows, in the order of users."""
+        """Return the query of the rows, ordered by user."""
         rows, keys = self.rows, [name for name in (self.rows.user, *self.by) if name is not None]
         inner = [f"{key_sql(key, rows.keyed_as(key))} AS k{i}" for i, key in enumerate(keys)]
         inner += [f"{each.argument(rows)} AS a{i}" for i, each in enumerate(self.numbers)]
@@ -177,7 +177,7 @@ class PerUser:
         sql = [f"{each.result(f'a{i}', rows)} AS m{i}" for i, each in enumerate(self.numbers)]
         of_rows = [sql[i] for i, each in enumerate(self.numbers) if not each.counts_values]
         counted = [i for i, each in enumerate(self.numbers) if each.counts_values]
-        # Rows are gone through once, and kept where values are counted, which spills.
+        # Read rows once; store them, with spilling, if values are counted.
         start = f"WITH brought AS MATERIALIZED (SELECT * FROM {brought}) " if counted else ""
         whole = "brought" if counted else brought
         joined = f"(SELECT {', '.join([places, *of_rows])} FROM {whole} GROUP BY {places})"
@@ -200,14 +200,14 @@ class PerUser:
 
     @property
     def used(self) -> list[str]:
-        """The columns that a person's row is made of, beside the user's."""
+        """Columns of the records that the row is computed from, in addition to the user's."""
         return [*self.by, *(column for each in self.numbers for column in each.inputs)]
 
 
 def _with_expressions(rows: Rows, number: Aggregate) -> tuple[Rows, Aggregate]:
-    """Return rows with a column for each expression that a number is made of, and the number of these.
+    """Add a column for each expression in a number; return the rows and the updated number.
 
-    Names of columns that differ in capital letters alone are one name to an engine.
+    Engines do not distinguish column names by case.
     """
     names: dict[str, str] = {}
     for text in number.inputs:
@@ -224,15 +224,14 @@ def _with_expressions(rows: Rows, number: Aggregate) -> tuple[Rows, Aggregate]:
 
 
 def per_user_source(table: Rows) -> PerUser | None:
-    """Return what makes the rows of a table of people; None for any other table."""
+    """Return the source if rows are those of a per-user table; None otherwise."""
     return table.source if isinstance(table.source, PerUser) else None
 
 
 def whole_user_source(table: Rows) -> PerUser | PeopleJoin | None:
-    """Return what makes each row of a table of all rows of a person; None where records are rows.
+    """Return the source of rows that each depend on a whole user; None if rows are records.
 
-    Args:
-        table: the table, of which columns and a part of the rows may have been made.
+    Derived columns, filters and regions may have been applied to it.
     """
     source = table.source
     while isinstance(source, OverSource):
@@ -241,11 +240,7 @@ def whole_user_source(table: Rows) -> PerUser | PeopleJoin | None:
 
 
 def facts_of_rows(table: Rows) -> list[Fact]:
-    """List public facts about how the rows of a table are derived from those that were read.
-
-    Args:
-        table: the table.
-    """
+    """List public facts about the derivation of a table's rows from those of the source."""
     people, whole = per_user_source(table), whole_user_source(table)
     if people is not None:
         return [Fact("person", (str(people),)), *facts_of_rows(people.rows)]
@@ -266,11 +261,9 @@ def facts_of_rows(table: Rows) -> list[Fact]:
 
 
 def known_user_count(table: Rows, column: str | None) -> int | None:
-    """Return the public number of people of whom each has a number, 0 without records; else None.
+    """Return the public number of users if a column is 0 for users without rows; None otherwise.
 
-    Args:
-        table: the table.
-        column: the column of the number; None where rows are counted.
+    ``column`` is None if rows are counted.
     """
     made = per_user_source(table)
     if column is None or made is None or not made.is_zero_without_rows(column):
@@ -279,12 +272,12 @@ def known_user_count(table: Rows, column: str | None) -> int | None:
 
 
 def require_whole_users(table: Rows, unit: Unit) -> None:
-    """Raise unless whole users are protected, where a row is made of all that a person holds.
+    """Raise unless the unit protects whole users, if each row depends on all of a user's data.
 
-    Elements are protected where each row is made inside one cell: :func:`rows_in_cells` says of which.
+    Elements are allowed if each row is computed within one cell: see :func:`rows_in_cells`.
 
     Raises:
-        ParameterError: if a smaller unit is asked for.
+        ParameterError: if the unit is smaller.
     """
     if whole_user_source(table) is None or unit == User():
         return
@@ -300,11 +293,9 @@ def require_whole_users(table: Rows, unit: Unit) -> None:
 
 
 def rows_in_cells(table: Rows, column: str) -> Rows | None:
-    """Return the records of which a table's rows are made inside the cells of a column; else None.
+    """Return the records of a per-user table with ``column`` as a grouping column; None otherwise.
 
-    Args:
-        table: the table, of one row of each user and value of the column, or of another such table.
-        column: the column, whose value a row has from all records that it is made of.
+    Each row of such a table is computed within one cell of the column.
     """
     people = per_user_source(table)
     if people is None or column not in people.by:

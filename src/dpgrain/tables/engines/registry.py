@@ -1,4 +1,4 @@
-"""Engines by name; a new engine adds a line here."""
+"""Registry of engines by name; a new engine adds a line here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENGINES: dict[str, Opener] = {"duckdb": DuckDB, "spark": SparkOpener()}
 
 
 def resolve_engine(engine: Any) -> Opener:
-    """Return the class of an engine, given by its name, by the address of Spark, or as itself.
+    """Return the class of an engine, from its name, a Spark session or address, or the class.
 
     Raises:
         ParameterError: if it is none of these.
@@ -37,14 +37,14 @@ def resolve_engine(engine: Any) -> Opener:
 
 
 def default_engine(engine: Any, data: Any) -> Any:
-    """Return the requested engine; without a request, the one for the kind of data."""
+    """Return the requested engine; by default, the one for the type of data."""
     if engine is None:
         return "spark" if is_frame(data) else "duckdb"
     return engine
 
 
 def open_source(engine: Any, data: Any, **how: Any) -> Source:
-    """Return an engine's source of rows, made as by :func:`source_of`.
+    """Return an engine's source of rows, as :func:`source_of` does.
 
     Raises:
         ParameterError: if the engine cannot read it.

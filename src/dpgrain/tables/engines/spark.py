@@ -1,9 +1,9 @@
-"""Spark, for tables beyond one machine: it brings users together, and tasks add up in place.
+"""Spark, for tables larger than one machine: it groups rows by user, and tasks add up in place.
 
-Rows are read by DuckDB in each task, by the same rules and the same kernel as on one machine, so that
-integers are the same bit for bit. What comes to this process is groups, partial sums of whole numbers
-and, for fits, columns. Docs/theory, "Sums made in many places", says why tasks that are run again,
-or twice, never change what a person adds by more than the bound.
+DuckDB reads the rows in each task, with the same rules and kernel as on one machine, so integers
+are identical bit for bit. Groups, partial integer sums and, for fits, columns return to this
+process. Docs/theory, "Sums made in many places", proves that repeated or duplicate tasks never
+change a user's contribution by more than the bound.
 """
 
 from __future__ import annotations
@@ -75,16 +75,16 @@ if TYPE_CHECKING:
 else:
     sql = later("pyspark.sql")
 
-# Names of columns of two tables that come together: of the key of people, and marks of each table's.
+# Columns of two joined tables: the user's key, and prefixes of each table's columns.
 _KEY, _SIDES = "k", ("l", "r")
-# Name of the column of people in tasks, which no other column has.
+# Name of the user column in tasks, which no other column has.
 _OWNER = "\x1fowner"
-# Slices up to which they are added up here; of more, tasks add up each by itself.
+# With at most this number of slices, the driver adds them up; otherwise tasks do.
 _FEW_SLICES = 4
 
 
 class Spark:
-    """Rows in a session of Spark, for one release; what it keeps there is dropped at the end."""
+    """Rows in a Spark session for one release; cached data are dropped at the end."""
 
     def __init__(self, table: Rows, session: SparkRunner) -> None:
         self.table = table
@@ -99,13 +99,13 @@ class Spark:
 
     def __exit__(self, *_: object) -> None:
         for frame in self._cached:
-            # Where Spark has ended, nothing is kept any more; an error must not hide the first one.
+            # A stopped Spark session caches nothing; do not hide the first error.
             with suppress(DataError):
                 self._session.run(frame.unpersist, self._name)
         self._cached.clear()
 
     def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
-        """Return the different groups of users' rows."""
+        """Return the distinct groups of users' rows."""
         return self._distinct(self.table, keys, value)
 
     def _distinct(self, rows: Rows, keys: Sequence[str], value: str | None = None) -> Groups:
@@ -117,7 +117,7 @@ class Spark:
         return Groups.of(keys, [whole(column) for column in result.columns])
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
-        """Return the extremes of a column of whole numbers, and the number of rows."""
+        """Return the minimum and maximum of an integer column, and the number of rows."""
         result = self._session.collect(self._query(self.table, [key], ExtentQuery(key)), self._name)
         low, high = pc.min(result["low"]).as_py(), pc.max(result["high"]).as_py()
         return None if low is None else (low, high, pc.sum(result["rows"]).as_py())
@@ -125,7 +125,7 @@ class Spark:
     def dictionary(
         self, groups: Groups, cells: Cells, *, cell_column: str | None = None, corners: int = 1
     ) -> Dictionary:
-        """Give groups and cells their codes."""
+        """Assign codes to groups and cells."""
         count = None
         if cell_column is not None:
             (held,) = self.distinct([cell_column]).columns
@@ -143,7 +143,7 @@ class Spark:
         split: Split | None = None,
         cell_column: str | None = None,
     ) -> SparkUsers:
-        """Return whole users' records in the groups last given to :meth:`dictionary`."""
+        """Return whole users' records in the groups last passed to :meth:`dictionary`."""
         if self.table.user is None:
             raise ParameterError("user must be passed to dg.read for this privacy unit.")
         cells = None if cell_column is None else self._cells[cell_column]
@@ -159,7 +159,7 @@ class Spark:
         return SparkRecords(self, RecordEncoding(_task_codes(dictionary), value, split))
 
     def columns(self, wanted: Sequence[tuple[str, Form]]) -> pa.Table:
-        """Return columns of all rows, in the order in which Spark lists them."""
+        """Return columns of all rows, in Spark's order."""
         used = [name for name, _ in wanted]
         asked = self._query(self.table, used, ColumnQuery(tuple(wanted)))
         return self._session.collect(asked, self._name)
@@ -170,7 +170,7 @@ class Spark:
         make: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
         schema: pa.Schema,
     ) -> SparkCachedBlocks:
-        """Keep what a function makes of columns; it is computed when it is first added up."""
+        """Cache what a function derives from columns; it is computed at the first sum."""
         used = [name for name, _ in wanted]
         whole = self.table.user is not None
         asked = self._query(self.table, used, ColumnQuery(tuple(wanted)), whole=whole)
@@ -178,10 +178,10 @@ class Spark:
         return SparkCachedBlocks(self, self.keep(self._session.cache(made)))
 
     def sum_slices(self, frame: sql.DataFrame, shape: Sequence[int]) -> IntArray:
-        """Return the sums from their slices, (shape).
+        """Add up slices of sums, (shape).
 
         Raises:
-            DataError: if Spark fails, or has run tasks again on other rows.
+            DataError: if Spark fails, or repeated tasks on different rows.
         """
         size = int(np.prod(shape))
         if slice_count(size) > _FEW_SLICES:
@@ -199,16 +199,16 @@ class Spark:
             ) from error
 
     def keep(self, frame: sql.DataFrame) -> sql.DataFrame:
-        """Keep a frame on the executors until the release is made."""
+        """Register a cached frame, which is dropped at the end."""
         self._cached.append(frame)
         return frame
 
     def map(self, frame: sql.DataFrame, task: SparkTask) -> sql.DataFrame:
-        """Return the sums that a task makes of each partition of what is kept."""
+        """Return the sums that a task computes from each partition."""
         return self._session.map(frame, task, SUMS)
 
     def record_sums(self, question: RecordSumQuery) -> sql.DataFrame:
-        """Return what tasks answer about single records."""
+        """Return the sums of single records from each partition."""
         coded = question.coded
         used = [*coded.dictionary.groups.names, *([coded.value] if coded.value else [])]
         return self._query(self.table, used, question, schema=SUMS)
@@ -222,14 +222,14 @@ class Spark:
         whole: bool = False,
         schema: pa.Schema | None = None,
     ) -> sql.DataFrame:
-        """Return the frame of all answers to a question.
+        """Return the frame of all results of a query.
 
         Args:
-            rows: the rows that are asked about.
-            used: the columns that the question is about, beside the user's.
-            question: the question.
-            whole: bring all rows of a user together first.
-            schema: the schema of an answer, where it is known.
+            rows: the rows.
+            used: the columns that the query reads, in addition to the user's.
+            question: the query.
+            whole: collect each user's rows in one partition first.
+            schema: the schema of a result, if known.
         """
         return self._query_with_schema(rows, used, question, whole=whole, schema=schema)[0]
 
@@ -242,7 +242,7 @@ class Spark:
         whole: bool = False,
         schema: pa.Schema | None = None,
     ) -> tuple[sql.DataFrame, pa.Schema]:
-        """Return the frame of all answers to a question, and its schema."""
+        """Return the frame of all results of a query, and its schema."""
         known, bottom = self._task_rows(rows, used), _base_rows(rows)
         names = _base_columns(known, used) or [_any_column(bottom)]
         frame, kinds = self._frame(bottom, names)
@@ -253,7 +253,7 @@ class Spark:
         return self._session.map(frame, task, schema), schema
 
     def _frame(self, rows: Rows, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
-        """Return columns of the rows inside the region, as they are made, and their schema."""
+        """Return columns of the rows in the region, and their schema."""
         if not isinstance(rows.source, OverSource):
             return self._columns(rows.source, names)
         source, needed = _restrict(rows.source, set(names))
@@ -266,7 +266,7 @@ class Spark:
         return self._session.map(frame, task, schema), schema
 
     def _columns(self, source: Source, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
-        """Return columns of a source as they are, called c0, c1 and so on, and their schema."""
+        """Return unchanged columns of a source, named c0, c1 and so on, and their schema."""
         if isinstance(source, SparkSource):
             return self._session.select(source.rows, names), source.schema(names)
         if isinstance(source, PeopleJoin):
@@ -287,9 +287,9 @@ class Spark:
         return self._session.frame(table), table.schema
 
     def _joined(self, join: PeopleJoin, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
-        """Return columns of rows beside those of the same person, called c0, c1 and so on.
+        """Join rows with another table's rows of the same user; columns are named c0, c1 and so on.
 
-        Rows of both tables come to the task that has their person.
+        Rows of both tables move to the task of their user.
         """
         own = [name for name in names if name not in join.taken]
         sides = [
@@ -327,7 +327,7 @@ class Spark:
         return self._session.map(together, task, schema), schema
 
     def _side(self, rows: Rows, columns: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
-        """Return whose each row is, and columns as they are."""
+        """Return the user id of each row, and unchanged columns."""
         assert rows.user is not None  # noqa: S101 - tables of people are joined
         wanted: list[tuple[str, Form]] = [
             (rows.user, "key"),
@@ -336,7 +336,7 @@ class Spark:
         return self._query_with_schema(rows, [rows.user, *columns], ColumnQuery(tuple(wanted)))
 
     def _require_types(self, kinds: Mapping[str, str], names: list[str], schema: pa.Schema) -> None:
-        """Raise unless columns reach the tasks with the types that they have here.
+        """Raise unless columns have the same types in tasks as here.
 
         Raises:
             SchemaError: if Spark lacks one of the types.
@@ -350,7 +350,7 @@ class Spark:
                 )
 
     def _task_rows(self, rows: Rows, used: Iterable[str]) -> Rows:
-        """Return the public part of rows as tasks need it: without functions, with cells looked up."""
+        """Return the public part of rows for tasks, with lookups instead of functions."""
         known, made = _public_part(rows), per_user_source(rows)
         if made is not None:
             known = replace(known, source=replace(made, rows=self._task_rows(made.rows, made.used)))
@@ -362,8 +362,8 @@ class Spark:
         return replace(known, cells=cells)
 
     def _lookup(self, rows: Rows, column: CellColumn) -> pa.Table:
-        """Return the label of each value of a column; the partition is asked here, and only once."""
-        # Tables on both sides of a join, or on top of one another, may use one name for two columns.
+        """Return the label of each value of a column; the only call of its partition."""
+        # Joined or nested tables may use one name for different columns.
         place = id(rows.source), id(column)
         if place not in self._lookups:
             (values,) = self._distinct(rows, [column.of]).columns
@@ -373,13 +373,13 @@ class Spark:
 
 @dataclass(frozen=True, eq=False)
 class SparkUsers:
-    """Whole users' records, kept as keys on the executors, each user's in one partition.
+    """Whole users' keys, cached on the executors with each user in one partition.
 
     Args:
         engine: the engine.
         keys: the frame of keys.
-        shift: bits of a key below the user code.
-        narrow: a change to keys of some of the coordinates.
+        shift: number of bits of a key below the user code.
+        narrow: a selection of coordinates.
     """
 
     engine: Spark
@@ -392,7 +392,7 @@ class SparkUsers:
             self.engine.keep(self.keys)
 
     def accumulate(self, add: Add, shape: Sequence[int]) -> IntArray:
-        """Run a kernel over all users where they are, and return the integer sums."""
+        """Run a kernel over all users on the executors and return the integer sums."""
         if not np.prod(shape):
             return np.zeros(shape, dtype=np.int64)
         step("processing users")
@@ -400,7 +400,7 @@ class SparkUsers:
         return self.engine.sum_slices(self.engine.map(self.keys, task), shape)
 
     def narrowed(self, codes: IntArray, shift: int) -> SparkUsers | None:
-        """Return the same users' keys for some of the coordinates only."""
+        """Return the same users' keys of some coordinates."""
         if self.narrow is not None:
             return None
         return replace(self, narrow=CoordinateFilter(codes.astype(np.int32), self.shift, shift))
@@ -408,13 +408,13 @@ class SparkUsers:
 
 @dataclass(frozen=True, eq=False)
 class SparkRecords:
-    """Single records, wherever they are."""
+    """Single records on the executors."""
 
     engine: Spark
     coded: RecordEncoding
 
     def accumulate(self, add: Add, shape: Sequence[int]) -> IntArray:
-        """Run a kernel over all records where they are, and return the integer sums."""
+        """Run a kernel over all records on the executors and return the integer sums."""
         if not np.prod(shape):
             return np.zeros(shape, dtype=np.int64)
         step("reading rows")
@@ -424,7 +424,7 @@ class SparkRecords:
 
 @dataclass(frozen=True, eq=False)
 class SparkCachedBlocks:
-    """Rows made of others, kept on the executors."""
+    """Derived rows, cached on the executors."""
 
     engine: Spark
     frame: sql.DataFrame
@@ -432,26 +432,22 @@ class SparkCachedBlocks:
     def sums(
         self, of: Callable[[Iterable[pa.RecordBatch]], IntArray], shape: Sequence[int]
     ) -> IntArray:
-        """Return the integer sums of what a function makes of each partition."""
+        """Return the integer sums that a function computes from each partition."""
         return self.engine.sum_slices(self.engine.map(self.frame, SumTask(of)), shape)
 
 
 @dataclass(frozen=True)
 class SparkOpener:
-    """The place where Spark runs: a session, or the address of one.
-
-    Args:
-        place: the session, or the address.
-    """
+    """Opener of engines on a Spark session, from the session or its address."""
 
     place: Any = field(default="spark")
     distributed: ClassVar[bool] = True
 
     def session(self, source: Source | None = None) -> SparkRunner:
-        """Return the session, which is that of a frame where one is read.
+        """Return the session, which is the frame's own if the source is a frame.
 
         Raises:
-            ParameterError: if the frame is of another session.
+            ParameterError: if the frame belongs to another session.
         """
         if not isinstance(source, SparkSource):
             return (
@@ -469,7 +465,7 @@ class SparkOpener:
         return SparkRunner(own)
 
     def source_of(self, data: Any) -> Source:
-        """Return the source of rows: paths are read by Spark, from wherever it can.
+        """Return the source of rows; Spark reads paths from any storage that it supports.
 
         Raises:
             ParameterError: if Spark cannot read it.
@@ -501,7 +497,7 @@ def _parquet(session: SparkRunner, paths: list[str]) -> SparkSource:
     Raises:
         ParameterError: if they are CSV.
         DataError: if there are none.
-        SchemaError: if a column has types that do not fit together.
+        SchemaError: if a column has incompatible types.
     """
     if any(path.lower().endswith(CSV) for path in paths):
         raise ParameterError(
@@ -516,13 +512,13 @@ def _parquet(session: SparkRunner, paths: list[str]) -> SparkSource:
 
 
 def _base_rows(rows: Rows) -> Rows:
-    """Return the rows from which all others are made."""
+    """Return the rows from which all others are derived."""
     made = per_user_source(rows)
     return rows if made is None else _base_rows(made.rows)
 
 
 def _public_part(rows: Rows) -> Rows:
-    """Return the public part of rows that come to a task, which reads by one thread."""
+    """Return the public part of rows for a task, which reads with one thread."""
     schema = dict(rows.schema)
     return Rows(
         PartitionStream(),
@@ -536,12 +532,12 @@ def _public_part(rows: Rows) -> Rows:
 
 
 def _base_source(source: Source) -> Source:
-    """Return the source of all rows as they are, without regions and stated types."""
+    """Return the source of all rows, without regions and declared types."""
     return _base_source(source.source) if isinstance(source, OverSource) else source
 
 
 def _restrict(source: Source, names: set[str]) -> tuple[Source, set[str]]:
-    """Return a source of some columns, made of rows that come; and the columns that have to come."""
+    """Return a source of some columns of a partition, and the columns that it requires."""
     if isinstance(source, ScopedSource):
         names = names | {side.column for side in source.region.sides}
         inner, read = _restrict(source.source, names)
@@ -567,7 +563,7 @@ def _restrict(source: Source, names: set[str]) -> tuple[Source, set[str]]:
 
 
 def _base_columns(rows: Rows, used: Iterable[str]) -> list[str]:
-    """Return the columns at the bottom that columns are made of, with that of users."""
+    """Return the base columns that columns are derived from, including the user's."""
     made = per_user_source(rows)
     if made is not None:
         return _base_columns(made.rows, made.used)
@@ -576,7 +572,7 @@ def _base_columns(rows: Rows, used: Iterable[str]) -> list[str]:
 
 
 def _any_column(rows: Rows) -> str:
-    """Return a column that can be read, for a question that is about none.
+    """Return a readable column, for a query without columns.
 
     Raises:
         SchemaError: if there is none.
@@ -588,14 +584,14 @@ def _any_column(rows: Rows) -> str:
 
 
 def _task_codes(dictionary: Dictionary) -> Dictionary:
-    """Return what tasks need to give records their codes."""
+    """Return the part of a dictionary that tasks need to encode records."""
     layout, nothing = dictionary.layout, np.zeros(0, dtype=np.int64)
     layout = replace(layout, cell_of=None if layout.cell_of is None else nothing)
     return replace(dictionary, layout=layout, cell_sizes=nothing, given=nothing)
 
 
 def _decoded(table: pa.Table, names: list[str]) -> pa.Table:
-    """Return a table under other names, with values in place of codes of values."""
+    """Rename the columns of a table and decode its dictionaries."""
     columns = [
         column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
         for column in table.columns

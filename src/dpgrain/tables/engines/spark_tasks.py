@@ -1,11 +1,12 @@
-"""Tasks of Spark on the rows of their partition: DuckDB reads them, the kernel adds up.
+"""Spark tasks on the rows of one partition: DuckDB reads them, the kernel adds them up.
 
-A task is given public facts, the codes of groups and a kernel; no noise, no budget and no ledger. Its
-answers are Arrow batches, of one of four kinds: groups, columns, whole users' keys (which stay with the
-executors) and sums. Sums come in slices, so that other tasks can add up those of one slice. A task
-marks each of its slices with a fingerprint of all its sums. If Spark has run a task twice and the runs
-differ, as they may where the source gives other rows when it is read again, then slices of both runs
-have different marks and nothing is released; a person's contribution comes from one run alone.
+A task receives public facts, the codes of groups and a kernel, but no noise, budget or ledger. Its
+results are Arrow batches of four types: groups, columns, whole users' keys (which stay on the
+executors) and sums. Sums are split into slices, so that other tasks can add up one slice of all
+partitions. Each slice has a fingerprint of all sums of its task. If Spark runs a task twice with
+different results, for example because the source returned other rows, slices of both runs have
+different fingerprints and nothing is released. So each user's contribution comes from a single
+run.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ if TYPE_CHECKING:
 else:
     pyspark = later("pyspark")
 
-#: Words with which a task fails if it finds another version of this package where it runs.
+#: Error message of a task if the executor has another version of this package.
 OTHER_VERSION = "dpgrain-other-version"
-# Keys, about, in a row of keys of whole users.
+# Approximate number of keys per row of :data:`KEYS`.
 _ROW_KEYS = 1 << 16
-# Sums in a slice.
+# Number of sums per slice.
 _SLICE = 1 << 13
 
 KEYS = pa.schema({"keys": pa.binary(), "totals": pa.binary()})
@@ -57,30 +58,30 @@ SUMS = pa.schema(
 
 
 class SparkTask(Protocol):
-    """A function of the rows of a partition."""
+    """Function of the rows of a partition."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Answer with batches of one schema."""
+        """Yield batches of one schema."""
 
 
 class RowQuery(Protocol):
-    """A question about the rows of a partition."""
+    """Query on the rows of a partition."""
 
     @property
     def single_pass(self) -> bool:
-        """True if the rows are gone through once, so that they need not be kept."""
+        """True if rows are read once and need not be stored."""
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
-        """Answer from an engine of the rows; in one batch at least."""
+        """Yield at least one batch of results."""
 
 
 @dataclass(eq=False)
 class PartitionStream:
-    """Rows that come in a stream, as DuckDB reads them.
+    """Stream of a partition's rows as a source for DuckDB.
 
     Args:
-        batches: the stream; None where no rows are there yet.
-        stored: keep the rows, which otherwise can be read once.
+        batches: the stream; None before rows arrive.
+        stored: store the rows, which otherwise can only be read once.
     """
 
     batches: pa.RecordBatchReader | None = None
@@ -90,7 +91,7 @@ class PartitionStream:
     _attached: bool = False
 
     def columns(self) -> dict[str, str]:
-        """Return the columns, whose types nobody asks for here."""
+        """Return the columns; their types are not used."""
         return {} if self.batches is None else dict.fromkeys(self.batches.schema.names, "")
 
     def attach(
@@ -98,7 +99,7 @@ class PartitionStream:
         connection: duckdb.DuckDBPyConnection,
         used: Collection[str] | None = None,  # noqa: ARG002 - no others come
     ) -> str:
-        """Register the stream, or keep its rows the first time, and return the name."""
+        """Register the stream, or store its rows the first time, and return the name."""
         if not self._attached:
             self._attached = True
             connection.register("stream", self.batches)
@@ -109,7 +110,7 @@ class PartitionStream:
 
 
 def replace_base(rows: Rows, source: Source) -> Rows:
-    """Return the same rows, made of those of another source at the bottom."""
+    """Return the same derived rows of another base source."""
     return replace(rows, source=_replace_base(rows.source, source))
 
 
@@ -126,19 +127,19 @@ def _replace_base(known: Any, source: Source) -> Source:
 
 
 def _with_source(known: Any, source: Source) -> Source:
-    """Return the same change of rows, made to those of another source."""
+    """Return the same derivation of another source."""
     made: Source = replace(known, source=source)
     return made
 
 
 @dataclass(frozen=True, eq=False)
 class JoinSide(OverSource):
-    """The rows of one of two tables that come together, marked with the table's number.
+    """Rows of one of two joined tables.
 
     Args:
-        source: the rows of both.
-        side: the number.
-        names: column → its name in both.
+        source: the rows of both tables, marked with the number of their table.
+        side: the number of the table.
+        names: column → its name in ``source``.
     """
 
     source: Source
@@ -162,13 +163,13 @@ class JoinSide(OverSource):
 
 @dataclass(frozen=True)
 class MarkSide:
-    """A task that brings rows into the columns of two tables that come together.
+    """Task that moves rows to the common schema of two joined tables.
 
     Args:
         side: the number of their table.
-        columns: the columns of both, one for each that comes; others are null.
-        schema: the schema of both.
-        version: the version of this package that asks.
+        columns: the common name of each column; other columns are null.
+        schema: the common schema.
+        version: the caller's version of this package.
     """
 
     side: int
@@ -177,7 +178,7 @@ class MarkSide:
     version: str = __version__
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the same rows in the columns of both tables."""
+        """Yield the rows in the common schema."""
         require_version(self.version)
         for batch in batches:
             own = dict(zip(self.columns, batch.columns, strict=True))
@@ -195,13 +196,13 @@ class MarkSide:
 
 @dataclass(frozen=True)
 class QueryTask:
-    """A task for a question to DuckDB about the rows of its partition.
+    """Task that runs a query on the rows of a partition with DuckDB.
 
     Args:
         rows: the public part of the rows.
-        names: the columns of the rows that come.
-        question: the question.
-        version: the version of this package that asks.
+        names: the names of the columns that arrive.
+        question: the query.
+        version: the caller's version of this package.
     """
 
     rows: Rows
@@ -210,7 +211,7 @@ class QueryTask:
     version: str = __version__
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Answer; an empty partition has nothing to say."""
+        """Yield the results; an empty partition has none."""
         require_version(self.version)
         named = (self._named(batch) for batch in batches)
         first = next(named, None)
@@ -224,7 +225,7 @@ class QueryTask:
         yield from self._answer(pa.RecordBatchReader.from_batches(first.schema, stream()))
 
     def schema(self, schema: pa.Schema) -> pa.Schema:
-        """Return the schema of the answer, where rows of a schema come."""
+        """Return the schema of the result for a schema of rows."""
         nothing = pa.table(dict(zip(self.names, schema.empty_table().columns, strict=True)))
         return next(self._answer(nothing.to_reader())).schema
 
@@ -233,7 +234,7 @@ class QueryTask:
         return table.combine_chunks().to_batches()[0] if len(table) else _empty(table.schema)
 
     def _answer(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        # A person's rows are made by one query, which goes through the records once.
+        # Per-user rows come from one query, which reads the records once.
         kept = not self.question.single_pass and per_user_source(self.rows) is None
         kept |= isinstance(self.rows.source, PeopleJoin)
         with DuckDB(replace_base(self.rows, PartitionStream(stream, kept))) as engine:
@@ -245,34 +246,34 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def require_version(version: str) -> None:
-    """Raise unless this package has the version of the one that asks."""
+    """Raise unless the caller has the same version of this package."""
     if version != __version__:
         raise RuntimeError(f"{OTHER_VERSION}: {__version__}")
 
 
 @dataclass(frozen=True)
 class DistinctQuery:
-    """The different groups of users' rows: columns k0, k1 and so on."""
+    """Distinct groups of users' rows: columns k0, k1 and so on."""
 
     keys: tuple[str, ...]
     value: str | None = None
     single_pass: bool = True
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
-        """Return the groups of the partition."""
+        """Yield the groups of the partition."""
         groups = engine.distinct(self.keys, self.value)
         yield _batch({f"k{place}": column for place, column in enumerate(groups.columns)})
 
 
 @dataclass(frozen=True)
 class ExtentQuery:
-    """The ends of a column of whole numbers, and the number of rows; no ends where there is none."""
+    """Minimum and maximum of an integer column, and the number of rows."""
 
     key: str
     single_pass: bool = True
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
-        """Return a row of numbers."""
+        """Yield one row of numbers."""
         name = key_sql(self.key, engine.table.keyed_as(self.key))
         asked = f"min({name}) AS low, max({name}) AS high, count(*) AS rows"
         (batch,) = engine.query(f"SELECT {asked} FROM source", [self.key]).to_batches()
@@ -287,20 +288,20 @@ class ColumnQuery:
     single_pass: bool = True
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
-        """Return the columns in batches."""
+        """Yield the columns in batches."""
         result = engine.columns(self.wanted)
         yield from result.to_batches() or [_empty(result.schema)]
 
 
 @dataclass(frozen=True, eq=False)
 class RecordEncoding:
-    """The codes of groups and cells, and what a record adds.
+    """Codes of groups and cells, and the value that a record adds.
 
     Args:
         dictionary: the codes of groups.
-        value: the column of numbers that is split.
-        split: the function from numbers to what each record adds.
-        cell_column: the column that gives the cell, if one does.
+        value: the column of numbers to split.
+        split: the function from numbers to the values that each record adds.
+        cell_column: the separate column of cells, if there is one.
         cells: the codes of its cells.
     """
 
@@ -313,13 +314,13 @@ class RecordEncoding:
 
 @dataclass(frozen=True)
 class UserKeyQuery:
-    """Sorted keys of whole users, in rows of bytes."""
+    """Sorted keys of whole users, as bytes."""
 
     coded: RecordEncoding
     single_pass: bool = False
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
-        """Return a batch of keys at a time."""
+        """Yield batches of keys."""
         coded = self.coded
         engine.set_codes(coded.dictionary, coded.cells)
         feed = engine.users(
@@ -331,7 +332,7 @@ class UserKeyQuery:
         yield _empty(KEYS)
         for keys, totals in feed.chunks(_ROW_KEYS):
             if keys.size > 2 * _ROW_KEYS:
-                # It is one user, whose pairs are no more than there are coordinates.
+                # A single user, with at most one pair per coordinate.
                 keys, totals = pair_totals(keys, totals)
             if keys.size:
                 held = None if totals is None else totals.astype(np.float64).tobytes()
@@ -350,7 +351,7 @@ class RecordSumQuery:
     single_pass: bool = True
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
-        """Return the sums of the partition in slices."""
+        """Yield the sums of the partition in slices."""
         coded = self.coded
         engine.set_codes(coded.dictionary)
         records = engine.records(coded.dictionary, value=coded.value, split=coded.split)
@@ -359,13 +360,13 @@ class RecordSumQuery:
 
 @dataclass(frozen=True)
 class AddUsersTask:
-    """A task for a kernel over whole users' keys.
+    """Task that runs a kernel on whole users' keys.
 
     Args:
         add: the kernel.
         shape: the shape of the sums.
-        narrow: a change to keys of some of the coordinates.
-        version: the version of this package that asks.
+        narrow: a selection of coordinates.
+        version: the caller's version of this package.
     """
 
     add: Add
@@ -374,7 +375,7 @@ class AddUsersTask:
     version: str = __version__
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the sums of the partition in slices."""
+        """Yield the sums of the partition in slices."""
         require_version(self.version)
         out = np.zeros(self.shape, dtype=np.int64)
         for batch in batches:
@@ -386,36 +387,26 @@ class AddUsersTask:
 
 @dataclass(frozen=True)
 class MapTask:
-    """A task that makes other rows of those of its partition.
-
-    Args:
-        make: the function of the batches of a partition.
-        version: the version of this package that asks.
-    """
+    """Task that derives rows from the batches of its partition by a function."""
 
     make: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     version: str = __version__
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return what the function makes."""
+        """Yield the derived rows."""
         require_version(self.version)
         yield from self.make(batches)
 
 
 @dataclass(frozen=True)
 class SumTask:
-    """A task for the sum of its partition's rows.
-
-    Args:
-        of: the function from the batches of a partition to whole numbers.
-        version: the version of this package that asks.
-    """
+    """Task that adds up the integers that a function computes from its partition."""
 
     of: Callable[[Iterable[pa.RecordBatch]], IntArray]
     version: str = __version__
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the sums of the partition in slices."""
+        """Yield the sums of the partition in slices."""
         require_version(self.version)
         yield slices(self.of(batches).reshape(-1), _partition_id())
 
@@ -438,7 +429,7 @@ def _batch(columns: dict[str, pa.Array]) -> pa.RecordBatch:
 
 
 def slices(sums: IntArray, part: int) -> pa.RecordBatch:
-    """Return the sums of a partition in slices, each with the fingerprint of all of them."""
+    """Split the sums of a partition into slices, each with the fingerprint of all sums."""
     mark = hashlib.sha256(sums.tobytes()).digest()
     pieces = [sums[i : i + _SLICE] for i in range(0, max(sums.size, 1), _SLICE)]
     result = [piece.tobytes() if piece.any() else b"" for piece in pieces]
@@ -450,7 +441,7 @@ def slices(sums: IntArray, part: int) -> pa.RecordBatch:
 
 
 class SliceSums:
-    """Slices of sums, added up modulo 2^64, with the marks of the partitions that they come from."""
+    """Sums of slices, modulo 2^64, with the fingerprints of their partitions."""
 
     def __init__(self) -> None:
         self._sums: dict[int, IntArray] = {}
@@ -474,7 +465,7 @@ class SliceSums:
                 self._sums[place] = result.copy() if known is None else known + result
 
     def merged(self) -> Iterator[pa.RecordBatch]:
-        """Yield each slice, as of one partition whose mark is a fingerprint of all marks."""
+        """Yield each slice as one partition, whose fingerprint combines all fingerprints."""
         for place in sorted(self._marks):
             sums = self._sums.get(place)
             row = [place, 0, self._mark(place), b"" if sums is None else sums.tobytes()]
@@ -493,7 +484,7 @@ class SliceSums:
         """
         out = np.zeros(size, dtype=np.int64)
         if not self._marks:
-            # No partition has any rows.
+            # All partitions are empty.
             return out
         if set(self._marks) != set(range(slice_count(size))):
             raise DataError("Slices are missing.")
@@ -511,12 +502,12 @@ def slice_count(size: int) -> int:
 
 @dataclass(frozen=True)
 class AddSlicesTask:
-    """A task for sums of slices of several partitions."""
+    """Task that adds up slices of several partitions."""
 
     version: str = __version__
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return one row for each slice."""
+        """Yield one row per slice."""
         require_version(self.version)
         result = SliceSums()
         for batch in batches:

@@ -1,4 +1,4 @@
-"""The SQL of columns: names, texts, keys and numbers."""
+"""SQL of columns: names, texts, keys and numbers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from dpgrain.tables.engines.column_types import (
     read_as,
 )
 
-#: The usual form of days, by an example.
+#: The default date format, as an example.
 ISO = "2025-12-31"
-# Two digits of a day or a month, of which the first may lack.
+# Day or month of one or two digits.
 _TWO = r"(\d{1,2})"
-#: How days may be written: an example → the pattern of three numbers, and these as DuckDB reads them.
+#: Date formats: example → pattern of its three numbers, and their order for DuckDB.
 DATES: Mapping[str, tuple[str, str]] = {
     ISO: (rf"(\d{{4}})-{_TWO}-{_TWO}", r"\1-\2-\3"),
     "31.12.2025": (rf"{_TWO}\.{_TWO}\.(\d{{4}})", r"\3-\2-\1"),
@@ -32,24 +32,20 @@ DATES: Mapping[str, tuple[str, str]] = {
 
 
 def quoted(identifier: str) -> str:
-    """Return an SQL identifier."""
+    """Quote an SQL identifier."""
     return '"' + identifier.replace('"', '""') + '"'
 
 
 def literal(value: str) -> str:
-    """Return an SQL string."""
+    """Quote an SQL string."""
     return "'" + value.replace("'", "''") + "'"
 
 
 def key_sql(column: str, kind: str, *, of: str = "") -> str:
-    """Return the SQL of a column used as a key: integers stay integers, all else is a label.
+    """Return the SQL of a column as a key: integers remain integers, everything else is a label.
 
-    This is the only place where DuckDB replaces long texts (:mod:`~dpgrain.inputs.long_labels`).
-
-    Args:
-        column: the column.
-        kind: the column's type, from :meth:`~dpgrain.tables.rows.Rows.keyed_as`.
-        of: the query's name for the table, where it must be said.
+    DuckDB only replaces long texts here (:mod:`~dpgrain.inputs.long_labels`). ``kind`` is the type
+    from :meth:`~dpgrain.tables.rows.Rows.keyed_as`; ``of`` is the alias of the table.
     """
     if kind != TEXT:
         return valid_key_sql(column, kind, of=of)
@@ -59,7 +55,7 @@ def key_sql(column: str, kind: str, *, of: str = "") -> str:
 
 
 def valid_key_sql(column: str, kind: str, *, of: str = "") -> str:
-    """Return the SQL of a column used as a key, in rows for which :func:`has_key_sql` is true."""
+    """Return the SQL of a column as a key, for rows that satisfy :func:`has_key_sql`."""
     name = f"{of}.{quoted(column)}" if of else quoted(column)
     if kind == TEXT:
         long = _long_label_sql(name)
@@ -80,32 +76,29 @@ def _long_label_sql(sql: str) -> str:
 
 
 def label_sql(sql: str) -> str:
-    """Return the SQL of a text; null where it is longer than texts may be."""
+    """Return the SQL of a text; null beyond the maximum length."""
     return f"CASE WHEN strlen({sql}) <= {LONGEST_LABEL} THEN {sql} END"
 
 
 def number_sql(column: str) -> str:
-    """Return the SQL of a column of numbers; what is not a number is null."""
+    """Return the SQL of a column as numbers; non-numeric values are null."""
     return f"TRY_CAST({quoted(column)} AS DOUBLE)"
 
 
 @dataclass(frozen=True)
 class TextFormat:
-    """The way in which numbers and days are written in text.
+    """Format of numbers and dates in text.
 
     Args:
-        decimal: the mark before the decimals of a number: a point, or a comma.
-        dates: the last day of 2025, as days are written.
+        decimal: decimal separator, a point or a comma.
+        dates: the last day of 2025 in the date format.
     """
 
     decimal: str = "."
     dates: str = ISO
 
     def describe(self, kind: str) -> str:
-        """Say how a type is written, where that is not as usual.
-
-        Args:
-            kind: the type, as it is stated.
+        """Describe the format of a type, if it is not the default.
 
         >>> TextFormat(",").describe("DOUBLE"), TextFormat(dates="31.12.2025").describe("DATE")
         (' with a decimal comma', ' written like 31.12.2025')
@@ -119,18 +112,13 @@ class TextFormat:
         return read_as(kind) in (DAY, *TIMES) and self.dates != ISO
 
     def cast(self, written: str, kind: str) -> str:
-        """Return the SQL of a text as another type; what does not fit is a null.
-
-        Args:
-            written: the SQL of the text.
-            kind: the type.
-        """
+        """Return the SQL that converts a text, given as SQL, to a type; invalid values are null."""
         if self.decimal == "," and is_number(kind):
-            # Points change places with commas, so that 1.5 is no number where a comma is asked for.
+            # Swap points and commas, so that 1.5 is invalid with a decimal comma.
             written = f"translate({written}, '.,', ',.')"
         if self._is_day(kind):
             form, day = DATES[self.dates]
-            # What is written in another way is no day, also where that is the usual one.
+            # Other formats are invalid, including the default one.
             form = rf"'^\s*{form}((?:[ T].*)?)$'"
             written = (
                 f"CASE WHEN regexp_matches({written}, {form}) "
@@ -140,14 +128,9 @@ class TextFormat:
 
 
 def cast_sql(column: str, kind: str, as_written: TextFormat = TextFormat()) -> str:
-    """Return the SQL of a column of text as another type; what does not fit is a null.
+    """Return the SQL that converts a text column to another type; invalid values are null.
 
-    DuckDB may move a plain cast of a column into the reader of a file, which then drops whole rows that
-    do not fit; an expression stays where it is.
-
-    Args:
-        column: the column.
-        kind: the type.
-        as_written: how numbers and days are written.
+    DuckDB may push a plain cast of a column into the reader of a file, which then drops whole rows
+    with invalid values; it does not push down an expression.
     """
     return as_written.cast(f"concat({label_sql(quoted(column))}, '')", kind)
