@@ -28,7 +28,7 @@ from dpgrain.means.protocol import Rule, Vectors
 from dpgrain.means.records import Records, by_user, user_means
 from dpgrain.publishing.charge import Charge
 from dpgrain.publishing.scope import Origin
-from dpgrain.tables.engines.per_user import facts_of_rows
+from dpgrain.tables.engines.per_user import derivation_facts
 from dpgrain.tables.engines.protocol import CachedBlocks, ClusterEngine, Form
 from dpgrain.tables.table import UserTable, read
 
@@ -76,7 +76,7 @@ class RecordsThere(Records):
     @property
     def origin(self) -> Origin:
         """The public facts of the rows."""
-        made = tuple(facts_of_rows(self.table))
+        made = tuple(derivation_facts(self.table))
         return Origin(self.table.scope, provenance=self.table.provenance, made=made)
 
     @contextmanager

@@ -34,7 +34,7 @@ from dpgrain.publishing.scope import Origin, arrays_of
 from dpgrain.tables.blocks import rule_of
 from dpgrain.tables.engines.column_types import TRUTH
 from dpgrain.tables.engines.per_user import (
-    facts_of_rows,
+    derivation_facts,
     require_whole_users,
 )
 from dpgrain.tables.shared import refuse_table
@@ -243,7 +243,7 @@ class OfTable(Given):
 def _origin(table: UserTable, element: str | None = None) -> Origin:
     """Return what is public of a table's rows, with the partition into elements as facts."""
     cells = None if element is None else Partition((rule_of(element, None, table),))
-    return Origin(table.scope, cells, table.provenance, tuple(facts_of_rows(table)))
+    return Origin(table.scope, cells, table.provenance, tuple(derivation_facts(table)))
 
 
 def _told(model: LinearModel, encoding: Encoding, target: str) -> LinearModel:

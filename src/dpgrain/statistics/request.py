@@ -41,7 +41,7 @@ from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.dictionary import Cells
 from dpgrain.tables.domain import Domain, public_domain
 from dpgrain.tables.engines.per_user import (
-    facts_of_rows,
+    derivation_facts,
     known_user_count,
     per_user_source,
     whole_user_source,
@@ -415,7 +415,7 @@ class Request:
             facts.append(Fact("elements-used", (self.blocks.max_elements,)))
         if self.table.n_users is not None:
             facts.append(Fact("enrolled-users", (self.table.n_users,)))
-        return [*facts, *facts_of_rows(self.table)]
+        return [*facts, *derivation_facts(self.table)]
 
     @property
     def facts_of_plan(self) -> list[Fact]:

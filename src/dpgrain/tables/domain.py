@@ -194,7 +194,7 @@ def values_of(made: CompiledExpression, region: Region) -> tuple[Any, ...] | Non
     if made.period is None:
         return made.values
     period, zone = made.period
-    side = next((side for side in region.sides if side.column == made.of[0]), None)
+    side = next((side for side in region.sides if side.column == made.inputs[0]), None)
     if side is None or side.missing or not isinstance(side.values, Span):
         return None
     ends = side.values.low, side.values.high

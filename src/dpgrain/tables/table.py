@@ -23,7 +23,7 @@ from dpgrain.tables.engines.joined import PeopleJoin, public_join
 from dpgrain.tables.engines.memory import MIN_BYTES
 from dpgrain.tables.engines.per_user import (
     PerUser,
-    facts_of_rows,
+    derivation_facts,
     per_user_source,
     whole_user_source,
 )
@@ -333,7 +333,7 @@ class UserTable(Rows):
         columns = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())
         users = "not given" if self.n_users is None else f"{self.n_users:,}"
         scope = "" if self.scope.everything else f", where: {self.scope}"
-        made = "".join(f"; {fact}" for fact in facts_of_rows(self))
+        made = "".join(f"; {fact}" for fact in derivation_facts(self))
         return f"UserTable(user={self.user!r}, n_users={users}, columns: {columns}{scope}{made})"
 
 

@@ -423,7 +423,7 @@ def test_what_is_refused(text: str, error: type[Exception], word: str) -> None:
 def test_a_condition_is_true_or_false() -> None:
     with pytest.raises(SchemaError, match="true or false"):
         compile_condition("x + 1", KINDS)
-    assert compile_condition("x > 1", KINDS).of == ("x",)
+    assert compile_condition("x > 1", KINDS).inputs == ("x",)
 
 
 def test_a_column_of_another_type_is_refused() -> None:

@@ -14,7 +14,7 @@ from tests.refusals import refuses
 import dpgrain as dg
 from dpgrain._progress import Progress
 from dpgrain.errors import DataError, ParameterError
-from dpgrain.tables.engines import spark_session
+from dpgrain.tables.engines import spark_session, spark_tasks
 from dpgrain.tables.engines.spark_session import (
     ADDRESS,
     SparkRunner,
@@ -22,7 +22,7 @@ from dpgrain.tables.engines.spark_session import (
     is_session,
     silenced,
 )
-from dpgrain.tables.engines.spark_tasks import OTHER_VERSION
+from dpgrain.tables.engines.spark_tasks import OTHER_VERSION, SUMS, AddSlicesTask
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,18 @@ def test_nothing_else_is_a_session_or_a_frame() -> None:
     for value in (None, "spark", 5, SimpleNamespace(mapInArrow=1)):
         assert not is_session(value)
         assert not is_frame(value)
+
+
+def test_every_task_runs_in_the_same_version_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3")
+    frame: Any = SimpleNamespace(mapInArrow=lambda run, _: run)
+    session: Any = SimpleNamespace()
+    run: Any = SparkRunner(session).map(frame, AddSlicesTask(), SUMS)
+    assert not list(run([]))
+    monkeypatch.setattr(spark_tasks, "__version__", "0.0.0")
+    with pytest.raises(RuntimeError, match=OTHER_VERSION):
+        list(run([]))
 
 
 def test_one_warning_of_pandas_is_silent_and_no_other() -> None:

@@ -143,15 +143,15 @@ class Buckets:
         self._taken += 1
         return self._taken - 1
 
-    def filter(self, mine: Callable[[IntArray], BoolArray]) -> None:
+    def filter(self, select: Callable[[IntArray], BoolArray]) -> None:
         """Drop the keys for which a function is false."""
         self.flush()
         for bucket in self.nonempty():
             lows = self.sorted_lows(bucket)
-            kept = [part[mine(self.full_keys(bucket, part))] for part in _parts(lows)]
+            selected = [part[select(self.full_keys(bucket, part))] for part in _parts(lows)]
             self._free += self._blocks[bucket]
             self._blocks[bucket], self._sizes[bucket] = [], 0
-            self._put(bucket, np.concatenate(kept))
+            self._put(bucket, np.concatenate(selected))
             self._sorted[bucket] = True
         self.size = int(self._sizes.sum())
 

@@ -80,14 +80,14 @@ def check(
         )
         repeated = result["rows"] - distinct.column("n")[0].as_py()
         result["rows that repeat another (all are counted)"] = repeated
-    numbers, made = _typed_counts(table, items), dict[str, str]()
+    source_counts, derived_counts = _typed_counts(table, items), dict[str, str]()
     for column in dict.fromkeys([*weights, *zero, *values]):
-        counted = made if column in table.derived else numbers
+        counted = derived_counts if column in table.derived else source_counts
         counted |= _number_counts(
             table, column, "weight" if column == weight else "value", bounds, column not in values
         )
     # Derived columns are not in the source.
-    for rows, counted in ((_before_typing(table), numbers), (table, made)):
+    for rows, counted in ((_before_typing(table), source_counts), (table, derived_counts)):
         if counted:
             with DuckDB(rows) as engine:
                 result |= _count(engine, counted, _all_columns(engine.table))
@@ -98,14 +98,14 @@ def check(
 def check_owners(table: Rows, owners: Sequence[str]) -> dict[str, int]:
     """Count records and their owners, if a record may have several owners."""
     names = {owner: key_sql(owner, table.keyed_as(owner)) for owner in owners}
-    held = f"list_distinct([{', '.join(names.values())}])"
+    owner_list = f"list_distinct([{', '.join(names.values())}])"
     with DuckDB(table) as engine:
         (row,) = engine.query(
-            f"SELECT count(*) FILTER (len({held}) = 0) AS nobodys FROM source", owners
+            f"SELECT count(*) FILTER (len({owner_list}) = 0) AS nobodys FROM source", owners
         ).to_pylist()
         (people,) = engine.query(
             "SELECT count(*) AS people, coalesce(max(n), 0) AS most FROM (SELECT count(*) AS n FROM "
-            f"(SELECT unnest({held}) AS owner FROM source) GROUP BY owner)",
+            f"(SELECT unnest({owner_list}) AS owner FROM source) GROUP BY owner)",
             owners,
         ).to_pylist()
     whole = base_source(table.source)
@@ -132,24 +132,24 @@ def _unreadable_columns(table: Rows, numbers: Sequence[str]) -> dict[str, int]:
     source = base_source(table.source)
     typed = source if isinstance(source, TypedSource) else TypedSource(source, {})
     kinds, written = typed.source.columns(), typed.written
-    asked = {
+    readings = {
         column: (kind + written.describe(kind), cast_sql(column, kind, written))
         for column, kind in typed.types.items()
     }
     for column in numbers:
         if kinds.get(column) == TEXT:
-            asked.setdefault(column, ("number", number_sql(column)))
-    if not asked:
+            readings.setdefault(column, ("number", number_sql(column)))
+    if not readings:
         return {}
     counted = ", ".join(
         f"count({quoted(column)}) AS cells{place}, count({sql}) AS known{place}"
-        for place, (column, (_, sql)) in enumerate(asked.items())
+        for place, (column, (_, sql)) in enumerate(readings.items())
     )
     with DuckDB(replace(table, source=typed.source, schema=kinds, user=None, cells={})) as engine:
-        (row,) = engine.query(f"SELECT {counted} FROM source", list(asked)).to_pylist()
+        (row,) = engine.query(f"SELECT {counted} FROM source", list(readings)).to_pylist()
     return {
         f"non-empty cells of {column!r}, none of which can be read as {kind}": row[f"cells{place}"]
-        for place, (column, (kind, _)) in enumerate(asked.items())
+        for place, (column, (kind, _)) in enumerate(readings.items())
         if row[f"cells{place}"] and not row[f"known{place}"]
     }
 
@@ -165,8 +165,8 @@ def _all_columns(table: Rows) -> list[str]:
 
 
 def _count(engine: DuckDB, counts: dict[str, str], used: Sequence[str]) -> dict[str, int]:
-    asked = ", ".join(f"{sql} AS n{place}" for place, sql in enumerate(counts.values()))
-    (row,) = engine.query(f"SELECT {asked} FROM source", used).to_pylist()
+    listed = ", ".join(f"{sql} AS n{place}" for place, sql in enumerate(counts.values()))
+    (row,) = engine.query(f"SELECT {listed} FROM source", used).to_pylist()
     return dict(zip(counts, row.values(), strict=True))
 
 
@@ -198,9 +198,9 @@ def _domain_counts(engine: DuckDB, domain: Listed) -> dict[str, str]:
         names = [f"v{i}" for i in range(len(columns))]
         engine.register(f"domain{place}", pa.table(dict(zip(names, columns, strict=True))))
         sql = [key_sql(name, table.schema[name]) for name in keys]
-        held = " AND ".join(f"{name} IS NOT NULL" for name in sql)
+        valid = " AND ".join(f"{name} IS NOT NULL" for name in sql)
         counts[f"rows with {', '.join(keys)} outside the domain (dropped)"] = (
-            f"count(*) FILTER ({held} AND ({', '.join(sql)}) NOT IN "
+            f"count(*) FILTER ({valid} AND ({', '.join(sql)}) NOT IN "
             f"(SELECT ({', '.join(names)}) FROM domain{place}))"
         )
     return counts
@@ -247,30 +247,30 @@ def _number_counts(
     written_as = TextFormat() if typed is None else typed.written
     stated = kind if is_number(kind) else "DOUBLE"
     plain = cast_sql(column, stated, written_as) if text else quoted(column)
-    found = f"TRY_CAST({plain} AS DOUBLE)"
+    parsed = f"TRY_CAST({plain} AS DOUBLE)"
     name, unused = repr(column), "treated as 0" if zero else "dropped"
-    counts = {f"non-numeric cells of {name} ({unused})": f"count(*) FILTER ({found} IS NULL)"}
+    counts = {f"non-numeric cells of {name} ({unused})": f"count(*) FILTER ({parsed} IS NULL)"}
     if text and written_as.decimal == ".":
         comma = f"regexp_matches({quoted(column)}::VARCHAR, '{_COMMA}')"
         counts["of these look like numbers with a decimal comma: pass decimal=','"] = (
-            f"count(*) FILTER ({found} IS NULL AND {comma})"
+            f"count(*) FILTER ({parsed} IS NULL AND {comma})"
         )
     if text:
         grouped = f"regexp_matches({quoted(column)}::VARCHAR, {literal(_THOUSANDS)})"
         counts["of these have thousands separators: write the numbers without them"] = (
-            f"count(*) FILTER ({found} IS NULL AND {grouped})"
+            f"count(*) FILTER ({parsed} IS NULL AND {grouped})"
         )
     counts[f"NaN or infinite cells of {name} ({unused})"] = (
-        f"count(*) FILTER (NOT isfinite({found}))"
+        f"count(*) FILTER (NOT isfinite({parsed}))"
     )
     if role == "weight":
         counts[f"cells of {name} below 0 (treated as 0)"] = (
-            f"count(*) FILTER (isfinite({found}) AND {found} < 0)"
+            f"count(*) FILTER (isfinite({parsed}) AND {parsed} < 0)"
         )
     if bounds is not None:
         low, high = map(float, bounds)
         counts[f"cells of {name} beyond the bounds (clamped)"] = (
-            f"count(*) FILTER (isfinite({found}) AND NOT {found} BETWEEN {low} AND {high})"
+            f"count(*) FILTER (isfinite({parsed}) AND NOT {parsed} BETWEEN {low} AND {high})"
         )
     return counts
 
@@ -306,15 +306,15 @@ def _line_counts(table: Rows) -> dict[str, int]:
         result = {
             "lines of CSV, including headers": sum(map(_count_lines, map(parts, source.paths)))
         }
-        kept = sum(map(_count_lines, source.kept()))
+        lines = sum(map(_count_lines, source.kept()))
     result[f"CSV rows dropped: longer than {LONGEST_BYTES:,} bytes"] = faults.too_long
     result["CSV rows dropped: characters after the quotes of a value, or an unclosed quote"] = (
         faults.broken
     )
-    for kind, lines in faults.rejected.items():
-        result[f"CSV lines dropped: {_FAULTS.get(kind, kind.lower())}"] = lines
+    for kind, count in faults.rejected.items():
+        result[f"CSV lines dropped: {_FAULTS.get(kind, kind.lower())}"] = count
     result["CSV lines with more values than columns (the rest is ignored)"] = faults.longer
-    lost = kept - len(source.paths) - rows
+    lost = lines - len(source.paths) - rows
     inside = faults.inside + sum(faults.rejected.values())
     result["CSV lines that are empty or part of an unclosed quote"] = max(lost - inside, 0)
     return result

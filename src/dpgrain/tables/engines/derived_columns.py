@@ -63,18 +63,20 @@ class CompiledExpression:
             SchemaError: if a column is missing or has an unsuitable type.
         """
         translator = Translator(kinds, text)
-        made = translator.translate(node)
-        if made.kind in TIMES:
+        typed = translator.translate(node)
+        if typed.kind in TIMES:
             raise SchemaError(
                 f"the expression {stated(text)} is a timestamp; use day({text[:60]}) or "
                 f"month({text[:60]})."
             )
         # Errors from values that no function anticipates become nulls.
-        sql = f"TRY({made.finite_sql})"
-        return CompiledExpression(text, made.kind, sql, node, tuple(translator.clocks), made.values)
+        sql = f"TRY({typed.finite_sql})"
+        return CompiledExpression(
+            text, typed.kind, sql, node, tuple(translator.clocks), typed.values
+        )
 
     @property
-    def of(self) -> tuple[str, ...]:
+    def inputs(self) -> tuple[str, ...]:
         """Columns that it reads."""
         return tuple(dict.fromkeys(columns_of(self.node)))
 
@@ -85,16 +87,15 @@ class CompiledExpression:
 
     def with_column(self, rows: str, column: str) -> str:
         """Return the SQL of rows with the values as an additional column."""
-        return (
-            f"(SELECT {self._own_columns}, {self.sql} AS {quoted(column)} FROM {self._timed(rows)})"
-        )
+        added = f"{self.sql} AS {quoted(column)}"
+        return f"(SELECT {self._table_columns}, {added} FROM {self._timed(rows)})"
 
     def where(self, rows: str) -> str:
         """Return the SQL of the rows that satisfy the expression."""
-        return f"(SELECT {self._own_columns} FROM {self._timed(rows)} WHERE {self.sql})"
+        return f"(SELECT {self._table_columns} FROM {self._timed(rows)} WHERE {self.sql})"
 
     @property
-    def _own_columns(self) -> str:
+    def _table_columns(self) -> str:
         """SQL of the rows' own columns."""
         shown = ", ".join(quoted(clock_column(*each)) for each in self._times)
         return f"* EXCLUDE ({shown})" if shown else "*"
@@ -143,12 +144,12 @@ def compile_condition(text: str, kinds: Mapping[str, str]) -> CompiledExpression
         ParameterError: if it is invalid.
         SchemaError: if a column is missing, or it is not true or false.
     """
-    made = CompiledExpression.parse(text, kinds)
-    if made.kind != TRUTH:
+    condition = CompiledExpression.parse(text, kinds)
+    if condition.kind != TRUTH:
         raise SchemaError(
             f"the condition {stated(text)} must be true or false, such as amount > 0 or kind = 'er'."
         )
-    return made
+    return condition
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +181,7 @@ class DerivedSource(OverSource):
 
     def needed(self, used: Collection[str]) -> set[str]:
         """Return the required source columns, also for the expression."""
-        return {*used, *self.derived.of} - {self.column}
+        return {*used, *self.derived.inputs} - {self.column}
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +205,7 @@ class FilteredSource(OverSource):
 
     def needed(self, used: Collection[str]) -> set[str]:
         """Return the required source columns, also for the condition."""
-        return {*used, *self.condition.of}
+        return {*used, *self.condition.inputs}
 
 
 def base_source(source: Source) -> Source:

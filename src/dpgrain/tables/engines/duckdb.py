@@ -294,9 +294,9 @@ class DuckDB:
     ) -> Scan:
         columns = [f"{self._valid_key(name)} AS k{i}" for i, name in enumerate(keys)]
         columns.append(f"{cell} AS cell")
-        held = self._valid_rows(keys, value)
+        valid = self._valid_rows(keys, value)
         if cell_column is not None and self.table.drops(cell_column):
-            held += f" AND {cell} IS NOT NULL"
+            valid += f" AND {cell} IS NOT NULL"
         if self.table.user is not None:
             columns.append(f"{self._valid_key(self.table.user)} AS user_")
         numbers = ""
@@ -314,7 +314,7 @@ class DuckDB:
         def scan(share: UserShare) -> Iterator[Chunk]:
             query = (
                 f"SELECT {key} AS key{numbers} FROM (SELECT {', '.join(columns)} "
-                f"FROM {self._attach(used)} WHERE {held}) rows_{items}{join}"
+                f"FROM {self._attach(used)} WHERE {valid}) rows_{items}{join}"
                 f"{_in_share(user, share)}"
             )
             with reading(self.table.source.name):
@@ -331,13 +331,13 @@ class DuckDB:
 
     def _valid_rows(self, keys: Sequence[str], value: str | None) -> str:
         """Return the SQL condition that a row has a user, a group and a finite number."""
-        held = [self._has_key(key) for key in keys]
+        conditions = [self._has_key(key) for key in keys]
         if self.table.user is not None:
-            held.append(self._has_key(self.table.user))
+            conditions.append(self._has_key(self.table.user))
         if value is not None:
             # Rows with null, NaN or ±∞ are dropped.
-            held.append(f"isfinite({number_sql(value)})")
-        return " AND ".join(held) or "true"
+            conditions.append(f"isfinite({number_sql(value)})")
+        return " AND ".join(conditions) or "true"
 
     def _attach(self, used: Sequence[str] = ()) -> str:
         """Return SQL to select from, with the user's column and the columns used."""
@@ -370,11 +370,11 @@ class DuckDB:
         """Register the table value → label of a cell column; return the table's name."""
         if name not in self._lookups:
             column = self.table.cells[name]
-            made = column.lookup
-            if made is None:
-                made = labels_of(column.elements, self.distinct([column.of]).columns[0])
+            labels = column.lookup
+            if labels is None:
+                labels = labels_of(column.elements, self.distinct([column.of]).columns[0])
             lookup = f"lookup{next(_lookups)}"
-            self._store(lookup, made)
+            self._store(lookup, labels)
             self._lookups[name] = lookup
         return self._lookups[name]
 

@@ -251,9 +251,9 @@ def _exact_sum(argument: str) -> str:
     return f"({above} + {below} / {2.0**_BITS:.1f})"
 
 
-def _parse_pandas_name(name: str, asked: Any) -> Aggregate:
+def _parse_pandas_name(name: str, request: Any) -> Aggregate:
     """Parse requests such as ``visits="count"`` or ``spent=("amount", "sum")``."""
-    of, function = (None, asked) if isinstance(asked, str) else _parse_pair(name, asked)
+    of, function = (None, request) if isinstance(request, str) else _parse_pair(name, request)
     known = ("size", "count") if of is None else FUNCTIONS
     if function not in known:
         listed = ", ".join(map(repr, known))
@@ -264,15 +264,15 @@ def _parse_pandas_name(name: str, asked: Any) -> Aggregate:
     return Aggregate(name, cast(Function, function), of)
 
 
-def _parse_pair(name: str, asked: Any) -> tuple[str, Any]:
+def _parse_pair(name: str, request: Any) -> tuple[str, Any]:
     try:
-        of, function = asked
+        of, function = request
     except (TypeError, ValueError):
         of = function = None
     if not isinstance(of, str):
         raise ParameterError(
             f"{name} must be 'count' or a pair of a column and a function, such as ('amount', 'sum'), "
-            f"not {_validate.said(asked)}.",
+            f"not {_validate.said(request)}.",
             name=name,
         )
     return of, function
@@ -299,7 +299,7 @@ class Feature:
 _NAMES: Mapping[str, Function] = {"count": "size", "total": "sum", "distinct": "nunique"}
 
 
-def parse_feature(name: str, asked: Any) -> Feature:
+def parse_feature(name: str, request: Any) -> Feature:
     """Parse an expression, ``"count"``, or a pair of a column and a function.
 
     Raises:
@@ -309,9 +309,9 @@ def parse_feature(name: str, asked: Any) -> Feature:
     >>> [number.name for number in each.numbers], str(each.expression)
     (['total(paid)', 'count()'], '`total(paid)` / `count()`')
     """
-    if not isinstance(asked, str) or not ("(" in asked or is_expression(asked)):
-        return Feature(name, (_parse_pandas_name(name, asked),))
-    node = parsed(asked)
+    if not isinstance(request, str) or not ("(" in request or is_expression(request)):
+        return Feature(name, (_parse_pandas_name(name, request),))
+    node = parsed(request)
     if isinstance(node, Call) and node.function in AGGREGATES:
         return Feature(name, (replace(_parse_aggregate(node), name=name),))
     numbers: dict[str, Aggregate] = {}
@@ -333,11 +333,13 @@ def deduplicate(features: Sequence[Feature]) -> list[Feature]:
     ]
 
 
-def _rename_aggregates(one: Feature, made: Node, own: Mapping[tuple[Any, ...], str]) -> Feature:
+def _rename_aggregates(
+    feature: Feature, expression: Node, own: Mapping[tuple[Any, ...], str]
+) -> Feature:
     """Replace aggregates that have their own column by that column."""
-    names = {number.name: own.get(number.meaning, number.name) for number in one.numbers}
-    numbers = tuple(number for number in one.numbers if number.meaning not in own)
-    return replace(one, numbers=numbers, expression=_with_names(made, names))
+    names = {number.name: own.get(number.meaning, number.name) for number in feature.numbers}
+    numbers = tuple(number for number in feature.numbers if number.meaning not in own)
+    return replace(feature, numbers=numbers, expression=_with_names(expression, names))
 
 
 def _with_names(node: Node, names: Mapping[str, str]) -> Node:
@@ -353,9 +355,9 @@ def _extract_aggregates(node: Node, numbers: dict[str, Aggregate]) -> Node:
     if not isinstance(node, Call):
         return node
     if node.function in AGGREGATES:
-        made = _parse_aggregate(node)
-        numbers[made.name] = made
-        return Column(made.name)
+        aggregate = _parse_aggregate(node)
+        numbers[aggregate.name] = aggregate
+        return Column(aggregate.name)
     return replace(node, parts=tuple(_extract_aggregates(part, numbers) for part in node.parts))
 
 
@@ -369,7 +371,7 @@ def _parse_aggregate(node: Call) -> Aggregate:
     if not least <= len(parts) <= most:
         wanted = "a condition" if least > own else (f"{own} arguments, and optionally a condition")
         raise ParameterError(f"{text} must have {wanted}, such as {_EXAMPLES[node.function]}.")
-    if any(isinstance(inner, Call) and _holds_rows(inner) for inner in parts):
+    if any(isinstance(inner, Call) and _has_aggregate(inner) for inner in parts):
         raise ParameterError(f"{text} is a function of rows, and cannot contain another one.")
     named = [part.name if isinstance(part, Column) else str(part) for part in parts]
     where = named[own] if len(named) > own else None
@@ -377,9 +379,9 @@ def _parse_aggregate(node: Call) -> Aggregate:
     return Aggregate(text, function, of, where, named[1] if own > 1 else None, text)
 
 
-def _holds_rows(node: Call) -> bool:
+def _has_aggregate(node: Call) -> bool:
     return node.function in AGGREGATES or any(
-        isinstance(part, Call) and _holds_rows(part) for part in node.parts
+        isinstance(part, Call) and _has_aggregate(part) for part in node.parts
     )
 
 

@@ -12,6 +12,7 @@ sorts them, so that each user's records are contiguous, with a limited number of
 
 from __future__ import annotations
 
+import copy
 import itertools
 import queue
 import sys
@@ -99,9 +100,9 @@ class CoordinateFilter:
         """Return the new keys of a chunk, still sorted, and their totals."""
         keys, totals = chunk
         codes = self.codes[keys & ((1 << self.old) - 1)]
-        held = np.flatnonzero(codes >= 0)
-        narrowed = ((keys[held] >> self.old) << self.new) | codes[held]
-        return narrowed, None if totals is None else totals[held]
+        selected = np.flatnonzero(codes >= 0)
+        narrowed = ((keys[selected] >> self.old) << self.new) | codes[selected]
+        return narrowed, None if totals is None else totals[selected]
 
 
 class KeyBatch(Protocol):
@@ -175,19 +176,8 @@ class Feed:
         """
         if not self.is_cached:
             return None
-        feed = Feed(
-            self._scan,
-            self._shift,
-            self._capacity,
-            self._threads,
-            counted=self._counted,
-            call=self._call,
-            sums=self._sums,
-        )
-        feed._cached, feed._narrow = (
-            self._cached,
-            CoordinateFilter(codes.astype(np.int32), self._shift, shift),
-        )
+        feed = copy.copy(self)
+        feed._narrow = CoordinateFilter(codes.astype(np.int32), self._shift, shift)
         return feed
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -230,8 +220,8 @@ class Feed:
         """Read keys into buckets; when they are full, merge keys or defer users."""
         mine, deferred = share, list[UserShare]()
         for keys, _ in chunks:
-            held = keys if mine == share else keys[mine.contains_keys(keys, self._shift)]
-            while not buckets.add(held):
+            own = keys if mine == share else keys[mine.contains_keys(keys, self._shift)]
+            while not buckets.add(own):
                 repeated = buckets.size > 0 and not buckets.has_more_than(
                     self._capacity // _FEW_PAIRS
                 )
@@ -248,7 +238,7 @@ class Feed:
                 mine, other = mine.halves()
                 deferred.append(other)
                 buckets.filter(partial(mine.contains_keys, shift=self._shift))
-                held = keys[mine.contains_keys(keys, self._shift)]
+                own = keys[mine.contains_keys(keys, self._shift)]
         return _Bucketed(buckets), deferred
 
     def _buffered(
@@ -384,7 +374,7 @@ class _Buffer:
             # A key with its total and the work space for sorting needs four times the memory.
             self._capacity = max(self._capacity // 4, 1)
             self._keys, self._totals = self._keys[: self._capacity], np.empty(self._capacity)
-        keys, totals = self._own_keys(keys, totals)
+        keys, totals = self._share_keys(keys, totals)
         if totals is not None:
             keys, totals = _dense_totals(keys, totals)
         while keys.size:
@@ -397,7 +387,7 @@ class _Buffer:
             keys, totals = keys[room:], totals if totals is None else totals[room:]
             if keys.size:
                 self._make_room(at_most=self._capacity // 2)
-                keys, totals = self._own_keys(keys, totals)
+                keys, totals = self._share_keys(keys, totals)
 
     def sorted(self) -> Chunk:
         if self._pairs.size:
@@ -407,12 +397,12 @@ class _Buffer:
         totals = self._totals
         return self._keys[: self._filled], None if totals is None else totals[: self._filled]
 
-    def _own_keys(self, keys: IntArray, totals: FloatArray | None) -> Chunk:
+    def _share_keys(self, keys: IntArray, totals: FloatArray | None) -> Chunk:
         """Select the scanned keys whose users are in this share."""
         if self._share == self._scanned:
             return keys, totals
-        held = self._share.contains_keys(keys, self._shift)
-        return keys[held], None if totals is None else totals[held]
+        own = self._share.contains_keys(keys, self._shift)
+        return keys[own], None if totals is None else totals[own]
 
     def _make_room(self, at_most: int) -> None:
         """Reduce the unsorted part to ``at_most`` keys by merging few pairs or deferring users."""
@@ -452,14 +442,14 @@ class _Buffer:
         # Keys move in place and in parts: the write position never passes the read position.
         for start in range(0, filled, _PART_KEYS):
             part = slice(start, min(start + _PART_KEYS, filled))
-            held = self._share.contains_keys(self._keys[part], self._shift)
-            kept = self._keys[part][held]
+            own = self._share.contains_keys(self._keys[part], self._shift)
+            kept = self._keys[part][own]
             into = slice(self._filled, self._filled + kept.size)
             if self._totals is not None:
-                self._totals[into] = self._totals[part][held]
+                self._totals[into] = self._totals[part][own]
             self._keys[into] = kept
             self._filled += kept.size
-        pairs, sums = self._own_keys(self._pairs, self._sums)
+        pairs, sums = self._share_keys(self._pairs, self._sums)
         self._pairs, self._sums = pairs, sums if sums is not None else self._sums
 
     def _merge(self) -> None:

@@ -130,8 +130,8 @@ class Translator:
             return self._constant(node)
         if isinstance(node, Column):
             return self._column(node.name)
-        made = FUNCTIONS.get(node.function)
-        if made is None:
+        function = FUNCTIONS.get(node.function)
+        if function is None:
             if node.function in AGGREGATES:
                 raise ParameterError(
                     f"the expression {stated(self.text)} has {node.function[:40]}(…), a "
@@ -145,7 +145,7 @@ class Translator:
                 f"{node.function[:40]}(…); use one of {listed}, or in per_user one of "
                 f"{', '.join(AGGREGATES)}."
             )
-        result = made(self, node, [self.translate(part) for part in node.parts])
+        result = function(self, node, [self.translate(part) for part in node.parts])
         if len(result.sql) > _MAX_SQL:
             # Functions that repeat an argument double the length at each level.
             raise self.error("its functions are nested too deeply")
@@ -308,9 +308,9 @@ def _local_time(translator: Translator, node: Call, parts: list[TypedSql]) -> Ty
     if time.kind not in (DAY, *TIMES):
         raise translator.type_error(node, time, "dates or timestamps")
     if (time.kind == MOMENT) != (len(parts) == 2):
-        said = f"requires a zone: {node.function}(…, 'Europe/Paris')" if len(parts) == 1 else ""
+        problem = f"requires a zone: {node.function}(…, 'Europe/Paris')" if len(parts) == 1 else ""
         raise translator.error(
-            f"{node.function!r} of {_TYPE_NAMES[time.kind]} {said or 'takes no zone'}"
+            f"{node.function!r} of {_TYPE_NAMES[time.kind]} {problem or 'takes no zone'}"
         )
     if len(parts) == 1:
         return time
@@ -325,12 +325,12 @@ def _local_time(translator: Translator, node: Call, parts: list[TypedSql]) -> Ty
 def _calendar(kind: str, of_day: str, values: tuple[Any, ...] | None = None) -> Translation:
     """Return a function of the day; ``{0}`` is its SQL."""
 
-    def made(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
+    def translate(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
         time = _local_time(translator, node, parts)
         day = time.sql if time.kind == DAY else f"make_timestamp({time.sql})::DATE"
         return TypedSql(kind, of_day.format(day), values=values)
 
-    return made
+    return translate
 
 
 def _hour(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
@@ -369,7 +369,7 @@ def _bins(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql
 def _number_function(sql: str, *, whole: bool = False) -> Translation:
     """Return a function of a number, with integer results for integers; ``{0}`` is its SQL."""
 
-    def made(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
+    def translate(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
         translator.require(node, parts, _NUMBERS)
         (part,) = parts
         if part.kind == INTEGER:
@@ -380,7 +380,7 @@ def _number_function(sql: str, *, whole: bool = False) -> Translation:
             return TypedSql(INTEGER, f"TRY_CAST({made_of} AS BIGINT)")
         return TypedSql(REAL, made_of, finite=part.finite)
 
-    return made
+    return translate
 
 
 def _least_or_greatest(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
@@ -396,11 +396,11 @@ def _least_or_greatest(translator: Translator, node: Call, parts: list[TypedSql]
 
 
 def _text_function(sql: str, kind: str = TEXT) -> Translation:
-    def made(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
+    def translate(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
         translator.require(node, parts, (TEXT,))
         return TypedSql(kind, sql.format(parts[0].sql))
 
-    return made
+    return translate
 
 
 def _prefix(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:

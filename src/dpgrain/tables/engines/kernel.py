@@ -237,10 +237,10 @@ def routed_sum(
     """
     pairs, sums, blocks = _blocks(keys, None, layout, max_elements)
     pairs, sums, blocks = blocks.keep(blocks.among_first_items(max_items), pairs, sums)
-    held = blocks.lengths
+    sizes = blocks.lengths
     rank = routes.rank[pairs & ((1 << layout.item_bits) - 1)]
     ahead = rank >= 0
-    owner = np.repeat(np.arange(held.size), held)[ahead]
+    owner = np.repeat(np.arange(sizes.size), sizes)[ahead]
     # Sort each user's items by their position in the routes.
     packed = (owner << layout.item_bits) | rank[ahead]
     packed.sort()
@@ -249,7 +249,7 @@ def routed_sum(
     needed = np.cumsum(needs * needs)
     before = needed[taken.starts] - needs[taken.starts] ** 2
     needed -= np.repeat(before, taken.lengths)
-    within = needed <= np.repeat(held[taken.user] * routes.capacity, taken.lengths)
+    within = needed <= np.repeat(sizes[taken.user] * routes.capacity, taken.lengths)
     within[taken.starts] = True
     packed, weights, taken = taken.keep(within, packed, needs.astype(np.float64))
     items = routes.items[packed & ((1 << layout.item_bits) - 1)]
@@ -310,8 +310,8 @@ def norm_histogram(
     index = np.minimum(np.searchsorted(edges, norms), bins - 1)
     if rows > 1:
         index += blocks.cell * bins
-    held = norms > 0
-    np.add.at(out.reshape(-1), index if held.all() else index[held], 1)
+    nonempty = norms > 0
+    np.add.at(out.reshape(-1), index if nonempty.all() else index[nonempty], 1)
 
 
 def pooled_counts(
@@ -418,8 +418,8 @@ def users_by_contribution(
     """
     pairs, sums = pair_totals(keys, totals)
     starts = np.flatnonzero(_is_new(pairs >> layout.user_shift))
-    for row, held in enumerate((np.diff(starts, append=pairs.size), _sum_runs(sums, starts))):
-        bins = np.minimum(np.searchsorted(edges, held), edges.size - 1)
+    for row, amounts in enumerate((np.diff(starts, append=pairs.size), _sum_runs(sums, starts))):
+        bins = np.minimum(np.searchsorted(edges, amounts), edges.size - 1)
         out[row] += np.bincount(bins, minlength=edges.size)
 
 
@@ -525,16 +525,16 @@ class _Blocks:
         return np.arange(self.size) - np.repeat(self.starts, self.lengths) < limit
 
     def keep(
-        self, kept: BoolArray, pairs: IntArray, sums: FloatArray
+        self, selected: BoolArray, pairs: IntArray, sums: FloatArray
     ) -> tuple[IntArray, FloatArray, _Blocks]:
         """Return the selected pairs and their blocks; a block must be selected from its start."""
-        if kept.all():
+        if selected.all():
             return pairs, sums, self
-        lengths = _sum_runs(kept.astype(np.int64), self.starts)
+        lengths = _sum_runs(selected.astype(np.int64), self.starts)
         left = lengths > 0
         starts = (np.cumsum(lengths) - lengths)[left]
         blocks = _Blocks(int(lengths.sum()), starts, self.cell[left], self.user[left])
-        return pairs[kept], sums[kept], blocks
+        return pairs[selected], sums[selected], blocks
 
     def norms(self, sums: FloatArray, norm: Literal["l2", "l1"]) -> FloatArray:
         """Return the norm of each block, (b,), summed in the order of codes."""

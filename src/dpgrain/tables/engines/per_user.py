@@ -130,11 +130,11 @@ class PerUser:
         return any(each.name == column and each.is_count for each in self.numbers)
 
     def __str__(self) -> str:
-        made = [f"{name} ({derived.text})" for name, derived in self.derived]
-        kept = [f"where {condition.text}" for condition in self.filters]
+        columns = [f"{name} ({derived.text})" for name, derived in self.derived]
+        filters = [f"where {condition.text}" for condition in self.filters]
         # Numbers inside features are part of their expressions.
-        asked = [str(each) for each in self.numbers if each.name != each.text]
-        return ", ".join([*self.by, *asked, *made, *kept])
+        numbers = [str(each) for each in self.numbers if each.name != each.text]
+        return ", ".join([*self.by, *numbers, *columns, *filters])
 
     def columns(self) -> dict[str, str]:
         """Return column name → type, from public types only."""
@@ -144,14 +144,14 @@ class PerUser:
             for key in (self.rows.user, *self.by)
         }
         numbers = {each.name: each.kind(self.rows) for each in self.numbers}
-        return {**keys, **numbers, **{name: made.kind for name, made in self.derived}}
+        return {**keys, **numbers, **{name: column.kind for name, column in self.derived}}
 
     @property
     def labels(self) -> frozenset[str]:
         """Text columns whose values are labels from the rows."""
-        made = {name for name, _ in self.derived}
+        derived = {name for name, _ in self.derived}
         columns = self.columns().items()
-        return frozenset(name for name, kind in columns if kind == TEXT and name not in made)
+        return frozenset(name for name, kind in columns if kind == TEXT and name not in derived)
 
     def attach(
         self,
@@ -171,15 +171,15 @@ class PerUser:
         rows, keys = self.rows, [name for name in (self.rows.user, *self.by) if name is not None]
         inner = [f"{key_sql(key, rows.keyed_as(key))} AS k{i}" for i, key in enumerate(keys)]
         inner += [f"{each.argument(rows)} AS a{i}" for i, each in enumerate(self.numbers)]
-        held = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(keys)))
+        valid = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(keys)))
         places = ", ".join(f"k{i}" for i in range(len(keys)))
-        brought = f"(SELECT {', '.join(inner)} FROM source) WHERE {held}"
+        contributions = f"(SELECT {', '.join(inner)} FROM source) WHERE {valid}"
         sql = [f"{each.result(f'a{i}', rows)} AS m{i}" for i, each in enumerate(self.numbers)]
         of_rows = [sql[i] for i, each in enumerate(self.numbers) if not each.counts_values]
         counted = [i for i, each in enumerate(self.numbers) if each.counts_values]
         # Read rows once; store them, with spilling, if values are counted.
-        start = f"WITH brought AS MATERIALIZED (SELECT * FROM {brought}) " if counted else ""
-        whole = "brought" if counted else brought
+        start = f"WITH brought AS MATERIALIZED (SELECT * FROM {contributions}) " if counted else ""
+        whole = "brought" if counted else contributions
         joined = f"(SELECT {', '.join([places, *of_rows])} FROM {whole} GROUP BY {places})"
         for i in counted:
             values = (
@@ -191,8 +191,8 @@ class PerUser:
         outer = [f"k{i} AS {quoted(key)}" for i, key in enumerate(keys)]
         outer += [f"m{i} AS {quoted(each.name)}" for i, each in enumerate(self.numbers)]
         query = f"{start}SELECT {', '.join(outer)} FROM {joined}"
-        for name, made in self.derived:
-            query = made.with_column(f"({query})", name)
+        for name, column in self.derived:
+            query = column.with_column(f"({query})", name)
         for condition in self.filters:
             query = condition.where(f"({query})")
         ordered = ", ".join(map(quoted, keys))
@@ -239,25 +239,30 @@ def whole_user_source(table: Rows) -> PerUser | PeopleJoin | None:
     return source if isinstance(source, PerUser | PeopleJoin) else None
 
 
-def facts_of_rows(table: Rows) -> list[Fact]:
+def derivation_facts(table: Rows) -> list[Fact]:
     """List public facts about the derivation of a table's rows from those of the source."""
     people, whole = per_user_source(table), whole_user_source(table)
     if people is not None:
-        return [Fact("person", (str(people),)), *facts_of_rows(people.rows)]
+        return [Fact("person", (str(people),)), *derivation_facts(people.rows)]
     below = [] if whole is None else [whole.rows]
     if isinstance(whole, PeopleJoin):
         below.append(whole.others)
     known = {name for rows in below for name in rows.derived}
     derived = [
-        Fact("column", (name, made.text))
-        for name, made in table.derived.items()
-        if name != made.text and name not in known
+        Fact("column", (name, column.text))
+        for name, column in table.derived.items()
+        if name != column.text and name not in known
     ]
-    kept = [Fact("rows-where", (str(condition),)) for condition in table.filters]
+    filters = [Fact("rows-where", (str(condition),)) for condition in table.filters]
     joined = [whole.fact] if isinstance(whole, PeopleJoin) else []
     if isinstance(whole, PerUser):
         joined = [Fact("person", (str(whole),))]
-    return [*derived, *kept, *joined, *(fact for rows in below for fact in facts_of_rows(rows))]
+    return [
+        *derived,
+        *filters,
+        *joined,
+        *(fact for rows in below for fact in derivation_facts(rows)),
+    ]
 
 
 def known_user_count(table: Rows, column: str | None) -> int | None:
@@ -265,8 +270,8 @@ def known_user_count(table: Rows, column: str | None) -> int | None:
 
     ``column`` is None if rows are counted.
     """
-    made = per_user_source(table)
-    if column is None or made is None or not made.is_zero_without_rows(column):
+    people = per_user_source(table)
+    if column is None or people is None or not people.is_zero_without_rows(column):
         return None
     return table.n_users
 

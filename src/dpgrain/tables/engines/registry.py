@@ -51,10 +51,10 @@ def open_source(engine: Any, data: Any, **how: Any) -> Source:
         DataError: if there is no such file.
         SchemaError: if files or columns do not fit together.
     """
-    made = resolve_engine(engine)
-    if isinstance(made, SparkOpener):
-        return made.source_of(data)
+    opener = resolve_engine(engine)
+    if isinstance(opener, SparkOpener):
+        return opener.open_source(data)
     if is_frame(data):
-        told = "engine must be 'spark' for a Spark DataFrame; omit it."
-        raise ParameterError(told, name="engine")
+        message = "engine must be 'spark' for a Spark DataFrame; omit it."
+        raise ParameterError(message, name="engine")
     return source_of(data, **how)

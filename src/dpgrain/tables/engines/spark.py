@@ -112,8 +112,8 @@ class Spark:
         step("finding groups")
         used = [*keys, *([] if value is None else [value])]
         with planning():
-            asked = self._query(rows, used, DistinctQuery(tuple(keys), value)).distinct()
-        result = self._session.collect(asked, self._name)
+            groups = self._query(rows, used, DistinctQuery(tuple(keys), value)).distinct()
+        result = self._session.collect(groups, self._name)
         return Groups.of(keys, [whole(column) for column in result.columns])
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
@@ -128,8 +128,8 @@ class Spark:
         """Assign codes to groups and cells."""
         count = None
         if cell_column is not None:
-            (held,) = self.distinct([cell_column]).columns
-            ordered = pa.array(column_order(held.to_pylist()), held.type)
+            (values,) = self.distinct([cell_column]).columns
+            ordered = pa.array(column_order(values.to_pylist()), values.type)
             codes = numbers(np.arange(1, len(ordered) + 1))
             self._cells[cell_column] = pa.table({"cell": ordered, "code": codes})
             count = len(ordered) + 1
@@ -149,8 +149,8 @@ class Spark:
         cells = None if cell_column is None else self._cells[cell_column]
         coded = RecordEncoding(_task_codes(dictionary), value, split, cell_column, cells)
         used = [*dictionary.groups.names, *(name for name in (value, cell_column) if name)]
-        asked = self._query(self.table, used, UserKeyQuery(coded), whole=True, schema=KEYS)
-        return SparkUsers(self, self._session.cache(asked), dictionary.layout.user_shift)
+        keys = self._query(self.table, used, UserKeyQuery(coded), whole=True, schema=KEYS)
+        return SparkUsers(self, self._session.cache(keys), dictionary.layout.user_shift)
 
     def records(
         self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None
@@ -161,8 +161,8 @@ class Spark:
     def columns(self, wanted: Sequence[tuple[str, Form]]) -> pa.Table:
         """Return columns of all rows, in Spark's order."""
         used = [name for name, _ in wanted]
-        asked = self._query(self.table, used, ColumnQuery(tuple(wanted)))
-        return self._session.collect(asked, self._name)
+        frame = self._query(self.table, used, ColumnQuery(tuple(wanted)))
+        return self._session.collect(frame, self._name)
 
     def cache(
         self,
@@ -173,9 +173,9 @@ class Spark:
         """Cache what a function derives from columns; it is computed at the first sum."""
         used = [name for name, _ in wanted]
         whole = self.table.user is not None
-        asked = self._query(self.table, used, ColumnQuery(tuple(wanted)), whole=whole)
-        made = self._session.map(asked, MapTask(make), schema)
-        return SparkCachedBlocks(self, self.keep(self._session.cache(made)))
+        frame = self._query(self.table, used, ColumnQuery(tuple(wanted)), whole=whole)
+        derived = self._session.map(frame, MapTask(make), schema)
+        return SparkCachedBlocks(self, self.keep(self._session.cache(derived)))
 
     def sum_slices(self, frame: sql.DataFrame, shape: Sequence[int]) -> IntArray:
         """Add up slices of sums, (shape).
@@ -319,10 +319,12 @@ class Spark:
                 replace(_public_part(rows), source=read, user=_OWNER, schema=schema, labels=labels)
             )
         together = self._session.by_user(self._session.union(*marked), _KEY)
-        made = replace(join, rows=known[0], others=known[1])
-        asked = replace(known[0], source=made, schema={**known[0].schema, **made.columns()})
+        joined = replace(join, rows=known[0], others=known[1])
+        rows_there = replace(
+            known[0], source=joined, schema={**known[0].schema, **joined.columns()}
+        )
         question = ColumnQuery(tuple((name, "as it is") for name in names))
-        task = QueryTask(asked, tuple(both.names), question)
+        task = QueryTask(rows_there, tuple(both.names), question)
         schema = task.schema(both)
         return self._session.map(together, task, schema), schema
 
@@ -351,14 +353,18 @@ class Spark:
 
     def _task_rows(self, rows: Rows, used: Iterable[str]) -> Rows:
         """Return the public part of rows for tasks, with lookups instead of functions."""
-        known, made = _public_part(rows), per_user_source(rows)
-        if made is not None:
-            known = replace(known, source=replace(made, rows=self._task_rows(made.rows, made.used)))
+        known, people = _public_part(rows), per_user_source(rows)
+        if people is not None:
+            known = replace(
+                known, source=replace(people, rows=self._task_rows(people.rows, people.used))
+            )
         needed, cells = rows.needed(used), {}
         for name, column in rows.cells.items():
             if name in needed:
-                kept = Elements(column.elements.name, mapping={}, missing=column.elements.missing)
-                cells[name] = CellColumn(column.of, kept, self._lookup(rows, column))
+                elements = Elements(
+                    column.elements.name, mapping={}, missing=column.elements.missing
+                )
+                cells[name] = CellColumn(column.of, elements, self._lookup(rows, column))
         return replace(known, cells=cells)
 
     def _lookup(self, rows: Rows, column: CellColumn) -> pa.Table:
@@ -464,7 +470,7 @@ class SparkOpener:
             )
         return SparkRunner(own)
 
-    def source_of(self, data: Any) -> Source:
+    def open_source(self, data: Any) -> Source:
         """Return the source of rows; Spark reads paths from any storage that it supports.
 
         Raises:
@@ -474,7 +480,7 @@ class SparkOpener:
         paths = [data] if not isinstance(data, list | tuple) else list(data)
         if not all(hasattr(path, "__fspath__") or isinstance(path, str) for path in paths):
             if is_frame(data):
-                return SparkSource.of(data)
+                return SparkSource.from_frame(data)
             source = source_of(data)
             if not isinstance(source, ArrowSource):
                 raise ParameterError(
@@ -508,13 +514,13 @@ def _parquet(session: SparkRunner, paths: list[str]) -> SparkSource:
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
     frame = session.parquet(paths)
     name, title = f"The file {paths[0]!r}{more}", f"{PurePath(paths[0]).name}{more}"
-    return replace(SparkSource.of(frame), name=name, title=title, paths=tuple(paths))
+    return replace(SparkSource.from_frame(frame), name=name, title=title, paths=tuple(paths))
 
 
 def _base_rows(rows: Rows) -> Rows:
     """Return the rows from which all others are derived."""
-    made = per_user_source(rows)
-    return rows if made is None else _base_rows(made.rows)
+    people = per_user_source(rows)
+    return rows if people is None else _base_rows(people.rows)
 
 
 def _public_part(rows: Rows) -> Rows:
@@ -564,9 +570,9 @@ def _restrict(source: Source, names: set[str]) -> tuple[Source, set[str]]:
 
 def _base_columns(rows: Rows, used: Iterable[str]) -> list[str]:
     """Return the base columns that columns are derived from, including the user's."""
-    made = per_user_source(rows)
-    if made is not None:
-        return _base_columns(made.rows, made.used)
+    people = per_user_source(rows)
+    if people is not None:
+        return _base_columns(people.rows, people.used)
     needed = rows.needed(used)
     return [name for name in rows.schema if name in needed and name not in rows.cells]
 

@@ -29,7 +29,7 @@ import pyarrow as pa
 from dpgrain._later import later
 from dpgrain._progress import step
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError, raise_alone
-from dpgrain.tables.engines.spark_tasks import OTHER_VERSION, SparkTask
+from dpgrain.tables.engines.spark_tasks import OTHER_VERSION, SparkTask, VersionedTask
 
 if TYPE_CHECKING:
     from py4j import protocol as py4j
@@ -238,9 +238,10 @@ class SparkRunner:
 
     def map(self, frame: sql.DataFrame, task: SparkTask, schema: pa.Schema) -> sql.DataFrame:
         """Apply a task to each partition, lazily."""
+        versioned = VersionedTask(task)
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return task(iter(batches))
+            return versioned(iter(batches))
 
         with planning(), self._interpreter():
             return frame.mapInArrow(run, types.from_arrow_schema(schema))
@@ -335,10 +336,10 @@ class SparkRunner:
         lost = threading.Event()
         if self.remote:
 
-            def told(stages: Any, *_: Any, **__: Any) -> None:
+            def report(stages: Any, *_: Any, **__: Any) -> None:
                 show_stage([(s.stage_id, s.num_completed_tasks, s.num_tasks) for s in stages or ()])
 
-            handler: Any = told
+            handler: Any = report
             self.spark.registerProgressHandler(handler)
             try:
                 yield lost
@@ -369,11 +370,11 @@ class SparkRunner:
         while not done.wait(_POLL_SECONDS):
             if since is None:
                 since = time.monotonic() if _has_run(tracker) else math.inf
-            asked = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            result = [stage for stage in asked if stage is not None]
-            show_stage([(s.stageId, s.numCompletedTasks, s.numTasks) for s in result])
-            running = any(stage.numActiveTasks for stage in result)
-            if running or (not result and since < math.inf):
+            infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            running_stages = [stage for stage in infos if stage is not None]
+            show_stage([(s.stageId, s.numCompletedTasks, s.numTasks) for s in running_stages])
+            running = any(stage.numActiveTasks for stage in running_stages)
+            if running or (not running_stages and since < math.inf):
                 since = time.monotonic()
             elif time.monotonic() - since > LOST_SECONDS:
                 lost.set()
@@ -398,17 +399,17 @@ def show_stage(stages: list[tuple[int, int, int]]) -> None:
         step(f"stage {number} of Spark, {100 * finished // tasks}% of its tasks")
 
 
-def _read_error(name: str, said: str) -> DataError:
-    if said == _LOST:
+def _read_error(name: str, message: str) -> DataError:
+    if message == _LOST:
         return DataError(
             "Spark has lost its executors and got no new ones; check the cluster, and publish "
             "again."
         )
-    if OTHER_VERSION in said:
+    if OTHER_VERSION in message:
         return DataError(
             "The Spark executors have another version of dpgrain; install the same version there."
         )
-    if "ModuleNotFoundError" in said or "PYTHON_VERSION_MISMATCH" in said:
+    if "ModuleNotFoundError" in message or "PYTHON_VERSION_MISMATCH" in message:
         return DataError(
             "The Spark executors lack this Python, dpgrain, or a module that the frame's own "
             "functions import; set PYSPARK_PYTHON to an interpreter that has them on every "

@@ -45,7 +45,7 @@ class SparkSource:
     paths: tuple[str, ...] = ()
 
     @staticmethod
-    def of(frame: sql.DataFrame) -> SparkSource:
+    def from_frame(frame: sql.DataFrame) -> SparkSource:
         """Return the source of a caller's frame.
 
         Raises:

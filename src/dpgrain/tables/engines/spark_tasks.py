@@ -128,8 +128,8 @@ def _replace_base(known: Any, source: Source) -> Source:
 
 def _with_source(known: Any, source: Source) -> Source:
     """Return the same derivation of another source."""
-    made: Source = replace(known, source=source)
-    return made
+    derived: Source = replace(known, source=source)
+    return derived
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,17 +169,14 @@ class MarkSide:
         side: the number of their table.
         columns: the common name of each column; other columns are null.
         schema: the common schema.
-        version: the caller's version of this package.
     """
 
     side: int
     columns: tuple[str, ...]
     schema: pa.Schema
-    version: str = __version__
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows in the common schema."""
-        require_version(self.version)
         for batch in batches:
             own = dict(zip(self.columns, batch.columns, strict=True))
             own["side"] = pa.repeat(pa.scalar(self.side, pa.int8()), batch.num_rows)
@@ -202,17 +199,14 @@ class QueryTask:
         rows: the public part of the rows.
         names: the names of the columns that arrive.
         question: the query.
-        version: the caller's version of this package.
     """
 
     rows: Rows
     names: tuple[str, ...]
     question: RowQuery
-    version: str = __version__
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the results; an empty partition has none."""
-        require_version(self.version)
         named = (self._named(batch) for batch in batches)
         first = next(named, None)
         if first is None:
@@ -235,9 +229,9 @@ class QueryTask:
 
     def _answer(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         # Per-user rows come from one query, which reads the records once.
-        kept = not self.question.single_pass and per_user_source(self.rows) is None
-        kept |= isinstance(self.rows.source, PeopleJoin)
-        with DuckDB(replace_base(self.rows, PartitionStream(stream, kept))) as engine:
+        stored = not self.question.single_pass and per_user_source(self.rows) is None
+        stored |= isinstance(self.rows.source, PeopleJoin)
+        with DuckDB(replace_base(self.rows, PartitionStream(stream, stored))) as engine:
             yield from self.question.answer(engine)
 
 
@@ -245,10 +239,18 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)
 
 
-def require_version(version: str) -> None:
-    """Raise unless the caller has the same version of this package."""
-    if version != __version__:
-        raise RuntimeError(f"{OTHER_VERSION}: {__version__}")
+@dataclass(frozen=True)
+class VersionedTask:
+    """Task that fails unless it runs in the same version of this package."""
+
+    task: SparkTask
+    version: str = __version__
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of the task."""
+        if self.version != __version__:
+            raise RuntimeError(f"{OTHER_VERSION}: {__version__}")
+        yield from self.task(batches)
 
 
 @dataclass(frozen=True)
@@ -275,8 +277,8 @@ class ExtentQuery:
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
         """Yield one row of numbers."""
         name = key_sql(self.key, engine.table.keyed_as(self.key))
-        asked = f"min({name}) AS low, max({name}) AS high, count(*) AS rows"
-        (batch,) = engine.query(f"SELECT {asked} FROM source", [self.key]).to_batches()
+        listed = f"min({name}) AS low, max({name}) AS high, count(*) AS rows"
+        (batch,) = engine.query(f"SELECT {listed} FROM source", [self.key]).to_batches()
         yield batch
 
 
@@ -335,9 +337,10 @@ class UserKeyQuery:
                 # A single user, with at most one pair per coordinate.
                 keys, totals = pair_totals(keys, totals)
             if keys.size:
-                held = None if totals is None else totals.astype(np.float64).tobytes()
+                total_bytes = None if totals is None else totals.astype(np.float64).tobytes()
                 yield pa.RecordBatch.from_pydict(
-                    {"keys": [keys.astype(np.int64).tobytes()], "totals": [held]}, schema=KEYS
+                    {"keys": [keys.astype(np.int64).tobytes()], "totals": [total_bytes]},
+                    schema=KEYS,
                 )
 
 
@@ -366,17 +369,14 @@ class AddUsersTask:
         add: the kernel.
         shape: the shape of the sums.
         narrow: a selection of coordinates.
-        version: the caller's version of this package.
     """
 
     add: Add
     shape: tuple[int, ...]
     narrow: CoordinateFilter | None = None
-    version: str = __version__
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the sums of the partition in slices."""
-        require_version(self.version)
         out = np.zeros(self.shape, dtype=np.int64)
         for batch in batches:
             for keys, totals in zip(batch.column(0), batch.column(1), strict=True):
@@ -390,11 +390,9 @@ class MapTask:
     """Task that derives rows from the batches of its partition by a function."""
 
     make: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-    version: str = __version__
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the derived rows."""
-        require_version(self.version)
         yield from self.make(batches)
 
 
@@ -403,11 +401,9 @@ class SumTask:
     """Task that adds up the integers that a function computes from its partition."""
 
     of: Callable[[Iterable[pa.RecordBatch]], IntArray]
-    version: str = __version__
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the sums of the partition in slices."""
-        require_version(self.version)
         yield slices(self.of(batches).reshape(-1), _partition_id())
 
 
@@ -504,11 +500,8 @@ def slice_count(size: int) -> int:
 class AddSlicesTask:
     """Task that adds up slices of several partitions."""
 
-    version: str = __version__
-
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one row per slice."""
-        require_version(self.version)
         result = SliceSums()
         for batch in batches:
             result.add(batch)
