@@ -21,7 +21,7 @@ from tests.tables.cases import one_sentence
 from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
-from dpgrain.regions import DAY, EVERYTHING, Among, Region, Side, Span, days
+from dpgrain.scope.regions import DAY, EVERYTHING, LabelSet, Region, Side, Span, days
 
 FIRST = dt.date(2026, 1, 1)
 JANUARY = days("2026-01-01", "2026-01-31")
@@ -90,7 +90,7 @@ STATED: dict[str, tuple[dict[str, Any], Side, Callable[[dict[str, Any]], bool]]]
     ),
     "no day": (
         {"day": None},
-        Side("day", Among(), missing=True, kind="DATE"),
+        Side("day", LabelSet(), missing=True, kind="DATE"),
         lambda row: row["day"] is None,
     ),
     "days or none": (
@@ -125,18 +125,18 @@ STATED: dict[str, tuple[dict[str, Any], Side, Callable[[dict[str, Any]], bool]]]
     ),
     "a text": (
         {"country": "FR"},
-        Side("country", Among(("FR",))),
+        Side("country", LabelSet(("FR",))),
         lambda row: row["country"] == "FR",
     ),
     # A number matches its canonical text, and a text no other.
     "texts or none": (
         {"country": ["DE", 7, None]},
-        Side("country", Among(("7", "DE")), missing=True),
+        Side("country", LabelSet(("7", "DE")), missing=True),
         lambda row: row["country"] in ("DE", "7", None),
     ),
     "the empty text": (
         {"country": ""},
-        Side("country", Among(("",))),
+        Side("country", LabelSet(("",))),
         lambda row: row["country"] == "",
     ),
     "a number": (
@@ -156,7 +156,7 @@ STATED: dict[str, tuple[dict[str, Any], Side, Callable[[dict[str, Any]], bool]]]
     ),
     "numbers with gaps": (
         {"code": [5, 1, None]},
-        Side("code", Among((1, 5)), missing=True, kind="SMALLINT"),
+        Side("code", LabelSet((1, 5)), missing=True, kind="SMALLINT"),
         lambda row: row["code"] in (1, 5, None),
     ),
     "numbers without gaps": (
@@ -171,12 +171,12 @@ STATED: dict[str, tuple[dict[str, Any], Side, Callable[[dict[str, Any]], bool]]]
     ),
     "a truth": (
         {"paid": True},
-        Side("paid", Among(("true",)), kind="BOOLEAN"),
+        Side("paid", LabelSet(("true",)), kind="BOOLEAN"),
         lambda row: row["paid"] is True,
     ),
     "users": (
         {"who": [1, 2, 5]},
-        Side("who", Among((1, 2, 5))),
+        Side("who", LabelSet((1, 2, 5))),
         lambda row: row["who"] in (1, 2, 5),
     ),
 }  # fmt: skip

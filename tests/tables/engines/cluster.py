@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dpgrain.tables.engines.spark import Spark
 from dpgrain.tables.engines.spark_tasks import AddUsersTask, RecordSumQuery, SparkTask, SumTask
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 
 #: One partition: its rows in a table.
 Partitions = list[pa.Table]
@@ -95,7 +95,7 @@ class Cluster:
 
         return Frame(self, compute, table.column_names)
 
-    def union(self, first: Frame, second: Frame) -> Frame:
+    def together(self, first: Frame, second: Frame) -> Frame:
         def both(run: int) -> Partitions:
             parts = zip(first.partitions(run), second.partitions(run), strict=True)
             return [pa.concat_tables(each) for each in parts]
@@ -153,7 +153,7 @@ class Cluster:
     def task_types(self, schema: pa.Schema) -> Sequence[pa.DataType | None]:
         return list(schema.types)
 
-    def __call__(self, rows: Rows) -> Spark:
+    def __call__(self, rows: TableRows) -> Spark:
         """The engine, for ``dg.read(engine=…)``."""
         session: Any = self
         return Spark(rows, session)

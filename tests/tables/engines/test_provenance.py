@@ -20,8 +20,8 @@ from tests.tables.engines.in_memory import InMemory
 import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.learn.features import Encoding, Number
-from dpgrain.provenance import Provenance
 from dpgrain.releases.columns import fit_columns, mean_of_columns
+from dpgrain.scope.provenance import Provenance
 from dpgrain.tables.engines.provenance import provenance_of
 
 #: What a query may do to rows of others.

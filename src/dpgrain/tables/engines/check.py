@@ -23,7 +23,7 @@ from dpgrain.tables.engines.sql import (
     number_sql,
     quoted,
 )
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 
 #: DuckDB's name of each fault in a CSV line → description and remedy.
 _FAULTS = {
@@ -43,7 +43,7 @@ _HEADING = "For internal use only: these exact counts are NOT private and must n
 
 
 def check(
-    table: Rows,
+    table: TableRows,
     items: Sequence[str],
     weight: str | None,
     values: Sequence[str],
@@ -69,7 +69,7 @@ def check(
         counts |= _domain_counts(engine, domain)
         result = _count(engine, counts, items)
         if table.user is not None:
-            user = key_sql(table.user, table.keyed_as(table.user))
+            user = key_sql(table.user, table.key_type(table.user))
             most = engine.query(
                 f"SELECT coalesce(max(n), 0) AS n FROM (SELECT count(*) AS n FROM source "
                 f"WHERE {user} IS NOT NULL GROUP BY {user})"
@@ -95,9 +95,9 @@ def check(
     return {**nothing, **result}
 
 
-def check_owners(table: Rows, owners: Sequence[str]) -> dict[str, int]:
+def check_owners(table: TableRows, owners: Sequence[str]) -> dict[str, int]:
     """Count records and their owners, if a record may have several owners."""
-    names = {owner: key_sql(owner, table.keyed_as(owner)) for owner in owners}
+    names = {owner: key_sql(owner, table.key_type(owner)) for owner in owners}
     owner_list = f"list_distinct([{', '.join(names.values())}])"
     with DuckDB(table) as engine:
         (row,) = engine.query(
@@ -124,7 +124,7 @@ def check_owners(table: Rows, owners: Sequence[str]) -> dict[str, int]:
     }
 
 
-def _unreadable_columns(table: Rows, numbers: Sequence[str]) -> dict[str, int]:
+def _unreadable_columns(table: TableRows, numbers: Sequence[str]) -> dict[str, int]:
     """Count the cells of text columns, over all rows, in which no cell has the declared type.
 
     ``numbers`` are columns that the release reads as numbers.
@@ -159,7 +159,7 @@ def format_counts(counts: Mapping[str, int]) -> str:
     return "\n".join([_HEADING, *(f"  {value:>14,}  {name}" for name, value in counts.items())])
 
 
-def _all_columns(table: Rows) -> list[str]:
+def _all_columns(table: TableRows) -> list[str]:
     """Return the columns of the source."""
     return [name for name in table.schema if name not in table.cells]
 
@@ -170,7 +170,7 @@ def _count(engine: DuckDB, counts: dict[str, str], used: Sequence[str]) -> dict[
     return dict(zip(counts, row.values(), strict=True))
 
 
-def _row_counts(table: Rows, items: Sequence[str]) -> dict[str, str]:
+def _row_counts(table: TableRows, items: Sequence[str]) -> dict[str, str]:
     """Return the counts of users and items as description → SQL."""
     counts = {"rows": "count(*)"}
     if table.user is not None:
@@ -206,7 +206,7 @@ def _domain_counts(engine: DuckDB, domain: Listed) -> dict[str, str]:
     return counts
 
 
-def _typed_counts(table: Rows, items: Sequence[str]) -> dict[str, str]:
+def _typed_counts(table: TableRows, items: Sequence[str]) -> dict[str, str]:
     """Return the counts of unreadable cells in item columns with a declared type."""
     source, counts = base_source(table.source), {}
     if not isinstance(source, TypedSource):
@@ -226,7 +226,7 @@ def _typed_counts(table: Rows, items: Sequence[str]) -> dict[str, str]:
     return counts
 
 
-def _base_column(table: Rows, column: str) -> str:
+def _base_column(table: TableRows, column: str) -> str:
     """Return the source column of a column of cells or days."""
     if column in table.cells:
         return _base_column(table, table.cells[column].of)
@@ -234,7 +234,7 @@ def _base_column(table: Rows, column: str) -> str:
 
 
 def _number_counts(
-    table: Rows, column: str, role: str, bounds: tuple[float, float] | None, zero: bool
+    table: TableRows, column: str, role: str, bounds: tuple[float, float] | None, zero: bool
 ) -> dict[str, str]:
     """Return the counts of a column of numbers, as written in the source."""
     table.require(column, role)
@@ -275,7 +275,7 @@ def _number_counts(
     return counts
 
 
-def _before_typing(table: Rows) -> Rows:
+def _before_typing(table: TableRows) -> TableRows:
     """Return the table before its text columns are converted, in the same region."""
     whole = base_source(table.source)
     if not isinstance(whole, TypedSource):
@@ -289,7 +289,7 @@ def _before_typing(table: Rows) -> Rows:
     return replace(table, source=source, schema=source.columns(), user=None, cells={})
 
 
-def _line_counts(table: Rows) -> dict[str, int]:
+def _line_counts(table: TableRows) -> dict[str, int]:
     """Count the dropped and truncated lines of CSV files, over all rows, by reason."""
     source = table.source.source if isinstance(table.source, TypedSource) else table.source
     if not isinstance(source, FileSource) or not source.is_csv:

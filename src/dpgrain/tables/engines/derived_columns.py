@@ -14,7 +14,15 @@ from dpgrain.tables.engines.dated import in_known_years, local_time
 from dpgrain.tables.engines.functions import Translator, clock_column
 from dpgrain.tables.engines.sources import OverSource, Source, TypedSource
 from dpgrain.tables.engines.sql import quoted
-from dpgrain.tables.expression import Call, Column, Constant, Node, columns_of, parsed, stated
+from dpgrain.tables.expression import (
+    CallNode,
+    ColumnNode,
+    ConstantNode,
+    Node,
+    columns_of,
+    parsed,
+    stated,
+)
 
 # Functions that return calendar periods.
 _PERIODS = ("day", "week", "month", "quarter", "year")
@@ -127,14 +135,14 @@ def calendar_period(node: Node) -> tuple[str, str] | None:
     >>> calendar_period(parsed("month(day(at, 'UTC'))")), calendar_period(parsed("month(at)"))
     (('month', 'UTC'), ('month', ''))
     """
-    if not isinstance(node, Call) or node.function not in _PERIODS:
+    if not isinstance(node, CallNode) or node.function not in _PERIODS:
         return None
     of, *zone = node.parts
-    if isinstance(of, Call) and of.function == "day" and not zone:
+    if isinstance(of, CallNode) and of.function == "day" and not zone:
         of, *zone = of.parts
-    if not isinstance(of, Column):
+    if not isinstance(of, ColumnNode):
         return None
-    return node.function, str(zone[0].value) if zone and isinstance(zone[0], Constant) else ""
+    return node.function, str(zone[0].value) if zone and isinstance(zone[0], ConstantNode) else ""
 
 
 def compile_condition(text: str, kinds: Mapping[str, str]) -> CompiledExpression:

@@ -30,8 +30,8 @@ from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.tables.engines.column_types import DAY, INTEGERS, TEXT, TIMES, TRUTH, is_number
 from dpgrain.tables.engines.functions import AGGREGATES
 from dpgrain.tables.engines.sql import key_sql, number_sql, quoted
-from dpgrain.tables.expression import Call, Column, Node, is_expression, parsed
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.expression import CallNode, ColumnNode, Node, is_expression, parsed
+from dpgrain.tables.rows import TableRows
 
 #: Aggregate of one user's rows, by its name in pandas.
 Function: TypeAlias = Literal[
@@ -86,7 +86,7 @@ class Aggregate:
         """True if it is a count: an integer, at least 0."""
         return self.function in ("size", "count", "nunique")
 
-    def checked(self, rows: Rows) -> Aggregate:
+    def checked(self, rows: TableRows) -> Aggregate:
         """Return the aggregate after checking it against the types of the rows.
 
         Raises:
@@ -118,7 +118,7 @@ class Aggregate:
             rows.require_numbers([column], self.name, also=[TRUTH, DAY])
         return self
 
-    def kind(self, rows: Rows) -> str:
+    def kind(self, rows: TableRows) -> str:
         """Return the type of the result from public types."""
         if self.function in ("any", "all"):
             return TRUTH
@@ -143,7 +143,7 @@ class Aggregate:
         """True if it is one of the values of the rows."""
         return self.function in ("first", "last", "most")
 
-    def argument(self, rows: Rows) -> str:
+    def argument(self, rows: TableRows) -> str:
         """Return the SQL of a row's contribution; null if there is none."""
         brought = self._brought(rows)
         if self.order is not None:
@@ -156,7 +156,7 @@ class Aggregate:
             return f"CASE WHEN {quoted(self.where)} THEN 1 ELSE 0 END"
         return f"CASE WHEN {quoted(self.where)} THEN {brought} END"
 
-    def _brought(self, rows: Rows) -> str:
+    def _brought(self, rows: TableRows) -> str:
         """Return the SQL of a row's contribution before the condition applies."""
         if self.of is None or self.function == "size":
             return "1"
@@ -164,11 +164,11 @@ class Aggregate:
         if self.is_row_value or self.function == "median":
             return _canonical_sql(self.of, rows)
         if self.function == "nunique":
-            return key_sql(self.of, rows.keyed_as(self.of))
+            return key_sql(self.of, rows.key_type(self.of))
         if _is_exact(self.of, rows):
             return f"CAST({quoted(self.of)} AS BIGINT)"
         if not is_number(kind):
-            return key_sql(self.of, rows.keyed_as(self.of)) if kind == TEXT else quoted(self.of)
+            return key_sql(self.of, rows.key_type(self.of)) if kind == TEXT else quoted(self.of)
         value = number_sql(self.of)
         # Either of two zeros with different signs could be the minimum.
         finite = f"CASE WHEN {value} = 0 THEN 0.0 ELSE {value} END"
@@ -176,7 +176,7 @@ class Aggregate:
             finite = f"greatest(least({value}, {2.0**_BITS:.1f}), {-(2.0**_BITS):.1f})"
         return f"CASE WHEN isfinite({value}) THEN {finite} END"
 
-    def result(self, argument: str, rows: Rows) -> str:
+    def result(self, argument: str, rows: TableRows) -> str:
         """Return the SQL of one user's result from the column of :meth:`argument`."""
         if self.function == "nunique":
             return f"count(DISTINCT {argument})"
@@ -215,7 +215,7 @@ class Aggregate:
         return f"{self.name} ({self.function} of {self.of})"
 
 
-def _canonical_sql(column: str, rows: Rows) -> str:
+def _canonical_sql(column: str, rows: TableRows) -> str:
     """Return the SQL of a column's values, in which equal values have equal bits."""
     kind = rows.schema[column]
     if kind == TRUTH:
@@ -225,12 +225,12 @@ def _canonical_sql(column: str, rows: Rows) -> str:
     if kind in (DAY, *TIMES):
         return f"CASE WHEN isfinite({quoted(column)}) THEN {quoted(column)} END"
     if not is_number(kind):
-        return key_sql(column, rows.keyed_as(column))
+        return key_sql(column, rows.key_type(column))
     value = number_sql(column)
     return f"CASE WHEN isfinite({value}) THEN CASE WHEN {value} = 0 THEN 0.0 ELSE {value} END END"
 
 
-def _is_exact(column: str, rows: Rows) -> bool:
+def _is_exact(column: str, rows: TableRows) -> bool:
     """Return whether a column contains integers, which add up exactly."""
     return rows.schema[column] in (*INTEGERS, TRUTH)
 
@@ -259,7 +259,8 @@ def _parse_pandas_name(name: str, request: Any) -> Aggregate:
         listed = ", ".join(map(repr, known))
         others = " or a pair such as ('amount', 'sum')" if of is None else ""
         raise ParameterError(
-            f"{name} must be one of {listed}{others}, not {_validate.said(function)}.", name=name
+            f"{name} must be one of {listed}{others}, not {_validate.describe(function)}.",
+            name=name,
         )
     return Aggregate(name, cast(Function, function), of)
 
@@ -272,7 +273,7 @@ def _parse_pair(name: str, request: Any) -> tuple[str, Any]:
     if not isinstance(of, str):
         raise ParameterError(
             f"{name} must be 'count' or a pair of a column and a function, such as ('amount', 'sum'), "
-            f"not {_validate.said(request)}.",
+            f"not {_validate.describe(request)}.",
             name=name,
         )
     return of, function
@@ -312,7 +313,7 @@ def parse_feature(name: str, request: Any) -> Feature:
     if not isinstance(request, str) or not ("(" in request or is_expression(request)):
         return Feature(name, (_parse_pandas_name(name, request),))
     node = parsed(request)
-    if isinstance(node, Call) and node.function in AGGREGATES:
+    if isinstance(node, CallNode) and node.function in AGGREGATES:
         return Feature(name, (replace(_parse_aggregate(node), name=name),))
     numbers: dict[str, Aggregate] = {}
     left = _extract_aggregates(node, numbers)
@@ -343,25 +344,25 @@ def _rename_aggregates(
 
 
 def _with_names(node: Node, names: Mapping[str, str]) -> Node:
-    if isinstance(node, Column):
-        return Column(names.get(node.name, node.name))
-    if isinstance(node, Call):
+    if isinstance(node, ColumnNode):
+        return ColumnNode(names.get(node.name, node.name))
+    if isinstance(node, CallNode):
         return replace(node, parts=tuple(_with_names(part, names) for part in node.parts))
     return node
 
 
 def _extract_aggregates(node: Node, numbers: dict[str, Aggregate]) -> Node:
     """Replace the aggregates in an expression by columns, and add them to ``numbers``."""
-    if not isinstance(node, Call):
+    if not isinstance(node, CallNode):
         return node
     if node.function in AGGREGATES:
         aggregate = _parse_aggregate(node)
         numbers[aggregate.name] = aggregate
-        return Column(aggregate.name)
+        return ColumnNode(aggregate.name)
     return replace(node, parts=tuple(_extract_aggregates(part, numbers) for part in node.parts))
 
 
-def _parse_aggregate(node: Call) -> Aggregate:
+def _parse_aggregate(node: CallNode) -> Aggregate:
     """Return the aggregate of a call."""
     own = AGGREGATES[node.function]
     function = _NAMES.get(node.function, cast(Function, node.function))
@@ -371,17 +372,17 @@ def _parse_aggregate(node: Call) -> Aggregate:
     if not least <= len(parts) <= most:
         wanted = "a condition" if least > own else (f"{own} arguments, and optionally a condition")
         raise ParameterError(f"{text} must have {wanted}, such as {_EXAMPLES[node.function]}.")
-    if any(isinstance(inner, Call) and _has_aggregate(inner) for inner in parts):
+    if any(isinstance(inner, CallNode) and _has_aggregate(inner) for inner in parts):
         raise ParameterError(f"{text} is a function of rows, and cannot contain another one.")
-    named = [part.name if isinstance(part, Column) else str(part) for part in parts]
+    named = [part.name if isinstance(part, ColumnNode) else str(part) for part in parts]
     where = named[own] if len(named) > own else None
     of = named[0] if own else None
     return Aggregate(text, function, of, where, named[1] if own > 1 else None, text)
 
 
-def _has_aggregate(node: Call) -> bool:
+def _has_aggregate(node: CallNode) -> bool:
     return node.function in AGGREGATES or any(
-        isinstance(part, Call) and _has_aggregate(part) for part in node.parts
+        isinstance(part, CallNode) and _has_aggregate(part) for part in node.parts
     )
 
 

@@ -29,8 +29,9 @@ from datetime import date
 from itertools import pairwise
 from typing import Any
 
-from dpgrain._wording import named_like
+from dpgrain._formatting import suggest_columns
 from dpgrain.errors import ParameterError, SchemaError
+from dpgrain.scope.zones import check_zone
 from dpgrain.tables.engines.column_types import (
     DAY,
     INTEGERS,
@@ -42,8 +43,7 @@ from dpgrain.tables.engines.column_types import (
     is_number,
 )
 from dpgrain.tables.engines.sql import label_sql, literal, number_sql, quoted
-from dpgrain.tables.expression import Call, Column, Constant, Node, stated
-from dpgrain.zones import check_zone
+from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode, Node, stated
 
 #: Types of integers and of other numbers in expressions.
 INTEGER, REAL = "BIGINT", "DOUBLE"
@@ -126,9 +126,9 @@ class Translator:
         >>> Translator({"a": "INTEGER"}, "a * 2").translate(parsed("a * 2")).kind
         'BIGINT'
         """
-        if isinstance(node, Constant):
+        if isinstance(node, ConstantNode):
             return self._constant(node)
-        if isinstance(node, Column):
+        if isinstance(node, ColumnNode):
             return self._column(node.name)
         function = FUNCTIONS.get(node.function)
         if function is None:
@@ -151,7 +151,7 @@ class Translator:
             raise self.error("its functions are nested too deeply")
         return result
 
-    def _constant(self, node: Constant) -> TypedSql:
+    def _constant(self, node: ConstantNode) -> TypedSql:
         value = node.value
         if isinstance(value, bool):
             return TypedSql(TRUTH, str(value).lower(), value, (value,))
@@ -170,7 +170,7 @@ class Translator:
         if kind is None:
             raise SchemaError(
                 f"the expression {stated(self.text)} uses {stated(name)}, which is not a "
-                f"column of the table; {named_like(name, list(self.kinds))}. Put text in "
+                f"column of the table; {suggest_columns(name, list(self.kinds))}. Put text in "
                 "quotes, such as kind = 'er'."
             )
         if kind in INTEGERS:
@@ -196,7 +196,7 @@ class Translator:
         """Return the error for an invalid part."""
         return ParameterError(f"the expression {stated(self.text)} is invalid: {why}.")
 
-    def type_error(self, node: Call, part: TypedSql, wanted: str) -> SchemaError:
+    def type_error(self, node: CallNode, part: TypedSql, wanted: str) -> SchemaError:
         """Return the error for an argument of the wrong type."""
         remedy = _TEXT_REMEDY if part.kind == TEXT and part.constant is None else ""
         return SchemaError(
@@ -209,7 +209,7 @@ class Translator:
         self.clocks[column, zone] = None
         return quoted(clock_column(column, zone))
 
-    def require(self, node: Call, parts: Sequence[TypedSql], *kinds: Sequence[str]) -> None:
+    def require(self, node: CallNode, parts: Sequence[TypedSql], *kinds: Sequence[str]) -> None:
         """Raise unless arguments have the required number and types."""
         if len(parts) != len(kinds):
             raise self.error(
@@ -227,10 +227,10 @@ def clock_column(column: str, zone: str) -> str:
     return f"\x1f{zone}\x1f{column}"
 
 
-Translation = Callable[[Translator, Call, list[TypedSql]], TypedSql]
+Translation = Callable[[Translator, CallNode, list[TypedSql]], TypedSql]
 
 
-def _arithmetic(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
+def _arithmetic(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
     if node.function == "-" and len(parts) == 1:
         parts = [TypedSql(INTEGER, "(0::BIGINT)", 0), *parts]
     translator.require(node, parts, _NUMBERS, _NUMBERS)
@@ -242,12 +242,12 @@ def _arithmetic(translator: Translator, node: Call, parts: list[TypedSql]) -> Ty
     return TypedSql(REAL, f"({one.real_sql} {node.function} {other.real_sql})", finite=False)
 
 
-def _comparison(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
+def _comparison(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
     one, other = _common_type(translator, node, parts)
     return TypedSql(TRUTH, f"({one} {node.function} {other})", values=(False, True))
 
 
-def _common_type(translator: Translator, node: Call, parts: list[TypedSql]) -> list[str]:
+def _common_type(translator: Translator, node: CallNode, parts: list[TypedSql]) -> list[str]:
     """Return the SQL of arguments converted to a common type."""
     kinds = {part.kind for part in parts}
     if kinds <= set(_NUMBERS):
@@ -283,21 +283,21 @@ def _day_constant(translator: Translator, part: TypedSql) -> TypedSql:
     return TypedSql(DAY, f"DATE '{stated.isoformat()}'")
 
 
-def _membership(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
+def _membership(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
     if len(parts) < 2 or any(part.constant is None for part in parts[1:]):
         raise translator.error("'in' requires constants, such as kind in ('er', 'gp')")
     one, *others = _common_type(translator, node, parts)
     return TypedSql(TRUTH, f"({one} IN ({', '.join(others)}))", values=(False, True))
 
 
-def _logical(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
+def _logical(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
     translator.require(node, parts, *[(TRUTH,)] * (1 if node.function == "not" else 2))
     word = node.function.upper()
     sql = f"(NOT {parts[0].sql})" if len(parts) == 1 else f" {word} ".join(p.sql for p in parts)
     return TypedSql(TRUTH, f"({sql})", values=(False, True))
 
 
-def _local_time(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
+def _local_time(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
     """Return the local time argument of a calendar function."""
     if not parts or len(parts) > 2:
         raise translator.error(
@@ -318,14 +318,14 @@ def _local_time(translator: Translator, node: Call, parts: list[TypedSql]) -> Ty
     if not isinstance(zone, str) or not zone:
         raise translator.error("a zone must be text such as 'Europe/Paris'")
     of = node.parts[0]
-    assert isinstance(of, Column)  # noqa: S101 - no function makes moments
+    assert isinstance(of, ColumnNode)  # noqa: S101 - no function makes moments
     return replace(time, sql=translator.clock(of.name, check_zone(zone)))
 
 
 def _calendar(kind: str, of_day: str, values: tuple[Any, ...] | None = None) -> Translation:
     """Return a function of the day; ``{0}`` is its SQL."""
 
-    def translate(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
+    def translate(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
         time = _local_time(translator, node, parts)
         day = time.sql if time.kind == DAY else f"make_timestamp({time.sql})::DATE"
         return TypedSql(kind, of_day.format(day), values=values)
@@ -333,7 +333,7 @@ def _calendar(kind: str, of_day: str, values: tuple[Any, ...] | None = None) -> 
     return translate
 
 
-def _hour(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
+def _hour(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
     time = _local_time(translator, node, parts)
     if time.kind == DAY:
         raise translator.type_error(node, time, "timestamps")
@@ -341,7 +341,7 @@ def _hour(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql
     return TypedSql(INTEGER, hour, values=tuple(range(24)))
 
 
-def _bins(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
+def _bins(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
     edges = [part.constant for part in parts[1:]]
     if not edges or any(type(edge) not in (int, float) for edge in edges):
         raise translator.error(
@@ -369,7 +369,7 @@ def _bins(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql
 def _number_function(sql: str, *, whole: bool = False) -> Translation:
     """Return a function of a number, with integer results for integers; ``{0}`` is its SQL."""
 
-    def translate(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
+    def translate(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
         translator.require(node, parts, _NUMBERS)
         (part,) = parts
         if part.kind == INTEGER:
@@ -383,7 +383,7 @@ def _number_function(sql: str, *, whole: bool = False) -> Translation:
     return translate
 
 
-def _least_or_greatest(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
+def _least_or_greatest(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
     """Return the smaller or the larger of two numbers, or null if one is null."""
     translator.require(node, parts, _NUMBERS, _NUMBERS)
     one, other = _common_type(translator, node, parts)
@@ -396,14 +396,14 @@ def _least_or_greatest(translator: Translator, node: Call, parts: list[TypedSql]
 
 
 def _text_function(sql: str, kind: str = TEXT) -> Translation:
-    def translate(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
+    def translate(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
         translator.require(node, parts, (TEXT,))
         return TypedSql(kind, sql.format(parts[0].sql))
 
     return translate
 
 
-def _prefix(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
+def _prefix(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
     translator.require(node, parts, (TEXT,), (INTEGER,))
     letters = parts[1].constant
     if not isinstance(letters, int) or not 1 <= letters <= 1000:
@@ -413,7 +413,7 @@ def _prefix(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedS
     return TypedSql(TEXT, f"left({parts[0].sql}, {letters})")
 
 
-def _if(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
+def _if(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
     if len(parts) != 3:
         raise translator.error(
             "'if' takes a condition and two values, such as if(amount > 0, 'in', 'out')"
@@ -427,7 +427,7 @@ def _if(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
     return _either_value(translator, node, parts[1:], chosen)
 
 
-def _coalesce(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
+def _coalesce(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
     if len(parts) != 2 or parts[1].constant is None:
         raise translator.error(
             "'coalesce' takes a value and a constant, such as coalesce(kind, 'other')"
@@ -436,7 +436,7 @@ def _coalesce(translator: Translator, node: Call, parts: list[TypedSql]) -> Type
 
 
 def _either_value(
-    translator: Translator, node: Call, parts: list[TypedSql], sql: Callable[[str, str], str]
+    translator: Translator, node: CallNode, parts: list[TypedSql], sql: Callable[[str, str], str]
 ) -> TypedSql:
     """Return one of two values of a common type.
 
@@ -452,7 +452,7 @@ def _either_value(
     return TypedSql(kind, sql(one, other), values=values)
 
 
-def _is_known(translator: Translator, node: Call, parts: list[TypedSql]) -> TypedSql:
+def _is_known(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
     if len(parts) != 1:
         raise translator.error(f"{node.function!r} takes one value")
     return TypedSql(TRUTH, f"(({parts[0].finite_sql}) IS NOT NULL)", values=(False, True))

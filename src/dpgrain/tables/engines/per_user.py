@@ -11,7 +11,7 @@ import duckdb
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.facts import Fact
-from dpgrain.regions import Region
+from dpgrain.scope.regions import Region
 from dpgrain.tables.engines.column_types import TEXT
 from dpgrain.tables.engines.derived_columns import CompiledExpression
 from dpgrain.tables.engines.duckdb import DuckDB
@@ -20,7 +20,7 @@ from dpgrain.tables.engines.joined import PeopleJoin
 from dpgrain.tables.engines.sources import OverSource
 from dpgrain.tables.engines.sql import key_sql, quoted
 from dpgrain.tables.expression import is_expression
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 from dpgrain.units import Element, Unit, User
 
 
@@ -36,14 +36,14 @@ class PerUser:
         filters: conditions that each row satisfies.
     """
 
-    rows: Rows
+    rows: TableRows
     by: tuple[str, ...]
     numbers: tuple[Aggregate, ...]
     derived: tuple[tuple[str, CompiledExpression], ...] = ()
     filters: tuple[CompiledExpression, ...] = ()
 
     @staticmethod
-    def of(rows: Rows, by: str | Sequence[str] | None, numbers: Mapping[str, Any]) -> PerUser:
+    def of(rows: TableRows, by: str | Sequence[str] | None, numbers: Mapping[str, Any]) -> PerUser:
         """Validate a request without reading rows.
 
         Raises:
@@ -56,7 +56,7 @@ class PerUser:
             raise ParameterError("per_user requires at least one number, such as visits='count'.")
         if by is not None and not isinstance(by, str | list | tuple):
             raise ParameterError(
-                f"by must be a column, a list of columns or None, not {_validate.said(by)}.",
+                f"by must be a column, a list of columns or None, not {_validate.describe(by)}.",
                 name="by",
             )
         keys = (by,) if isinstance(by, str) else tuple(by or ())
@@ -169,7 +169,7 @@ class PerUser:
     def _query(self) -> str:
         """Return the query of the rows, ordered by user."""
         rows, keys = self.rows, [name for name in (self.rows.user, *self.by) if name is not None]
-        inner = [f"{key_sql(key, rows.keyed_as(key))} AS k{i}" for i, key in enumerate(keys)]
+        inner = [f"{key_sql(key, rows.key_type(key))} AS k{i}" for i, key in enumerate(keys)]
         inner += [f"{each.argument(rows)} AS a{i}" for i, each in enumerate(self.numbers)]
         valid = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(keys)))
         places = ", ".join(f"k{i}" for i in range(len(keys)))
@@ -204,7 +204,7 @@ class PerUser:
         return [*self.by, *(column for each in self.numbers for column in each.inputs)]
 
 
-def _with_expressions(rows: Rows, number: Aggregate) -> tuple[Rows, Aggregate]:
+def _with_expressions(rows: TableRows, number: Aggregate) -> tuple[TableRows, Aggregate]:
     """Add a column for each expression in a number; return the rows and the updated number.
 
     Engines do not distinguish column names by case.
@@ -223,12 +223,12 @@ def _with_expressions(rows: Rows, number: Aggregate) -> tuple[Rows, Aggregate]:
     return rows, replace(number, of=of, where=where, order=order)
 
 
-def per_user_source(table: Rows) -> PerUser | None:
+def per_user_source(table: TableRows) -> PerUser | None:
     """Return the source if rows are those of a per-user table; None otherwise."""
     return table.source if isinstance(table.source, PerUser) else None
 
 
-def whole_user_source(table: Rows) -> PerUser | PeopleJoin | None:
+def whole_user_source(table: TableRows) -> PerUser | PeopleJoin | None:
     """Return the source of rows that each depend on a whole user; None if rows are records.
 
     Derived columns, filters and regions may have been applied to it.
@@ -239,7 +239,7 @@ def whole_user_source(table: Rows) -> PerUser | PeopleJoin | None:
     return source if isinstance(source, PerUser | PeopleJoin) else None
 
 
-def derivation_facts(table: Rows) -> list[Fact]:
+def derivation_facts(table: TableRows) -> list[Fact]:
     """List public facts about the derivation of a table's rows from those of the source."""
     people, whole = per_user_source(table), whole_user_source(table)
     if people is not None:
@@ -265,7 +265,7 @@ def derivation_facts(table: Rows) -> list[Fact]:
     ]
 
 
-def known_user_count(table: Rows, column: str | None) -> int | None:
+def known_user_count(table: TableRows, column: str | None) -> int | None:
     """Return the public number of users if a column is 0 for users without rows; None otherwise.
 
     ``column`` is None if rows are counted.
@@ -276,7 +276,7 @@ def known_user_count(table: Rows, column: str | None) -> int | None:
     return table.n_users
 
 
-def require_whole_users(table: Rows, unit: Unit) -> None:
+def require_whole_users(table: TableRows, unit: Unit) -> None:
     """Raise unless the unit protects whole users, if each row depends on all of a user's data.
 
     Elements are allowed if each row is computed within one cell: see :func:`rows_in_cells`.
@@ -291,13 +291,13 @@ def require_whole_users(table: Rows, unit: Unit) -> None:
         return
     raise ParameterError(
         "unit must be User() if each row is derived from all of a person's data, not "
-        f"{_validate.said(unit)}; to protect elements, derive each row from one of them: "
+        f"{_validate.describe(unit)}; to protect elements, derive each row from one of them: "
         "per_user(by='day', …) with Element('day').",
         name="unit",
     )
 
 
-def rows_in_cells(table: Rows, column: str) -> Rows | None:
+def rows_in_cells(table: TableRows, column: str) -> TableRows | None:
     """Return the records of a per-user table with ``column`` as a grouping column; None otherwise.
 
     Each row of such a table is computed within one cell of the column.

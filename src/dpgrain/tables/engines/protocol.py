@@ -2,7 +2,7 @@
 
 Callers only use the methods below and write no query. Rows stay inside the engine: only groups,
 integer sums and, for fits, columns leave it. An engine is one file with a class that is created
-from :class:`~dpgrain.tables.rows.Rows` and implements :class:`Engine`;
+from :class:`~dpgrain.tables.rows.TableRows` and implements :class:`Engine`;
 ``dpgrain.testing.EngineContract`` checks it. It reads the sources that it supports
 (``rows.source``; for a region, a :class:`~dpgrain.tables.engines.scoped.ScopedSource` around the
 source of all rows), with these rules for missing values:
@@ -25,9 +25,9 @@ from typing import Literal, Protocol, Self, TypeAlias
 import pyarrow as pa
 
 from dpgrain._types import FloatArray, IntArray
-from dpgrain.tables.dictionary import Cells, Dictionary
+from dpgrain.tables.dictionary import Dictionary, GroupCells
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 from dpgrain.tables.split import Split
 
 #: A kernel, called with (keys, totals, out), updates ``out`` in place; totals are None for 1 each.
@@ -101,7 +101,7 @@ class ClusterEngine(Protocol):
 class Engine(AbstractContextManager["Engine"], Protocol):
     """Reader of the rows of one release or fit; all results are private."""
 
-    table: Rows
+    table: TableRows
 
     def __enter__(self) -> Self:
         """Open connections and files; ``__exit__`` removes everything."""
@@ -121,7 +121,7 @@ class Engine(AbstractContextManager["Engine"], Protocol):
         """
 
     def dictionary(
-        self, groups: Groups, cells: Cells, *, cell_column: str | None = None, corners: int = 1
+        self, groups: Groups, cells: GroupCells, *, cell_column: str | None = None, corners: int = 1
     ) -> Dictionary:
         """Assign codes to groups and cells, in the public order: see :meth:`Dictionary.of`.
 
@@ -164,4 +164,4 @@ class Engine(AbstractContextManager["Engine"], Protocol):
 
 
 #: Class of an engine, which opens the rows of one release.
-Opener: TypeAlias = Callable[[Rows], Engine]
+Opener: TypeAlias = Callable[[TableRows], Engine]

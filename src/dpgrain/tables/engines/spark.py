@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpgrain._arrow import numbers, whole
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._progress import step
 from dpgrain._types import IntArray
 from dpgrain.errors import DataError, ParameterError, SchemaError
-from dpgrain.tables.dictionary import Cells, Dictionary, column_order
-from dpgrain.tables.elements import Elements, labels_of
+from dpgrain.tables.arrow_arrays import number_array, one_array
+from dpgrain.tables.dictionary import Dictionary, GroupCells, column_order
+from dpgrain.tables.elements import Elements, label_table
 from dpgrain.tables.engines.column_types import is_readable, read_as
 from dpgrain.tables.engines.dated import DatedSource
 from dpgrain.tables.engines.derived_columns import DerivedSource, FilteredSource
@@ -67,13 +67,13 @@ from dpgrain.tables.engines.spark_tasks import (
     slice_count,
 )
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.rows import CellColumn, Rows
+from dpgrain.tables.rows import CellColumn, TableRows
 from dpgrain.tables.split import Split
 
 if TYPE_CHECKING:
     from pyspark import sql
 else:
-    sql = later("pyspark.sql")
+    sql = lazy_import("pyspark.sql")
 
 # Columns of two joined tables: the user's key, and prefixes of each table's columns.
 _KEY, _SIDES = "k", ("l", "r")
@@ -86,7 +86,7 @@ _FEW_SLICES = 4
 class Spark:
     """Rows in a Spark session for one release; cached data are dropped at the end."""
 
-    def __init__(self, table: Rows, session: SparkRunner) -> None:
+    def __init__(self, table: TableRows, session: SparkRunner) -> None:
         self.table = table
         self._session = session
         self._name = table.source.name
@@ -108,13 +108,13 @@ class Spark:
         """Return the distinct groups of users' rows."""
         return self._distinct(self.table, keys, value)
 
-    def _distinct(self, rows: Rows, keys: Sequence[str], value: str | None = None) -> Groups:
+    def _distinct(self, rows: TableRows, keys: Sequence[str], value: str | None = None) -> Groups:
         step("finding groups")
         used = [*keys, *([] if value is None else [value])]
         with planning():
             groups = self._query(rows, used, DistinctQuery(tuple(keys), value)).distinct()
         result = self._session.collect(groups, self._name)
-        return Groups.of(keys, [whole(column) for column in result.columns])
+        return Groups.of(keys, [one_array(column) for column in result.columns])
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
         """Return the minimum and maximum of an integer column, and the number of rows."""
@@ -123,14 +123,14 @@ class Spark:
         return None if low is None else (low, high, pc.sum(result["rows"]).as_py())
 
     def dictionary(
-        self, groups: Groups, cells: Cells, *, cell_column: str | None = None, corners: int = 1
+        self, groups: Groups, cells: GroupCells, *, cell_column: str | None = None, corners: int = 1
     ) -> Dictionary:
         """Assign codes to groups and cells."""
         count = None
         if cell_column is not None:
             (values,) = self.distinct([cell_column]).columns
             ordered = pa.array(column_order(values.to_pylist()), values.type)
-            codes = numbers(np.arange(1, len(ordered) + 1))
+            codes = number_array(np.arange(1, len(ordered) + 1))
             self._cells[cell_column] = pa.table({"cell": ordered, "code": codes})
             count = len(ordered) + 1
         return Dictionary.of(groups, cells, column_cells=count, corners=corners)
@@ -215,7 +215,7 @@ class Spark:
 
     def _query(
         self,
-        rows: Rows,
+        rows: TableRows,
         used: Iterable[str],
         question: RowQuery,
         *,
@@ -235,7 +235,7 @@ class Spark:
 
     def _query_with_schema(
         self,
-        rows: Rows,
+        rows: TableRows,
         used: Iterable[str],
         question: RowQuery,
         *,
@@ -252,7 +252,7 @@ class Spark:
         schema = task.schema(kinds) if schema is None else schema
         return self._session.map(frame, task, schema), schema
 
-    def _frame(self, rows: Rows, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
+    def _frame(self, rows: TableRows, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
         """Return columns of the rows in the region, and their schema."""
         if not isinstance(rows.source, OverSource):
             return self._columns(rows.source, names)
@@ -273,7 +273,7 @@ class Spark:
             return self._joined(source, names)
         if isinstance(source, PerUser):
             question = ColumnQuery(tuple((name, "as it is") for name in names))
-            people = Rows(
+            people = TableRows(
                 source, source.rows.user, None, source.columns(), source.rows.memory, threads=1
             )
             return self._query_with_schema(people, names, question)
@@ -328,7 +328,7 @@ class Spark:
         schema = task.schema(both)
         return self._session.map(together, task, schema), schema
 
-    def _side(self, rows: Rows, columns: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
+    def _side(self, rows: TableRows, columns: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
         """Return the user id of each row, and unchanged columns."""
         assert rows.user is not None  # noqa: S101 - tables of people are joined
         wanted: list[tuple[str, Form]] = [
@@ -351,7 +351,7 @@ class Spark:
                     "engine='duckdb'."
                 )
 
-    def _task_rows(self, rows: Rows, used: Iterable[str]) -> Rows:
+    def _task_rows(self, rows: TableRows, used: Iterable[str]) -> TableRows:
         """Return the public part of rows for tasks, with lookups instead of functions."""
         known, people = _public_part(rows), per_user_source(rows)
         if people is not None:
@@ -367,13 +367,13 @@ class Spark:
                 cells[name] = CellColumn(column.of, elements, self._lookup(rows, column))
         return replace(known, cells=cells)
 
-    def _lookup(self, rows: Rows, column: CellColumn) -> pa.Table:
+    def _lookup(self, rows: TableRows, column: CellColumn) -> pa.Table:
         """Return the label of each value of a column; the only call of its partition."""
         # Joined or nested tables may use one name for different columns.
         place = id(rows.source), id(column)
         if place not in self._lookups:
             (values,) = self._distinct(rows, [column.of]).columns
-            self._lookups[place] = labels_of(column.elements, values)
+            self._lookups[place] = label_table(column.elements, values)
         return self._lookups[place]
 
 
@@ -492,7 +492,7 @@ class SparkOpener:
             return source
         return _parquet(self.session(), [str(path) for path in paths])
 
-    def __call__(self, rows: Rows) -> Spark:
+    def __call__(self, rows: TableRows) -> Spark:
         """Open the rows of one release."""
         return Spark(rows, self.session(all_rows(_base_rows(rows).source)))
 
@@ -517,16 +517,16 @@ def _parquet(session: SparkRunner, paths: list[str]) -> SparkSource:
     return replace(SparkSource.from_frame(frame), name=name, title=title, paths=tuple(paths))
 
 
-def _base_rows(rows: Rows) -> Rows:
+def _base_rows(rows: TableRows) -> TableRows:
     """Return the rows from which all others are derived."""
     people = per_user_source(rows)
     return rows if people is None else _base_rows(people.rows)
 
 
-def _public_part(rows: Rows) -> Rows:
+def _public_part(rows: TableRows) -> TableRows:
     """Return the public part of rows for a task, which reads with one thread."""
     schema = dict(rows.schema)
-    return Rows(
+    return TableRows(
         PartitionStream(),
         rows.user,
         rows.n_users,
@@ -568,7 +568,7 @@ def _restrict(source: Source, names: set[str]) -> tuple[Source, set[str]]:
     return PartitionStream(), names
 
 
-def _base_columns(rows: Rows, used: Iterable[str]) -> list[str]:
+def _base_columns(rows: TableRows, used: Iterable[str]) -> list[str]:
     """Return the base columns that columns are derived from, including the user's."""
     people = per_user_source(rows)
     if people is not None:
@@ -577,7 +577,7 @@ def _base_columns(rows: Rows, used: Iterable[str]) -> list[str]:
     return [name for name in rows.schema if name in needed and name not in rows.cells]
 
 
-def _any_column(rows: Rows) -> str:
+def _any_column(rows: TableRows) -> str:
     """Return a readable column, for a query without columns.
 
     Raises:

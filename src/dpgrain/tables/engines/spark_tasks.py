@@ -21,11 +21,11 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from dpgrain._arrow import numbers
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray, IntArray
 from dpgrain._version import __version__
 from dpgrain.errors import DataError
+from dpgrain.tables.arrow_arrays import number_array
 from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.feed import Chunk, CoordinateFilter
@@ -36,13 +36,13 @@ from dpgrain.tables.engines.per_user import PerUser, per_user_source
 from dpgrain.tables.engines.protocol import Add, Form
 from dpgrain.tables.engines.sources import OverSource, Source
 from dpgrain.tables.engines.sql import key_sql, quoted
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 from dpgrain.tables.split import Split
 
 if TYPE_CHECKING:
     import pyspark
 else:
-    pyspark = later("pyspark")
+    pyspark = lazy_import("pyspark")
 
 #: Error message of a task if the executor has another version of this package.
 OTHER_VERSION = "dpgrain-other-version"
@@ -109,7 +109,7 @@ class PartitionStream:
         return "given" if self.stored else "stream"
 
 
-def replace_base(rows: Rows, source: Source) -> Rows:
+def replace_base(rows: TableRows, source: Source) -> TableRows:
     """Return the same derived rows of another base source."""
     return replace(rows, source=_replace_base(rows.source, source))
 
@@ -201,7 +201,7 @@ class QueryTask:
         question: the query.
     """
 
-    rows: Rows
+    rows: TableRows
     names: tuple[str, ...]
     question: RowQuery
 
@@ -276,7 +276,7 @@ class ExtentQuery:
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
         """Yield one row of numbers."""
-        name = key_sql(self.key, engine.table.keyed_as(self.key))
+        name = key_sql(self.key, engine.table.key_type(self.key))
         listed = f"min({name}) AS low, max({name}) AS high, count(*) AS rows"
         (batch,) = engine.query(f"SELECT {listed} FROM source", [self.key]).to_batches()
         yield batch
@@ -430,7 +430,7 @@ def slices(sums: IntArray, part: int) -> pa.RecordBatch:
     pieces = [sums[i : i + _SLICE] for i in range(0, max(sums.size, 1), _SLICE)]
     result = [piece.tobytes() if piece.any() else b"" for piece in pieces]
     count = len(pieces)
-    columns = [numbers(np.arange(count)), numbers(np.full(count, part))]
+    columns = [number_array(np.arange(count)), number_array(np.full(count, part))]
     bytes_ = [pa.array([mark] * count, pa.binary()), pa.array(result, pa.binary())]
     places = [column.cast(pa.int32()) for column in columns]
     return pa.RecordBatch.from_arrays([*places, *bytes_], schema=SUMS)

@@ -45,7 +45,7 @@ def key_sql(column: str, kind: str, *, of: str = "") -> str:
     """Return the SQL of a column as a key: integers remain integers, everything else is a label.
 
     DuckDB only replaces long texts here (:mod:`~dpgrain.inputs.long_labels`). ``kind`` is the type
-    from :meth:`~dpgrain.tables.rows.Rows.keyed_as`; ``of`` is the alias of the table.
+    from :meth:`~dpgrain.tables.rows.TableRows.key_type`; ``of`` is the alias of the table.
     """
     if kind != TEXT:
         return valid_key_sql(column, kind, of=of)
