@@ -13,7 +13,7 @@ from tests.torch.library import torch
 # isort: split
 from dpgrain.torch.clipping import clipped_sums
 from dpgrain.torch.layout import Layout
-from dpgrain.torch.maps import through_linear_maps
+from dpgrain.torch.linear_maps import through_linear_maps
 from dpgrain.torch.recorder import Recorder
 
 nn, functional = torch.nn, torch.nn.functional

@@ -11,10 +11,10 @@ from tests.torch.cases import NETWORKS, Case, distance
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.torch import clipping, uses
+from dpgrain.torch import block_gradients, clipping
+from dpgrain.torch.block_gradients import Filters, Kept, Lookup, Outer, Use
 from dpgrain.torch.clipping import PRODUCT_ERROR, ExactSum, clipped_sums, overshoot, shortened
 from dpgrain.torch.layout import Layout
-from dpgrain.torch.uses import Filters, Kept, Lookup, Outer, Use
 
 SINGLE, DOUBLE = torch.float32, torch.float64
 SIZES = {
@@ -43,7 +43,7 @@ def test_sums_are_those_of_a_loop(
 
 @pytest.mark.parametrize("name", ["conv1d", "conv2d", "conv3d"])
 def test_filters_of_blocks_need_not_be_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uses, "_MOST_KEPT_ENTRIES", 0)
+    monkeypatch.setattr(block_gradients, "_MOST_KEPT_ENTRIES", 0)
     case = Case.of(name, SIZES["ragged"], DOUBLE)
     assert distance(case.looped(0.3)[0], case.clipped(0.3)) < 1e-10
 
@@ -51,9 +51,9 @@ def test_filters_of_blocks_need_not_be_kept(name: str, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("worth", [0, 1e9], ids=["formed", "gram"])
 @pytest.mark.parametrize("name", ["wide", "positions", "attention"])
 def test_norms_by_either_way(name: str, worth: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uses, "_GRAM_WORTH", worth)
-    monkeypatch.setattr(uses, "_SLICE_ENTRIES", 50)
-    monkeypatch.setattr(uses, "_KEPT_MEMORY", 0)
+    monkeypatch.setattr(block_gradients, "_GRAM_WORTH", worth)
+    monkeypatch.setattr(block_gradients, "_SLICE_ENTRIES", 50)
+    monkeypatch.setattr(block_gradients, "_KEPT_MEMORY", 0)
     case = Case.of(name, SIZES["ragged"], DOUBLE)
     assert distance(case.looped(0.3)[0], case.clipped(0.3)) < 1e-10
 
@@ -61,7 +61,7 @@ def test_norms_by_either_way(name: str, worth: float, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("name", ["deep", "attention", "tied", "conv2d"])
 def test_blocks_formed_apart_give_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clipping, "_LONGEST_BOUNDS", 0.0)
-    monkeypatch.setattr(uses, "_KEPT_MEMORY", 0)
+    monkeypatch.setattr(block_gradients, "_KEPT_MEMORY", 0)
     case = Case.of(name, SIZES["ragged"], DOUBLE)
     assert distance(case.looped(0.3)[0], case.clipped(0.3)) < 1e-10
 
@@ -126,8 +126,8 @@ def adversarial(kind: str, layout: Layout, rng: np.random.Generator, precision: 
 def test_no_block_adds_more_than_the_bound(
     kind: str, precision: Any, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uses, "_MOST_KEPT_ENTRIES", kept)
-    monkeypatch.setattr(uses, "_KEPT_MEMORY", kept)
+    monkeypatch.setattr(block_gradients, "_MOST_KEPT_ENTRIES", kept)
+    monkeypatch.setattr(block_gradients, "_KEPT_MEMORY", kept)
     rng = np.random.default_rng(3)
     longest = 0.0
     for _ in range(150):
@@ -145,7 +145,7 @@ def test_what_one_block_adds_does_not_depend_on_odd_ones_beside_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = np.random.default_rng(5)
-    monkeypatch.setattr(uses, "_KEPT_MEMORY", 0)
+    monkeypatch.setattr(block_gradients, "_KEPT_MEMORY", 0)
     for _ in range(200):
         layout = Layout.of(sorted(rng.integers(1, 5, size=4).tolist()))
         use = adversarial("outer", layout, rng, DOUBLE)
@@ -258,8 +258,8 @@ def test_what_is_left_out_does_not_follow_from_the_way_a_sum_is_made(
         x, b = (torch.full((3, 4, 1), of, dtype=precision) for of in (large, small))
         added = []
         for kept in (0, 1 << 24):
-            monkeypatch.setattr(uses, "_MOST_KEPT_ENTRIES", kept)
-            monkeypatch.setattr(uses, "_KEPT_MEMORY", kept)
+            monkeypatch.setattr(block_gradients, "_MOST_KEPT_ENTRIES", kept)
+            monkeypatch.setattr(block_gradients, "_KEPT_MEMORY", kept)
             filters = Filters(layout, x, b, (4, 4, 1), groups=1, **geometry).kept()
             for use in (Outer.of(layout, x.mT, b.mT), filters):
                 (total,) = clipped_sums({"w": [use]}, layout, 1e-3).values()

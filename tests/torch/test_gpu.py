@@ -17,8 +17,9 @@ from tests.torch.library import torch
 # isort: split
 import dpgrain as dg
 from dpgrain.errors import ParameterError
-from dpgrain.torch import uses as uses_module
+from dpgrain.torch import block_gradients
 from dpgrain.torch.adaptive import AdaptiveNorm
+from dpgrain.torch.block_gradients import Filters
 from dpgrain.torch.clipping import PRODUCT_ERROR, clipped_sums, overshoot
 from dpgrain.torch.engine import PrivacyEngine
 from dpgrain.torch.layout import Layout
@@ -26,7 +27,6 @@ from dpgrain.torch.losses import record_losses
 from dpgrain.torch.precision import precisely
 from dpgrain.torch.recorder import Recorder
 from dpgrain.torch.training import train
-from dpgrain.torch.uses import Filters
 from dpgrain.units import Element, User
 
 GPU = "cuda"
@@ -79,8 +79,8 @@ def test_no_block_is_longer_than_the_bound(
     name: str, level: str, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not kept:
-        monkeypatch.setattr(uses_module, "_MOST_KEPT_ENTRIES", 0)
-        monkeypatch.setattr(uses_module, "_KEPT_MEMORY", 0.0)
+        monkeypatch.setattr(block_gradients, "_MOST_KEPT_ENTRIES", 0)
+        monkeypatch.setattr(block_gradients, "_KEPT_MEMORY", 0.0)
     case, bound = on_gpu(Case.of(name, SIZES, torch.float32)), 1e-3
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(level)

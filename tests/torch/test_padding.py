@@ -6,7 +6,7 @@ from tests.refusals import refuses
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.torch.padding import together
+from dpgrain.torch.collation import together
 
 
 def test_rows_are_those_of_records_alone() -> None:

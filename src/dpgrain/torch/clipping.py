@@ -17,10 +17,10 @@ import numpy as np
 from dpgrain._clipping import clipped, finite
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.means.grid import on_grid
+from dpgrain.torch.block_gradients import Kept, Lookup, Outer, Uses, joined, products
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import precisely
-from dpgrain.torch.uses import Kept, Lookup, Outer, Uses, joined, products
 
 #: Largest error of a matrix product, as a share of the sum of the norms of its terms, by type of
 #: number: 128 roundings in one direction. Measured by tests.

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from dpgrain.errors import ParameterError
+from dpgrain.torch.block_gradients import Filters, Kept, Lookup, Outer, Use
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import precisely
 from dpgrain.torch.randomness import randomness_from
-from dpgrain.torch.uses import Filters, Kept, Lookup, Outer, Use
 
 nn, functional = torch.nn, torch.nn.functional
 

@@ -17,9 +17,9 @@ from typing import Any, Literal, TypeAlias
 from torch.utils._pytree import tree_leaves, tree_map
 
 from dpgrain.errors import ParameterError
+from dpgrain.torch.guards import READS, check_reader, check_saved
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import half_mean, is_half
-from dpgrain.torch.schedules import READS, check_reader
 
 functional = torch.nn.functional
 
@@ -183,25 +183,6 @@ class Output(torch.Tensor):
                 except _MixesError as error:
                     why = f"{_spoken(func)} {error}"
             return _everywhere(func(*args, **kwargs), lambda t: of.output(t, "neither", why))
-
-
-def hooks_on_saved() -> Any:
-    """Return the functions that pack and unpack PyTorch's saved tensors, if any."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(False)
-
-
-def check_saved(*, but_checkpoints: bool = False) -> None:
-    """Reject hooks on saved tensors, because they could modify activations."""
-    found = hooks_on_saved()
-    if found is None or (
-        but_checkpoints and all(hook.__module__ == "torch.utils.checkpoint" for hook in found)
-    ):
-        return
-    raise ParameterError(
-        "module and loss must be computed without saved_tensors_hooks, which can change the "
-        "saved tensors of all records together; remove them.",
-        name="module",
-    )
 
 
 def plain(tensor: Any) -> Any:

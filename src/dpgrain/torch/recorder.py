@@ -1,14 +1,13 @@
 """Recorder of parameter uses, by hooks on layers' inputs and output gradients.
 
 While a layer runs, its parameters do not require gradients, so the backward pass computes none. It
-passes the gradients of outputs to :class:`_Tap`, which immediately computes the contributions of
+passes the gradients of outputs to :class:`Tap`, which immediately computes the contributions of
 blocks, to free memory early. If a parameter nevertheless receives a gradient, that gradient was not
 recorded, and is rejected.
 """
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,11 +17,20 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dpgrain._wording import shorten
 from dpgrain.errors import ParameterError
-from dpgrain.torch import labelled
-from dpgrain.torch.apart import Apart, again, each_record
+from dpgrain.torch import hf_labels
+from dpgrain.torch.block_gradients import Lookup, Outer, Use, Uses
+from dpgrain.torch.guards import check_backward_hooks, check_saved
+from dpgrain.torch.layer_calls import (
+    CopyTap,
+    Hook,
+    LayerCall,
+    RecordedCall,
+    RecordedForward,
+    Tap,
+    copies_rule,
+    plain_call,
+)
 from dpgrain.torch.layers import (
-    RULES,
-    TAKE_HALVES,
     Rule,
     is_frozen_norm,
     own_parameters,
@@ -31,18 +39,17 @@ from dpgrain.torch.layers import (
 )
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
-from dpgrain.torch.outputs import Output, Pass, Reduction, alone, check_saved, mapped, plain
+from dpgrain.torch.module_state import ModuleState, form_of, structure_of
+from dpgrain.torch.outputs import Output, Pass, Reduction, alone, mapped, plain
+from dpgrain.torch.per_record import Apart, again, each_record
 from dpgrain.torch.precision import (
     half_mean,
     halves_inputs,
     is_half,
-    precisely,
     whole_products,
 )
+from dpgrain.torch.preflight import check_same, made_up, repeated
 from dpgrain.torch.randomness import randomness_from
-from dpgrain.torch.structure import form_of, kept_of, structure_of
-from dpgrain.torch.trial import check_same, made_up, repeated
-from dpgrain.torch.uses import Kept, Lookup, Outer, Use, Uses, add_use, single
 
 functional = torch.nn.functional
 # Maximum number of different batch sizes for which a network is tested.
@@ -54,139 +61,6 @@ _FROM_THE_LOOP = (
     "create all inputs in the data set or in collate_fn, because tensors created in the loop are "
     "shared by all records if other inputs come from the loader"
 )
-# Input dimensions of layers that run on the rows of all records at once, by type; see also
-# `_dims_of`.
-_DIMS: Mapping[type, int] = {
-    torch.nn.Linear: 2,
-    torch.nn.Embedding: 2,
-    torch.nn.EmbeddingBag: 2,
-    torch.nn.GroupNorm: 2,
-    torch.nn.PReLU: 2,
-    torch.nn.InstanceNorm1d: 3,
-    torch.nn.InstanceNorm2d: 4,
-    torch.nn.InstanceNorm3d: 5,
-}
-
-
-# The same for batch norms with fixed statistics.
-_FROZEN_DIMS: Mapping[type, int] = {
-    torch.nn.BatchNorm1d: 2,
-    torch.nn.BatchNorm2d: 4,
-    torch.nn.BatchNorm3d: 5,
-    torch.nn.SyncBatchNorm: 2,
-}
-
-
-@dataclass(frozen=True, eq=False)
-class Call:
-    """One call of one layer; only the backward pass of ``of`` may bring gradients."""
-
-    name: str
-    layer: Any
-    parameters: Mapping[str, Any]
-    rule: Rule
-    layout: Layout
-    uses: Uses
-    of: Pass
-
-    def arrive(self, x: Any, gradient: Any) -> None:
-        """Record the blocks' contributions to parameters; tensors are (rows, …)."""
-        self.of.check_gradient(self.name, gradient)
-        with precisely():
-            x, b = x.detach(), gradient.detach()
-            if self.rule not in TAKE_HALVES:
-                x, b = single(x), single(b)
-            uses = self.rule(self.layer, x, b, self.layout)
-        for name, parameter in self.parameters.items():
-            if name in uses:
-                add_use(self.uses, parameter, uses[name])
-
-
-class _Tap(torch.autograd.Function):
-    """Identity function with a backward pass that forwards the gradient to a call."""
-
-    @staticmethod
-    def forward(ctx: Any, out: Any, _anchor: Any, x: Any, call: Call) -> Any:
-        """Return a layer's output, which now requires a gradient."""
-        ctx.call = call
-        ctx.save_for_backward(x)
-        return out.detach()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        """Pass the gradient to the call, and to the layer's input."""
-        (gradient,) = gradients
-        call: Call = ctx.call
-        try:
-            (x,) = ctx.saved_tensors
-        except RuntimeError as error:
-            raise ParameterError(
-                f"the input of layer {call.name!r} is gone: it was changed in place after the "
-                "layer read it (write the change as a new tensor), or an earlier backward pass "
-                "freed it (call backward() once per batch).",
-                name="module",
-            ) from error
-        with torch._C.DisableTorchFunction():
-            call.arrive(x, gradient)
-        return gradient if ctx.needs_input_grad[0] else None, None, None, None
-
-
-class _Lift(torch.autograd.Function):
-    """Copies of a parameter for each record, with gradients passed to a call."""
-
-    @staticmethod
-    def forward(ctx: Any, copies: Any, _anchor: Any, call: Call) -> Any:
-        """Return the copies, which use no memory and require a gradient."""
-        ctx.call = call
-        return copies.detach()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        """Pass the gradients of copies to the call, and none to the parameter."""
-        (gradient,) = gradients
-        with torch._C.DisableTorchFunction():
-            ctx.call.arrive(gradient, gradient)
-        return None, None, None
-
-
-class _CallOf:
-    """Recorded call of a module; copies of the module have an ordinary call."""
-
-    def __init__(self, module: Any, call: Callable[..., Any]) -> None:
-        self._module, self._call = module, call
-
-    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
-        return self._call(*inputs, **keywords)
-
-    def __reduce__(self) -> Any:
-        # Used by copy and pickle.
-        return _ordinary_call, (self._module,)
-
-
-def _ordinary_call(module: Any) -> Any:
-    """Return the PyTorch call of a module."""
-    return types.MethodType(type(module)._call_impl, module)
-
-
-class _Hook:
-    """Hook of a module that its copies do not have.
-
-    Copies, such as averaged weights, are ordinary modules without references to the run.
-    """
-
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self._call = call
-
-    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
-        return self._call(*inputs, **keywords)
-
-    def __reduce__(self) -> Any:
-        # Used by copy and pickle.
-        return _Hook, (_nothing,)
-
-
-def _nothing(*_inputs: Any, **_keywords: Any) -> None:
-    """Do nothing; the hook of copies."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,17 +138,17 @@ class Recorder:
 
     def hook(self) -> None:
         """Start recording calls of the module."""
-        self.module.__dict__["_call_impl"] = _CallOf(self.module, self._called)
+        self.module.__dict__["_call_impl"] = RecordedCall(self.module, self._called)
         for part in self.module.modules():
             if isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag):
-                inside = part.register_forward_pre_hook(_Hook(self._inside_table))
+                inside = part.register_forward_pre_hook(Hook(self._inside_table))
                 self._hooks.append(inside)
         for layer, (name, _rule) in self._layers.items():
             if layer is not self.module:
-                alone = layer.register_forward_pre_hook(_Hook(self._alone(layer, name)))
+                alone = layer.register_forward_pre_hook(Hook(self._alone(layer, name)))
                 self._hooks.append(alone)
         # Parts of the module can also be called directly.
-        self._hooks += [n.register_forward_pre_hook(_Hook(_freeze)) for n in self._frozen_norms]
+        self._hooks += [n.register_forward_pre_hook(Hook(_freeze)) for n in self._frozen_norms]
 
     def remove(self) -> None:
         """Restore the original module."""
@@ -346,8 +220,8 @@ class Recorder:
                 parameter.grad = gradient
 
     def _called(self, *inputs: Any, **keywords: Any) -> Any:
-        """Call the module; in training mode, the inputs must be a batch."""
-        call = _ordinary_call(self.module)
+        """LayerCall the module; in training mode, the inputs must be a batch."""
+        call = plain_call(self.module)
         if self._is_inside:
             return call(*inputs, **keywords)
         if not (self.module.training and torch.is_grad_enabled()):
@@ -370,7 +244,7 @@ class Recorder:
             out = self._run(given, layout.rows)
         if labels is not None:
             known = labels if given.of is None else of.output(labels, "rows")
-            out = labelled.with_loss(self.module, out, known)
+            out = hf_labels.with_loss(self.module, out, known)
         return out
 
     def _opened(self, inputs: Any, records: int) -> _Inputs:
@@ -409,7 +283,7 @@ class Recorder:
         marks, form = tree_flatten(given.inputs)
         where = tree_unflatten(list(given.are_rows), form)
         assert len(marks) == len(given.are_rows)  # noqa: S101 - a leaf for each
-        without, labels = labelled.apart(self.module, keywords)
+        without, labels = hf_labels.apart(self.module, keywords)
         if labels is None:
             return given, None
         # Inputs derived from labels have rows like the labels.
@@ -439,7 +313,7 @@ class Recorder:
             # These outputs are only for logs, so they may depend on all records.
             with torch.no_grad(), self._inside(is_trial=True):
                 inputs, keywords = given.inputs
-                mapped(whole.append, _ordinary_call(self.module)(*inputs, **keywords))
+                mapped(whole.append, plain_call(self.module)(*inputs, **keywords))
         place = iter(range(len(rows)))
 
         def known(tensor: Any) -> Any:
@@ -459,7 +333,7 @@ class Recorder:
     def _each(self, given: _Inputs, records: int) -> Any:
         """Run the module with each record as a batch of one."""
         try:
-            call = _ordinary_call(self.module)
+            call = plain_call(self.module)
             return each_record(call, given.inputs, given.are_rows, records, self)
         except ParameterError:
             raise
@@ -530,7 +404,7 @@ class Recorder:
 
         def together(training: bool) -> tuple[list[Any], bool]:
             with self._checked(is_trial=True), self._mode(training) as has_drawn:
-                found = _leaves(_ordinary_call(self.module)(*inputs, **keywords))
+                found = _leaves(plain_call(self.module)(*inputs, **keywords))
                 return found, has_drawn()
 
         def each(training: bool) -> list[Any]:
@@ -561,20 +435,13 @@ class Recorder:
         module = self.module
         # Contents are compared in the first pass over synthetic records, and in the first over a
         # batch.
-        before = _states_of(module, contents=is_trial not in self._compared)
+        before = ModuleState.of(module, contents=is_trial not in self._compared)
         self._compared.add(is_trial)
-        kept = kept_of(module)
         yield
-        now = _states_of(module)
-        changed = [name for name in now if name not in before or before[name].differs(now[name])]
         # The first call on synthetic records may initialize the module. A number or text that
         # changes in that call could still depend on the length of the first records.
-        settled, self._is_settled = self._is_settled, True
-        changed += [
-            _said(*which)
-            for which, held in kept_of(module).items()
-            if (settled or _is_word(kept.get(which))) and kept.get(which) != held
-        ]
+        changed = before.changes(module, only_words=not self._is_settled)
+        self._is_settled = True
         if changed:
             raise ParameterError(
                 f"module must not change its {changed[0]} while it reads a batch, because that "
@@ -585,14 +452,7 @@ class Recorder:
     @contextmanager
     def _inside(self, *, is_trial: bool = False) -> Iterator[None]:
         """Record layers with a rule while the module runs."""
-        for part in self.module.modules():
-            hooks = (part._backward_hooks, part._backward_pre_hooks)
-            if any(hooks) or _has_global_hooks():
-                raise ParameterError(
-                    "module must not have backward hooks, which can change gradients of all "
-                    "records together; remove them.",
-                    name="module",
-                )
+        check_backward_hooks(self.module)
         before = self._is_inside, self._is_trial
         self._is_inside, self._is_trial = True, is_trial
         self._put_on()
@@ -606,7 +466,7 @@ class Recorder:
         for layer, (name, rule) in self._layers.items():
             # A custom forward function is run like any other function.
             if "forward" not in vars(layer):
-                layer.__dict__["forward"] = _Forward(self, layer, name, rule)
+                layer.__dict__["forward"] = RecordedForward(self, layer, name, rule)
                 self._put.append(layer)
 
     def _take_off(self) -> None:
@@ -635,8 +495,8 @@ class Recorder:
         if not self._records_uses:
             return own
         name = self._trained[id(parameter)][1]
-        call, anchor = self._call(name, None, {name: parameter}, _kept(name), own)
-        return _Lift.apply(own, anchor, call)
+        call, anchor = self._call(name, None, {name: parameter}, copies_rule(name), own)
+        return CopyTap.apply(own, anchor, call)
 
     def linear(self, weight: Any, x: Any) -> Any:
         """Return a linear map of rows, (records, …)."""
@@ -646,7 +506,7 @@ class Recorder:
             x, b = (t.reshape(len(t), -1, t.shape[-1]) for t in (x, b))
             return {name: Outer.of(layout, x, b)}
 
-        return self._tapped(
+        return self.tapped(
             name, None, {name: weight}, uses, x, functional.linear(x, weight.detach())
         )
 
@@ -660,7 +520,7 @@ class Recorder:
                 b = b.masked_fill((x == padding)[..., None], 0)
             return {name: Lookup(layout, x, b, len(weight))}
 
-        return self._tapped(
+        return self.tapped(
             name, None, {name: weight}, uses, x, functional.embedding(x, weight.detach())
         )
 
@@ -676,22 +536,22 @@ class Recorder:
     def _records_uses(self) -> bool:
         return not self._is_trial and torch.is_grad_enabled()
 
-    def _tapped(
+    def tapped(
         self, name: str, layer: Any, parameters: Mapping[str, Any], rule: Rule, x: Any, out: Any
     ) -> Any:
         """Return a layer's output with a recorded gradient; tensors are (rows, …)."""
         if not self._records_uses:
             return out
         call, anchor = self._call(name, layer, parameters, rule, x.detach())
-        return _Tap.apply(out, anchor, x.detach(), call)
+        return Tap.apply(out, anchor, x.detach(), call)
 
     def _call(
         self, name: str, layer: Any, parameters: Mapping[str, Any], rule: Rule, x: Any
-    ) -> tuple[Call, Any]:
+    ) -> tuple[LayerCall, Any]:
         """Return the record of a gradient, and an anchor that makes PyTorch compute it."""
         anchor = torch.zeros((), device=x.device, requires_grad=True)
         layout = self._layout.times(len(x) // self.records)
-        return Call(name, layer, parameters, rule, layout, self.uses, self._pass), anchor
+        return LayerCall(name, layer, parameters, rule, layout, self.uses, self._pass), anchor
 
     def _inside_table(self, part: Any, inputs: Any) -> Any:
         """Replace out-of-range indices of an embedding table."""
@@ -711,107 +571,6 @@ class Recorder:
                 )
 
         return check
-
-
-class _Forward:
-    """Forward function of a layer with a rule, during a pass."""
-
-    def __init__(self, recorder: Recorder, layer: Any, name: str, rule: Rule) -> None:
-        self._recorder, self._layer, self._name, self._rule = recorder, layer, name, rule
-        self._parameters = {n: p for n, p in layer.named_parameters() if p.requires_grad}
-
-    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
-        """Return the layer's output, with a recorded gradient."""
-        if len(inputs) != 1 or keywords or not isinstance(inputs[0], torch.Tensor):
-            raise ParameterError(
-                f"layer {self._name!r} must be called with one tensor.", name="module"
-            )
-        of = _current()
-        # A network called outside autocast may enable it itself.
-        self._recorder.note_halves(inputs[0])
-        layer, (x,) = self._layer, inputs
-        if of is None:
-            # The module runs on all synthetic records together.
-            return type(layer).forward(layer, x)
-        if (dims := _dims_of(layer)) is not None:
-            if x.dim() < dims - 1:
-                raise ParameterError(
-                    f"layer {self._name!r} must be called with a tensor of at least {dims} "
-                    f"dimensions, records first, not {x.dim() + 1}; do not squeeze it.",
-                    name="module",
-                )
-            return of.at_once(self._on_rows, x)
-        with self._frozen():
-            out = type(layer).forward(layer, x)
-        if not isinstance(out, torch.Tensor) or out.dim() == 0 or out.shape[:1] != x.shape[:1]:
-            raise ParameterError(
-                f"layer {self._name!r} must return one tensor with one row per record.",
-                name="module",
-            )
-        return of.at_once(self._tap, x, out)
-
-    def _on_rows(self, x: Any) -> Any:
-        """Run the layer on the inputs of all records at once, (records, …)."""
-        rows, sizes = _flat(x, _dims_of(self._layer))
-        asked = list(self._parameters.values())
-        for parameter in asked:
-            parameter.requires_grad_(False)
-        try:
-            out = type(self._layer).forward(self._layer, rows)
-        finally:
-            for parameter in asked:
-                parameter.requires_grad_(True)
-        return _folded(self._tapped(rows, out), sizes)
-
-    def _tap(self, x: Any, out: Any) -> Any:
-        """Record the gradient of the outputs, (records, …)."""
-        x, sizes = _flat(x, 2)
-        return _folded(self._tapped(x, _flat(out, 2)[0] if sizes else out), sizes)
-
-    def _tapped(self, x: Any, out: Any) -> Any:
-        return self._recorder._tapped(self._name, self._layer, self._parameters, self._rule, x, out)
-
-    @contextmanager
-    def _frozen(self) -> Iterator[None]:
-        """Pass parameters without gradients, because the rule computes their gradients."""
-        before, recorder = self._recorder.frozen, self._recorder
-        recorder.frozen = {id(p): p.detach() for p in self._parameters.values()}
-        try:
-            yield
-        finally:
-            recorder.frozen = before
-
-
-def _dims_of(layer: Any) -> int | None:
-    """Return the input dimensions of a PyTorch layer; None for other layers."""
-    kind = type(layer)
-    if is_frozen_norm(layer):
-        return _FROZEN_DIMS[kind]
-    if kind not in RULES or not kind.__module__.startswith("torch.nn."):
-        return None
-    if kind in (torch.nn.LayerNorm, torch.nn.RMSNorm):
-        return len(layer.normalized_shape) + 1
-    return _DIMS[kind] if kind in _DIMS else len(layer.kernel_size) + 2
-
-
-def _flat(x: Any, dims: int | None) -> tuple[Any, Any]:
-    """Flatten (records, rows, …) if a record has rows, and return the inverse."""
-    if dims is not None and x.dim() > dims:
-        return x.flatten(0, 1), x.shape[:2]
-    return x, None
-
-
-def _folded(rows: Any, sizes: Any) -> Any:
-    return rows if sizes is None else rows.unflatten(0, sizes)
-
-
-def _kept(name: str) -> Rule:
-    """Return the rule of a parameter's copies, with one gradient per record."""
-
-    def uses(_layer: Any, _x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
-        return {name: Kept(layout, layout.per_block(b))}
-
-    return uses
 
 
 def _leaves(out: Any) -> list[Any]:
@@ -836,17 +595,6 @@ def _where(module: Any, error: BaseException) -> str:
             words = f"{type(part).__name__} ({names[id(part)]!r})"
         trace = trace.tb_next
     return words
-
-
-def _current() -> Apart | None:
-    """Return the current pass of a network."""
-    modes = torch.overrides._get_current_function_mode_stack()
-    return next((mode for mode in reversed(modes) if isinstance(mode, Apart)), None)
-
-
-def _has_global_hooks() -> bool:
-    hooks = torch.nn.modules.module
-    return bool(hooks._global_backward_hooks or hooks._global_backward_pre_hooks)
 
 
 def _parts(name: str, module: Any, apart: tuple[type, ...]) -> Iterator[tuple[str, Any, Any]]:
@@ -892,46 +640,7 @@ def _made_up_inputs(inputs: Any, records: int) -> _Inputs:
     return _Inputs(inputs, are_rows, None)
 
 
-def _is_word(held: Any) -> bool:
-    """Return True if a module's attribute is a number or text; see :func:`kept_of`."""
-    return isinstance(held, tuple) and held[0] in (bool, int, float, str)
-
-
-def _said(layer: str, attribute: str) -> str:
-    return f"attribute {attribute!r}" + (f" of layer {layer!r}" if layer else "")
-
-
 def _check_plain_pass() -> None:
     """Reject passes inside function transforms or with forward-mode derivatives."""
     if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
         raise alone()
-
-
-@dataclass(frozen=True, eq=False)
-class _State:
-    """State of a tensor before a pass; the version misses changes through ``.data``."""
-
-    tensor: Any
-    version: int
-    contents: Any
-
-    def differs(self, now: _State) -> bool:
-        """Return True if the tensor has been changed or replaced."""
-        if now.tensor is not self.tensor or now.version != self.version:
-            return True
-        return self.contents is not None and not torch.equal(self.contents, _bytes_of(now.tensor))
-
-
-def _states_of(module: Any, *, contents: bool = False) -> dict[str, _State]:
-    """Return the state of all buffers and parameters of a module, by name."""
-    named = [(f"buffer {name!r}", tensor) for name, tensor in module.named_buffers()]
-    named += [(f"parameter {name!r}", tensor) for name, tensor in module.named_parameters()]
-    return {
-        name: _State(tensor, tensor._version, _bytes_of(tensor).clone() if contents else None)
-        for name, tensor in named
-    }
-
-
-def _bytes_of(tensor: Any) -> Any:
-    """Return a tensor's contents as bytes, so that NaN equals itself."""
-    return tensor.detach().reshape(-1).view(torch.uint8)

@@ -25,12 +25,11 @@ from dpgrain.torch.journal import Journal
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import check_digits
+from dpgrain.torch.preflight import FEW_RECORDS, rehearse_clipping, rehearse_step
 from dpgrain.torch.processes import Processes
 from dpgrain.torch.randomness import randomness_that_nobody_knows
 from dpgrain.torch.recorder import Recorder
-from dpgrain.torch.rehearsal import rehearse_clipping, rehearse_step
 from dpgrain.torch.steps import Steps
-from dpgrain.torch.trial import FEW_RECORDS
 
 # Maximum number of entries in per-record gradients of parameters without a rule, per batch.
 _MOST_COPIED_ENTRIES = 1 << 28

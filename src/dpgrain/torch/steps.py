@@ -6,21 +6,65 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, Protocol
 
+import numpy as np
+
 from dpgrain._types import IndexArray
 from dpgrain.arrays.blocks import Rows
 from dpgrain.arrays.roster import check_holds_all, places_of
 from dpgrain.errors import ParameterError
-from dpgrain.means import ClippedMean, Mean
+from dpgrain.means import ClippedMean, Mean, Vectors
 from dpgrain.means.bands import Correlated
 from dpgrain.means.grid import grid_step
 from dpgrain.means.protocol import Drawn, Rounds
 from dpgrain.noise import Source
 from dpgrain.torch.adaptive import AdaptiveNorm
-from dpgrain.torch.asked import Asked
-from dpgrain.torch.clipping import ExactSum, FloatSum, overshoot
+from dpgrain.torch.block_gradients import Uses
+from dpgrain.torch.clipping import ExactSum, FloatSum, Sums, mean_of, overshoot, whole_sums
+from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 from dpgrain.torch.noise import in_floating_point, noisy_count, on_the_grid, split
-from dpgrain.torch.vectors import VectorSum, check_small
+
+# Maximum number of parameters; the vectors of 1,000 blocks then need 0.5 GB.
+_MOST_PARAMETERS = 2**16
+
+
+def check_small(parameters: Sequence[Any]) -> None:
+    """Reject a network with too many parameters to store a vector per block."""
+    entries = sum(parameter.numel() for parameter in parameters)
+    if entries > _MOST_PARAMETERS:
+        raise ParameterError(
+            f"mean requires one vector per block, and the network trains {entries:,} parameters, "
+            f"more than the {_MOST_PARAMETERS:,} that are possible; freeze some with "
+            "requires_grad_(False), or omit mean and clip.",
+            name="mean",
+        )
+
+
+class VectorSum:
+    """Mean gradients of the blocks of one step, read separately.
+
+    ``places`` are the indices of blocks in reading order, (blocks,).
+    """
+
+    def __init__(self, parameters: Sequence[Any], places: IndexArray) -> None:
+        self._parameters, self._places = parameters, places
+        self._vectors = np.zeros((len(places), sum(p.numel() for p in parameters)))
+        self._come = 0
+
+    def add_blocks(self, uses: Uses, layout: Layout) -> None:
+        """Add a batch, which must contain exactly one block."""
+        assert layout.blocks == 1  # noqa: S101 - nothing of other blocks may enter a kernel
+        self.add_block(whole_sums(uses, layout), layout.rows)
+
+    def add_block(self, vector: Sums, records: int) -> None:
+        """Add one block, given the sum of its gradients over ``records`` records."""
+        self._vectors[self._places[self._come]] = mean_of(vector, self._parameters, records)
+        self._come += 1
+
+    @property
+    def vectors(self) -> Vectors:
+        """Vectors in the order of blocks; missing blocks are 0."""
+        return Vectors(self._vectors)
 
 
 class Steps(ABC):
@@ -212,7 +256,8 @@ def check_vectors(mean: Mean, parameters: Sequence[Any], *, alone: bool) -> None
 
 
 def steps_of(
-    asked: Asked,
+    mean: Mean,
+    rule: AdaptiveNorm | None,
     parameters: Sequence[Any],
     source: Source,
     places: IndexArray,
@@ -222,10 +267,9 @@ def steps_of(
 
     ``places`` are the blocks in reading order and ``owners`` their users, both (blocks,).
     """
-    mean = asked.mean
     if not isinstance(mean, ClippedMean):
         return MeanSteps(mean, parameters, mean.start(source, owners), places), Everybody()
-    return ClippedSteps(mean, parameters, source, asked.rule), mean.start(source, owners)
+    return ClippedSteps(mean, parameters, source, rule), mean.start(source, owners)
 
 
 def owners_of(mean: Mean, rows: Rows, users: Any) -> IndexArray:

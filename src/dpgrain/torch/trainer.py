@@ -18,27 +18,34 @@ from typing import Any
 
 from dpgrain import _validate
 from dpgrain._fields import MISFITS
-from dpgrain.errors import DataError, DpgrainError, ParameterError
+from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.means.of_users import MeanOfUsers, mean_of_users
 from dpgrain.noise import RandomState
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.torch import losses
-from dpgrain.torch.card import write_promise
-from dpgrain.torch.collating import Collating, Readable, made_up
-from dpgrain.torch.columns import Column, Contents
+from dpgrain.torch.collation import Collating, Labels, Readable, is_of_tokens, made_up, of_lengths
 from dpgrain.torch.engine import PrivacyEngine
-from dpgrain.torch.evaluation import losses_on
-from dpgrain.torch.labelled import decoder_inputs, loss_of, whole
+from dpgrain.torch.hf_datasets import Column, Contents, shares_rows
+from dpgrain.torch.hf_labels import decoder_inputs, losses_on, record_loss, whole
+from dpgrain.torch.hf_loop import (
+    RUN_FOLDER,
+    PrivateStep,
+    StepLoader,
+    SteppedOptimizer,
+    run_file,
+    write_guarantee,
+)
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
-from dpgrain.torch.optimizer import PrivateOptimizer
-from dpgrain.torch.padding import Labels, is_of_tokens, of_lengths
 from dpgrain.torch.precision import is_half
-from dpgrain.torch.privacy_arguments import PrivacyArguments
-from dpgrain.torch.shared_rows import shares_rows
-from dpgrain.torch.trained import EVALUATED
-from dpgrain.torch.trial import FEW_RECORDS, evaluating, same
+from dpgrain.torch.preflight import FEW_RECORDS, evaluating, same
+from dpgrain.torch.privacy_arguments import (
+    PrivacyArguments,
+    check_training_arguments,
+    number_of_steps,
+)
+from dpgrain.torch.training_result import EVALUATED
 
 try:
     import transformers
@@ -48,31 +55,12 @@ except ImportError as error:
         name="transformers",
     ) from error
 
-# Folder of the run's own files, which stay with the data; uploads exclude such names.
-_RUN = "_run"
 # Logged values, which do not depend on records. Measures of public evaluations are added.
 _LOGGED = frozenset(("learning_rate", "epoch", "step"))
 # Losses with a label for each token.
 _OF_TOKENS = (losses.causal_lm, losses.masked_lm, losses.seq2seq)
 # Numbers of tokens of synthetic records, read separately and padded together.
 _LENGTHS = (2, 3, 5, 8, 13)
-# Rejected arguments of transformers: the only accepted values, and the reason.
-_REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "fp16": ((False,), "its scale depends on gradients; use bf16"),
-    "auto_find_batch_size": ((False,), "the required memory depends on records"),
-    "include_num_input_tokens_seen": (("no", False), "the number of tokens depends on records"),
-    "skip_memory_metrics": ((True,), "the memory in use depends on records"),
-    "torch_compile": ((False,), "layers are recorded when they are called"),
-    "neftune_noise_alpha": ((None,), "noise on embeddings depends on lengths"),
-    "label_smoothing_factor": ((0.0,), "pass a custom function as loss="),
-    "deepspeed": ((None,), "gradients are clipped before they are summed over processes"),
-    "fsdp": (([], "", None), "each process has all weights"),
-    "debug": (([], ""), "it prints values that the model computes from records"),
-    "push_to_hub": (
-        (False,),
-        "the files of a run must stay with the data; push only the saved model",
-    ),
-}
 
 
 class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
@@ -132,13 +120,13 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             )
         args = transformers.TrainingArguments() if args is None else copy.copy(args)
         _validate.instance(transformers.TrainingArguments, args=args)
-        _check(args)
+        check_training_arguments(args)
         self.privacy = privacy
         self._blocks = (
             args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
         )
         rate = privacy.rate(self._blocks)
-        args.max_steps = _steps(args, rate)
+        args.max_steps = number_of_steps(args, rate)
         args.gradient_accumulation_steps, args.max_grad_norm = 1, 0.0
         # Records are sampled in each step, so there is no position to resume from.
         args.ignore_data_skip = True
@@ -155,7 +143,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             if type(callback).__name__.endswith("ProgressCallback"):
                 self.remove_callback(callback)
         self.add_callback(_Saving(self))
-        self._loss = _loss_of(self.model, privacy)
+        self._loss = record_loss(self.model, privacy.loss)
         self._is_tried = False
         if getattr(self.data_collator, "seed", None) is not None:
             raise ParameterError(
@@ -204,7 +192,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             )
         folder = self._folder(resume_from_checkpoint)
         if folder is not None:
-            self._from = _private_file(Path(folder))
+            self._from = run_file(Path(folder))
         if self._caches is not None:
             self.model.config.use_cache = False
         try:
@@ -257,7 +245,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             )
             _, private, loader = engine.make_private(**reading, **self._asked())
         self._engine, self._loader, self._private = engine, loader, private
-        self.optimizer = _Made(private)
+        self.optimizer = SteppedOptimizer(private)
         return self.optimizer
 
     def _of_all_processes(self) -> Any:
@@ -274,7 +262,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         """
         if self.train_dataset is None:
             raise ParameterError("train_dataset is required.", name="train_dataset")
-        return _StepsLeft(self)
+        return StepLoader(self)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         """Return batches of public records, padded as in training.
@@ -338,7 +326,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
 
     def num_examples(self, dataloader: Any) -> int:
         """Return the number of records; for private ones, the public number of users."""
-        if isinstance(dataloader, _StepsLeft):
+        if isinstance(dataloader, StepLoader):
             return self.privacy.n_users
         return int(super().num_examples(dataloader))
 
@@ -482,7 +470,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             output_dir = str(_validate.path(output_dir=output_dir))
         super().save_model(output_dir, *others, **named)
         if self._engine is not None and self.args.should_save:
-            write_promise(Path(output_dir or self.args.output_dir), self.guarantee)
+            write_guarantee(Path(output_dir or self.args.output_dir), self.guarantee)
 
     def create_model_card(self, *others: Any, **named: Any) -> None:
         """Write the model card, including the guarantee.
@@ -493,15 +481,15 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         """
         super().create_model_card(*others, **named)
         if self._engine is not None and self.args.should_save:
-            write_promise(Path(self.args.output_dir), self.guarantee)
+            write_guarantee(Path(self.args.output_dir), self.guarantee)
 
     def save_run(self) -> None:
         """Save the run next to the checkpoint of this step, for resuming."""
         if self._engine is not None and self.args.should_save:
             folder = Path(self.args.output_dir)
-            (folder / _RUN).mkdir(parents=True, exist_ok=True)
-            self._engine.save(folder / _RUN / f"run-{self.state.global_step}.pt")
-            for file in (folder / _RUN).glob("run-*.pt"):
+            (folder / RUN_FOLDER).mkdir(parents=True, exist_ok=True)
+            self._engine.save(folder / RUN_FOLDER / f"run-{self.state.global_step}.pt")
+            for file in (folder / RUN_FOLDER).glob("run-*.pt"):
                 if not (folder / f"checkpoint-{file.stem.removeprefix('run-')}").exists():
                     file.unlink()
 
@@ -509,7 +497,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         """Yield the remaining steps, each with its batches."""
         loader = self._loader
         for batches in loader.by_step() if loader is not None and len(loader) else ():
-            yield _Step(batches)
+            yield PrivateStep(batches)
 
     def _save_rng_state(self, output_dir: str) -> None:
         """Save no generators, because their state depends on the positions of records."""
@@ -673,42 +661,6 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             )
 
 
-class _Step:
-    """Step of the loop, which reads its batches when it is made."""
-
-    def __init__(self, batches: Iterator[Any]) -> None:
-        self.batches = batches
-
-    def __contains__(self, name: object) -> bool:
-        """Return False, so that the loop counts no labels."""
-        return False
-
-
-class _StepsLeft:
-    """Remaining steps, as the loader of Hugging Face's loop."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        self._trainer = trainer
-        self.dataset, self.batch_size = trainer.train_dataset, 1
-
-    def __len__(self) -> int:
-        return int(self._trainer.args.max_steps)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._trainer.steps_left()
-
-
-class _Made(PrivateOptimizer):
-    """Optimizer for a loop in which steps are made while batches are read."""
-
-    def __init__(self, own: PrivateOptimizer) -> None:
-        super().__init__(own._run)
-
-    def step(self, closure: Any = None) -> bool:  # type: ignore[override, unused-ignore]  # noqa: ARG002
-        """Do nothing, because the step has already been made."""
-        return True
-
-
 class _Saving(transformers.TrainerCallback):  # type: ignore[misc, unused-ignore]
     """Callback that saves the run with each Hugging Face checkpoint."""
 
@@ -717,44 +669,6 @@ class _Saving(transformers.TrainerCallback):  # type: ignore[misc, unused-ignore
 
     def on_save(self, *_of_the_trainer: Any, **_named: Any) -> None:
         self._trainer.save_run()
-
-
-def _check(args: Any) -> None:
-    """Reject arguments that log values of records, or invalidate the accounting."""
-    for name, (plain, why) in _REFUSED.items():
-        value = getattr(args, name, plain[0])
-        if value not in plain:
-            raise ParameterError(
-                f"{name} must be {plain[0]!r} in args, not {_validate.said(value)}: {why}.",
-                name=name,
-            )
-    if args.n_gpu > 1:
-        raise ParameterError(
-            f"args must be for one device, not {args.n_gpu}, because a batch would be split "
-            "between them; start one process per device, by torchrun --nproc-per-node.",
-            name="args",
-        )
-
-
-def _steps(args: Any, rate: float) -> int:
-    """Return the number of steps, set directly or by an average number of epochs."""
-    if args.max_steps > 0:
-        return int(args.max_steps)
-    return max(1, math.ceil(float(args.num_train_epochs) / rate))
-
-
-def _loss_of(model: Any, privacy: PrivacyArguments) -> Any:
-    """Return the loss function of records."""
-    if callable(privacy.loss):
-        return privacy.loss
-    loss = getattr(losses, privacy.loss) if privacy.loss else loss_of(model)
-    if loss is None:
-        raise ParameterError(
-            f"loss is required in PrivacyArguments for {type(whole(model)).__name__}, such as "
-            "'causal_lm'.",
-            name="loss",
-        )
-    return loss
 
 
 @contextmanager
@@ -770,15 +684,3 @@ def _measured(name: str) -> Iterator[None]:
             f"accept, but one raises a {type(error).__name__}.",
             name=name,
         ) from error
-
-
-def _private_file(checkpoint: Path) -> Path:
-    """Return the run's file for a Hugging Face checkpoint folder."""
-    step = checkpoint.name.removeprefix("checkpoint-")
-    file = checkpoint.parent / _RUN / f"run-{step}.pt"
-    if not file.exists():
-        raise DataError(
-            f"{str(file)!r} is missing, and the run of {str(checkpoint)!r} cannot be resumed "
-            "without it; put it and its journal next to the folder of the checkpoint."
-        )
-    return file

@@ -19,14 +19,15 @@ from dpgrain.noise import RandomState
 from dpgrain.optimize import Average, Weighted
 from dpgrain.publishing.publish import told_if_interrupted
 from dpgrain.torch.adaptive import AdaptiveNorm
-from dpgrain.torch.engine import PrivacyEngine, check_dataset
+from dpgrain.torch.engine import PrivacyEngine
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.losses import Loss, inputs_and_target, moved, record_losses
 from dpgrain.torch.observer import Evaluate, Observer
+from dpgrain.torch.preflight import evaluating
+from dpgrain.torch.query import check_dataset
 from dpgrain.torch.run import Like
-from dpgrain.torch.trained import EVALUATED, Training
-from dpgrain.torch.trial import evaluating
+from dpgrain.torch.training_result import EVALUATED, Training
 from dpgrain.units import Relation, Unit
 
 # Default sampling: a tenth of all blocks, within these limits of blocks per step. With the same

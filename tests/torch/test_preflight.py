@@ -17,9 +17,9 @@ from tests.torch.runs import made
 from dpgrain.errors import ParameterError
 from dpgrain.torch.clipping import clipped_sums
 from dpgrain.torch.layout import Layout
+from dpgrain.torch.preflight import made_up
 from dpgrain.torch.randomness import randomness_from
 from dpgrain.torch.recorder import Recorder
-from dpgrain.torch.trial import made_up
 from dpgrain.units import Record
 
 nn, functional = torch.nn, torch.nn.functional

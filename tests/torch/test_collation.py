@@ -9,7 +9,7 @@ from tests.refusals import refuses
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.torch.collating import UNREADABLE, Collating, Readable, made_up
+from dpgrain.torch.collation import UNREADABLE, Collating, Readable, made_up
 
 datasets = pytest.importorskip("datasets", reason="datasets is not installed")
 

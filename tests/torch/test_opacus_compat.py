@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from dpgrain.errors import ParameterError  # noqa: E402
 from dpgrain.torch import PrivacyEngine  # noqa: E402
-from dpgrain.torch.elsewhere import NAMES, PARAMETERS  # noqa: E402
+from dpgrain.torch.opacus_compat import NAMES, PARAMETERS  # noqa: E402
 
 
 def asked() -> dict[str, Any]:

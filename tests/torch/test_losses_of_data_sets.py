@@ -8,7 +8,7 @@ from typing import Any
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.torch.evaluation import losses_on
+from dpgrain.torch.hf_labels import losses_on
 
 
 def test_losses_are_those_of_records_in_batches_of_any_size() -> None:

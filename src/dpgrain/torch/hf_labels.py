@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.torch import losses
 from dpgrain.torch.experts import check_router_loss
 from dpgrain.torch.outputs import LEFT_OUT
+from dpgrain.torch.preflight import evaluating
 
 # Losses by the suffix of a model's class name.
 _LOSS_OF = {
@@ -40,6 +44,20 @@ def loss_of(model: Any) -> losses.Loss | None:
     # Image-to-text models have the same suffix, but no separate decoder.
     if loss is losses.seq2seq and not getattr(config, "is_encoder_decoder", True):
         return losses.causal_lm
+    return loss
+
+
+def record_loss(model: Any, stated: Any) -> Any:
+    """Return the loss function of records."""
+    if callable(stated):
+        return stated
+    loss = getattr(losses, stated) if stated else loss_of(model)
+    if loss is None:
+        raise ParameterError(
+            f"loss is required in PrivacyArguments for {type(whole(model)).__name__}, such as "
+            "'causal_lm'.",
+            name="loss",
+        )
     return loss
 
 
@@ -88,4 +106,31 @@ def with_loss(model: Any, outputs: Any, labels: Any) -> Any:
         return (loss(outputs[0], labels), *outputs)
     result = copy.copy(outputs)
     result["loss"] = loss(outputs, labels)
+    return result
+
+
+def losses_on(
+    dataset: Any,
+    collate: Callable[[Sequence[Any]], Any],
+    losses: Callable[[Any], Any],
+    rows: int,
+    module: Any,
+) -> FloatArray:
+    """Return the loss of each record in evaluation mode, (records,).
+
+    NaN is treated as the largest loss; unreadable records have no loss.
+
+    >>> from dpgrain.torch.library import torch
+    >>> data, net = [[1.0], [3.0], [2.0]], torch.nn.Identity()
+    >>> losses_on(data, torch.tensor, lambda batch: net(batch).sum(1), 2, net).tolist()
+    [1.0, 3.0, 2.0]
+    """
+    result = np.zeros(len(dataset))
+    with evaluating(module):
+        for first in range(0, len(dataset), rows):
+            places = range(first, min(first + rows, len(dataset)))
+            batch = collate([dataset[place] for place in places])
+            if batch is not None:
+                each = losses(batch).detach().double().cpu().numpy()
+                result[places.start : places.stop] = np.nan_to_num(each, nan=np.inf, posinf=np.inf)
     return result

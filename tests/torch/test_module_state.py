@@ -9,7 +9,7 @@ import pytest
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.torch.structure import form_of, structure_of
+from dpgrain.torch.module_state import form_of, structure_of
 
 nn = torch.nn
 CALLED: Any = ((torch.ones(3, 2),), {})

@@ -12,7 +12,7 @@ from tests.torch.library import torch
 # isort: split
 from dpgrain.arrays.blocks import arrange
 from dpgrain.torch.batches import Blocks
-from dpgrain.torch.held import Held
+from dpgrain.torch.local_data import Held
 from dpgrain.units import Element, User
 
 USERS, ELEMENTS = ["ann", "bob", "ann", "bob"], ["x", "x", "y", None]

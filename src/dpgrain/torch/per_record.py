@@ -21,8 +21,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dpgrain.errors import ParameterError
+from dpgrain.torch.guards import check_saved, hooks_on_saved
 from dpgrain.torch.library import torch
-from dpgrain.torch.outputs import Output, check_saved, hooks_on_saved, mapped
+from dpgrain.torch.outputs import Output, mapped
 
 functional = torch.nn.functional
 # Attribute of tensors computed from records; it refers to their pass.
@@ -93,6 +94,14 @@ class Recording(Protocol):
 
     def embedding(self, weight: Any, x: Any, padding: int | None) -> Any:
         """Return rows of an embedding table, (records, …)."""
+
+    def tapped(
+        self, name: str, layer: Any, parameters: Mapping[str, Any], rule: Any, x: Any, out: Any
+    ) -> Any:
+        """Return a layer's output with a recorded gradient; tensors are (rows, …)."""
+
+    def note_halves(self, x: Any) -> None:
+        """Note that a layer reads numbers in half precision."""
 
     def made_again(self) -> None:
         """Note that the backward pass recomputes activations."""

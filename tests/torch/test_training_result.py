@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.report import networks
 
-from dpgrain.torch.trained import TrainingHistory
+from dpgrain.torch.training_result import TrainingHistory
 
 
 def test_a_history_tells_its_last_numbers() -> None:

@@ -17,7 +17,7 @@ from tests.torch.families import (
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.torch import labelled, losses
+from dpgrain.torch import hf_labels, losses
 from dpgrain.torch.clipping import clipped_sums
 from dpgrain.torch.engine import PrivacyEngine
 from dpgrain.torch.layout import Layout
@@ -35,7 +35,7 @@ def drawn(family: Family, module: Any) -> tuple[dict[str, Any], Any]:
     """Made-up records with labels, of which some leave tokens out."""
     torch.manual_seed(4)
     inputs = family.draw(ROWS)
-    if labelled.loss_of(module) is losses.classification:
+    if hf_labels.loss_of(module) is losses.classification:
         return inputs, torch.arange(ROWS) % CLASSES
     labels = inputs.pop("decoder_input_ids", inputs.get("input_ids")).clone()
     labels[torch.arange(ROWS), torch.arange(ROWS) % 3 + 1] = -100
@@ -157,12 +157,12 @@ def test_decoders_that_do_not_say_how_they_begin_are_refused() -> None:
     module = FAMILIES["whisper"].made()
     labels = torch.tensor([[4, 5, -100]])
     first, padding = module.config.decoder_start_token_id, module.config.pad_token_id
-    assert labelled.decoder_inputs(module, labels).tolist() == [[first, 4, 5]]
+    assert hf_labels.decoder_inputs(module, labels).tolist() == [[first, 4, 5]]
     assert labels.tolist() == [[4, 5, -100]]
-    assert labelled.decoder_inputs(module, labels.flip(1)).tolist() == [[first, padding, 5]]
+    assert hf_labels.decoder_inputs(module, labels.flip(1)).tolist() == [[first, padding, 5]]
     module.config.pad_token_id = None
     with refuses("decoder_input_ids", "WhisperForConditionalGeneration"):
-        labelled.decoder_inputs(module, labels)
+        hf_labels.decoder_inputs(module, labels)
 
 
 def test_a_loop_of_theirs_trains_on_the_loss_of_each_record() -> None:

@@ -29,7 +29,7 @@ from dpgrain.means import Recentred
 from dpgrain.means.clipped import ClippedRounds
 from dpgrain.publishing.scope import Origin, arrays_of
 from dpgrain.regions import Among, Region, Side
-from dpgrain.torch import resuming
+from dpgrain.torch import resumption
 from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.checkpoint import Checkpoint
 from dpgrain.torch.engine import PrivacyEngine
@@ -806,8 +806,8 @@ def test_a_seeded_run_goes_on_with_what_layers_draw_on_devices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stands, put = [torch.tensor([7], dtype=torch.uint8)], list[Any]()
-    monkeypatch.setattr(resuming, "on_devices", lambda: stands)
-    monkeypatch.setattr(resuming, "go_on_on_devices", put.extend)
+    monkeypatch.setattr(resumption, "on_devices", lambda: stands)
+    monkeypatch.setattr(resumption, "go_on_on_devices", put.extend)
     run = begun()
     train(run, 2)
     run[0].save(tmp_path / "run.pt")

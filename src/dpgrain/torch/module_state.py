@@ -112,3 +112,66 @@ def _plain(value: Any, *, own: bool = False) -> Any:
             return type(value), {_Same(of) if not isinstance(of, _PLAIN) else of for of in value}
         return type(value), [_plain(of, own=own) for of in value]
     return _Same(value)
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """State of a tensor before a pass; the version misses changes through ``.data``."""
+
+    tensor: Any
+    version: int
+    contents: Any
+
+    def differs(self, now: _State) -> bool:
+        """Return True if the tensor has been changed or replaced."""
+        if now.tensor is not self.tensor or now.version != self.version:
+            return True
+        return self.contents is not None and not torch.equal(self.contents, _bytes_of(now.tensor))
+
+
+def _states_of(module: Any, *, contents: bool = False) -> dict[str, _State]:
+    """Return the state of all buffers and parameters of a module, by name."""
+    named = [(f"buffer {name!r}", tensor) for name, tensor in module.named_buffers()]
+    named += [(f"parameter {name!r}", tensor) for name, tensor in module.named_parameters()]
+    return {
+        name: _State(tensor, tensor._version, _bytes_of(tensor).clone() if contents else None)
+        for name, tensor in named
+    }
+
+
+def _bytes_of(tensor: Any) -> Any:
+    """Return a tensor's contents as bytes, so that NaN equals itself."""
+    return tensor.detach().reshape(-1).view(torch.uint8)
+
+
+def _is_word(held: Any) -> bool:
+    """Return True if a module's attribute is a number or text; see :func:`kept_of`."""
+    return isinstance(held, tuple) and held[0] in (bool, int, float, str)
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleState:
+    """State of a module before a pass: its tensors and other stored values."""
+
+    tensors: Mapping[str, _State]
+    values: Mapping[tuple[str, str], Any]
+
+    @staticmethod
+    def of(module: Any, *, contents: bool) -> ModuleState:
+        """Return the current state; ``contents`` also compares the bytes of tensors."""
+        return ModuleState(_states_of(module, contents=contents), kept_of(module))
+
+    def changes(self, module: Any, *, only_words: bool) -> list[str]:
+        """Describe what a module has changed; of new values only numbers and text, on request."""
+        now, values = _states_of(module), self.values
+        changed = [
+            name
+            for name in now
+            if name not in self.tensors or self.tensors[name].differs(now[name])
+        ]
+        return changed + [
+            f"attribute {attribute!r}" + (f" of layer {layer!r}" if layer else "")
+            for (layer, attribute), value in kept_of(module).items()
+            if (_is_word(values.get((layer, attribute))) or not only_words)
+            and values.get((layer, attribute)) != value
+        ]

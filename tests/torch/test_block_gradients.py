@@ -9,9 +9,9 @@ import pytest
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.torch import uses
+from dpgrain.torch import block_gradients
+from dpgrain.torch.block_gradients import Filters, Kept, Lookup, Outer, Use, joined, norms, products
 from dpgrain.torch.layout import Layout
-from dpgrain.torch.uses import Filters, Kept, Lookup, Outer, Use, joined, norms, products
 
 LAYOUT = Layout((1, 2, 2, 4))
 
@@ -112,8 +112,8 @@ def test_filters_on_a_gpu_are_products(
     most: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(uses, "_on_gpu", lambda _: True)
-    monkeypatch.setattr(uses, "_SEEN_ENTRIES", most)
+    monkeypatch.setattr(block_gradients, "_on_gpu", lambda _: True)
+    monkeypatch.setattr(block_gradients, "_SEEN_ENTRIES", most)
     torch.manual_seed(1)
     sizes, places = (9, 8, 7)[:dims], (3, 2, 2)[:dims]
     outputs = [
@@ -134,7 +134,7 @@ def test_filters_on_a_gpu_are_products(
 def test_sums_of_filters_that_cancel_are_made_in_double_precision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(uses, "_on_gpu", lambda _: True)
+    monkeypatch.setattr(block_gradients, "_on_gpu", lambda _: True)
     torch.manual_seed(1)
     x, b = torch.randn(1, 3, 9).repeat(2, 1, 1), torch.randn(1, 4, 7) * 1e6
     b = torch.cat([b, -b * (1 + 2.0**-20)])
@@ -177,5 +177,5 @@ def test_long_sequences_have_norms_by_either_way(
     use = Outer(Layout((1, 1, 2)), torch.randn(4, rows, inputs), torch.randn(4, rows, 2 * inputs))
     formed = torch.stack([use.formed(block).square().sum() for block in range(3)])
     for worth in (0.0, 0.5, 1e9):
-        monkeypatch.setattr(uses, "_LONG_GRAM_WORTH", worth)
+        monkeypatch.setattr(block_gradients, "_LONG_GRAM_WORTH", worth)
         assert torch.allclose(use.squares(), formed, rtol=1e-5)

@@ -7,55 +7,26 @@ charged number of steps, and nothing is charged again.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.inputs.codes import name_of
-from dpgrain.means import ClippedMean
 from dpgrain.noise import SeededSource, Source, SystemSource
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.torch.asked import Asked
 from dpgrain.torch.checkpoint import Checkpoint, Plan
-from dpgrain.torch.held import Held
 from dpgrain.torch.journal import Journal, other_people
 from dpgrain.torch.library import torch
+from dpgrain.torch.local_data import Held
 from dpgrain.torch.processes import Processes
 from dpgrain.torch.randomness import go_on_on_devices, on_devices
 from dpgrain.torch.run import Run
-from dpgrain.units import User
 
 
 def labels_name(labels: Any) -> str | None:
     """Return the name of labels: empty for unnamed labels, None without labels."""
     return None if labels is None else name_of(labels) or ""
-
-
-def plan_of(
-    asked: Asked,
-    guarantee: Guarantee,
-    loss_reduction: Literal["mean", "sum"],
-    users: Any,
-    elements: Any,
-) -> Plan | None:
-    """Return the public plan of a new run; None if it cannot be resumed elsewhere."""
-    if not isinstance(asked.mean, ClippedMean):
-        return None
-    unit = asked.promise.unit
-    return Plan(
-        secrets.token_hex(8),
-        unit.level,
-        unit.max_elements if isinstance(unit, User) else None,
-        asked.mean,
-        asked.rule,
-        loss_reduction,
-        guarantee,
-        labels_name(users),
-        labels_name(elements),
-        Held.key().hex(),
-    )
 
 
 def save(
