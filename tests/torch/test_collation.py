@@ -9,7 +9,7 @@ from tests.refusals import refuses
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.torch.collation import UNREADABLE, Collating, Readable, made_up
+from dpgrain.torch.collation import UNREADABLE, ReadableDataset, RecordCollator, synthetic_record
 
 datasets = pytest.importorskip("datasets", reason="datasets is not installed")
 
@@ -27,7 +27,7 @@ TABLE = datasets.Dataset.from_list(GOOD)
 
 
 def test_records_that_cannot_be_read_are_blank_and_others_stay() -> None:
-    collating = Collating(rows_of, 2).tried(made_up(TABLE), "labels")
+    collating = RecordCollator(rows_of, 2).with_template(synthetic_record(TABLE), "labels")
     alone = collating(GOOD)
     assert alone is not None
     for odd in (
@@ -81,8 +81,8 @@ def test_odd_shapes_of_one_record_move_no_other(shape: str, schema: bool) -> Non
             for name, value in made.items()
         }
 
-    collating = Collating(collator, 2)
-    collating = collating.tried(made_up(TABLE), "labels") if schema else collating
+    collating = RecordCollator(collator, 2)
+    collating = collating.with_template(synthetic_record(TABLE), "labels") if schema else collating
     plain, odd = collating(GOOD), {"input_ids": [9, 9], "labels": [9, 9]}
     assert plain is not None
     for names in ({"input_ids"}, {"labels"}, {"input_ids", "labels"}):
@@ -109,22 +109,22 @@ def test_whatever_a_record_raises_is_kept_for_itself() -> None:
             raise self.error
 
     for error in (ValueError("ann"), SystemExit(3), RecursionError(), MemoryError()):
-        assert Readable(Worst(error))[0] is UNREADABLE
-        assert Collating(rows_of, 0)([Worst(error)]) is None
+        assert ReadableDataset(Worst(error))[0] is UNREADABLE
+        assert RecordCollator(rows_of, 0)([Worst(error)]) is None
     with pytest.raises(KeyboardInterrupt):
-        Readable(Worst(KeyboardInterrupt()))[0]
+        ReadableDataset(Worst(KeyboardInterrupt()))[0]
 
 
 def test_long_records_are_cut_and_all_can_be_as_long() -> None:
-    cut = Collating(rows_of, 0, most=2)(GOOD)
+    cut = RecordCollator(rows_of, 0, most=2)(GOOD)
     assert cut is not None
     assert cut["input_ids"].tolist() == [[5, 6], [8, 0]]
     assert cut["labels"].tolist() == [[5, 6], [8, -100]]
-    fixed = Collating(rows_of, 0, most=4, fixed=True)(GOOD[1:])
+    fixed = RecordCollator(rows_of, 0, most=4, fixed=True)(GOOD[1:])
     assert fixed is not None
     assert {tuple(tensor.shape) for tensor in fixed.values()} == {(1, 4)}
     # Labels that are classes are no tokens.
-    several = Collating(rows_of, 0, most=2, labels="whole")(GOOD[:1])
+    several = RecordCollator(rows_of, 0, most=2, labels="whole")(GOOD[:1])
     assert several is not None
     assert several["labels"].tolist() == [[5, 6, 7]]
 
@@ -133,14 +133,14 @@ def test_a_schema_that_does_not_fit_is_refused_on_a_made_up_record() -> None:
     def packed(records: list[Any]) -> Any:
         return {"input_ids": [3], "labels": torch.ones(2, 3)}
 
-    record = made_up(TABLE)
+    record = synthetic_record(TABLE)
     assert record == {"input_ids": [1, 1, 1], "labels": [1, 1, 1]}
     with refuses("data_collator", "input_ids"):
-        Collating(packed, 0).tried(record, "labels")
+        RecordCollator(packed, 0).with_template(record, "labels")
     with refuses("data_collator", "'text'"):
-        Collating(rows_of, 0).tried({"text": "a"}, "labels")
+        RecordCollator(rows_of, 0).with_template({"text": "a"}, "labels")
     with refuses("train_dataset", "labels"):
-        Collating(rows_of, 0).tried(record, "classes")
+        RecordCollator(rows_of, 0).with_template(record, "classes")
 
 
 def test_made_up_records_follow_from_the_schema_alone() -> None:
@@ -148,11 +148,15 @@ def test_made_up_records_follow_from_the_schema_alone() -> None:
         datasets.Dataset.from_dict({"x": [[0.5, value]], "text": [str(value)], "label": [value]})
         for value in (1, 2)
     )
-    assert made_up(one) == made_up(other) == {"x": [1.0] * 3, "text": "a", "label": 1}
+    assert (
+        synthetic_record(one)
+        == synthetic_record(other)
+        == {"x": [1.0] * 3, "text": "a", "label": 1}
+    )
     labels = datasets.Features({"label": datasets.ClassLabel(names=["a", "b"])})
-    assert made_up(datasets.Dataset.from_dict({"label": [1]}, labels)) == {"label": 0}
+    assert synthetic_record(datasets.Dataset.from_dict({"label": [1]}, labels)) == {"label": 0}
     times = datasets.Features({"at": datasets.Value("timestamp[s]")})
-    assert made_up(datasets.Dataset.from_dict({"at": [1]}, times)) is None
+    assert synthetic_record(datasets.Dataset.from_dict({"at": [1]}, times)) is None
     one.set_transform(lambda rows: rows)
-    assert made_up(one) is None
-    assert made_up(GOOD) is None
+    assert synthetic_record(one) is None
+    assert synthetic_record(GOOD) is None

@@ -11,7 +11,7 @@ from tests.torch.library import torch
 
 # isort: split
 from dpgrain.arrays.blocks import arrange
-from dpgrain.torch.hf_datasets import Column, Contents, shares_rows
+from dpgrain.torch.hf_datasets import DatasetColumn, RecordHashes, shares_rows
 from dpgrain.units import User
 
 datasets = pytest.importorskip("datasets", reason="datasets is not installed")
@@ -25,29 +25,29 @@ def table() -> Any:
 
 def test_a_column_has_plain_labels_whatever_the_format() -> None:
     numbers = datasets.Dataset.from_dict({"author": [3, 4]}).with_format("torch")
-    labels = Column.of(numbers, "author", "users_column")
+    labels = DatasetColumn.of(numbers, "author", "users_column")
     assert labels is not None
     assert (labels.name, len(labels), list(labels)) == ("author", 2, [3, 4])
     assert not any(isinstance(label, torch.Tensor) for label in labels)
-    assert Column.of(numbers, None, "users_column") is None
+    assert DatasetColumn.of(numbers, None, "users_column") is None
     with refuses("users_column", "'nobody'"):
-        Column.of(numbers, "nobody", "users_column")
+        DatasetColumn.of(numbers, "nobody", "users_column")
     with refuses("users_column", "'author'"):
-        Column.of([{"author": 3}], "author", "users_column")
+        DatasetColumn.of([{"author": 3}], "author", "users_column")
 
 
 def test_a_record_has_the_same_label_whatever_others_are_there() -> None:
-    whole = list(Contents(table()))
+    whole = list(RecordHashes(table()))
     assert whole[0] == whole[3]
     assert len(set(whole)) == 4
     for rows in ([4, 1, 2], [2], [3, 0]):
-        assert list(Contents(table().select(rows))) == [whole[row] for row in rows]
+        assert list(RecordHashes(table().select(rows))) == [whole[row] for row in rows]
 
 
 def test_transforms_are_left_out_and_unreadable_records_are_alike() -> None:
     turned = table()
     turned.set_transform(lambda rows: {"text": [torch.rand(()) for _ in rows["text"]]})
-    assert list(Contents(turned)) == list(Contents(table()))
+    assert list(RecordHashes(turned)) == list(RecordHashes(table()))
 
     class Broken:
         def __len__(self) -> int:
@@ -58,14 +58,14 @@ def test_transforms_are_left_out_and_unreadable_records_are_alike() -> None:
                 raise SystemExit(place)
             return {"text": "a"}
 
-    first, *others = Contents(Broken())
+    first, *others = RecordHashes(Broken())
     assert others == ["", ""]
     assert first
 
 
 def test_records_of_a_user_are_blocks_of_which_the_stated_number_is_kept() -> None:
     data = table()
-    rows = arrange(5, Column(data, "author"), Contents(data), User(max_elements=1))
+    rows = arrange(5, DatasetColumn(data, "author"), RecordHashes(data), User(max_elements=1))
     assert sorted(rows.owners.tolist()) == [0, 1]
     assert set(rows.kept[rows.blocks == rows.owners.tolist().index(0)]) in ({0, 3}, {2})
 

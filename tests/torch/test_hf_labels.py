@@ -20,7 +20,7 @@ from tests.torch.library import torch
 from dpgrain.torch import hf_labels, losses
 from dpgrain.torch.clipping import clipped_sums
 from dpgrain.torch.engine import PrivacyEngine
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.recorder import Recorder
 
 pytestmark = [
@@ -35,7 +35,7 @@ def drawn(family: Family, module: Any) -> tuple[dict[str, Any], Any]:
     """Made-up records with labels, of which some leave tokens out."""
     torch.manual_seed(4)
     inputs = family.draw(ROWS)
-    if hf_labels.loss_of(module) is losses.classification:
+    if hf_labels.class_loss(module) is losses.classification:
         return inputs, torch.arange(ROWS) % CLASSES
     labels = inputs.pop("decoder_input_ids", inputs.get("input_ids")).clone()
     labels[torch.arange(ROWS), torch.arange(ROWS) % 3 + 1] = -100
@@ -54,7 +54,7 @@ def test_losses_are_those_that_the_model_makes_of_each_record_alone(
         module(**{name: tensor[row] for name, tensor in inputs.items()}, labels=labels[row]).loss
         for row in rows
     ]
-    recorder = Recorder(module, (), lambda: Layout((1,) * ROWS))
+    recorder = Recorder(module, (), lambda: BlockLayout((1,) * ROWS))
     outputs = module(**inputs, labels=labels, num_items_in_batch=torch.tensor(3))
     assert outputs.loss.shape == (ROWS,)
     torch.testing.assert_close(
@@ -68,12 +68,12 @@ def test_losses_are_those_that_the_model_makes_of_each_record_alone(
 
 def additions(module: Any, inputs: Any, labels: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """What each record adds, by parameter, and the sum of all, clipped."""
-    names, layout = {p: name for name, p in module.named_parameters()}, Layout((1,) * ROWS)
+    names, layout = {p: name for name, p in module.named_parameters()}, BlockLayout((1,) * ROWS)
     recorder = Recorder(module, (), lambda: layout)
     module(**inputs, labels=labels).loss.sum().backward()
     uses = recorder.uses
     each = [
-        {names[p]: sum(use.formed(row) for use in of) for p, of in uses.items()}
+        {names[p]: sum(use.block_gradient(row) for use in of) for p, of in uses.items()}
         for row in range(ROWS)
     ]
     sums = {names[p]: part for p, part in clipped_sums(uses, layout, 1e-2).items()}
@@ -124,7 +124,7 @@ def test_a_class_without_a_known_loss_is_refused_with_what_to_write() -> None:
         intermediate_size=8,
     )
     module = transformers.BertForNextSentencePrediction(made).train()
-    recorder = Recorder(module, (), lambda: Layout((1,) * ROWS))
+    recorder = Recorder(module, (), lambda: BlockLayout((1,) * ROWS))
     tokens = torch.ones(ROWS, 3, dtype=torch.long)
     outputs = module(input_ids=tokens, labels=torch.zeros(ROWS, dtype=torch.long))
     with refuses("loss", "classification", "labels"):
@@ -145,7 +145,7 @@ def test_a_module_of_ones_own_keeps_its_labels_whatever_it_is_called() -> None:
             return torch.nn.functional.cross_entropy(out, labels, reduction="none")
 
     module = MineForCausalLM()
-    recorder = Recorder(module, (), lambda: Layout((1,) * ROWS))
+    recorder = Recorder(module, (), lambda: BlockLayout((1,) * ROWS))
     each = module(torch.randn(ROWS, 2), labels=torch.tensor([0, 1, 2, 0]))
     assert each.shape == (ROWS,)
     each.sum().backward()

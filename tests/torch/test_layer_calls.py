@@ -12,7 +12,7 @@ from tests.torch.library import torch
 from tests.torch.test_recorder import ROWS, recorded
 
 # isort: split
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.recorder import Recorder
 
 nn = torch.nn
@@ -73,6 +73,6 @@ class Collapsed(torch.nn.Linear):
 @pytest.mark.parametrize("kind", [Pair, Collapsed])
 def test_what_comes_out_must_be_rows(kind: Any) -> None:
     module = kind(3, 2)
-    Recorder(module, (kind,), lambda: Layout((ROWS,)))
+    Recorder(module, (kind,), lambda: BlockLayout((ROWS,)))
     with refuses("module", "record"):
         module(torch.ones(ROWS, 3))

@@ -11,22 +11,24 @@ from tests.torch.library import torch
 
 # isort: split
 from dpgrain.arrays.blocks import arrange
-from dpgrain.torch.batches import Blocks
-from dpgrain.torch.local_data import Held
+from dpgrain.torch.batches import BlockRows
+from dpgrain.torch.local_data import LocalData
 from dpgrain.units import Element, User
 
 USERS, ELEMENTS = ["ann", "bob", "ann", "bob"], ["x", "x", "y", None]
 KEY = bytes(range(32))
 
 
-def held(users: Any = USERS, elements: Any = ELEMENTS, values: Any = None, rows: int = 4) -> Held:
+def held(
+    users: Any = USERS, elements: Any = ELEMENTS, values: Any = None, rows: int = 4
+) -> LocalData:
     unit = User() if elements is None else Element()
     values = torch.arange(rows) if values is None else values
-    blocks = Blocks.arrange(arrange(rows, users, elements, unit))
-    return Held(torch.utils.data.TensorDataset(values), users, elements, blocks)
+    blocks = BlockRows.arrange(arrange(rows, users, elements, unit))
+    return LocalData(torch.utils.data.TensorDataset(values), users, elements, blocks)
 
 
-OTHER: dict[str, Held] = {
+OTHER: dict[str, LocalData] = {
     "ids": held(["cat", "bob", "cat", "bob"]),
     "order of ids": held(["bob", "ann", "bob", "ann"]),
     "cells": held(elements=["x", "x", "y", "null"]),
@@ -91,8 +93,8 @@ class Records(torch.utils.data.Dataset):
 @pytest.mark.slow
 def test_records_that_are_read_are_the_same_from_one_seed() -> None:
     def found(last: Any) -> str:
-        own = Blocks.arrange(arrange(4, None, None, User()))
-        return Held(Records(last), None, None, own).hashes(KEY)["dataset"]
+        own = BlockRows.arrange(arrange(4, None, None, User()))
+        return LocalData(Records(last), None, None, own).hashes(KEY)["dataset"]
 
     assert found(1) == found(1)
     lasts = (

@@ -9,7 +9,7 @@ import pytest
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.torch.module_state import form_of, structure_of
+from dpgrain.torch.module_state import call_form, module_structure
 
 nn = torch.nn
 CALLED: Any = ((torch.ones(3, 2),), {})
@@ -49,25 +49,25 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_changes_is_seen(name: str) -> None:
     net = network()
-    before = structure_of(net, CALLED)
-    assert structure_of(net, CALLED) == before
+    before = module_structure(net, CALLED)
+    assert module_structure(net, CALLED) == before
     CHANGES[name](net)
-    assert structure_of(net, CALLED) != before
+    assert module_structure(net, CALLED) != before
 
 
 def test_what_learns_is_the_same() -> None:
     net = network()
-    before = structure_of(net, CALLED)
+    before = module_structure(net, CALLED)
     with torch.no_grad():
         net[0].weight.add_(1)
     net.kept["last"] = torch.ones(2)
-    assert structure_of(net, ((torch.zeros(9, 2),), {})) == before
+    assert module_structure(net, ((torch.zeros(9, 2),), {})) == before
 
 
 def test_a_call_by_name_is_the_same_call() -> None:
     net = nn.Linear(2, 2)
     x = torch.ones(3, 2)
-    assert form_of(net, ((x,), {})) == form_of(net, ((), {"input": x}))
+    assert call_form(net, ((x,), {})) == call_form(net, ((), {"input": x}))
     others: list[Any] = [((x.long(),), {}), ((x[0],), {}), ((x, True), {}), ((), {"x": x})]
     for other in others:
-        assert form_of(net, other) != form_of(net, ((x,), {}))
+        assert call_form(net, other) != call_form(net, ((x,), {}))

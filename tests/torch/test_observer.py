@@ -13,7 +13,7 @@ from tests.torch.runs import WIDTH, made
 # isort: split
 from dpgrain._progress import Progress
 from dpgrain.optimize import Average, Last, Tail, Uniform, Weighted
-from dpgrain.torch.observer import AveragedWeights, Observer, measures_of
+from dpgrain.torch.observer import AveragedWeights, Observer, named_measures
 from dpgrain.torch.preflight import evaluating
 from dpgrain.units import User
 
@@ -100,17 +100,17 @@ def accuracy(_network: Any) -> float:
     ],
 )
 def test_measures_are_numbers_by_name(found: Any, expected: dict[str, float]) -> None:
-    assert measures_of(found, accuracy) == expected
+    assert named_measures(found, accuracy) == expected
 
 
 def test_a_function_without_a_name_measures_a_measure() -> None:
-    assert measures_of(2.0, lambda _: 2.0) == {"measure": 2.0}
+    assert named_measures(2.0, lambda _: 2.0) == {"measure": 2.0}
 
 
 @pytest.mark.parametrize("found", [None, "good", True, torch.ones(2), {"loss": [1]}])
 def test_other_measures_are_refused(found: Any) -> None:
     with refuses("evaluate", "numbers"):
-        measures_of(found, accuracy)
+        named_measures(found, accuracy)
 
 
 def test_layers_are_put_back_into_their_modes() -> None:
@@ -135,7 +135,7 @@ def followed(observer_of: Any, **options: Any) -> tuple[Any, Any, list[float]]:
     plain = optimizer._own
     plain.register_step_post_hook(observer.after_step)
     plain.register_step_post_hook(lambda *_: seen.append(module.weight.grad.double().norm().item()))
-    with Progress(loader._run.left, show=False) as bar:
+    with Progress(loader._run.steps_left, show=False) as bar:
         observer.begin(loader, bar)
         for (x,) in loader:
             optimizer.zero_grad()

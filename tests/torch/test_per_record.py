@@ -16,7 +16,7 @@ from tests.torch.runs import made
 # isort: split
 from dpgrain.errors import ParameterError
 from dpgrain.torch.clipping import clipped_sums
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.recorder import Recorder
 from dpgrain.units import Record
 
@@ -37,10 +37,10 @@ class Between(torch.nn.Module):
 
 def summed(module: Any, x: Any, prepare: Any = None) -> Any:
     """The clipped sum of a batch that a loader has handed out."""
-    layout = Layout((1,) * len(x))
+    layout = BlockLayout((1,) * len(x))
     recorder = Recorder(module, (), lambda: layout)
     try:
-        batch = recorder.handed(x, len(x))
+        batch = recorder.mark_batch(x, len(x))
         out = module(batch if prepare is None else prepare(batch))
         out.square().flatten(1).sum(1).sum().backward()
         return clipped_sums(recorder.uses, layout, 1.0)
@@ -287,7 +287,7 @@ def test_what_is_kept_of_an_earlier_batch_is_refused() -> None:
         kept.append(x.detach())
         return out
 
-    module, layout = Between(function), Layout((1,) * ROWS)
+    module, layout = Between(function), BlockLayout((1,) * ROWS)
     recorder = Recorder(module, (), lambda: layout)
     with refuses("module", "earlier call"):
         module(torch.randn(ROWS, WIDTH))
@@ -305,7 +305,7 @@ def test_one_number_is_drawn_for_all_records_and_others_for_each() -> None:
         scales.append(scale)
         return x * scale + noise
 
-    layout = Layout((1,) * ROWS)
+    layout = BlockLayout((1,) * ROWS)
     module = Between(function)
     recorder = Recorder(module, (), lambda: layout)
     out = module(torch.ones(ROWS, WIDTH)).detach()
@@ -365,20 +365,20 @@ def test_targets_of_a_loss_are_those_of_the_batch() -> None:
 
 
 def test_a_batch_of_another_step_is_refused() -> None:
-    module, layout = nn.Linear(WIDTH, 2), Layout((1,) * ROWS)
+    module, layout = nn.Linear(WIDTH, 2), BlockLayout((1,) * ROWS)
     recorder = Recorder(module, (), lambda: layout)
-    first = recorder.handed(torch.randn(ROWS, WIDTH), ROWS)
-    _second = recorder.handed(torch.randn(ROWS, WIDTH), ROWS)
+    first = recorder.mark_batch(torch.randn(ROWS, WIDTH), ROWS)
+    _second = recorder.mark_batch(torch.randn(ROWS, WIDTH), ROWS)
     with refuses("module", "another batch"):
         module(first)
     recorder.remove()
 
 
 def test_batches_are_saved_as_plain_tensors_and_copied_with_their_records() -> None:
-    module, layout = nn.Linear(WIDTH, 2), Layout((1,) * ROWS)
+    module, layout = nn.Linear(WIDTH, 2), BlockLayout((1,) * ROWS)
     recorder = Recorder(module, (), lambda: layout)
     x = torch.randn(ROWS, WIDTH)
-    batch = recorder.handed(x, ROWS)
+    batch = recorder.mark_batch(x, ROWS)
     saved = pickle.loads(pickle.dumps(batch))
     assert type(saved) is torch.Tensor
     assert torch.equal(saved, x)
@@ -401,9 +401,9 @@ def test_batches_are_saved_as_plain_tensors_and_copied_with_their_records() -> N
     ids=["squares", "weight", "pos_weight", "a slice of the batch's making"],
 )
 def test_a_loss_by_place_is_refused(loss: Callable[[Any, Any], Any]) -> None:
-    module, layout = Between(torch.tanh), Layout((1,) * ROWS)
+    module, layout = Between(torch.tanh), BlockLayout((1,) * ROWS)
     recorder = Recorder(module, (), lambda: layout)
-    out = module(recorder.handed(torch.randn(ROWS, WIDTH), ROWS))
+    out = module(recorder.mark_batch(torch.randn(ROWS, WIDTH), ROWS))
     with pytest.raises(ParameterError):
         loss(out, torch.arange(1.0, ROWS + 1)[:, None].expand(ROWS, 2)).backward()
     recorder.remove()
@@ -411,9 +411,9 @@ def test_a_loss_by_place_is_refused(loss: Callable[[Any, Any], Any]) -> None:
 
 def test_records_look_rows_of_a_table_up_by_their_own_places() -> None:
     table, module = torch.randn(ROWS, WIDTH), Between(torch.tanh)
-    layout = Layout((1,) * ROWS)
+    layout = BlockLayout((1,) * ROWS)
     recorder = Recorder(module, (), lambda: layout)
-    module(table[recorder.handed(torch.arange(ROWS), ROWS)]).square().sum(1).sum().backward()
+    module(table[recorder.mark_batch(torch.arange(ROWS), ROWS)]).square().sum(1).sum().backward()
     by_place = clipped_sums(recorder.uses, layout, 1.0)
     recorder.remove()
     assert distance(by_place, summed(module, table)) < 1e-6

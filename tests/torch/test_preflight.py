@@ -16,9 +16,9 @@ from tests.torch.runs import made
 # isort: split
 from dpgrain.errors import ParameterError
 from dpgrain.torch.clipping import clipped_sums
-from dpgrain.torch.layout import Layout
-from dpgrain.torch.preflight import made_up
-from dpgrain.torch.randomness import randomness_from
+from dpgrain.torch.layout import BlockLayout
+from dpgrain.torch.preflight import synthetic_inputs
+from dpgrain.torch.randomness import seeded_randomness
 from dpgrain.torch.recorder import Recorder
 from dpgrain.units import Record
 
@@ -129,7 +129,7 @@ MIXING: dict[str, Callable[[Any], Any]] = {
 
 def tried(module: Any, x: Any, apart: tuple[type, ...] = ()) -> None:
     """Run a module once, as on the first batch."""
-    recorder = Recorder(module, apart, lambda: Layout((1,) * len(x)))
+    recorder = Recorder(module, apart, lambda: BlockLayout((1,) * len(x)))
     try:
         module(x)
     finally:
@@ -188,8 +188,8 @@ def test_a_table_of_positions_is_not_suspected(length: int) -> None:
 def test_dropout_is_not_suspected() -> None:
     module = nn.Sequential(nn.Linear(WIDTH, 50), nn.Dropout(), nn.Linear(50, 2), nn.Dropout(0.2))
     before = torch.random.get_rng_state()
-    recorder = Recorder(module, (), lambda: Layout((1,) * ROWS))
-    recorder.try_on(((torch.eye(ROWS, WIDTH),), {}), ROWS)
+    recorder = Recorder(module, (), lambda: BlockLayout((1,) * ROWS))
+    recorder.check_example(((torch.eye(ROWS, WIDTH),), {}), ROWS)
     # A seeded run draws what it would have drawn without the trial.
     assert torch.equal(torch.random.get_rng_state(), before)
     assert module.training
@@ -246,7 +246,7 @@ def test_made_up_records_have_shapes_and_types_of_a_batch_and_none_of_its_number
         torch.full((9,), 7),
         {"mask": torch.ones(9, 3, dtype=torch.bool), "all": torch.ones(5), "word": "mean"},
     )
-    numbers, whole, named = made_up(batch)
+    numbers, whole, named = synthetic_inputs(batch)
     assert numbers.shape == (9, 2)
     assert numbers.dtype == torch.float64
     assert set(whole.tolist()) == {0, 1}
@@ -254,15 +254,15 @@ def test_made_up_records_have_shapes_and_types_of_a_batch_and_none_of_its_number
     assert named["all"].shape == (5,)
     assert not torch.equal(named["all"], batch[2]["all"])
     assert named["word"] == "mean"
-    other = made_up((batch[0] * 2, batch[1] - 1, batch[2]))
+    other = synthetic_inputs((batch[0] * 2, batch[1] - 1, batch[2]))
     assert torch.equal(other[0], numbers)
     assert torch.equal(other[1], whole)
 
 
 def test_randomness_is_as_before() -> None:
-    with randomness_from(3):
+    with seeded_randomness(3):
         first = torch.rand(2)
-    with randomness_from(3):
+    with seeded_randomness(3):
         assert torch.equal(torch.rand(2), first)
 
 
@@ -270,10 +270,10 @@ def test_randomness_is_as_before() -> None:
 
 
 def clipped_sums_of(module: Any, x: Any) -> Any:
-    recorder = Recorder(module, (), lambda: Layout((1,) * len(x)))
+    recorder = Recorder(module, (), lambda: BlockLayout((1,) * len(x)))
     try:
         module(x).square().flatten(1).sum(1).sum().backward()
-        return clipped_sums(recorder.uses, Layout((1,) * len(x)), 1.0)
+        return clipped_sums(recorder.uses, BlockLayout((1,) * len(x)), 1.0)
     finally:
         recorder.remove()
 
@@ -310,12 +310,12 @@ def test_mixing_in_large_batches_is_found_out_when_one_is_read() -> None:
     module = Sometimes(None)
     for rows in (2, 5, 7):
         tried(module, torch.zeros(rows, WIDTH))
-    layout = Layout(())
+    layout = BlockLayout(())
     recorder = Recorder(module, (), lambda: layout)
     for rows in (2, 7):
-        layout = Layout((1,) * rows)
+        layout = BlockLayout((1,) * rows)
         module(torch.randn(rows, WIDTH))
-    layout = Layout((1,) * 8)
+    layout = BlockLayout((1,) * 8)
     with refuses("module", "mix records"):
         module(torch.randn(8, WIDTH))
     recorder.remove()
@@ -401,9 +401,9 @@ def test_a_network_that_has_changed_is_tried_anew(name: str, dropout: float, exa
     net = nn.Sequential(
         nn.Linear(WIDTH, WIDTH), Centring(), nn.Dropout(dropout), moded, nn.Linear(WIDTH, 2)
     )
-    recorder = Recorder(net, (), lambda: Layout((1,) * ROWS))
+    recorder = Recorder(net, (), lambda: BlockLayout((1,) * ROWS))
     if example:
-        recorder.try_on(((torch.randn(5, WIDTH),), {}), 5)
+        recorder.check_example(((torch.randn(5, WIDTH),), {}), 5)
     x = torch.randn(ROWS, WIDTH)
     for _ in range(2):
         net(x)
@@ -414,7 +414,7 @@ def test_a_network_that_has_changed_is_tried_anew(name: str, dropout: float, exa
 
 def test_hooks_around_all_modules_count() -> None:
     net = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
-    Recorder(net, (), lambda: Layout((1,) * ROWS))
+    Recorder(net, (), lambda: BlockLayout((1,) * ROWS))
     net(torch.randn(ROWS, WIDTH))
     hook = torch.nn.modules.module.register_module_forward_hook(
         lambda part, _x, out: out - out.mean(0) if isinstance(part, nn.Tanh) else None
@@ -439,8 +439,8 @@ def test_a_network_that_is_called_otherwise_is_tried_anew() -> None:
     x = torch.randn(ROWS, WIDTH)
     for given in ({"mix": True}, {"more": x}):
         net = Asked()
-        recorder = Recorder(net, (), lambda: Layout((1,) * ROWS))
-        recorder.try_on(((), {"x": torch.randn(5, WIDTH)}), 5)
+        recorder = Recorder(net, (), lambda: BlockLayout((1,) * ROWS))
+        recorder.check_example(((), {"x": torch.randn(5, WIDTH)}), 5)
         net(x)
         with refuses("module", "records"):
             net(x, **given)
@@ -455,12 +455,12 @@ def test_a_network_is_tried_once_for_each_number_of_records(
         runs.append(1)
         return set()
 
-    monkeypatch.setattr("dpgrain.torch.recorder.check_same", check)
+    monkeypatch.setattr("dpgrain.torch.recorder.check_separation", check)
     net = nn.Sequential(nn.Linear(WIDTH, WIDTH), Centring(), nn.Linear(WIDTH, 2))
-    layout = Layout(())
+    layout = BlockLayout(())
     Recorder(net, (), lambda: layout)
     for rows in (ROWS, 3, ROWS, 3, ROWS):
-        layout = Layout((1,) * rows)
+        layout = BlockLayout((1,) * rows)
         net(torch.randn(rows, WIDTH)).sum().backward()
         net.eval()
         net(torch.randn(9, WIDTH))
@@ -480,9 +480,9 @@ def test_a_trial_shortens_no_products() -> None:
         return torch.tanh(x)
 
     assert torch.backends.cudnn.allow_tf32
-    layout = Layout((1,) * ROWS)
+    layout = BlockLayout((1,) * ROWS)
     recorder = Recorder(Between(looked), (), lambda: layout)
-    recorder.try_on(((torch.randn(ROWS, WIDTH),), {}), ROWS)
+    recorder.check_example(((torch.randn(ROWS, WIDTH),), {}), ROWS)
     recorder.remove()
     assert seen
     assert not any(seen)
@@ -490,11 +490,11 @@ def test_a_trial_shortens_no_products() -> None:
 
 def test_a_network_is_tried_where_it_is_wherever_tensors_are_made() -> None:
     network, x = Between(torch.tanh), torch.randn(ROWS, WIDTH)
-    layout = Layout((1,) * ROWS)
+    layout = BlockLayout((1,) * ROWS)
     recorder = Recorder(network, (), lambda: layout)
     # As after torch.set_default_device("cuda"), where records are made up on the processor.
     with torch.device("meta"):
-        assert made_up(x, ROWS).device.type == "cpu"
+        assert synthetic_inputs(x, ROWS).device.type == "cpu"
         network(x).sum().backward()
     recorder.remove()
     assert recorder.uses

@@ -11,7 +11,7 @@ from tests.torch.library import torch
 
 # isort: split
 from dpgrain.errors import ParameterError
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.preflight import FEW_RECORDS
 from dpgrain.torch.recorder import Recorder
 
@@ -20,7 +20,7 @@ ROWS = 4
 
 
 def recorded(module: Any, rows: int = ROWS) -> Recorder:
-    return Recorder(module, (), lambda: Layout((rows,)))
+    return Recorder(module, (), lambda: BlockLayout((rows,)))
 
 
 def test_backward_makes_no_gradients_of_weights_and_leaves_them_as_they_were() -> None:

@@ -550,7 +550,7 @@ def test_no_step_is_begun_while_a_thread_saves(
     def make_a_step() -> None:
         creating.wait()
         train(run, 1)
-        steps.append(run[0]._run.begun)
+        steps.append(run[0]._run.steps_started)
 
     monkeypatch.setattr(Journal, "create", staticmethod(slow))
     train(run, 1)
@@ -559,7 +559,7 @@ def test_no_step_is_begun_while_a_thread_saves(
     run[0].save(tmp_path / "last.pt")
     other.join()
     assert steps == [2]
-    assert Journal.beside(tmp_path / "last.pt", run[0]._plan.run).read_text().endswith("\n..")
+    assert Journal.path_for(tmp_path / "last.pt", run[0]._plan.run).read_text().endswith("\n..")
 
 
 @pytest.mark.slow
@@ -806,8 +806,8 @@ def test_a_seeded_run_goes_on_with_what_layers_draw_on_devices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stands, put = [torch.tensor([7], dtype=torch.uint8)], list[Any]()
-    monkeypatch.setattr(resumption, "on_devices", lambda: stands)
-    monkeypatch.setattr(resumption, "go_on_on_devices", put.extend)
+    monkeypatch.setattr(resumption, "device_rng_states", lambda: stands)
+    monkeypatch.setattr(resumption, "restore_device_rng", put.extend)
     run = begun()
     train(run, 2)
     run[0].save(tmp_path / "run.pt")

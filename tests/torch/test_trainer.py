@@ -57,7 +57,7 @@ def test_weights_are_those_of_a_loop_of_ones_own(tmp_path: Path, lora: bool) -> 
         max_grad_norm=0.1,
         max_rows=4,
         loss_reduction="sum",
-        collate_fn=theirs._collated,
+        collate_fn=theirs._collator,
     )
     own.train()
     for batch in loader:

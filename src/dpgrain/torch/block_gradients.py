@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import is_half
 
 # Entries per slice, for block gradients that are formed only for their norms.
 _SLICE_ENTRIES = 1 << 19
 # Maximum number of entries of block gradients stored until their weights are known.
-_MOST_KEPT_ENTRIES = 1 << 24
+_MAX_STORED_ENTRIES = 1 << 24
 # Ratio of the norms of terms to the norm of their sum above which a stored sum is recomputed in
 # double precision.
-_LONGEST_TERMS = 1024.0
+_MAX_TERM_RATIO = 1024.0
 # Maximum memory of stored block sums, relative to their factors.
-_KEPT_MEMORY = 1.25
+_MAX_STORED_MEMORY = 1.25
 # Maximum ratio of k²·(inputs + outputs) to inputs·outputs for a Gram matrix of k rows.
 _GRAM_WORTH = 4
 # Maximum ratio of k·(inputs + outputs) to inputs·outputs for a Gram matrix where double precision
@@ -35,28 +35,28 @@ _QUICK_IN_DOUBLE = frozenset(((6, 0), (7, 0), (8, 0), (9, 0)))
 # Maximum number of records per block that are processed as groups of one convolution.
 _FEW_RECORDS = 2
 # Maximum number of entries of unfolded filter inputs on a GPU at a time.
-_SEEN_ENTRIES = 1 << 26
+_MAX_UNFOLDED_ENTRIES = 1 << 26
 
 
 class Use(ABC):
     """Gradient of each block by one parameter in one layer call, summed over its rows."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: BlockLayout) -> None:
         self.layout = layout
 
     @abstractmethod
-    def squares(self) -> Any:
+    def squared_norms(self) -> Any:
         """Return the squared norms of contributions in double precision, (blocks,)."""
 
     @abstractmethod
-    def lengths(self) -> Any:
+    def term_norms(self) -> Any:
         """Return the sum of norms of the terms of each block's sum, (blocks,).
 
         Rounding errors are relative to it. It is 0 if the stored sum is the one that is added.
         """
 
     @abstractmethod
-    def reaches(self) -> Any:
+    def magnitudes(self) -> Any:
         """Return upper limits of the inputs, and of gradients and products, (2, blocks).
 
         They depend only on the block's own rows, however its sum is computed. The second limit is
@@ -64,69 +64,73 @@ class Use(ABC):
         """
 
     @abstractmethod
-    def total(self, weights: Any) -> Any:
+    def weighted_sum(self, weights: Any) -> Any:
         """Return the weighted sum over blocks; weights are (blocks,)."""
 
     @abstractmethod
-    def formed(self, block: int) -> Any:
+    def block_gradient(self, block: int) -> Any:
         """Return one block's contribution, computed separately in double precision."""
 
     @abstractmethod
     def without(self, blocks: Any) -> Use:
         """Return the use without the contributions of masked blocks, (blocks,)."""
 
-    def keeping(self, sums: Any) -> Kept:
+    def with_sums(self, sums: Any) -> StoredGradients:
         """Return the use with stored sums, (blocks, …), computed for all blocks together.
 
         If terms cancel, the last digits of a sum are significant and depend on other blocks, so
         such a sum is recomputed.
         """
-        cancelled = self.lengths() > _LONGEST_TERMS * _squares(sums).sqrt()
+        cancelled = self.term_norms() > _MAX_TERM_RATIO * _squared_norms(sums).sqrt()
         for block in torch.nonzero(cancelled).flatten().tolist():
-            sums[block] = self.formed(block).to(sums.dtype)
-        return Kept(self.layout, sums, self.reaches())
+            sums[block] = self.block_gradient(block).to(sums.dtype)
+        return StoredGradients(self.layout, sums, self.magnitudes())
 
 
 #: Contributions of blocks to each parameter, in all layer calls that use it.
 Uses: TypeAlias = dict[Any, list[Use]]
 
 
-class Kept(Use):
-    """Use with stored block sums, (blocks, …); ``reaches`` defaults to their norms."""
+class StoredGradients(Use):
+    """Use with stored block sums, (blocks, …); ``magnitudes`` defaults to their norms."""
 
-    def __init__(self, layout: Layout, sums: Any, reaches: Any = None) -> None:
+    def __init__(self, layout: BlockLayout, sums: Any, magnitudes: Any = None) -> None:
         super().__init__(layout)
-        self.sums, self._reaches = sums, reaches
+        self.sums, self._magnitudes = sums, magnitudes
 
-    def squares(self) -> Any:
+    def squared_norms(self) -> Any:
         """Return the squared norms of contributions in double precision, (blocks,)."""
-        return _squares(self.sums)
+        return _squared_norms(self.sums)
 
-    def lengths(self) -> Any:
+    def term_norms(self) -> Any:
         """Return zeros, because the sums are stored."""
         return self.sums.new_zeros(self.layout.blocks, dtype=torch.float64)
 
-    def reaches(self) -> Any:
+    def magnitudes(self) -> Any:
         """Return upper limits of the terms of the sums, (2, blocks)."""
-        return _alone(self.squares().sqrt()) if self._reaches is None else self._reaches
+        return (
+            _gradients_only(self.squared_norms().sqrt())
+            if self._magnitudes is None
+            else self._magnitudes
+        )
 
-    def plus(self, other: Kept) -> Kept:
+    def plus(self, other: StoredGradients) -> StoredGradients:
         """Return the use in two calls."""
-        reaches = self.reaches() + other.reaches()
-        return Kept(self.layout, self.sums + other.sums, reaches)
+        magnitudes = self.magnitudes() + other.magnitudes()
+        return StoredGradients(self.layout, self.sums + other.sums, magnitudes)
 
-    def total(self, weights: Any) -> Any:
+    def weighted_sum(self, weights: Any) -> Any:
         """Return the weighted sum over blocks."""
         return torch.tensordot(weights.to(self.sums.dtype), self.sums, 1)
 
-    def formed(self, block: int) -> Any:
+    def block_gradient(self, block: int) -> Any:
         """Return one block's contribution."""
         return self.sums[block].double()
 
     def without(self, blocks: Any) -> Use:
         """Return the use without the contributions of some blocks."""
-        return Kept(
-            self.layout, _emptied(self.sums, blocks), self.reaches().masked_fill(blocks, 0.0)
+        return StoredGradients(
+            self.layout, _zeroed(self.sums, blocks), self.magnitudes().masked_fill(blocks, 0.0)
         )
 
 
@@ -138,41 +142,44 @@ class Outer(Use):
     precision or better.
     """
 
-    def __init__(self, layout: Layout, x: Any, b: Any) -> None:
+    def __init__(self, layout: BlockLayout, x: Any, b: Any) -> None:
         super().__init__(layout)
         self.x, self.b = x, b
 
     @staticmethod
-    def of(layout: Layout, x: Any, b: Any) -> Use:
+    def of(layout: BlockLayout, x: Any, b: Any) -> Use:
         """Return the use, with stored sums if they need little memory."""
         inputs, outputs = x.shape[-1], b.shape[-1]
-        entries, made_of = layout.blocks * inputs * outputs, x.numel() + b.numel()
-        if entries > _KEPT_MEMORY * made_of:
+        entries, factor_entries = layout.blocks * inputs * outputs, x.numel() + b.numel()
+        if entries > _MAX_STORED_MEMORY * factor_entries:
             return Outer(layout, x, b)
         views = layout.views(x, b)
         parts = [
-            torch.bmm(single(b).flatten(1, 2).mT, single(x).flatten(1, 2)) for _, (x, b) in views
+            torch.bmm(to_single(b).flatten(1, 2).mT, to_single(x).flatten(1, 2))
+            for _, (x, b) in views
         ]
-        return Outer(layout, x, b).keeping(parts[0] if len(parts) == 1 else torch.cat(parts))
+        return Outer(layout, x, b).with_sums(parts[0] if len(parts) == 1 else torch.cat(parts))
 
-    def beside(self, others: Sequence[Outer]) -> Outer:
+    def concatenated(self, others: Sequence[Outer]) -> Outer:
         """Return the use in several calls, with concatenated positions."""
-        x, b = (torch.cat([getattr(use, of) for use in (self, *others)], 1) for of in ("x", "b"))
+        x, b = (
+            torch.cat([getattr(use, part) for use in (self, *others)], 1) for part in ("x", "b")
+        )
         return Outer(self.layout, x, b)
 
-    def squares(self) -> Any:
+    def squared_norms(self) -> Any:
         """Return the squared norms of contributions in double precision, (blocks,)."""
         if self.layout.rows * self.x.shape[1] == self.layout.blocks:
-            return self.lengths().square()
+            return self.term_norms().square()
         views = self.layout.views(self.x, self.b)
-        return torch.cat([_squares_of_products(x, b) for _, (x, b) in views])
+        return torch.cat([_squared_product_norms(x, b) for _, (x, b) in views])
 
-    def lengths(self) -> Any:
+    def term_norms(self) -> Any:
         """Return the sums over rows of ‖x‖‖b‖, (blocks,)."""
         of_x, of_b = self._norms
         return self.layout.per_block((of_x * of_b).sum(1))
 
-    def reaches(self) -> Any:
+    def magnitudes(self) -> Any:
         """Return upper limits of the inputs, and of gradients and products, (2, blocks)."""
         of_x, of_b = self._norms
         both = torch.stack([of_x, (of_x + 1) * of_b])
@@ -183,22 +190,22 @@ class Outer(Use):
         """Norms of inputs and of output gradients, (rows, positions)."""
         return norms(self.x), norms(self.b)
 
-    def total(self, weights: Any) -> Any:
+    def weighted_sum(self, weights: Any) -> Any:
         """Return the weighted sum over blocks."""
-        b, x = single(self.b), single(self.x)
+        b, x = to_single(self.b), to_single(self.x)
         weighted = b * self.layout.per_row(weights.to(b.dtype))[:, None, None]
         return weighted.flatten(0, 1).t() @ x.flatten(0, 1)
 
-    def formed(self, block: int) -> Any:
+    def block_gradient(self, block: int) -> Any:
         """Return one block's contribution."""
-        rows = self.layout.rows_of(block)
+        rows = self.layout.block_slice(block)
         b, x = self.b[rows].flatten(0, 1).double(), self.x[rows].flatten(0, 1).double()
         return b.t() @ x
 
     def without(self, blocks: Any) -> Use:
         """Return the use without the contributions of some blocks."""
         rows = self.layout.per_row(blocks)
-        return Outer(self.layout, _emptied(self.x, rows), _emptied(self.b, rows))
+        return Outer(self.layout, _zeroed(self.x, rows), _zeroed(self.b, rows))
 
 
 class Lookup(Use):
@@ -208,48 +215,48 @@ class Lookup(Use):
     positions, width).
     """
 
-    def __init__(self, layout: Layout, places: Any, b: Any, size: int) -> None:
+    def __init__(self, layout: BlockLayout, places: Any, b: Any, size: int) -> None:
         super().__init__(layout)
         self.places, self.b, self.size = places, b, size
 
-    def beside(self, others: Sequence[Lookup]) -> Lookup:
+    def concatenated(self, others: Sequence[Lookup]) -> Lookup:
         """Return the use in several calls, with concatenated positions."""
         places, b = (
-            torch.cat([getattr(u, of) for u in (self, *others)], 1) for of in ("places", "b")
+            torch.cat([getattr(u, part) for u in (self, *others)], 1) for part in ("places", "b")
         )
         return Lookup(self.layout, places, b, self.size)
 
-    def squares(self) -> Any:
+    def squared_norms(self) -> Any:
         """Return the squared norms of contributions in double precision, (blocks,)."""
         block = self.layout.per_row(torch.arange(self.layout.blocks, device=self.b.device))
-        keys, of = torch.unique(self.places + block[:, None] * self.size, return_inverse=True)
+        keys, group = torch.unique(self.places + block[:, None] * self.size, return_inverse=True)
         sums = self.b.new_zeros(len(keys), self.b.shape[-1])
-        sums.index_add_(0, of.flatten(), self.b.flatten(0, 1))
+        sums.index_add_(0, group.flatten(), self.b.flatten(0, 1))
         out = self.b.new_zeros(self.layout.blocks, dtype=torch.float64)
-        return out.index_add_(0, keys // self.size, _squares(sums))
+        return out.index_add_(0, keys // self.size, _squared_norms(sums))
 
-    def lengths(self) -> Any:
+    def term_norms(self) -> Any:
         """Return the sums of norms of the gradients, (blocks,)."""
         return self.layout.per_block(norms(self.b).sum(1))
 
-    def reaches(self) -> Any:
+    def magnitudes(self) -> Any:
         """Return zeros, and the sums of norms of the gradients, (2, blocks)."""
-        return _alone(self.lengths())
+        return _gradients_only(self.term_norms())
 
-    def total(self, weights: Any) -> Any:
+    def weighted_sum(self, weights: Any) -> Any:
         """Return the weighted sum over blocks."""
         weighted = self.b * self.layout.per_row(weights.to(self.b.dtype))[:, None, None]
         return self._table(self.places, weighted)
 
-    def formed(self, block: int) -> Any:
+    def block_gradient(self, block: int) -> Any:
         """Return one block's contribution."""
-        rows = self.layout.rows_of(block)
+        rows = self.layout.block_slice(block)
         return self._table(self.places[rows], self.b[rows].double())
 
     def without(self, blocks: Any) -> Use:
         """Return the use without the contributions of some blocks."""
         rows = self.layout.per_row(blocks)
-        return Lookup(self.layout, self.places, _emptied(self.b, rows), self.size)
+        return Lookup(self.layout, self.places, _zeroed(self.b, rows), self.size)
 
     def _table(self, places: Any, b: Any) -> Any:
         out = b.new_zeros(self.size, b.shape[-1])
@@ -264,33 +271,33 @@ class Filters(Use):
     """
 
     def __init__(
-        self, layout: Layout, x: Any, b: Any, shape: Any, **geometry: tuple[int, ...] | int
+        self, layout: BlockLayout, x: Any, b: Any, shape: Any, **geometry: tuple[int, ...] | int
     ) -> None:
         super().__init__(layout)
         self.x, self.b, self.shape, self.geometry = x, b, tuple(shape), geometry
 
-    def kept(self) -> Use:
+    def stored(self) -> Use:
         """Return the use with stored sums if they are small enough, otherwise itself."""
-        if self.layout.blocks * torch.Size(self.shape).numel() > _MOST_KEPT_ENTRIES:
+        if self.layout.blocks * torch.Size(self.shape).numel() > _MAX_STORED_ENTRIES:
             return self
         if _on_gpu(self.x):
-            return self.keeping(torch.cat(list(self._by_products())))
-        sums = [self._of_size(x, b) for _, (x, b) in self.layout.views(self.x, self.b)]
-        return Kept(self.layout, torch.cat(sums), self.reaches())
+            return self.with_sums(torch.cat(list(self._by_products())))
+        sums = [self._equal_sized_sums(x, b) for _, (x, b) in self.layout.views(self.x, self.b)]
+        return StoredGradients(self.layout, torch.cat(sums), self.magnitudes())
 
-    def squares(self) -> Any:
+    def squared_norms(self) -> Any:
         """Return the squared norms of contributions in double precision, (blocks,)."""
         if _on_gpu(self.x):
-            return torch.cat([_squares(sums) for sums in self._by_products()])
-        rows = [self.layout.rows_of(block) for block in range(self.layout.blocks)]
-        return torch.cat([_squares(self._gradient(self.x[r], self.b[r])[None]) for r in rows])
+            return torch.cat([_squared_norms(sums) for sums in self._by_products()])
+        rows = [self.layout.block_slice(block) for block in range(self.layout.blocks)]
+        return torch.cat([_squared_norms(self._gradient(self.x[r], self.b[r])[None]) for r in rows])
 
-    def lengths(self) -> Any:
+    def term_norms(self) -> Any:
         """Return upper bounds of the sums of norms, (blocks,)."""
         of_x, of_b = self._norms
         return self.layout.per_block(of_x * of_b * self._places)
 
-    def reaches(self) -> Any:
+    def magnitudes(self) -> Any:
         """Return upper limits of the inputs, and of gradients and products, (2, blocks)."""
         of_x, of_b = self._norms
         both = torch.stack([of_x, (of_x + 1) * of_b]) * self._places
@@ -306,20 +313,20 @@ class Filters(Use):
         """Norms of inputs and of output gradients, (rows,)."""
         return norms(self.x.flatten(1)), norms(self.b.flatten(1))
 
-    def total(self, weights: Any) -> Any:
+    def weighted_sum(self, weights: Any) -> Any:
         """Return the weighted sum over blocks."""
         rows = self.layout.per_row(weights.to(self.b.dtype))
         return self._gradient(self.x, self.b * rows.reshape(-1, *[1] * (self.b.dim() - 1)))
 
-    def formed(self, block: int) -> Any:
+    def block_gradient(self, block: int) -> Any:
         """Return one block's contribution."""
-        rows = self.layout.rows_of(block)
+        rows = self.layout.block_slice(block)
         return self._gradient(self.x[rows].double(), self.b[rows].double())
 
     def without(self, blocks: Any) -> Use:
         """Return the use without the contributions of some blocks."""
         rows = self.layout.per_row(blocks)
-        x, b = _emptied(self.x, rows), _emptied(self.b, rows)
+        x, b = _zeroed(self.x, rows), _zeroed(self.b, rows)
         return Filters(self.layout, x, b, self.shape, **self.geometry)
 
     def _by_products(self) -> Iterator[Any]:
@@ -330,8 +337,8 @@ class Filters(Use):
         """
         of_record = torch.Size(self.shape[1:]).numel() * self._groups * self.b[0, 0].numel()
         for _, (x, b) in self.layout.views(self.x, self.b):
-            most = _SEEN_ENTRIES // max(1, x.shape[1] * of_record)
-            few = max(1, min(most, _MOST_KEPT_ENTRIES // torch.Size(self.shape).numel()))
+            most = _MAX_UNFOLDED_ENTRIES // max(1, x.shape[1] * of_record)
+            few = max(1, min(most, _MAX_STORED_ENTRIES // torch.Size(self.shape).numel()))
             for xs, bs in zip(x.split(few), b.split(few), strict=True):
                 yield self._products(xs, bs) if most else self._gradient(xs[0], bs[0])[None]
 
@@ -357,13 +364,14 @@ class Filters(Use):
     @property
     def _along(self) -> tuple[tuple[int, ...], ...]:
         """Stride, padding and dilation by dimension."""
-        return tuple(self.geometry[of] for of in ("stride", "padding", "dilation"))  # type: ignore[misc]
+        names = ("stride", "padding", "dilation")
+        return tuple(self.geometry[name] for name in names)  # type: ignore[misc]
 
     @property
     def _groups(self) -> int:
         return int(self.geometry["groups"])  # type: ignore[arg-type]
 
-    def _of_size(self, x: Any, b: Any) -> Any:
+    def _equal_sized_sums(self, x: Any, b: Any) -> Any:
         """Return the sums of equal-sized blocks from (blocks, size, …) views."""
         count, size = x.shape[:2]
         if size > _FEW_RECORDS:
@@ -384,9 +392,9 @@ class Filters(Use):
         weight = like.new_empty(1).expand(count * self.shape[0], *self.shape[1:])
         stride, padding, dilation = self._along
         groups = self._groups * count
-        flat, of = [0] * (len(self.shape) - 2), torch.ops.aten.convolution_backward.default
+        flat, backward = [0] * (len(self.shape) - 2), torch.ops.aten.convolution_backward.default
         rest = (weight, None, stride, padding, dilation, False, flat, groups, [False, True, False])
-        return lambda b, x: of(b, x, *rest)[1]
+        return lambda b, x: backward(b, x, *rest)[1]
 
 
 def _on_gpu(tensor: Any) -> bool:
@@ -395,32 +403,34 @@ def _on_gpu(tensor: Any) -> bool:
 
 def add_use(uses: Uses, parameter: Any, use: Use) -> None:
     """Add a parameter's use in another layer call; add stored sums immediately."""
-    of = uses.setdefault(parameter, [])
-    if of and isinstance(use, Kept) and isinstance(of[-1], Kept):
-        of[-1] = of[-1].plus(use)
+    calls = uses.setdefault(parameter, [])
+    if calls and isinstance(use, StoredGradients) and isinstance(calls[-1], StoredGradients):
+        calls[-1] = calls[-1].plus(use)
     else:
-        of.append(use)
+        calls.append(use)
 
 
-def joined(of: Sequence[Use]) -> list[Use]:
+def combined(calls: Sequence[Use]) -> list[Use]:
     """Combine uses of one parameter that have the same type and positions."""
-    out = [use for use in of if not isinstance(use, Outer | Lookup)]
+    out = [use for use in calls if not isinstance(use, Outer | Lookup)]
     for kind in (Outer, Lookup):
-        alike: dict[Layout, list[Any]] = {}
-        for use in of:
+        alike: dict[BlockLayout, list[Any]] = {}
+        for use in calls:
             if isinstance(use, kind):
                 alike.setdefault(use.layout, []).append(use)
-        out += [same[0] if len(same) == 1 else same[0].beside(same[1:]) for same in alike.values()]
+        out += [
+            same[0] if len(same) == 1 else same[0].concatenated(same[1:]) for same in alike.values()
+        ]
     return out
 
 
-def _squares_of_products(x: Any, b: Any) -> Any:
+def _squared_product_norms(x: Any, b: Any) -> Any:
     """Return the squared norms of bᵀx, (n,), from n blocks (n, rows, positions, …)."""
     x, b = x.flatten(1, 2), b.flatten(1, 2)
     n, rows, inputs = x.shape
     outputs = b.shape[-1]
     if rows == 1:
-        return _squares(x) * _squares(b)
+        return _squared_norms(x) * _squared_norms(b)
     few = rows * rows * (inputs + outputs) <= _GRAM_WORTH * inputs * outputs
     some = rows * (inputs + outputs) <= _LONG_GRAM_WORTH * inputs * outputs
     if few or (some and _is_quick_in_double(x)):
@@ -429,10 +439,12 @@ def _squares_of_products(x: Any, b: Any) -> Any:
         return ((x @ x.mT) * (b @ b.mT)).sum((1, 2)).clamp_(min=0)
     few = max(1, _SLICE_ENTRIES // (inputs * outputs))
     slices = (slice(i, i + few) for i in range(0, n, few))
-    return torch.cat([_squares(torch.bmm(single(b[some]).mT, single(x[some]))) for some in slices])
+    return torch.cat(
+        [_squared_norms(torch.bmm(to_single(b[some]).mT, to_single(x[some]))) for some in slices]
+    )
 
 
-def single(tensor: Any) -> Any:
+def to_single(tensor: Any) -> Any:
     """Convert real numbers to single precision or better; integers are unchanged."""
     return tensor.float() if is_half(tensor.dtype) else tensor
 
@@ -443,19 +455,22 @@ def _is_quick_in_double(tensor: Any) -> bool:
     return torch.cuda.get_device_capability(tensor.device) in _QUICK_IN_DOUBLE
 
 
-def products(of: Outer | Kept, lookup: Lookup) -> Any:
+def inner_products(linear: Outer | StoredGradients, lookup: Lookup) -> Any:
     """Return inner products of blocks' contributions in a map and a lookup, (blocks,).
 
     This is for language models with a tied head. For the map's sum bᵀx and a row g added at index
     p, the product is Σ b_p (x·g), which needs no gradient.
     """
     layout = lookup.layout
-    if isinstance(of, Kept):
-        block = layout.per_row(torch.arange(layout.blocks, device=of.sums.device))
-        met = of.sums[block[:, None], lookup.places].double() * lookup.b.double()
+    if isinstance(linear, StoredGradients):
+        block = layout.per_row(torch.arange(layout.blocks, device=linear.sums.device))
+        met = linear.sums[block[:, None], lookup.places].double() * lookup.b.double()
         return layout.per_block(met.sum((1, 2)))
     found = []
-    in_maps, looked_up = of.layout.views(of.x, of.b), layout.views(lookup.places, lookup.b)
+    in_maps, looked_up = (
+        linear.layout.views(linear.x, linear.b),
+        layout.views(lookup.places, lookup.b),
+    )
     for (_, maps), (_, tables) in zip(in_maps, looked_up, strict=True):
         x, b, places, g = (view.flatten(1, 2) for view in (*maps, *tables))
         at = places[:, None, :].expand(-1, b.shape[1], -1)
@@ -476,16 +491,16 @@ def norms(tensor: Any) -> Any:
     return torch.cat(list(parts)).reshape(tensor.shape[:-1])
 
 
-def _squares(tensor: Any) -> Any:
+def _squared_norms(tensor: Any) -> Any:
     """Return the squared norms of n tensors or numbers in double precision, (n,)."""
     return norms(tensor[..., None].flatten(1)).square()
 
 
-def _alone(of_gradients: Any) -> Any:
-    """Return the reaches of contributions that consist of gradients only, (blocks,)."""
+def _gradients_only(of_gradients: Any) -> Any:
+    """Return the magnitudes of contributions that consist of gradients only, (blocks,)."""
     return torch.stack([torch.zeros_like(of_gradients), of_gradients])
 
 
-def _emptied(tensor: Any, rows: Any) -> Any:
+def _zeroed(tensor: Any, rows: Any) -> Any:
     """Replace the rows in a mask by zeros."""
     return tensor.masked_fill(rows.reshape(-1, *[1] * (tensor.dim() - 1)), 0)

@@ -17,16 +17,16 @@ from dpgrain.torch.library import torch
 #: Marker of a record that cannot be read.
 UNREADABLE = object()
 # Entries of a synthetic list.
-_MADE_UP = 3
+_SYNTHETIC_ENTRIES = 3
 # Row of a record: tensors by name, (1, …) each.
 _Row: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Readable:
+class ReadableDataset:
     """Data set with a marker instead of each unreadable record.
 
-    >>> Readable([3, 4])[1], Readable([3])[7] is UNREADABLE
+    >>> ReadableDataset([3, 4])[1], ReadableDataset([3])[7] is UNREADABLE
     (4, True)
     """
 
@@ -44,7 +44,7 @@ class Readable:
             return UNREADABLE
 
 
-def made_up(dataset: Any) -> dict[str, Any] | None:
+def synthetic_record(dataset: Any) -> dict[str, Any] | None:
     """Return a synthetic record from a data set's schema; None without a schema.
 
     A data set with a custom transform has an unknown schema.
@@ -53,12 +53,12 @@ def made_up(dataset: Any) -> dict[str, Any] | None:
     if not isinstance(features, Mapping) or dataset.format["type"] == "custom":
         return None
     try:
-        return {name: _made_up(feature) for name, feature in features.items()}
+        return {name: _synthetic_value(feature) for name, feature in features.items()}
     except LookupError:
         return None
 
 
-def _made_up(feature: Any) -> Any:
+def _synthetic_value(feature: Any) -> Any:
     """Return a synthetic number, text or list; LookupError for other types."""
     kind = type(feature).__name__
     if kind == "ClassLabel":
@@ -75,18 +75,21 @@ def _made_up(feature: Any) -> Any:
         return types[str(feature.dtype).rstrip("0123456789")]
     if kind in ("Sequence", "List", "LargeList") and not isinstance(feature.feature, dict):
         entries = getattr(feature, "length", -1)
-        return [_made_up(feature.feature)] * (_MADE_UP if entries < 0 else entries)
+        return [_synthetic_value(feature.feature)] * (
+            _SYNTHETIC_ENTRIES if entries < 0 else entries
+        )
     raise LookupError(kind)
 
 
 @dataclass(frozen=True, eq=False)
-class Collating:
+class RecordCollator:
     """Collation of records into a batch, row by row.
 
     Without a mask (``masks``), a model would read the padding. ``most`` limits the tokens of a
-    record, and ``like`` is a row that matches the schema, or None.
+    record, and ``template`` is a row that matches the schema, or None.
 
-    >>> batch = Collating(lambda rows: {"input_ids": torch.tensor([rows[0]])}, 0)([[5, 6], UNREADABLE])
+    >>> collator = RecordCollator(lambda rows: {"input_ids": torch.tensor([rows[0]])}, 0)
+    >>> batch = collator([[5, 6], UNREADABLE])
     >>> batch["input_ids"].tolist(), batch["attention_mask"].tolist()
     ([[5, 6], [0, 0]], [[1, 1], [1, 0]])
     """
@@ -97,17 +100,17 @@ class Collating:
     masks: bool = True
     most: int | None = None
     fixed: bool = False
-    like: _Row | None = None
+    template: _Row | None = None
 
     def __call__(self, records: Sequence[Any]) -> dict[str, Any] | None:
         """Return a batch with a row for each record; None if no record can be read."""
         rows = [self._row(record) for record in records]
-        like = next((row for row in rows if row is not None), None)
-        if like is None:
+        template = next((row for row in rows if row is not None), None)
+        if template is None:
             return None
-        return self.together([_blank(like) if row is None else row for row in rows])
+        return self.padded_batch([_blank(template) if row is None else row for row in rows])
 
-    def tried(self, record: Any, needed: str) -> Collating:
+    def with_template(self, record: Any, needed: str) -> RecordCollator:
         """Try the collator on a synthetic record, and use the result as the reference row."""
         try:
             row = self._collated(record)
@@ -115,26 +118,26 @@ class Collating:
             raise _no_row(record, f"failed ({type(error).__name__}) to build a row") from error
         if not row.keys() - {needed, "label"}:
             raise _no_row(record, "returned nothing that a model reads")
-        self.together([row])
+        self.padded_batch([row])
         if needed not in row and "label" not in row:
             raise ParameterError(
                 "train_dataset (or data_collator) must provide labels, because the loss needs "
                 "them.",
                 name="train_dataset",
             )
-        return replace(self, like=row)
+        return replace(self, template=row)
 
-    def together(self, rows: Sequence[_Row]) -> dict[str, Any]:
+    def padded_batch(self, rows: Sequence[_Row]) -> dict[str, Any]:
         """Return rows, (1, …) each, as one batch."""
         length = self.most if self.fixed else None
-        return together(rows, self.padding, labels=self.labels, length=length)
+        return padded_batch(rows, self.padding, labels=self.labels, length=length)
 
     def padded(self, records: list[Any]) -> dict[str, Any]:
         """Return a batch of public records without blanks, padded if necessary."""
         try:
             return dict(self.collator(records))
         except (ValueError, RuntimeError):
-            return self.together([self._collated(record) for record in records])
+            return self.padded_batch([self._collated(record) for record in records])
 
     def _row(self, record: Any) -> _Row | None:
         """Return the row of a record; None for a blank record."""
@@ -142,7 +145,7 @@ class Collating:
             return None
         try:
             row = self._collated(record)
-            fits = _is_one(row) and (self.like is None or _alike(row, self.like))
+            fits = _is_one_row(row) and (self.template is None or _matches(row, self.template))
             return row if fits else None
         except BaseException as error:
             only_interrupts(error)
@@ -153,10 +156,10 @@ class Collating:
         # Without a mask a model would read the padding, which depends on other records.
         if "input_ids" in row and self.masks:
             row.setdefault("attention_mask", torch.ones_like(row["input_ids"]))
-        return {name: self._cut(name, value) for name, value in row.items()}
+        return {name: self._truncated(name, value) for name, value in row.items()}
 
-    def _cut(self, name: str, value: Any) -> Any:
-        of_tokens = is_of_tokens(name, value, self.labels)
+    def _truncated(self, name: str, value: Any) -> Any:
+        of_tokens = is_per_token(name, value, self.labels)
         return value[:, : self.most] if self.most is not None and of_tokens else value
 
 
@@ -169,21 +172,21 @@ def _no_row(record: Mapping[str, Any], what: str) -> ParameterError:
     )
 
 
-def _is_one(row: _Row) -> bool:
+def _is_one_row(row: _Row) -> bool:
     """Return True if a collator returned tensors with one row each."""
     return bool(row) and all(
         isinstance(value, torch.Tensor) and len(value) == 1 for value in row.values()
     )
 
 
-def _alike(row: _Row, like: _Row) -> bool:
+def _matches(row: _Row, template: _Row) -> bool:
     """Return True if two rows have the same names and numbers of dimensions."""
-    return row.keys() == like.keys() and all(
-        value.dim() == like[name].dim() for name, value in row.items()
+    return row.keys() == template.keys() and all(
+        value.dim() == template[name].dim() for name, value in row.items()
     )
 
 
-def _blank(like: _Row) -> _Row:
+def _blank(template: _Row) -> _Row:
     """Return a row that is only padding; its mask shows one token."""
     return {
         name: value.new_ones((1,) * value.dim())
@@ -191,7 +194,7 @@ def _blank(like: _Row) -> _Row:
         else value.new_zeros((1, *(0,) * (value.dim() - 1)))
         if value.dim() > 1
         else value.new_full((1,), -100)
-        for name, value in like.items()
+        for name, value in template.items()
     }
 
 
@@ -203,7 +206,7 @@ _WHOLE = ("ids", "mask")
 Labels: TypeAlias = Literal["tokens", "whole", "real"]
 
 
-def together(
+def padded_batch(
     records: Sequence[Mapping[str, Any]],
     padding: int,
     *,
@@ -216,7 +219,7 @@ def together(
     others are real. Only the amount of padding depends on other records.
 
     >>> rows = [{"input_ids": torch.ones(1, 2)}, {"input_ids": torch.ones(1, 3)}]
-    >>> together(rows, 7)["input_ids"].tolist()
+    >>> padded_batch(rows, 7)["input_ids"].tolist()
     [[1, 1, 7], [1, 1, 1]]
     """
     names = list(records[0])
@@ -235,18 +238,20 @@ def together(
             name,
             padding,
             torch.long if name.endswith(ends) else torch.get_default_dtype(),
-            length if is_of_tokens(name, records[0][name], labels) else None,
+            length if is_per_token(name, records[0][name], labels) else None,
         )
         for name in names
     }
 
 
-def of_lengths(like: Mapping[str, Any], lengths: Sequence[int], words: int) -> list[dict[str, Any]]:
+def synthetic_rows(
+    template: Mapping[str, Any], lengths: Sequence[int], words: int
+) -> list[dict[str, Any]]:
     """Return synthetic rows, (1, …) each, with several lengths and a row's structure."""
     generator = torch.Generator().manual_seed(1)
 
-    def of(name: str, value: Any, length: int, tokens: Any) -> Any:
-        if not is_of_tokens(name, value):
+    def resized(name: str, value: Any, length: int, tokens: Any) -> Any:
+        if not is_per_token(name, value):
             return value
         if name.endswith(("input_ids", "labels")):
             return tokens
@@ -254,12 +259,12 @@ def of_lengths(like: Mapping[str, Any], lengths: Sequence[int], words: int) -> l
 
     made = [torch.randint(0, words, (1, length), generator=generator) for length in lengths]
     return [
-        {name: of(name, value, tokens.shape[1], tokens) for name, value in like.items()}
+        {name: resized(name, value, tokens.shape[1], tokens) for name, value in template.items()}
         for tokens in made
     ]
 
 
-def is_of_tokens(name: str, value: Any, labels: Labels = "tokens") -> bool:
+def is_per_token(name: str, value: Any, labels: Labels = "tokens") -> bool:
     """Return True if a tensor, (1, …), has an entry for each token of a record."""
     ends = (*_WHOLE, "labels") if labels == "tokens" else _WHOLE
     return isinstance(value, torch.Tensor) and value.dim() == 2 and name.endswith(ends)

@@ -12,17 +12,17 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain.errors import ParameterError, only_interrupts
 from dpgrain.torch.library import torch
-from dpgrain.torch.local_data import of_record
+from dpgrain.torch.local_data import record_bytes
 
 # Bytes of the hash that labels a record without a user column.
 _BYTES = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class DatasetColumn:
     """Column of a data set, with one label for each record.
 
-    >>> list(Column({"author": ["ann", None]}, "author"))
+    >>> list(DatasetColumn({"author": ["ann", None]}, "author"))
     ['ann', None]
     """
 
@@ -30,7 +30,7 @@ class Column:
     name: str
 
     @staticmethod
-    def of(dataset: Any, name: str | None, parameter: str) -> Column | None:
+    def of(dataset: Any, name: str | None, parameter: str) -> DatasetColumn | None:
         """Return a column selected by the caller; None if no column is selected."""
         if name is None:
             return None
@@ -39,7 +39,7 @@ class Column:
                 f"{parameter} must be a column of train_dataset, not {_validate.said(name)}.",
                 name=parameter,
             )
-        return Column(dataset, name)
+        return DatasetColumn(dataset, name)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -49,14 +49,14 @@ class Column:
 
 
 @dataclass(frozen=True, eq=False)
-class Contents:
+class RecordHashes:
     """Hash of each record as its label, which distinguishes the records of a user.
 
     It is a public partition: a record's label does not depend on other records, and equal records
     have equal labels. Transforms of the data set are not applied, because they may draw random
     numbers.
 
-    >>> len(set(Contents([{"text": "a"}, {"text": "b"}, {"text": "a"}])))
+    >>> len(set(RecordHashes([{"text": "a"}, {"text": "b"}, {"text": "a"}])))
     2
     """
 
@@ -85,7 +85,7 @@ def _plain(dataset: Any) -> Any:
 
 def _record_hash(record: Any) -> str:
     result = hashlib.blake2b(digest_size=_BYTES)
-    for piece in of_record(record):
+    for piece in record_bytes(record):
         result.update(len(piece).to_bytes(8, "big"))
         result.update(piece)
     return result.hexdigest()

@@ -12,11 +12,11 @@ from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.torch import losses
 from dpgrain.torch.experts import check_router_loss
-from dpgrain.torch.outputs import LEFT_OUT
+from dpgrain.torch.outputs import IGNORED_LABEL
 from dpgrain.torch.preflight import evaluating
 
 # Losses by the suffix of a model's class name.
-_LOSS_OF = {
+_CLASS_LOSSES = {
     "ForCausalLM": losses.causal_lm,
     "LMHeadModel": losses.causal_lm,
     "ForMaskedLM": losses.masked_lm,
@@ -28,18 +28,18 @@ _LOSS_OF = {
 }
 
 
-def whole(model: Any) -> Any:
+def base_model(model: Any) -> Any:
     """Return the model inside adapters."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def loss_of(model: Any) -> losses.Loss | None:
+def class_loss(model: Any) -> losses.Loss | None:
     """Return the loss of each record for a model's class; None if unknown."""
-    model = whole(model)
+    model = base_model(model)
     if not any(kind.__module__.startswith("transformers.") for kind in type(model).__mro__):
         return None
     name = type(model).__name__
-    loss = next((loss for end, loss in _LOSS_OF.items() if name.endswith(end)), None)
+    loss = next((loss for end, loss in _CLASS_LOSSES.items() if name.endswith(end)), None)
     config = getattr(model, "config", None)
     # Image-to-text models have the same suffix, but no separate decoder.
     if loss is losses.seq2seq and not getattr(config, "is_encoder_decoder", True):
@@ -51,17 +51,17 @@ def record_loss(model: Any, stated: Any) -> Any:
     """Return the loss function of records."""
     if callable(stated):
         return stated
-    loss = getattr(losses, stated) if stated else loss_of(model)
+    loss = getattr(losses, stated) if stated else class_loss(model)
     if loss is None:
         raise ParameterError(
-            f"loss is required in PrivacyArguments for {type(whole(model)).__name__}, such as "
+            f"loss is required in PrivacyArguments for {type(base_model(model)).__name__}, such as "
             "'causal_lm'.",
             name="loss",
         )
     return loss
 
 
-def apart(model: Any, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+def split_labels(model: Any, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     """Separate the labels from the other inputs of a model; None if there are none.
 
     Labels remain among the inputs if no loss is known for the model's class. The model then
@@ -69,7 +69,7 @@ def apart(model: Any, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Any]
     never passed on.
     """
     given = dict(keywords)
-    labels, loss = given.get("labels"), loss_of(model)
+    labels, loss = given.get("labels"), class_loss(model)
     if labels is None or loss is None:
         return given, None
     check_router_loss(model, given)
@@ -82,7 +82,7 @@ def apart(model: Any, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Any]
 
 def decoder_inputs(model: Any, labels: Any) -> Any:
     """Return the decoder inputs for labels: shifted tokens, (records, tokens)."""
-    inside = whole(model)
+    inside = base_model(model)
     if hasattr(inside, "prepare_decoder_input_ids_from_labels"):
         return inside.prepare_decoder_input_ids_from_labels(labels=labels)
     config = inside.config
@@ -95,12 +95,12 @@ def decoder_inputs(model: Any, labels: Any) -> Any:
         )
     shifted = labels.roll(1, dims=1)
     shifted[:, 0] = first
-    return shifted.masked_fill(shifted == LEFT_OUT, padding)
+    return shifted.masked_fill(shifted == IGNORED_LABEL, padding)
 
 
 def with_loss(model: Any, outputs: Any, labels: Any) -> Any:
     """Return the outputs of a model with the loss of each record, (records,)."""
-    loss = loss_of(model)
+    loss = class_loss(model)
     assert loss is not None  # noqa: S101 - labels are taken apart only where there is a loss
     if isinstance(outputs, tuple):
         return (loss(outputs[0], labels), *outputs)

@@ -1,4 +1,4 @@
-"""Parts of Hugging Face's loop for a private run: steps, optimizer, checkpoints and model card."""
+"""Adapters of a private run to Hugging Face's loop: steps, optimizer, files and model card."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def write_guarantee(folder: Path, guarantee: Guarantee) -> None:
     card = folder / _CARD
     text = card.read_text(encoding="utf-8") if card.exists() else f"# {folder.name}\n"
     text = text.split(f"\n{_HEADING}\n")[0].rstrip()
-    told = (
-        f"{text}\n\n{_HEADING}\n\n{guarantee}\n\nThe promise is of the whole fine-tuning: it holds for "
-        f"this model with all checkpoints of the run. `{GUARANTEE_FILE}` is the same for programs "
-        "(`dpgrain.Guarantee.from_json`).\n"
+    text = (
+        f"{text}\n\n{_HEADING}\n\n{guarantee}\n\nThe guarantee covers the whole fine-tuning: this "
+        f"model together with all checkpoints of the run. `{GUARANTEE_FILE}` contains it in "
+        "machine-readable form (`dpgrain.Guarantee.from_json`).\n"
     )
-    for file, words in ((card, told), (folder / GUARANTEE_FILE, guarantee.to_json())):
+    for file, content in ((card, text), (folder / GUARANTEE_FILE, guarantee.to_json())):
         with whole_file(file) as part:
-            part.write_text(words, encoding="utf-8")
+            part.write_text(content, encoding="utf-8")
 
 
 def run_file(checkpoint: Path) -> Path:
@@ -50,7 +50,7 @@ def run_file(checkpoint: Path) -> Path:
 
 
 class PrivateStep:
-    """Step of the loop, which reads its batches when it is made."""
+    """Step of the loop that reads its batches lazily."""
 
     def __init__(self, batches: Iterator[Any]) -> None:
         self.batches = batches
@@ -61,7 +61,7 @@ class PrivateStep:
 
 
 class StepLoader:
-    """Remaining steps, as the loader of Hugging Face's loop."""
+    """Loader of the remaining steps for Hugging Face's loop."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
@@ -71,12 +71,12 @@ class StepLoader:
         return int(self._trainer.args.max_steps)
 
     def __iter__(self) -> Iterator[Any]:
-        steps: Iterator[Any] = self._trainer.steps_left()
+        steps: Iterator[Any] = self._trainer.remaining_steps()
         return steps
 
 
 class SteppedOptimizer(PrivateOptimizer):
-    """Optimizer for a loop in which steps are made while batches are read."""
+    """Optimizer for a loop that makes its steps while it reads batches."""
 
     def __init__(self, own: PrivateOptimizer) -> None:
         super().__init__(own._run)

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpgrain.errors import ParameterError
-from dpgrain.torch.block_gradients import Kept, Use, Uses, add_use, single
+from dpgrain.torch.block_gradients import StoredGradients, Use, Uses, add_use, to_single
 from dpgrain.torch.layers import (
+    ACCEPT_HALF,
     RULES,
-    TAKE_HALVES,
     Rule,
     is_frozen_norm,
 )
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
 from dpgrain.torch.outputs import Pass
-from dpgrain.torch.per_record import Apart, Recording
+from dpgrain.torch.per_record import PerRecordMode, Recording
 from dpgrain.torch.precision import (
     precisely,
 )
@@ -49,23 +49,23 @@ _FROZEN_DIMS: Mapping[type, int] = {
 
 @dataclass(frozen=True, eq=False)
 class LayerCall:
-    """One call of one layer; only the backward pass of ``of`` may bring gradients."""
+    """One call of one layer; only the backward pass of ``batch_pass`` may bring gradients."""
 
     name: str
     layer: Any
     parameters: Mapping[str, Any]
     rule: Rule
-    layout: Layout
+    layout: BlockLayout
     uses: Uses
-    of: Pass
+    batch_pass: Pass
 
     def arrive(self, x: Any, gradient: Any) -> None:
         """Record the blocks' contributions to parameters; tensors are (rows, …)."""
-        self.of.check_gradient(self.name, gradient)
+        self.batch_pass.check_gradient(self.name, gradient)
         with precisely():
             x, b = x.detach(), gradient.detach()
-            if self.rule not in TAKE_HALVES:
-                x, b = single(x), single(b)
+            if self.rule not in ACCEPT_HALF:
+                x, b = to_single(x), to_single(b)
             uses = self.rule(self.layer, x, b, self.layout)
         for name, parameter in self.parameters.items():
             if name in uses:
@@ -174,11 +174,11 @@ class RecordedForward:
             raise ParameterError(
                 f"layer {self._name!r} must be called with one tensor.", name="module"
             )
-        of = _current_pass()
+        mode = _current_pass()
         # A network called outside autocast may enable it itself.
-        self._recorder.note_halves(inputs[0])
+        self._recorder.note_half(inputs[0])
         layer, (x,) = self._layer, inputs
-        if of is None:
+        if mode is None:
             # The module runs on all synthetic records together.
             return type(layer).forward(layer, x)
         if (dims := _input_dims(layer)) is not None:
@@ -188,7 +188,7 @@ class RecordedForward:
                     f"dimensions, records first, not {x.dim() + 1}; do not squeeze it.",
                     name="module",
                 )
-            return of.at_once(self._on_rows, x)
+            return mode.on_all_records(self._on_rows, x)
         with self._frozen():
             out = type(layer).forward(layer, x)
         if not isinstance(out, torch.Tensor) or out.dim() == 0 or out.shape[:1] != x.shape[:1]:
@@ -196,7 +196,7 @@ class RecordedForward:
                 f"layer {self._name!r} must return one tensor with one row per record.",
                 name="module",
             )
-        return of.at_once(self._tap, x, out)
+        return mode.on_all_records(self._tap, x, out)
 
     def _on_rows(self, x: Any) -> Any:
         """Run the layer on the inputs of all records at once, (records, …)."""
@@ -217,7 +217,9 @@ class RecordedForward:
         return _folded(self._tapped(x, _flat(out, 2)[0] if sizes else out), sizes)
 
     def _tapped(self, x: Any, out: Any) -> Any:
-        return self._recorder.tapped(self._name, self._layer, self._parameters, self._rule, x, out)
+        return self._recorder.tap_output(
+            self._name, self._layer, self._parameters, self._rule, x, out
+        )
 
     @contextmanager
     def _frozen(self) -> Iterator[None]:
@@ -256,13 +258,13 @@ def _folded(rows: Any, sizes: Any) -> Any:
 def copies_rule(name: str) -> Rule:
     """Return the rule of a parameter's copies, with one gradient per record."""
 
-    def uses(_layer: Any, _x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
-        return {name: Kept(layout, layout.per_block(b))}
+    def uses(_layer: Any, _x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
+        return {name: StoredGradients(layout, layout.per_block(b))}
 
     return uses
 
 
-def _current_pass() -> Apart | None:
+def _current_pass() -> PerRecordMode | None:
     """Return the current pass of a network."""
     modes = torch.overrides._get_current_function_mode_stack()
-    return next((mode for mode in reversed(modes) if isinstance(mode, Apart)), None)
+    return next((mode for mode in reversed(modes) if isinstance(mode, PerRecordMode)), None)

@@ -73,10 +73,10 @@ class MultiheadAttention(torch.nn.Module):
         """Return the mapped query, key and value; the same tensor is mapped only once."""
         made: dict[int, Any] = {}
         parts = []
-        for place, of in enumerate((query, key, value)):
-            if id(of) not in made:
-                made[id(of)] = self.in_proj(of).chunk(3, dim=-1)
-            parts.append(made[id(of)][place])
+        for place, tensor in enumerate((query, key, value)):
+            if id(tensor) not in made:
+                made[id(tensor)] = self.in_proj(tensor).chunk(3, dim=-1)
+            parts.append(made[id(tensor)][place])
         return tuple(parts)
 
     def _heads(self, x: Any) -> Any:

@@ -19,9 +19,9 @@ from torch.utils._pytree import tree_leaves
 
 from dpgrain._types import IndexArray
 from dpgrain.inputs.codes import codes
-from dpgrain.torch.batches import Blocks
+from dpgrain.torch.batches import BlockRows
 from dpgrain.torch.library import torch
-from dpgrain.torch.randomness import randomness_from
+from dpgrain.torch.randomness import seeded_randomness
 
 # Bytes of a key and of a hash.
 _BYTES = 32
@@ -32,11 +32,12 @@ _RECORDS_READ = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class LocalData:
     """Records of one process, their labels, and their blocks.
 
-    >>> own = Blocks(np.arange(2), np.arange(3))
-    >>> one, other = (Held(range(2), names, None, own) for names in (["ann", "bob"], ["bob", "ann"]))
+    >>> own = BlockRows(np.arange(2), np.arange(3))
+    >>> names = (["ann", "bob"], ["bob", "ann"])
+    >>> one, other = (LocalData(range(2), users, None, own) for users in names)
     >>> one.hash(bytes(32)) == other.hash(bytes(32))
     False
     """
@@ -44,7 +45,7 @@ class Held:
     dataset: Any
     users: Any
     elements: Any
-    blocks: Blocks
+    blocks: BlockRows
 
     @staticmethod
     def key() -> bytes:
@@ -53,7 +54,9 @@ class Held:
 
     def hash(self, key: bytes) -> str:
         """Return a keyed hash of the labels, the number of records and the blocks."""
-        return _hash(key, self._of_rows(), _of_labels(self.users), _of_labels(self.elements))
+        return _hash(
+            key, self._block_bytes(), _label_bytes(self.users), _label_bytes(self.elements)
+        )
 
     def hashes(self, key: bytes) -> dict[str, str]:
         """Return keyed hashes of all records and labels, by parameter name.
@@ -62,19 +65,19 @@ class Held:
         read twice from the same seed, and ignored if the results differ.
         """
         return {
-            "users": _hash(key, _of_labels(self.users)),
-            "elements": _hash(key, _of_labels(self.elements)),
-            "dataset": _hash(key, self._of_rows(), self._of_records(key)),
+            "users": _hash(key, _label_bytes(self.users)),
+            "elements": _hash(key, _label_bytes(self.elements)),
+            "dataset": _hash(key, self._block_bytes(), self._sample_bytes(key)),
         }
 
-    def _of_rows(self) -> Iterator[bytes]:
+    def _block_bytes(self) -> Iterator[bytes]:
         yield repr((len(self.dataset), self.blocks.blocks)).encode()
         for places in (self.blocks.starts, self.blocks.rows):
-            yield _of_places(places)
+            yield _index_bytes(places)
 
-    def _of_records(self, key: bytes) -> Iterator[bytes]:
+    def _sample_bytes(self, key: bytes) -> Iterator[bytes]:
         if type(self.dataset) is torch.utils.data.TensorDataset:
-            yield from of_record(self.dataset.tensors)
+            yield from record_bytes(self.dataset.tensors)
             return
         records = len(self.dataset)
         drawn = np.random.default_rng(np.frombuffer(key, dtype=np.uint32))
@@ -83,8 +86,8 @@ class Held:
             yield once if once == again else b"changes"
 
     def _read(self, place: int, key: bytes) -> bytes:
-        with randomness_from(place):
-            return _hash(key, of_record(self.dataset[place])).encode()
+        with seeded_randomness(place):
+            return _hash(key, record_bytes(self.dataset[place])).encode()
 
 
 def _hash(key: bytes, *parts: Iterable[bytes]) -> str:
@@ -97,24 +100,24 @@ def _hash(key: bytes, *parts: Iterable[bytes]) -> str:
     return result.hexdigest()
 
 
-def _of_labels(labels: Any) -> Iterator[bytes]:
+def _label_bytes(labels: Any) -> Iterator[bytes]:
     """Yield the index of each row's label, then the labels."""
     if labels is None:
         return
     of_rows, keys = codes(labels)
-    yield _of_places(of_rows)
+    yield _index_bytes(of_rows)
     for kind, name in keys:
         yield repr((kind, name)).encode("utf-8", "backslashreplace")
 
 
-def _of_places(places: IndexArray) -> bytes:
+def _index_bytes(places: IndexArray) -> bytes:
     return places.astype("<i8").tobytes()
 
 
-def of_record(record: Any) -> Iterator[bytes]:
+def record_bytes(record: Any) -> Iterator[bytes]:
     """Yield the parts of a record as bytes; only the type of unsupported objects.
 
-    >>> list(of_record({"text": "a", "label": 1}))
+    >>> list(record_bytes({"text": "a", "label": 1}))
     [b"'a'", b'1']
     """
     for leaf in tree_leaves(record):
@@ -127,6 +130,8 @@ def of_record(record: Any) -> Iterator[bytes]:
         elif any(hasattr(leaf, way) for way in _WAYS_TO_AN_ARRAY):
             array = np.asarray(leaf)
             yield repr((array.dtype, array.shape)).encode()
-            yield from (of_record(array.tolist()) if array.dtype == object else [array.tobytes()])
+            yield from (
+                record_bytes(array.tolist()) if array.dtype == object else [array.tobytes()]
+            )
         else:
             yield type(leaf).__qualname__.encode()

@@ -86,7 +86,7 @@ class Observer:
         self._measures: dict[str, list[float]] = {}
         self._bar: Progress | None = None
         self._steps = 0
-        self._look()
+        self._measure()
 
     @property
     def done(self) -> int:
@@ -120,14 +120,14 @@ class Observer:
         self._norms.append(math.sqrt(sum(squares)))
         self._average.update()
         if len(self._norms) % self._every == 0:
-            self._look()
+            self._measure()
         if self._bar is not None:
             self._bar.stage(self._line())
 
     def end(self, noise_sd: float) -> TrainingHistory:
         """Replace the weights by their average, and return the history."""
         if self._evaluated[-1:] != [len(self._norms)]:
-            self._look()
+            self._measure()
         self._average.keep()
         self._module.eval()
         weights = sum(p.numel() for p in self._parameters)
@@ -138,12 +138,12 @@ class Observer:
             {name: tuple(values) for name, values in self._measures.items()},
         )
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         """Evaluate the averaged weights."""
         if self._evaluate is None:
             return
         with self._average.swapped(), evaluating(self._module):
-            found = measures_of(self._evaluate(self._module), self._evaluate)
+            found = named_measures(self._evaluate(self._module), self._evaluate)
         if self._measures and self._measures.keys() != found.keys():
             raise ParameterError(
                 f"evaluate must return the same measures each time, not {', '.join(found)} after "
@@ -160,12 +160,12 @@ class Observer:
         return f"Step {done:,} of {self._steps:,}" + "".join(f", {words}" for words in told)
 
 
-def measures_of(found: Any, evaluate: Evaluate) -> dict[str, float]:
+def named_measures(found: Any, evaluate: Evaluate) -> dict[str, float]:
     """Return an evaluation's results by name; a single number has the function's name.
 
     >>> def accuracy(network):
     ...     return 0.5
-    >>> measures_of(accuracy(None), accuracy)
+    >>> named_measures(accuracy(None), accuracy)
     {'accuracy': 0.5}
     """
     if not isinstance(found, Mapping):

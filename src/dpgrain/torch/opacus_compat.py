@@ -9,8 +9,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 from dpgrain.errors import ParameterError
 
 Parameters = ParamSpec("Parameters")
-Whose = TypeVar("Whose")
-Made = TypeVar("Made")
+Owner = TypeVar("Owner")
+Result = TypeVar("Result")
 
 _INSTEAD = (
     "make_private(module=, optimizer=, dataset=, n_users=, steps=, sampling_rate=, max_grad_norm=, "
@@ -42,28 +42,28 @@ NAMES: Mapping[str, str] = {
 }
 
 
-def refused(name: str) -> AttributeError:
+def unknown_attribute(name: str) -> AttributeError:
     """Return the error about an unknown attribute of an engine.
 
-    >>> str(refused("is_compatible"))
+    >>> str(unknown_attribute("is_compatible"))
     "'PrivacyEngine' has no 'is_compatible': make_private rejects layers that mix records, by name."
     """
-    told = f"'PrivacyEngine' has no {name!r}"
-    return AttributeError(f"{told}: {NAMES[name]}." if name in NAMES else f"{told}.")
+    text = f"'PrivacyEngine' has no {name!r}"
+    return AttributeError(f"{text}: {NAMES[name]}." if name in NAMES else f"{text}.")
 
 
-def named_here(
-    method: Callable[Concatenate[Whose, Parameters], Made],
-) -> Callable[Concatenate[Whose, Parameters], Made]:
+def explain_parameters(
+    method: Callable[Concatenate[Owner, Parameters], Result],
+) -> Callable[Concatenate[Owner, Parameters], Result]:
     """Make a method explain the equivalents of Opacus's parameters."""
 
     @wraps(method)
-    def named(whose: Whose, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Made:
+    def wrapper(owner: Owner, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         other = next((name for name in kwargs if name in PARAMETERS), None)
         if other is not None:
             raise ParameterError(
                 f"{other} is not a parameter of make_private: {PARAMETERS[other]}.", name=other
             )
-        return method(whose, *args, **kwargs)
+        return method(owner, *args, **kwargs)
 
-    return named
+    return wrapper

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from dpgrain.errors import ParameterError
 from dpgrain.torch.guards import check_saved, hooks_on_saved
 from dpgrain.torch.library import torch
-from dpgrain.torch.outputs import Output, mapped
+from dpgrain.torch.outputs import Output, map_outputs
 
 functional = torch.nn.functional
 # Attribute of tensors computed from records; it refers to their pass.
@@ -83,7 +83,7 @@ class Recording(Protocol):
 
     frozen: dict[int, Any]
 
-    def name_of(self, parameter: Any) -> str | None:
+    def parameter_name(self, parameter: Any) -> str | None:
         """Return the name of a trained parameter; None for any other tensor."""
 
     def copies(self, parameter: Any, records: int) -> Any:
@@ -95,19 +95,19 @@ class Recording(Protocol):
     def embedding(self, weight: Any, x: Any, padding: int | None) -> Any:
         """Return rows of an embedding table, (records, …)."""
 
-    def tapped(
+    def tap_output(
         self, name: str, layer: Any, parameters: Mapping[str, Any], rule: Any, x: Any, out: Any
     ) -> Any:
         """Return a layer's output with a recorded gradient; tensors are (rows, …)."""
 
-    def note_halves(self, x: Any) -> None:
+    def note_half(self, x: Any) -> None:
         """Note that a layer reads numbers in half precision."""
 
-    def made_again(self) -> None:
+    def note_recomputation(self) -> None:
         """Note that the backward pass recomputes activations."""
 
 
-class Apart(TorchFunctionMode):
+class PerRecordMode(TorchFunctionMode):
     """Function calls of a network during a pass over a batch."""
 
     def __init__(self, each: Any, records: int, recording: Recording) -> None:
@@ -127,42 +127,42 @@ class Apart(TorchFunctionMode):
             return func(*args, **kwargs)
         if hooks_on_saved():
             check_saved(but_checkpoints=True)
-            self._recording.made_again()
+            self._recording.note_recomputation()
         if func is functional.linear or func is functional.embedding:
             weight = args[1] if len(args) > 1 else kwargs.get("weight")
-            if id(weight) not in self._recording.frozen and self._recording.name_of(weight):
+            if id(weight) not in self._recording.frozen and self._recording.parameter_name(weight):
                 quick = self._linear if func is functional.linear else self._embedding
-                return self.known(quick(*args, **kwargs))
+                return self.mark(quick(*args, **kwargs))
         given = tuple(self._checked(arg) for arg in args)
         named = {key: self._checked(arg) for key, arg in kwargs.items()}
         _check_draws_and_text(name, given, kwargs)
         _check_gradients(name, given)
-        if func is torch.Tensor.requires_grad_ and is_of_record(given[0]):
+        if func is torch.Tensor.requires_grad_ and is_per_record(given[0]):
             return given[0]
-        if named.get("memory_format") is not None and given and is_of_record(given[0]):
+        if named.get("memory_format") is not None and given and is_per_record(given[0]):
             # The memory format does not belong to a record, and vmap does not support it.
             del named["memory_format"]
         if func in _DRAWS and _is_one_number(func, given, named):
-            return self._for_all(func, given, named)
+            return self._draw_once(func, given, named)
         if func is functional.scaled_dot_product_attention:
-            return self.known(self._attention(*given, **named))
+            return self.mark(self._attention(*given, **named))
         if func is functional.batch_norm:
-            return self.known(self._normalized(*given, **named))
-        return self.known(func(*given, **named))
+            return self.mark(self._normalized(*given, **named))
+        return self.mark(func(*given, **named))
 
-    def known(self, found: Any) -> Any:
+    def mark(self, found: Any) -> Any:
         """Mark the tensors returned by a function as belonging to this pass."""
         if isinstance(found, torch.Tensor):
-            if is_of_record(found):
+            if is_per_record(found):
                 setattr(found, _PASS, self)
         elif isinstance(found, tuple | list):
             for part in found:
-                self.known(part)
+                self.mark(part)
         return found
 
     def check(self, tensor: Any) -> None:
         """Reject a tensor that was neither computed from a record in this pass nor shared."""
-        if is_of_record(tensor):
+        if is_per_record(tensor):
             if getattr(tensor, _PASS, None) is not self:
                 raise ParameterError(
                     "module must compute a record's outputs from this record with functions of "
@@ -177,18 +177,18 @@ class Apart(TorchFunctionMode):
                 name="module",
             )
 
-    def at_once(self, function: Callable[..., Any], *tensors: Any) -> Any:
+    def on_all_records(self, function: Callable[..., Any], *tensors: Any) -> Any:
         """Call a function of all records' rows outside vmap; tensors are (records, …)."""
         given = [self._checked(tensor) for tensor in tensors]
         with torch._C.DisableTorchFunction():
-            return self.known(_AtOnce.apply(function, self._each, *given))
+            return self.mark(_OnAllRecords.apply(function, self._each, *given))
 
     def _checked(self, arg: Any) -> Any:
         """Return an argument of a function, with a copy instead of a trained parameter."""
         if isinstance(arg, torch.Tensor):
             self.check(arg)
             recording = self._recording
-            if recording.name_of(arg) is None:
+            if recording.parameter_name(arg) is None:
                 return arg
             frozen = recording.frozen.get(id(arg))
             return self._copy(arg) if frozen is None else frozen
@@ -202,7 +202,9 @@ class Apart(TorchFunctionMode):
     def _copy(self, parameter: Any) -> Any:
         if id(parameter) not in self._copies:
             records, recording = self._records, self._recording
-            self._copies[id(parameter)] = self.at_once(lambda: recording.copies(parameter, records))
+            self._copies[id(parameter)] = self.on_all_records(
+                lambda: recording.copies(parameter, records)
+            )
         return self._copies[id(parameter)]
 
     def _linear(self, input: Any, weight: Any, bias: Any = None) -> Any:  # noqa: A002 - as PyTorch has it
@@ -212,7 +214,7 @@ class Apart(TorchFunctionMode):
                 name="module",
             )
         recording = self._recording
-        out = self.at_once(lambda x: recording.linear(weight, x), input)
+        out = self.on_all_records(lambda x: recording.linear(weight, x), input)
         return out if bias is None else out + self._checked(bias)
 
     def _embedding(
@@ -232,7 +234,7 @@ class Apart(TorchFunctionMode):
                 name="module",
             )
         recording = self._recording
-        return self.at_once(lambda x: recording.embedding(weight, x, padding_idx), input)
+        return self.on_all_records(lambda x: recording.embedding(weight, x, padding_idx), input)
 
     def _normalized(
         self,
@@ -247,7 +249,7 @@ class Apart(TorchFunctionMode):
     ) -> Any:
         """Normalize by fixed statistics; for statistics of records, vmap sees one record."""
         fixed = (mean, var, weight, bias)
-        of_records = any(t is not None and is_of_record(t) for t in fixed)
+        of_records = any(t is not None and is_per_record(t) for t in fixed)
         if training or mean is None or of_records or x.dim() < 2:
             return functional.batch_norm(x, *fixed, training, momentum, eps)
 
@@ -255,7 +257,7 @@ class Apart(TorchFunctionMode):
             out = functional.batch_norm(rows.flatten(0, 1), *fixed, eps=eps)
             return out.unflatten(0, rows.shape[:2])
 
-        return self.at_once(real, x)
+        return self.on_all_records(real, x)
 
     def _attention(self, *args: Any, **kwargs: Any) -> Any:
         """Attend within all records at once; fast kernels need four dimensions."""
@@ -271,12 +273,12 @@ class Apart(TorchFunctionMode):
         if masks:
             mask = masks[0]
             mask = mask[(None,) * (4 - mask.dim())]
-            mask = mask.expand(rows, -1, -1, -1) if is_of_record(mask) else mask
-            parts[3:] = [self.known(mask)]
+            mask = mask.expand(rows, -1, -1, -1) if is_per_record(mask) else mask
+            parts[3:] = [self.mark(mask)]
         others = {n: v for n, v in given.items() if n not in ("query", "key", "value", "attn_mask")}
-        if masks and not is_of_record(parts[3]) and parts[3].shape[0] != 1:
+        if masks and not is_per_record(parts[3]) and parts[3].shape[0] != 1:
             return attend(**given)
-        shared = parts.pop() if masks and not is_of_record(parts[3]) else None
+        shared = parts.pop() if masks and not is_per_record(parts[3]) else None
 
         def real(*rows_of: Any) -> Any:
             flat = [t.flatten(0, 1) for t in rows_of]
@@ -284,9 +286,9 @@ class Apart(TorchFunctionMode):
             out = attend(*flat[:3], attn_mask=mask, **others)
             return out.unflatten(0, rows_of[0].shape[:2])
 
-        return self.at_once(real, *parts)
+        return self.on_all_records(real, *parts)
 
-    def _for_all(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _draw_once(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Call a function once for all records, outside vmap."""
         found: list[Any] = []
 
@@ -294,11 +296,11 @@ class Apart(TorchFunctionMode):
             found.append(func(*args, **kwargs))
             return torch.zeros(self._records)
 
-        self.at_once(real)
+        self.on_all_records(real)
         return found[0]
 
 
-class _AtOnce(torch.autograd.Function):
+class _OnAllRecords(torch.autograd.Function):
     """Function of the rows of all records, callable from code for a single record."""
 
     @staticmethod
@@ -322,7 +324,7 @@ class _AtOnce(torch.autograd.Function):
             tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
             for tensor, dim in zip(tensors, in_dims[2:], strict=True)
         ]
-        if any(is_of_record(tensor) for tensor in rows):
+        if any(is_per_record(tensor) for tensor in rows):
             raise ParameterError(
                 "module must not call a layer inside torch.vmap; call it on all positions at once.",
                 name="module",
@@ -330,13 +332,13 @@ class _AtOnce(torch.autograd.Function):
         return function(*rows), 0
 
 
-def each_record(
+def run_per_record(
     call: Callable[..., Any],
     inputs: Any,
     are_rows: Sequence[bool],
     records: int,
     recording: Recording,
-) -> tuple[Any, list[Any], Apart]:
+) -> tuple[Any, list[Any], PerRecordMode]:
     """Call a network with each record as a batch of one.
 
     Returns:
@@ -347,31 +349,31 @@ def each_record(
     own = [leaf for leaf, is_rows in zip(leaves, are_rows, strict=True) if is_rows]
     found: dict[int, Any] = {}
     out: Any = None
-    of: Any = None
+    mode: Any = None
 
     def one(each: Any, rows: Any) -> list[Any]:
-        nonlocal out, of
-        of = Apart(each, records, recording)
+        nonlocal out, mode
+        mode = PerRecordMode(each, records, recording)
         each_row = iter(rows)
         filled = [
-            of.known(next(each_row).unsqueeze(0)) if is_rows else leaf
+            mode.mark(next(each_row).unsqueeze(0)) if is_rows else leaf
             for leaf, is_rows in zip(leaves, are_rows, strict=True)
         ]
         given, named = tree_unflatten(filled, form)
-        with of, _no_skipped_masks():
+        with mode, _full_masks():
             out = call(*given, **named)
 
         def keep(tensor: Any) -> Any:
-            of.check(tensor)
-            if is_of_record(tensor):
+            mode.check(tensor)
+            if is_per_record(tensor):
                 found.setdefault(id(tensor), (tensor, len(found)))
             return tensor
 
-        mapped(keep, out)
+        map_outputs(keep, out)
         return [tensor for tensor, _ in found.values()]
 
     device = own[0].device
-    with _quietly():
+    with _silent_fallbacks():
         made = torch.func.vmap(one, randomness="different")(
             torch.zeros(records, device=device), own
         )
@@ -382,14 +384,14 @@ def each_record(
         are.append(None if place is None else made[place])
         return tensor if place is None else made[place]
 
-    return mapped(rows, out), are, of
+    return map_outputs(rows, out), are, mode
 
 
-def again(of: Apart, records: int, total: Any) -> None:
+def run_backward(mode: PerRecordMode, records: int, total: Any) -> None:
     """Run a backward pass that calls layers again, within their original pass."""
 
     def one(each: Any) -> Any:
-        with of, _no_skipped_masks():
+        with mode, _full_masks():
             # vmap rejects Tensor.backward, because it would run once per record.
             torch.autograd.graph._engine_run_backward(
                 (total,), (ones,), False, False, (), allow_unreachable=True, accumulate_grad=True
@@ -397,11 +399,11 @@ def again(of: Apart, records: int, total: Any) -> None:
         return each
 
     ones = torch.ones_like(total)
-    with _quietly():
+    with _silent_fallbacks():
         torch.func.vmap(one, randomness="different")(torch.zeros(records))
 
 
-def is_of_record(tensor: Any) -> bool:
+def is_per_record(tensor: Any) -> bool:
     """Return True if a tensor was computed from a record of the current pass."""
     return bool(torch._C._functorch.is_batchedtensor(tensor))
 
@@ -414,7 +416,7 @@ def _check_draws_and_text(name: str, args: Sequence[Any], kwargs: Mapping[str, A
             "depend on the record's position in the batch; omit it.",
             name="module",
         )
-    if name in _TEXT and is_of_record(args[0]):
+    if name in _TEXT and is_per_record(args[0]):
         raise ParameterError(
             "module must not convert a record's numbers to text, because a branch on it would "
             "depend on other records; remove the conversion.",
@@ -425,7 +427,7 @@ def _check_draws_and_text(name: str, args: Sequence[Any], kwargs: Mapping[str, A
 def _check_gradients(name: str, args: Sequence[Any]) -> None:
     """Reject functions that modify gradients during the backward pass."""
     changes = "hook" in name or name in ("grad_fn", "retain_grad")
-    if changes and any(isinstance(arg, torch.Tensor) and is_of_record(arg) for arg in args):
+    if changes and any(isinstance(arg, torch.Tensor) and is_per_record(arg) for arg in args):
         raise ParameterError(
             f"module must not call {name}(), which can change gradients of all records together; "
             "remove the call.",
@@ -455,7 +457,7 @@ def _is_one_number(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def _silent_fallbacks() -> Iterator[None]:
     """Silence warnings about slow functions without a vmap rule."""
     torch._C._functorch._set_vmap_fallback_warning_enabled(False)
     try:
@@ -479,7 +481,7 @@ torch.jit.is_tracing = _is_tracing_or_inside
 
 
 @contextmanager
-def _no_skipped_masks() -> Iterator[None]:
+def _full_masks() -> Iterator[None]:
     """Make transformers build masks regardless of the masked tokens in a batch."""
     _inside.passes = getattr(_inside, "passes", 0) + 1
     try:

@@ -23,13 +23,13 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from dpgrain._types import FloatArray
 from dpgrain._wording import shorten
 from dpgrain.errors import DpgrainError, ParameterError
-from dpgrain.torch.block_gradients import Kept, Uses
-from dpgrain.torch.clipping import FloatSum, clipped_sums, mean_of
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.block_gradients import StoredGradients, Uses
+from dpgrain.torch.clipping import FloatSum, clipped_sums, mean_gradient
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
 from dpgrain.torch.noise import split
 from dpgrain.torch.precision import is_half
-from dpgrain.torch.randomness import randomness_from
+from dpgrain.torch.randomness import seeded_randomness
 
 #: Number of synthetic records if a batch does not determine it.
 FEW_RECORDS = 4
@@ -40,16 +40,16 @@ _ROUNDING: Mapping[Any, float] = {torch.float64: 1e-9, torch.float32: 1e-4}
 _ROUNDING_IN_HALF = 0.05
 
 
-def made_up(inputs: Any, whole: int = 2) -> Any:
+def synthetic_inputs(inputs: Any, whole: int = 2) -> Any:
     """Return synthetic inputs shaped like a batch; integers are below ``whole``.
 
     >>> import torch
-    >>> made_up((torch.zeros(9, 3), torch.zeros(9, dtype=torch.int64), "words"))[0].shape
+    >>> synthetic_inputs((torch.zeros(9, 3), torch.zeros(9, dtype=torch.int64), "words"))[0].shape
     torch.Size([9, 3])
     """
     generator = torch.Generator().manual_seed(1)
 
-    def of(leaf: Any) -> Any:
+    def synthetic(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         if leaf.is_floating_point():
@@ -58,7 +58,7 @@ def made_up(inputs: Any, whole: int = 2) -> Any:
             made = torch.randint(0, whole, leaf.shape, generator=generator, device=generator.device)
         return made.to(device=leaf.device, dtype=leaf.dtype)
 
-    return tree_map(of, inputs)
+    return tree_map(synthetic, inputs)
 
 
 def repeated(inputs: Any, are_rows: Sequence[bool], few: int, records: int) -> Any:
@@ -69,7 +69,7 @@ def repeated(inputs: Any, are_rows: Sequence[bool], few: int, records: int) -> A
     return tree_unflatten(made, form)
 
 
-def check_same(
+def check_separation(
     together: Callable[[bool], tuple[list[Any], bool]],
     each: Callable[[bool], list[Any]],
     halves: Callable[[], bool],
@@ -90,10 +90,10 @@ def check_same(
     if any(len(found) != len(wanted) for found in made):
         raise _mixes("has other tensors than for a batch")
     for one, other in zip(*made, strict=True):
-        if not same(*(t[0] if isinstance(t, tuple) else t for t in (one, other)), half=half):
+        if not is_close(*(t[0] if isinstance(t, tuple) else t for t in (one, other)), half=half):
             raise _mixes("depends on earlier inputs")
     mixed = {
-        place for place, one in enumerate(made[0]) if not _is_same(one, wanted[place], half, draws)
+        place for place, one in enumerate(made[0]) if not _agrees(one, wanted[place], half, draws)
     }
     right = [
         place
@@ -114,15 +114,17 @@ def _mixes(why: str) -> ParameterError:
     )
 
 
-def _is_same(one: Any, wanted: Any, half: bool, draws: bool) -> bool:
+def _agrees(one: Any, wanted: Any, half: bool, draws: bool) -> bool:
     """Return True if separate results equal the results of all records together."""
     rows = one[0] if isinstance(one, tuple) else one
     if draws:
         return bool(rows.dim() > 1 and rows.flatten(0, 1).shape == wanted.shape)
     if not isinstance(one, tuple):
-        return same(one, wanted, half=half)
+        return is_close(one, wanted, half=half)
     # A network called outside autocast may enable it itself.
-    return rows.dim() > 1 and same(rows.flatten(0, 1), wanted, half=half or is_half(wanted.dtype))
+    return rows.dim() > 1 and is_close(
+        rows.flatten(0, 1), wanted, half=half or is_half(wanted.dtype)
+    )
 
 
 def _check_numbers(found: Sequence[Any]) -> None:
@@ -134,7 +136,7 @@ def _check_numbers(found: Sequence[Any]) -> None:
         )
 
 
-def same(one: Any, other: Any, *, half: bool = False) -> bool:
+def is_close(one: Any, other: Any, *, half: bool = False) -> bool:
     """Return True if two tensors are equal up to rounding, ignoring non-finite values."""
     if one.shape != other.shape:
         return False
@@ -152,16 +154,22 @@ def same(one: Any, other: Any, *, half: bool = False) -> bool:
 
 
 @contextmanager
-def evaluating(module: Any) -> Iterator[None]:
-    """Evaluate a network without gradients, then restore its layers' modes."""
+def keeping_modes(module: Any) -> Iterator[None]:
+    """Restore the modes of a network's layers at the end."""
     modes = {part: part.training for part in module.modules()}
-    module.eval()
     try:
-        with torch.no_grad():
-            yield
+        yield
     finally:
         for part, training in modes.items():
             part.training = training
+
+
+@contextmanager
+def evaluating(module: Any) -> Iterator[None]:
+    """Evaluate a network without gradients, then restore its layers' modes."""
+    with keeping_modes(module), torch.no_grad():
+        module.eval()
+        yield
 
 
 # Maximum number of characters shown of another library's error.
@@ -171,8 +179,8 @@ _ERROR_CHARACTERS = 200
 def rehearse_step(parameters: Sequence[Any], optimizer: Any) -> None:
     """Test a step of synthetic blocks, on copies of one parameter of each shape."""
     _check_no_closure(optimizer)
-    some = _one_of_each(parameters)
-    with _failing("optimizer", "a step of the optimizer"), randomness_from(0):
+    some = _one_per_shape(parameters)
+    with _failing("optimizer", "a step of the optimizer"), seeded_randomness(0):
         gradients = split(_summed(some), some)
         # Optimizers of other libraries may store state that copies lack.
         if type(optimizer).__module__.startswith("torch.optim"):
@@ -182,7 +190,7 @@ def rehearse_step(parameters: Sequence[Any], optimizer: Any) -> None:
             twin.step()
 
 
-def rehearse_clipping(uses: Uses, layout: Layout) -> None:
+def rehearse_clipping(uses: Uses, layout: BlockLayout) -> None:
     """Compute the norms and the clipped sum of recorded synthetic blocks."""
     with _failing("module", "clipping the gradients of synthetic records"):
         clipped_sums(uses, layout, 1.0)
@@ -190,16 +198,17 @@ def rehearse_clipping(uses: Uses, layout: Layout) -> None:
 
 def _summed(parameters: Sequence[Any]) -> FloatArray:
     """Return the clipped sum of two synthetic one-record blocks as one vector."""
-    layout = Layout((1, 1))
+    layout = BlockLayout((1, 1))
     uses: Uses = {
-        p: [Kept(layout, torch.ones_like(p).expand(layout.blocks, *p.shape))] for p in parameters
+        p: [StoredGradients(layout, torch.ones_like(p).expand(layout.blocks, *p.shape))]
+        for p in parameters
     }
     found = FloatSum(parameters, 1.0)
     found.add_blocks(uses, layout)
-    return mean_of(found.sums, parameters, 1)
+    return mean_gradient(found.sums, parameters, 1)
 
 
-def _one_of_each(parameters: Sequence[Any]) -> list[Any]:
+def _one_per_shape(parameters: Sequence[Any]) -> list[Any]:
     """Return the smallest parameter of each number of dimensions, dtype and device."""
     found: dict[Any, Any] = {}
     for parameter in sorted(parameters, key=lambda p: int(p.numel())):

@@ -1,4 +1,4 @@
-"""Privacy settings for fine-tuning with ``dpgrain.torch.Trainer``."""
+"""Privacy settings of ``dpgrain.torch.Trainer``, and rejected settings of transformers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LossName = Literal["causal_lm", "masked_lm", "seq2seq", "classification"]
 _LOSSES = ("causal_lm", "masked_lm", "seq2seq", "classification")
 
 # Rejected arguments of transformers: the only accepted values, and the reason.
-_REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
+_REJECTED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "fp16": ((False,), "its scale depends on gradients; use bf16"),
     "auto_find_batch_size": ((False,), "the required memory depends on records"),
     "include_num_input_tokens_seen": (("no", False), "the number of tokens depends on records"),
@@ -185,7 +185,7 @@ class PrivacyArguments:
 
 def check_training_arguments(args: Any) -> None:
     """Reject arguments that log values of records, or invalidate the accounting."""
-    for name, (plain, why) in _REFUSED.items():
+    for name, (plain, why) in _REJECTED.items():
         value = getattr(args, name, plain[0])
         if value not in plain:
             raise ParameterError(

@@ -21,15 +21,15 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.torch import resumption
 from dpgrain.torch.adaptive import AdaptiveNorm, check_bound
-from dpgrain.torch.batches import Blocks
-from dpgrain.torch.checkpoint import Plan
+from dpgrain.torch.batches import BlockRows
+from dpgrain.torch.checkpoint import RunPlan
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
-from dpgrain.torch.local_data import Held
+from dpgrain.torch.local_data import LocalData
 from dpgrain.torch.optimizer import PrivateOptimizer
 from dpgrain.torch.precision import check_precise
 from dpgrain.torch.run import Run
-from dpgrain.torch.steps import Draws, owners_of, steps_of
+from dpgrain.torch.steps import Draws, block_users, create_steps
 from dpgrain.units import User
 
 Noise = Literal["independent", "banded"]
@@ -113,7 +113,7 @@ def clipped_run(
     return Asked(promise, result, rule)
 
 
-def given_mean(promise: Promise, *, mean: Mean, numbers: Numbers, noise: Noise) -> Asked:
+def mean_run(promise: Promise, *, mean: Mean, numbers: Numbers, noise: Noise) -> Asked:
     """Check that a private mean can be published in each step of a run."""
     if isinstance(mean, type) or not (hasattr(mean, "start") and hasattr(mean, "event")):
         raise ParameterError(
@@ -186,69 +186,69 @@ if TYPE_CHECKING:
     from dpgrain.torch.engine import PrivacyEngine
 
 #: The network, optimizer and loader for an ordinary training loop.
-Made: TypeAlias = tuple[Any, PrivateOptimizer, PrivateLoader]
+TrainingObjects: TypeAlias = tuple[Any, PrivateOptimizer, PrivateLoader]
 
 
 @dataclass(frozen=True, eq=False)
-class Passed:
+class RunRecords:
     """Records and labels as passed by a caller, not read yet."""
 
     dataset: Any
-    whose: Unread
+    labels: Unread
     max_rows: int | None
     collate_fn: Callable[[list[Any]], Any] | None
 
-    def promised(self, asked: Asked) -> Guarantee:
+    def guarantee(self, asked: Asked) -> Guarantee:
         """Return the guarantee of a run on these records, before it is charged."""
         return guarantee_of(
             asked.promise,
             asked.mean.event,
-            asked.facts(named=self.whose.users is not None, collated=self.collate_fn is not None),
+            asked.facts(named=self.labels.users is not None, collated=self.collate_fn is not None),
             private=True,
-            users=self.whose.users,
-            elements=self.whose.elements,
+            users=self.labels.users,
+            elements=self.labels.elements,
         )
 
     @cached_property
     def rows(self) -> Rows:
         """Rows in blocks; labels are read once."""
-        return self.whose.arranged()
+        return self.labels.arranged()
 
     @cached_property
-    def held(self) -> Held:
+    def data(self) -> LocalData:
         """Records and labels of this process, in blocks."""
-        blocks = Blocks.arrange(self.rows)
-        return Held(self.dataset, self.whose.users, self.whose.elements, blocks)
+        blocks = BlockRows.arrange(self.rows)
+        return LocalData(self.dataset, self.labels.users, self.labels.elements, blocks)
 
-    def started(self, run: Run, asked: Asked, source: Source) -> Draws:
+    def start_sampling(self, run: Run, asked: Asked, source: Source) -> Draws:
         """Read the labels, start a run, and return the sampler of each step's blocks."""
-        owners = owners_of(asked.mean, self.rows, self.whose.users)
-        steps, draws = steps_of(
-            asked.mean, asked.rule, run.parameters, source, self.held.blocks.by_size(), owners
+        owners = block_users(asked.mean, self.rows, self.labels.users)
+        steps, draws = create_steps(
+            asked.mean, asked.rule, run.parameters, source, self.data.blocks.by_size(), owners
         )
         run.start(steps)
         return draws
 
     def loader(self, run: Run, draws: Draws) -> PrivateLoader:
         """Return the loader of a started run."""
-        most = run.most_rows(self.max_rows)
-        return PrivateLoader(run, self.dataset, self.held.blocks, draws, most, self.collate_fn)
+        most = run.max_batch_rows(self.max_rows)
+        return PrivateLoader(run, self.dataset, self.data.blocks, draws, most, self.collate_fn)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RunQuery(Query[Made]):
+class RunQuery(Query[TrainingObjects]):
     """Query for a training run, created by :meth:`PrivacyEngine.query`."""
 
     promise: Promise
     ask: Callable[[Promise], Asked]
     engine: PrivacyEngine
     network: Run
-    passed: Passed
+    records: RunRecords
     loss_reduction: Literal["mean", "sum"]
     random_state: RandomState = None
 
     def __post_init__(self) -> None:
-        self.check_unit(self.passed.whose.unit)
+        self.check_unit(self.records.labels.unit)
 
     @cached_property
     def asked(self) -> Asked:
@@ -259,74 +259,66 @@ class RunQuery(Query[Made]):
     def plan(self) -> Planned:
         """Noise of all steps."""
         self.engine.check_new()
-        return Planned(self.passed.promised(self.asked), self.asked.mean.n_users)
+        return Planned(self.records.guarantee(self.asked), self.asked.mean.n_users)
 
     def charged(self, charge: Callable[[], Guarantee]) -> Guarantee:
         """Charge the run once, in the first of its processes."""
-        return charged_once(self.network, self.asked, self.passed, charge)
+        return charged_once(self.network, self.asked, self.records, charge)
 
-    def run(self, charge: Charge) -> Made:
+    def run(self, charge: Charge) -> TrainingObjects:
         """Group records into blocks, and prepare the network for training."""
-        network, passed, asked = self.network, self.passed, self.asked
+        network, records, asked = self.network, self.records, self.asked
         source = charge.lend(asked.mean.event)
-        draws = charge.read(lambda: passed.started(network, asked, source))
-        plan = run_plan(
-            asked, charge.guarantee, self.loss_reduction, passed.whose.users, passed.whose.elements
+        draws = charge.read(lambda: records.start_sampling(network, asked, source))
+        plan = self._run_plan(charge.guarantee)
+        self.engine.attach(network, charge.guarantee, records.data, draws, source, plan)
+        return network.module, PrivateOptimizer(network), records.loader(network, draws)
+
+    def _run_plan(self, guarantee: Guarantee) -> RunPlan | None:
+        """Return the public plan of a new run; None if it cannot be resumed elsewhere."""
+        asked, labels = self.asked, self.records.labels
+        if not isinstance(asked.mean, ClippedMean):
+            return None
+        unit = asked.promise.unit
+        return RunPlan(
+            secrets.token_hex(8),
+            unit.level,
+            unit.max_elements if isinstance(unit, User) else None,
+            asked.mean,
+            asked.rule,
+            self.loss_reduction,
+            guarantee,
+            resumption.labels_name(labels.users),
+            resumption.labels_name(labels.elements),
+            LocalData.key().hex(),
         )
-        self.engine.begin(network, charge.guarantee, passed.held, draws, source, plan)
-        return network.module, PrivateOptimizer(network), passed.loader(network, draws)
 
 
-def _check_alike(run: Run, asked: Asked, held: Held) -> None:
+def _check_processes(run: Run, asked: Asked, data: LocalData) -> None:
     """Reject a run, in all processes, if their records or numbers differ."""
     processes = run.processes
     # The key is not stored, so the hashes reveal nothing after the run has begun.
-    processes.check_alike(
+    processes.check_equal(
         module=[tuple(parameter.shape) for parameter in run.parameters],
         noise_multiplier=repr(asked.mean),
-        **held.hashes(processes.told(Held.key)),
+        **data.hashes(processes.from_first(LocalData.key)),
     )
 
 
 def charged_once(
-    run: Run, asked: Asked, passed: Passed, charge: Callable[[], Guarantee]
+    run: Run, asked: Asked, records: RunRecords, charge: Callable[[], Guarantee]
 ) -> Guarantee:
     """Charge a run in the first process, and open budgets in the others.
 
     If there are several processes, their records are read first, to compare them.
     """
     processes = run.processes
-    if not processes.alone:
-        _check_alike(run, asked, passed.held)
-    charged = processes.told(charge)
-    if not processes.first and (budget := open_budget()) is not None:
+    if not processes.is_single:
+        _check_processes(run, asked, records.data)
+    charged = processes.from_first(charge)
+    if not processes.is_first and (budget := open_budget()) is not None:
         budget.charge(charged)
     return charged
-
-
-def run_plan(
-    asked: Asked,
-    guarantee: Guarantee,
-    loss_reduction: Literal["mean", "sum"],
-    users: Any,
-    elements: Any,
-) -> Plan | None:
-    """Return the public plan of a new run; None if it cannot be resumed elsewhere."""
-    if not isinstance(asked.mean, ClippedMean):
-        return None
-    unit = asked.promise.unit
-    return Plan(
-        secrets.token_hex(8),
-        unit.level,
-        unit.max_elements if isinstance(unit, User) else None,
-        asked.mean,
-        asked.rule,
-        loss_reduction,
-        guarantee,
-        resumption.labels_name(users),
-        resumption.labels_name(elements),
-        Held.key().hex(),
-    )
 
 
 def check_dataset(dataset: Any) -> None:
@@ -365,12 +357,17 @@ def _is_indexable(dataset: Any) -> bool:
     return True
 
 
-def check_optimizer(module: Any, optimizer: Any) -> None:
-    """Reject an optimizer unless it has exactly the trained parameters."""
+def check_module(module: Any) -> None:
+    """Reject objects other than networks."""
     if not isinstance(module, torch.nn.Module):
         raise ParameterError(
             f"module must be a torch.nn.Module, not {_validate.said(module)}.", name="module"
         )
+
+
+def check_optimizer(module: Any, optimizer: Any) -> None:
+    """Reject an optimizer unless it has exactly the trained parameters."""
+    check_module(module)
     plain = isinstance(optimizer, torch.optim.Optimizer)
     if not plain or isinstance(optimizer, PrivateOptimizer):
         raise ParameterError(
@@ -378,15 +375,15 @@ def check_optimizer(module: Any, optimizer: Any) -> None:
             name="optimizer",
         )
     trained = {id(p): name for name, p in module.named_parameters() if p.requires_grad}
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    data = {id(p) for group in optimizer.param_groups for p in group["params"]}
     frozen = {id(p) for p in module.parameters() if not p.requires_grad}
-    if held - set(trained) - frozen:
+    if data - set(trained) - frozen:
         raise ParameterError(
             "optimizer must contain only parameters of the module, because others would be "
             "neither clipped nor accounted for.",
             name="optimizer",
         )
-    missing = sorted(name for key, name in trained.items() if key not in held)
+    missing = sorted(name for key, name in trained.items() if key not in data)
     if missing or not trained:
         which = f"{missing[0]!r}, which is trained" if missing else "a parameter that is trained"
         raise ParameterError(

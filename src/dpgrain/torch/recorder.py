@@ -1,9 +1,9 @@
 """Recorder of parameter uses, by hooks on layers' inputs and output gradients.
 
 While a layer runs, its parameters do not require gradients, so the backward pass computes none. It
-passes the gradients of outputs to :class:`Tap`, which immediately computes the contributions of
-blocks, to free memory early. If a parameter nevertheless receives a gradient, that gradient was not
-recorded, and is rejected.
+passes the gradients of outputs to a ``Tap`` (:mod:`dpgrain.torch.layer_calls`), which immediately
+computes the contributions of blocks, to free memory early. If a parameter nevertheless receives a
+gradient, that gradient was not recorded, and is rejected.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from dpgrain.torch.layer_calls import (
 )
 from dpgrain.torch.layers import (
     Rule,
+    find_rule,
     is_frozen_norm,
     own_parameters,
-    rule_of,
     within_table,
 )
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
-from dpgrain.torch.module_state import ModuleState, form_of, structure_of
-from dpgrain.torch.outputs import Output, Pass, Reduction, alone, mapped, plain
-from dpgrain.torch.per_record import Apart, again, each_record
+from dpgrain.torch.module_state import ModuleState, call_form, module_structure
+from dpgrain.torch.outputs import Output, Pass, Reduction, map_outputs, plain, unclipped_gradient
+from dpgrain.torch.per_record import PerRecordMode, run_backward, run_per_record
 from dpgrain.torch.precision import (
     half_mean,
     halves_inputs,
     is_half,
     whole_products,
 )
-from dpgrain.torch.preflight import check_same, made_up, repeated
-from dpgrain.torch.randomness import randomness_from
+from dpgrain.torch.preflight import check_separation, keeping_modes, repeated, synthetic_inputs
+from dpgrain.torch.randomness import seeded_randomness
 
 functional = torch.nn.functional
 # Maximum number of different batch sizes for which a network is tested.
@@ -65,11 +65,11 @@ _FROM_THE_LOOP = (
 
 @dataclass(frozen=True, eq=False)
 class _Inputs:
-    """Plain inputs of a network; ``of`` is None unless they come from the loader."""
+    """Plain inputs of a network; ``batch_pass`` is None unless they come from the loader."""
 
     inputs: Any
     are_rows: tuple[bool, ...]
-    of: Pass | None
+    batch_pass: Pass | None
 
     @property
     def has_shared(self) -> bool:
@@ -91,8 +91,8 @@ class Recorder:
     def __init__(
         self,
         module: Any,
-        apart: tuple[type, ...],
-        begin: Callable[[], Layout],
+        separate: tuple[type, ...],
+        begin: Callable[[], BlockLayout],
         *,
         reduction: Reduction = "sum",
     ) -> None:
@@ -100,26 +100,26 @@ class Recorder:
         self.uses: Uses = {}
         self._reduction = reduction
         self._pass = Pass(0, reduction)
-        self._handed: Pass | None = None
-        self._layout = Layout(())
-        self._apart: Apart | None = None
+        self._loader_pass: Pass | None = None
+        self._layout = BlockLayout(())
+        self._per_record: PerRecordMode | None = None
         # Whether the module is running, and whether uses are recorded.
-        self._is_inside = self._is_trial = self._makes_again = self._halves = False
+        self._is_inside = self._is_test = self._recomputes = self._halves = False
         # The tested structure and batch sizes, and the indices of outputs that mix records.
-        self._tried: Any = None
+        self._structure: Any = None
         self._sizes: set[int] = set()
         self._mixed: set[int] = set()
         self._example: tuple[Any, Any, int] | None = None
         self._is_settled = False
         self._compared: set[bool] = set()
-        found = list(_parts("", module, apart))
+        found = list(_parts("", module, separate))
         self._frozen_norms = _frozen_norms(module)
         self._layers = {layer: (name, rule) for name, layer, rule in found if rule is not None}
         self._owners = [layer for _, layer, rule in found if rule is None]
         self._trained = {id(p): (p, n) for n, p in module.named_parameters() if p.requires_grad}
         # Parameters, by id, which a rule handles while their layer runs.
         self.frozen: dict[int, Any] = {}
-        self._put: list[Any] = []
+        self._installed: list[Any] = []
         self._hooks: list[Any] = []
         self.hook()
 
@@ -145,8 +145,8 @@ class Recorder:
                 self._hooks.append(inside)
         for layer, (name, _rule) in self._layers.items():
             if layer is not self.module:
-                alone = layer.register_forward_pre_hook(Hook(self._alone(layer, name)))
-                self._hooks.append(alone)
+                check = Hook(self._check_direct_call(layer, name))
+                self._hooks.append(layer.register_forward_pre_hook(check))
         # Parts of the module can also be called directly.
         self._hooks += [n.register_forward_pre_hook(Hook(_freeze)) for n in self._frozen_norms]
 
@@ -161,24 +161,31 @@ class Recorder:
         """Discard the last pass."""
         self.uses = {}
 
-    def handed(self, batch: Any, records: int) -> Any:
+    def mark_batch(self, batch: Any, records: int) -> Any:
         """Return a batch for the loop, and mark its tensors as rows of records."""
-        of = self._handed = Pass(records, self._reduction, self._in_backward, is_tracked=True)
+        batch_pass = self._loader_pass = Pass(
+            records, self._reduction, self._in_backward, is_tracked=True
+        )
         why = "collate_fn returned a tensor without one row per record"
 
         def known(tensor: Any) -> Any:
             has_rows = tensor.dim() > 0 and len(tensor) == records
-            return of.output(tensor, "rows") if has_rows else of.output(tensor, "neither", why)
+            return (
+                batch_pass.output(tensor, "rows")
+                if has_rows
+                else batch_pass.output(tensor, "neither", why)
+            )
 
-        return mapped(known, batch)
+        return map_outputs(known, batch)
 
-    def try_on(self, inputs: Any, records: int) -> None:
+    def check_example(self, inputs: Any, records: int) -> None:
         """Run the module on synthetic records, and reject it if it mixes them."""
-        given = _made_up_inputs(inputs, records)
+        given = _inputs_by_shape(inputs, records)
         self._example = inputs, given.are_rows, records
-        self._tried, self._sizes, self._mixed = structure_of(self.module, inputs), {records}, set()
+        self._structure = module_structure(self.module, inputs)
+        self._sizes, self._mixed = {records}, set()
         try:
-            self._try(given, records)
+            self._check_mixing(given, records)
         except ParameterError:
             raise
         except Exception as error:
@@ -189,43 +196,40 @@ class Recorder:
                 name="example",
             ) from error
 
-    def try_like(self, inputs: Any, records: int) -> Any:
+    def check_shapes(self, inputs: Any, records: int) -> Any:
         """Test the module on random records with the shapes of a batch, and return them."""
-        made = self._try_on_shapes(_made_up_inputs(inputs, records), records)
+        made = self._check_on_shapes(_inputs_by_shape(inputs, records), records)
         self._sizes.add(records)
-        self._tried = structure_of(self.module, inputs)
+        self._structure = module_structure(self.module, inputs)
         return made
 
-    def rehearsed(self, inputs: Any, records: int) -> tuple[Uses, Layout]:
+    def rehearse(self, inputs: Any, records: int) -> tuple[Uses, BlockLayout]:
         """Return the contributions of synthetic records, recorded like those of a batch."""
-        layout = Layout((1,) * records)
-        modes = {part: part.training for part in self.module.modules()}
+        layout = BlockLayout((1,) * records)
         gradients = [(p, p.grad) for p in self.module.parameters()]
         begin, self.begin = self.begin, lambda: layout
-        given, keywords = self.handed(inputs, records)
+        given, keywords = self.mark_batch(inputs, records)
         try:
-            with randomness_from(0), torch.enable_grad():
+            with keeping_modes(self.module), seeded_randomness(0), torch.enable_grad():
                 self.module.training = True
-                found = _leaves(mapped(plain, self.module(*given, **keywords)))
+                found = _leaves(map_outputs(plain, self.module(*given, **keywords)))
                 self._pass.backward(sum((t + t.square()).sum() for t in found if t.requires_grad))
             return self.uses, layout
         finally:
-            self.begin, self._handed = begin, None
+            self.begin, self._loader_pass = begin, None
             self.clear()
             # Contents are compared again in the first pass over a batch.
             self._compared.discard(False)
-            for part, mode in modes.items():
-                part.training = mode
             for parameter, gradient in gradients:
                 parameter.grad = gradient
 
     def _called(self, *inputs: Any, **keywords: Any) -> Any:
-        """LayerCall the module; in training mode, the inputs must be a batch."""
+        """Call the module; in training mode, the inputs must be a batch."""
         call = plain_call(self.module)
         if self._is_inside:
             return call(*inputs, **keywords)
         if not (self.module.training and torch.is_grad_enabled()):
-            inputs, keywords = mapped(plain, (inputs, keywords))
+            inputs, keywords = map_outputs(plain, (inputs, keywords))
             return call(*inputs, **keywords)
         for norm in self._frozen_norms:
             norm.eval()
@@ -236,14 +240,18 @@ class Recorder:
         layout = self.begin()
         given = self._opened((inputs, keywords), layout.rows)
         given, labels = self._without_labels(given)
-        self._try_if_new(given, layout.rows)
-        of = Pass(layout.rows, self._reduction, self._in_backward) if given.of is None else given.of
-        self._layout, self.uses, self._pass = layout, {}, of
-        self._makes_again = False
+        self._check_if_new(given, layout.rows)
+        batch_pass = (
+            Pass(layout.rows, self._reduction, self._in_backward)
+            if given.batch_pass is None
+            else given.batch_pass
+        )
+        self._layout, self.uses, self._pass = layout, {}, batch_pass
+        self._recomputes = False
         with self._checked():
             out = self._run(given, layout.rows)
         if labels is not None:
-            known = labels if given.of is None else of.output(labels, "rows")
+            known = labels if given.batch_pass is None else batch_pass.output(labels, "rows")
             out = hf_labels.with_loss(self.module, out, known)
         return out
 
@@ -252,7 +260,7 @@ class Recorder:
         leaves, form = tree_flatten(inputs)
         known = [leaf for leaf in leaves if isinstance(leaf, Output)]
         for leaf in known:
-            leaf.check_handed(self._handed)
+            leaf.check_is_batch(self._loader_pass)
         are_rows = tuple(
             isinstance(leaf, Output) if known else isinstance(leaf, torch.Tensor) and leaf.dim() > 0
             for leaf in leaves
@@ -274,7 +282,7 @@ class Recorder:
         return _Inputs(
             tree_unflatten([plain(leaf) for leaf in leaves], form),
             are_rows,
-            self._handed if known else None,
+            self._loader_pass if known else None,
         )
 
     def _without_labels(self, given: _Inputs) -> tuple[_Inputs, Any]:
@@ -283,20 +291,20 @@ class Recorder:
         marks, form = tree_flatten(given.inputs)
         where = tree_unflatten(list(given.are_rows), form)
         assert len(marks) == len(given.are_rows)  # noqa: S101 - a leaf for each
-        without, labels = hf_labels.apart(self.module, keywords)
+        without, labels = hf_labels.split_labels(self.module, keywords)
         if labels is None:
             return given, None
         # Inputs derived from labels have rows like the labels.
         named = {name: where[1].get(name, True) for name in without}
         are_rows, _ = tree_flatten((where[0], named))
-        return _Inputs((inputs, without), tuple(are_rows), given.of), labels
+        return _Inputs((inputs, without), tuple(are_rows), given.batch_pass), labels
 
     def _run(self, given: _Inputs, records: int) -> Any:
         """Run the module on each record, and return outputs of the pass."""
-        of = self._pass
+        batch_pass = self._pass
         seed = torch.initial_seed()
         with self._inside():
-            out, rows, self._apart = self._each(given, records)
+            out, rows, self._per_record = self._each(given, records)
         if torch.initial_seed() != seed:
             raise ParameterError(
                 "module must not set a seed, because later draws for a record would depend on "
@@ -311,20 +319,20 @@ class Recorder:
         whole: list[Any] = []
         if mixed:
             # These outputs are only for logs, so they may depend on all records.
-            with torch.no_grad(), self._inside(is_trial=True):
+            with torch.no_grad(), self._inside(is_test=True):
                 inputs, keywords = given.inputs
-                mapped(whole.append, plain_call(self.module)(*inputs, **keywords))
+                map_outputs(whole.append, plain_call(self.module)(*inputs, **keywords))
         place = iter(range(len(rows)))
 
         def known(tensor: Any) -> Any:
             at = next(place)
             if rows[at] is None:
-                return of.shared(tensor)
+                return batch_pass.shared(tensor)
             if at in mixed:
-                return of.whole(whole[at])
-            return of.output(tensor.flatten(0, 1), "rows")
+                return batch_pass.whole(whole[at])
+            return batch_pass.output(tensor.flatten(0, 1), "rows")
 
-        return mapped(known, out)
+        return map_outputs(known, out)
 
     def _is_mixed(self, place: int, row: Any) -> bool:
         """Return True if an output does not consist of rows of records."""
@@ -334,12 +342,12 @@ class Recorder:
         """Run the module with each record as a batch of one."""
         try:
             call = plain_call(self.module)
-            return each_record(call, given.inputs, given.are_rows, records, self)
+            return run_per_record(call, given.inputs, given.are_rows, records, self)
         except ParameterError:
             raise
         except Exception as error:
-            where = _where(self.module, error)
-            what = f" ({shorten(str(error), 200)})" if self._is_trial else ""
+            where = _failing_part(self.module, error)
+            what = f" ({shorten(str(error), 200)})" if self._is_test else ""
             remedy = _FROM_THE_LOOP if given.has_shared else _FOR_VMAP
             raise ParameterError(
                 "module must compute each record with functions that torch.func.vmap supports, "
@@ -349,31 +357,31 @@ class Recorder:
 
     # -- tests on synthetic records --
 
-    def _try_if_new(self, given: _Inputs, records: int) -> None:
+    def _check_if_new(self, given: _Inputs, records: int) -> None:
         """Test the module before its first batch, after changes, and for new batch sizes."""
-        structure = structure_of(self.module, given.inputs)
-        if structure != self._tried:
+        structure = module_structure(self.module, given.inputs)
+        if structure != self._structure:
             self._sizes, self._mixed = set(), set()
         if records in self._sizes or len(self._sizes) >= _MOST_SIZES:
             return
         # One record cannot be mixed with others, and a module's initial setup reveals nothing.
         if records > 1 or not self._is_settled:
-            self._try_on_shapes(given, records)
+            self._check_on_shapes(given, records)
         self._sizes.add(records)
-        self._tried = structure_of(self.module, given.inputs)
+        self._structure = module_structure(self.module, given.inputs)
 
-    def _try_on_shapes(self, given: _Inputs, records: int) -> Any:
+    def _check_on_shapes(self, given: _Inputs, records: int) -> Any:
         """Return the synthetic records used to test the module.
 
         They have the shapes of a batch, or are the example.
         """
         if self._example is not None:
             inputs, are_rows, few = self._example
-            if are_rows == given.are_rows and form_of(self.module, inputs) == form_of(
+            if are_rows == given.are_rows and call_form(self.module, inputs) == call_form(
                 self.module, given.inputs
             ):
                 made = repeated(inputs, are_rows, few, records)
-                self._try(_Inputs(made, are_rows, None), records)
+                self._check_mixing(_Inputs(made, are_rows, None), records)
                 return made
         # Integers can be indices of tables, or mask entries.
         parts = self.module.modules()
@@ -382,8 +390,8 @@ class Recorder:
         tables = [size for size in tables if size > 1]
         for whole in (min(tables, default=2), 2):
             try:
-                made = made_up(given.inputs, whole)
-                self._try(_Inputs(made, given.are_rows, None), records)
+                made = synthetic_inputs(given.inputs, whole)
+                self._check_mixing(_Inputs(made, given.are_rows, None), records)
             except ParameterError:
                 raise
             except Exception as error:
@@ -397,50 +405,45 @@ class Recorder:
             name="example",
         ) from failed
 
-    def _try(self, given: _Inputs, records: int) -> None:
+    def _check_mixing(self, given: _Inputs, records: int) -> None:
         """Compare the module's results for synthetic records separately and together."""
         inputs, keywords = given.inputs
-        self._layout, self._halves = Layout((1,) * records), halves_inputs()
+        self._layout, self._halves = BlockLayout((1,) * records), halves_inputs()
 
         def together(training: bool) -> tuple[list[Any], bool]:
-            with self._checked(is_trial=True), self._mode(training) as has_drawn:
+            with self._checked(is_test=True), self._mode(training) as has_drawn:
                 found = _leaves(plain_call(self.module)(*inputs, **keywords))
                 return found, has_drawn()
 
         def each(training: bool) -> list[Any]:
-            with self._checked(is_trial=True), self._mode(training):
+            with self._checked(is_test=True), self._mode(training):
                 out, rows, _ = self._each(given, records)
                 found = zip(_leaves(out), rows, strict=True)
                 return [t if row is None else (row,) for t, row in found]
 
-        with self._inside(is_trial=True), torch.no_grad(), whole_products():
-            self._mixed |= check_same(together, each, lambda: self._halves)
+        with self._inside(is_test=True), torch.no_grad(), whole_products():
+            self._mixed |= check_separation(together, each, lambda: self._halves)
 
     @contextmanager
     def _mode(self, training: bool) -> Iterator[Callable[[], bool]]:
         """Run the module in its own mode or in evaluation mode, from the same seed."""
-        modes = {part: part.training for part in self.module.modules()}
-        try:
+        with keeping_modes(self.module), seeded_randomness(0) as has_drawn:
             if not training:
                 self.module.eval()
-            with randomness_from(0) as has_drawn:
-                yield has_drawn
-        finally:
-            for part, mode in modes.items():
-                part.training = mode
+            yield has_drawn
 
     @contextmanager
-    def _checked(self, *, is_trial: bool = False) -> Iterator[None]:
+    def _checked(self, *, is_test: bool = False) -> Iterator[None]:
         """Reject a module that stores information about records."""
         module = self.module
         # Contents are compared in the first pass over synthetic records, and in the first over a
         # batch.
-        before = ModuleState.of(module, contents=is_trial not in self._compared)
-        self._compared.add(is_trial)
+        before = ModuleState.of(module, contents=is_test not in self._compared)
+        self._compared.add(is_test)
         yield
         # The first call on synthetic records may initialize the module. A number or text that
         # changes in that call could still depend on the length of the first records.
-        changed = before.changes(module, only_words=not self._is_settled)
+        changed = before.changes(module, only_scalars=not self._is_settled)
         self._is_settled = True
         if changed:
             raise ParameterError(
@@ -450,41 +453,41 @@ class Recorder:
             )
 
     @contextmanager
-    def _inside(self, *, is_trial: bool = False) -> Iterator[None]:
+    def _inside(self, *, is_test: bool = False) -> Iterator[None]:
         """Record layers with a rule while the module runs."""
         check_backward_hooks(self.module)
-        before = self._is_inside, self._is_trial
-        self._is_inside, self._is_trial = True, is_trial
-        self._put_on()
+        before = self._is_inside, self._is_test
+        self._is_inside, self._is_test = True, is_test
+        self._install()
         try:
             yield
         finally:
-            self._take_off()
-            self._is_inside, self._is_trial = before
+            self._restore()
+            self._is_inside, self._is_test = before
 
-    def _put_on(self) -> None:
+    def _install(self) -> None:
         for layer, (name, rule) in self._layers.items():
             # A custom forward function is run like any other function.
             if "forward" not in vars(layer):
                 layer.__dict__["forward"] = RecordedForward(self, layer, name, rule)
-                self._put.append(layer)
+                self._installed.append(layer)
 
-    def _take_off(self) -> None:
-        for layer in self._put:
+    def _restore(self) -> None:
+        for layer in self._installed:
             layer.__dict__.pop("forward", None)
-        self._put = []
+        self._installed = []
 
     def _in_backward(self, total: Any) -> None:
         """Run a backward pass, which calls layers again if activations were not stored."""
-        if not self._makes_again or self._apart is None:
+        if not self._recomputes or self._per_record is None:
             total.backward()
             return
         with self._inside():
-            again(self._apart, self.records, total)
+            run_backward(self._per_record, self.records, total)
 
     # -- interface for the pass --
 
-    def name_of(self, parameter: Any) -> str | None:
+    def parameter_name(self, parameter: Any) -> str | None:
         """Return the name of a trained parameter; None for any other tensor."""
         found = self._trained.get(id(parameter))
         return None if found is None or found[0] is not parameter else found[1]
@@ -502,11 +505,11 @@ class Recorder:
         """Return a linear map of rows, (records, …)."""
         name = self._trained[id(weight)][1]
 
-        def uses(_layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+        def uses(_layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
             x, b = (t.reshape(len(t), -1, t.shape[-1]) for t in (x, b))
             return {name: Outer.of(layout, x, b)}
 
-        return self.tapped(
+        return self.tap_output(
             name, None, {name: weight}, uses, x, functional.linear(x, weight.detach())
         )
 
@@ -514,29 +517,29 @@ class Recorder:
         """Return rows of an embedding table, (records, …); ``padding`` is untrained."""
         name = self._trained[id(weight)][1]
 
-        def uses(_layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+        def uses(_layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
             x, b = x.reshape(len(x), -1), b.reshape(len(x), -1, b.shape[-1])
             if padding is not None:
                 b = b.masked_fill((x == padding)[..., None], 0)
             return {name: Lookup(layout, x, b, len(weight))}
 
-        return self.tapped(
+        return self.tap_output(
             name, None, {name: weight}, uses, x, functional.embedding(x, weight.detach())
         )
 
-    def made_again(self) -> None:
+    def note_recomputation(self) -> None:
         """Note that the backward pass recomputes activations."""
-        self._makes_again = True
+        self._recomputes = True
 
-    def note_halves(self, x: Any) -> None:
+    def note_half(self, x: Any) -> None:
         """Note that a layer reads numbers in half precision."""
         self._halves = self._halves or is_half(x.dtype) or halves_inputs()
 
     @property
     def _records_uses(self) -> bool:
-        return not self._is_trial and torch.is_grad_enabled()
+        return not self._is_test and torch.is_grad_enabled()
 
-    def tapped(
+    def tap_output(
         self, name: str, layer: Any, parameters: Mapping[str, Any], rule: Rule, x: Any, out: Any
     ) -> Any:
         """Return a layer's output with a recorded gradient; tensors are (rows, …)."""
@@ -559,7 +562,7 @@ class Recorder:
             return None
         return within_table(part, inputs[0]), *inputs[1:]
 
-    def _alone(self, layer: Any, name: str) -> Callable[..., None]:
+    def _check_direct_call(self, layer: Any, name: str) -> Callable[..., None]:
         """Return a hook that rejects direct calls of a layer."""
 
         def check(*_given: Any) -> None:
@@ -581,11 +584,11 @@ def _leaves(out: Any) -> list[Any]:
         found.append(tensor)
         return tensor
 
-    mapped(keep, out)
+    map_outputs(keep, out)
     return found
 
 
-def _where(module: Any, error: BaseException) -> str:
+def _failing_part(module: Any, error: BaseException) -> str:
     """Describe the innermost layer that raised an error."""
     names = {id(part): name for name, part in module.named_modules()}
     words, trace = "module", error.__traceback__
@@ -597,16 +600,16 @@ def _where(module: Any, error: BaseException) -> str:
     return words
 
 
-def _parts(name: str, module: Any, apart: tuple[type, ...]) -> Iterator[tuple[str, Any, Any]]:
+def _parts(name: str, module: Any, separate: tuple[type, ...]) -> Iterator[tuple[str, Any, Any]]:
     """Yield layers with rules, and modules with trained parameters without a rule."""
-    rule = rule_of(module, apart)
+    rule = find_rule(module, separate)
     if rule is not None:
         yield name, module, rule
         return
     if own_parameters(module):
         yield name, module, None
     for child_name, child in module.named_children():
-        yield from _parts(f"{name}.{child_name}" if name else child_name, child, apart)
+        yield from _parts(f"{name}.{child_name}" if name else child_name, child, separate)
 
 
 def _freeze(norm: Any, _inputs: Any) -> None:
@@ -630,7 +633,7 @@ def _frozen_norms(module: Any) -> list[Any]:
     return found
 
 
-def _made_up_inputs(inputs: Any, records: int) -> _Inputs:
+def _inputs_by_shape(inputs: Any, records: int) -> _Inputs:
     """Return synthetic records; their public shapes show which inputs have rows."""
     leaves, _ = tree_flatten(inputs)
     are_rows = tuple(
@@ -643,4 +646,4 @@ def _made_up_inputs(inputs: Any, records: int) -> _Inputs:
 def _check_plain_pass() -> None:
     """Reject passes inside function transforms or with forward-mode derivatives."""
     if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
-        raise alone()
+        raise unclipped_gradient()

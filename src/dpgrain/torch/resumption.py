@@ -1,4 +1,4 @@
-"""Checkpoints of a run: saving and resuming.
+"""Saving of runs in checkpoints, and their resumption.
 
 A resumed run draws new noise, and includes all steps in its journal: steps after the checkpoint are
 lost, because their results may have been seen. The published results therefore never exceed the
@@ -15,12 +15,12 @@ from dpgrain.errors import DataError, ParameterError
 from dpgrain.inputs.codes import name_of
 from dpgrain.noise import SeededSource, Source, SystemSource
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.torch.checkpoint import Checkpoint, Plan
-from dpgrain.torch.journal import Journal, other_people
+from dpgrain.torch.checkpoint import Checkpoint, RunPlan
+from dpgrain.torch.journal import Journal, records_changed
 from dpgrain.torch.library import torch
-from dpgrain.torch.local_data import Held
+from dpgrain.torch.local_data import LocalData
 from dpgrain.torch.processes import Processes
-from dpgrain.torch.randomness import go_on_on_devices, on_devices
+from dpgrain.torch.randomness import device_rng_states, restore_device_rng
 from dpgrain.torch.run import Run
 
 
@@ -31,8 +31,8 @@ def labels_name(labels: Any) -> str | None:
 
 def save(
     run: Run,
-    plan: Plan | None,
-    held: Held,
+    plan: RunPlan | None,
+    data: LocalData,
     source: Source,
     draws: Any,
     path: Path,
@@ -42,9 +42,9 @@ def save(
     # The state of a private run contains no secrets.
     steps = run.steps.state(secret=not source.private)
     assert plan is not None  # noqa: S101 - a run without a plan has refused to give its state
-    place = Journal.beside(path, plan.run)
+    place = Journal.path_for(path, plan.run)
     if run.journal is None and source.private:
-        run.journal = Journal.create(place, plan.run, run.begun, _people(held, plan))
+        run.journal = Journal.create(place, plan.run, run.steps_started, _records_hash(data, plan))
     if run.journal is not None and run.journal.path != place:
         raise ParameterError(
             f"path must be in the folder {str(run.journal.path.parent)!r}, next to the journal of "
@@ -54,26 +54,26 @@ def save(
     Checkpoint(
         plan=plan,
         done=run.done,
-        begun=run.begun,
+        begun=run.steps_started,
         steps=steps,
         module=run.module.state_dict(),
         optimizer=run.optimizer.state_dict(),
-        seeded=_stand(source, draws, _people(held, plan))
+        seeded=_generator_states(source, draws, _records_hash(data, plan))
         if isinstance(source, SeededSource)
         else None,
         extra=dict(extra),
     ).write(path)
 
 
-def _people(held: Held, plan: Plan) -> str:
+def _records_hash(data: LocalData, plan: RunPlan) -> str:
     """Return the journal's hash of labels and blocks; checkpoints contain the key.
 
     Each file separately reveals nothing about the data.
     """
-    return held.hash(bytes.fromhex(plan.key))
+    return data.hash(bytes.fromhex(plan.key))
 
 
-def _stand(source: SeededSource, draws: Any, people: str) -> dict[str, Any]:
+def _generator_states(source: SeededSource, draws: Any, people: str) -> dict[str, Any]:
     """Return the state of a seeded run's generators, which determines all later draws.
 
     A seeded run has no journal and is not private, so the file also contains the hash of its
@@ -84,12 +84,12 @@ def _stand(source: SeededSource, draws: Any, people: str) -> dict[str, Any]:
         "source": source.state(),
         "draws": draws.state(),
         "torch": torch.get_rng_state(),
-        "devices": on_devices(),
+        "devices": device_rng_states(),
         "people": people,
     }
 
 
-def source_of(checkpoint: Checkpoint) -> Source:
+def noise_source(checkpoint: Checkpoint) -> Source:
     """Return the source of future noise, which a private run never reads from a file.
 
     A seeded run, which is not private, continues its own sequence.
@@ -98,7 +98,7 @@ def source_of(checkpoint: Checkpoint) -> Source:
     return SystemSource() if seeded is None else SeededSource.at(seeded["source"])
 
 
-def load(checkpoint: Checkpoint, module: Any, optimizer: Any) -> None:
+def load_states(checkpoint: Checkpoint, module: Any, optimizer: Any) -> None:
     """Load the states of a checkpoint into a network and an optimizer."""
     try:
         module.load_state_dict(checkpoint.module)
@@ -115,7 +115,7 @@ def load(checkpoint: Checkpoint, module: Any, optimizer: Any) -> None:
         ) from error
 
 
-def check_alike(plan: Plan, guarantee: Guarantee, users: Any, elements: Any) -> None:
+def check_labels(plan: RunPlan, guarantee: Guarantee, users: Any, elements: Any) -> None:
     """Reject a resumption if names show other users or another partition."""
     for name, labels, before in (
         ("users", users, plan.users),
@@ -123,8 +123,8 @@ def check_alike(plan: Plan, guarantee: Guarantee, users: Any, elements: Any) -> 
     ):
         if labels_name(labels) != before:
             raise ParameterError(
-                f"{name} must be {_said(before)}, as when the run began, not "
-                f"{_said(labels_name(labels))}.",
+                f"{name} must be {_label_text(before)}, as when the run began, not "
+                f"{_label_text(labels_name(labels))}.",
                 name=name,
             )
     saved = plan.guarantee
@@ -135,48 +135,49 @@ def check_alike(plan: Plan, guarantee: Guarantee, users: Any, elements: Any) -> 
         )
 
 
-def check_there(processes: Processes, checkpoint: Checkpoint, path: Path) -> None:
+def check_journal(processes: Processes, checkpoint: Checkpoint, path: Path) -> None:
     """Require the journal of a private run before anything is charged."""
     if checkpoint.seeded is None:
         run = checkpoint.plan.run
-        processes.told(lambda: Journal.check(Journal.beside(path, run), run))
+        processes.from_first(lambda: Journal.check(Journal.path_for(path, run), run))
 
 
-def go_on(run: Run, held: Held, draws: Any, checkpoint: Checkpoint, path: Path) -> None:
+def resume_run(run: Run, data: LocalData, draws: Any, checkpoint: Checkpoint, path: Path) -> None:
     """Restore a run from a checkpoint, including later steps in its journal.
 
     A private run starts a new noise cycle, which is independent of earlier noise.
     """
     run.steps.load_state(dict(checkpoint.steps))
-    seeded, people = checkpoint.seeded, _people(held, checkpoint.plan)
+    seeded, people = checkpoint.seeded, _records_hash(data, checkpoint.plan)
     if seeded is None:
-        run.stand(
-            checkpoint.done, run.processes.told(lambda: _counted(run, checkpoint, path, people))
+        run.restore_counts(
+            checkpoint.done,
+            run.processes.from_first(lambda: _counted(run, checkpoint, path, people)),
         )
         return
     if seeded["people"] != people:
-        raise other_people()
-    run.stand(checkpoint.done, checkpoint.done)
+        raise records_changed()
+    run.restore_counts(checkpoint.done, checkpoint.done)
     draws.load_state(seeded["draws"])
-    if run.processes.first:
+    if run.processes.is_first:
         torch.set_rng_state(seeded["torch"])
-        go_on_on_devices(seeded.get("devices", ()))
+        restore_device_rng(seeded.get("devices", ()))
 
 
 def _counted(run: Run, checkpoint: Checkpoint, path: Path, people: str) -> int:
     """Open the journal, and return the number of begun steps."""
     plan = checkpoint.plan
-    journal = Journal(Journal.beside(path, plan.run), plan.run, people)
-    if journal.begun < checkpoint.begun:
+    journal = Journal(Journal.path_for(path, plan.run), plan.run, people)
+    if journal.steps_started < checkpoint.begun:
         raise DataError(
             f"the journal {str(journal.path)!r} lacks steps of the checkpoint, so it is an older "
             "copy and the number of steps is unknown; train again."
         )
     run.journal = journal
-    return journal.begun
+    return journal.steps_started
 
 
-def _said(name: str | None) -> str:
+def _label_text(name: str | None) -> str:
     if name is None:
         return "left out"
     return f"a series named {name!r}" if name else "without a name"

@@ -24,10 +24,17 @@ from dpgrain.noise import RandomState
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.torch import losses
-from dpgrain.torch.collation import Collating, Labels, Readable, is_of_tokens, made_up, of_lengths
+from dpgrain.torch.collation import (
+    Labels,
+    ReadableDataset,
+    RecordCollator,
+    is_per_token,
+    synthetic_record,
+    synthetic_rows,
+)
 from dpgrain.torch.engine import PrivacyEngine
-from dpgrain.torch.hf_datasets import Column, Contents, shares_rows
-from dpgrain.torch.hf_labels import decoder_inputs, losses_on, record_loss, whole
+from dpgrain.torch.hf_datasets import DatasetColumn, RecordHashes, shares_rows
+from dpgrain.torch.hf_labels import base_model, decoder_inputs, losses_on, record_loss
 from dpgrain.torch.hf_loop import (
     RUN_FOLDER,
     PrivateStep,
@@ -39,7 +46,7 @@ from dpgrain.torch.hf_loop import (
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.precision import is_half
-from dpgrain.torch.preflight import FEW_RECORDS, evaluating, same
+from dpgrain.torch.preflight import FEW_RECORDS, evaluating, is_close
 from dpgrain.torch.privacy_arguments import (
     PrivacyArguments,
     check_training_arguments,
@@ -132,9 +139,9 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         args.ignore_data_skip = True
         self._engine: PrivacyEngine | None = None
         self._loader: PrivateLoader | None = None
-        self._from: Path | None = None
+        self._checkpoint: Path | None = None
         # Hugging Face's trainer disables caches permanently.
-        self._caches = getattr(getattr(model, "config", None), "use_cache", None)
+        self._use_cache = getattr(getattr(model, "config", None), "use_cache", None)
         super().__init__(model=model, args=args, **others)
         if self.eval_dataset is not None:
             self._check_public(self.eval_dataset, "eval_dataset")
@@ -142,16 +149,16 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         for callback in list(self.callback_handler.callbacks):
             if type(callback).__name__.endswith("ProgressCallback"):
                 self.remove_callback(callback)
-        self.add_callback(_Saving(self))
+        self.add_callback(_SaveCallback(self))
         self._loss = record_loss(self.model, privacy.loss)
-        self._is_tried = False
+        self._padding_checked = False
         if getattr(self.data_collator, "seed", None) is not None:
             raise ParameterError(
                 "data_collator must have no seed, because its draws would depend on the records "
                 "read before; omit seed, and the run's own generator is used.",
                 name="data_collator",
             )
-        self._collated = self._collating()
+        self._collator = self._create_collator()
 
     @property
     def guarantee(self) -> Guarantee:
@@ -163,7 +170,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         if self._engine is None:
             raise ParameterError("this trainer has no run yet; call train first.")
         guarantee = self._engine.guarantee
-        padded = Fact("tried-padding" if self._is_tried else "padding")
+        padded = Fact("tried-padding" if self._padding_checked else "padding")
         public = [
             *([] if self.privacy.pad_to_max_length else [padded]),
             *([EVALUATED] if self.privacy.eval_is_public else []),
@@ -192,14 +199,14 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             )
         folder = self._folder(resume_from_checkpoint)
         if folder is not None:
-            self._from = run_file(Path(folder))
-        if self._caches is not None:
+            self._checkpoint = run_file(Path(folder))
+        if self._use_cache is not None:
             self.model.config.use_cache = False
         try:
             result = super().train(resume_from_checkpoint=folder, **others)
         finally:
-            if self._caches is not None:
-                self.model.config.use_cache = self._caches
+            if self._use_cache is not None:
+                self.model.config.use_cache = self._use_cache
             if self._loader is not None:
                 self._loader.abandon()
         return result._replace(training_loss=math.nan, metrics={})
@@ -219,36 +226,36 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         if self._engine is not None or self.train_dataset is None:
             return self.optimizer
         dataset = self.train_dataset
-        users = Column.of(dataset, self.privacy.users_column, "users_column")
+        users = DatasetColumn.of(dataset, self.privacy.users_column, "users_column")
         elements = (
-            Contents(dataset)
+            RecordHashes(dataset)
             if self.privacy.sampling == "records"
-            else Column.of(dataset, self.privacy.elements_column, "elements_column")
+            else DatasetColumn.of(dataset, self.privacy.elements_column, "elements_column")
         )
-        self._try_padding()
+        self._check_padding()
         reading: dict[str, Any] = {
-            "module": self._of_all_processes(),
+            "module": self._wrapped_model(),
             "optimizer": self.optimizer,
-            "dataset": Readable(self._with_used_columns(dataset)),
+            "dataset": ReadableDataset(self._with_used_columns(dataset)),
             "users": users,
             "elements": elements,
             "max_rows": self.args.per_device_train_batch_size,
-            "collate_fn": self._collated,
+            "collate_fn": self._collator,
         }
-        if self._from is not None:
-            engine, _, private, loader = PrivacyEngine.resume(self._from, **reading)
+        if self._checkpoint is not None:
+            engine, _, private, loader = PrivacyEngine.resume(self._checkpoint, **reading)
         else:
             engine = PrivacyEngine(
                 unit=self.privacy.unit,
                 relation=self.privacy.relation,
                 random_state=self.privacy.random_state,
             )
-            _, private, loader = engine.make_private(**reading, **self._asked())
+            _, private, loader = engine.make_private(**reading, **self._run_parameters())
         self._engine, self._loader, self._private = engine, loader, private
         self.optimizer = SteppedOptimizer(private)
         return self.optimizer
 
-    def _of_all_processes(self) -> Any:
+    def _wrapped_model(self) -> Any:
         """Return the model; with several processes, in the wrapper that identifies them."""
         if self.args.world_size == 1:
             return self.model
@@ -296,7 +303,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
     def _padding(self) -> Iterator[None]:
         """Make loaders created inside pad records of different lengths."""
         collator = self.data_collator
-        self.data_collator = replace(self._collated, collator=collator).padded
+        self.data_collator = replace(self._collator, collator=collator).padded
         try:
             yield
         finally:
@@ -398,10 +405,10 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
                 "publish separate noise, and only one would be charged; load the saved model "
                 "there."
             )
-        users = Column.of(dataset, self.privacy.users_column, "users_column")
+        users = DatasetColumn.of(dataset, self.privacy.users_column, "users_column")
         found = losses_on(
-            Readable(self._with_used_columns(dataset)),
-            self._collated,
+            ReadableDataset(self._with_used_columns(dataset)),
+            self._collator,
             lambda batch: self._record_losses(self.model, dict(self._prepare_inputs(batch))),
             self.args.per_device_eval_batch_size,
             self.model,
@@ -493,7 +500,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
                 if not (folder / f"checkpoint-{file.stem.removeprefix('run-')}").exists():
                     file.unlink()
 
-    def steps_left(self) -> Iterator[Any]:
+    def remaining_steps(self) -> Iterator[Any]:
         """Yield the remaining steps, each with its batches."""
         loader = self._loader
         for batches in loader.by_step() if loader is not None and len(loader) else ():
@@ -505,7 +512,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
     def _load_rng_state(self, checkpoint: str | None) -> None:
         """Load no generators."""
 
-    def _asked(self) -> dict[str, Any]:
+    def _run_parameters(self) -> dict[str, Any]:
         privacy = self.privacy
         return {
             "n_users": privacy.n_users,
@@ -531,24 +538,24 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             return dataset
         return self._remove_unused_columns(dataset, description="training")
 
-    def _collating(self) -> Collating:
+    def _create_collator(self) -> RecordCollator:
         """Return the collation of records, tested on a synthetic record."""
         config, privacy = getattr(self.model, "config", None), self.privacy
         padding = getattr(self.processing_class, "pad_token_id", None)
         if padding is None:
             padding = getattr(config, "pad_token_id", None)
         most = privacy.max_length or getattr(config, "max_position_embeddings", None)
-        result = Collating(
+        result = RecordCollator(
             self._get_collator_with_removed_columns(self.data_collator, "training"),
             padding or 0,
             labels=self._labels(),
-            masks="attention_mask" in self._named(),
+            masks="attention_mask" in self._forward_parameters(),
             most=most,
             fixed=privacy.pad_to_max_length,
         )
         dataset = self.train_dataset
-        record = None if dataset is None else made_up(self._with_used_columns(dataset))
-        return result if record is None else result.tried(record, "labels")
+        record = None if dataset is None else synthetic_record(self._with_used_columns(dataset))
+        return result if record is None else result.with_template(record, "labels")
 
     def _labels(self) -> Labels:
         """Return the type of the loss's labels."""
@@ -556,12 +563,12 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             return "tokens"
         return "whole" if self._loss is losses.classification else "real"
 
-    def _named(self) -> Mapping[str, Any]:
-        return inspect.signature(whole(self.model).forward).parameters
+    def _forward_parameters(self) -> Mapping[str, Any]:
+        return inspect.signature(base_model(self.model).forward).parameters
 
-    def _words(self) -> int:
+    def _vocabulary_size(self) -> int:
         """Return the vocabulary size."""
-        return int(whole(self.model).get_input_embeddings().num_embeddings)
+        return int(base_model(self.model).get_input_embeddings().num_embeddings)
 
     def _example(self) -> Any:
         """Return the example, or synthetic texts.
@@ -569,56 +576,58 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         Their length is ``max_length``, or one that the model has read before.
         """
         length = self.privacy.max_length
-        if self.privacy.example is not None or "input_ids" not in self._named():
+        if self.privacy.example is not None or "input_ids" not in self._forward_parameters():
             return self.privacy.example
-        if length is None and not self._is_tried:
+        if length is None and not self._padding_checked:
             return None
-        like = self._collated.like
+        like = self._collator.template
         if like is None:
-            names = ["input_ids", *(["attention_mask"] if self._collated.masks else [])]
+            names = ["input_ids", *(["attention_mask"] if self._collator.masks else [])]
             like = {name: torch.ones(1, 1, dtype=torch.long) for name in names}
         like = {name: value for name, value in like.items() if not name.startswith("label")}
-        if not all(is_of_tokens(name, value, "real") for name, value in like.items()):
+        if not all(is_per_token(name, value, "real") for name, value in like.items()):
             return None
         if length is None:
-            batch = self._collated.together(of_lengths(like, self._lengths(), self._words()))
+            batch = self._collator.padded_batch(
+                synthetic_rows(like, self._lengths(), self._vocabulary_size())
+            )
         else:
             lengths = [max(1, length // part) for part in range(1, FEW_RECORDS + 1)]
-            rows = of_lengths(like, lengths, self._words())
-            batch = replace(self._collated, fixed=True, most=length).together(rows)
+            rows = synthetic_rows(like, lengths, self._vocabulary_size())
+            batch = replace(self._collator, fixed=True, most=length).padded_batch(rows)
         if self._loss is losses.seq2seq:
             batch.setdefault("decoder_input_ids", batch["input_ids"])
         return {name: tensor.to(self.args.device) for name, tensor in batch.items()}
 
-    def _try_padding(self) -> None:
+    def _check_padding(self) -> None:
         """Reject a model with a loss that changes if a synthetic record is padded."""
-        like = self._collated.like
+        like = self._collator.template
         if like is None or "input_ids" not in like or self.privacy.pad_to_max_length:
             return
         try:
-            rows = of_lengths(like, self._lengths(), self._words())
+            rows = synthetic_rows(like, self._lengths(), self._vocabulary_size())
             with evaluating(self.model):
-                alone = torch.cat([self._tried_losses([row]) for row in rows])
-                beside = self._tried_losses(rows)
+                alone = torch.cat([self._synthetic_losses([row]) for row in rows])
+                together = self._synthetic_losses(rows)
         except Exception:
             # A model that needs other records is tested on its example only.
             return
-        if not same(alone, beside, half=is_half(next(self.model.parameters()).dtype)):
+        if not is_close(alone, together, half=is_half(next(self.model.parameters()).dtype)):
             raise ParameterError(
                 "model must compute the same outputs for a padded record, but did not for "
                 "synthetic records; pad all records to one length, with pad_to_max_length=True "
                 "and max_length of PrivacyArguments.",
                 name="model",
             )
-        self._is_tried = True
+        self._padding_checked = True
 
     def _lengths(self) -> list[int]:
         """Return the lengths of synthetic texts, up to the model's limit."""
-        most = self._collated.most or max(_LENGTHS)
+        most = self._collator.most or max(_LENGTHS)
         return [length for length in _LENGTHS if length <= most]
 
-    def _tried_losses(self, rows: list[dict[str, Any]]) -> Any:
-        given = self._prepare_inputs(self._collated.together(rows))
+    def _synthetic_losses(self, rows: list[dict[str, Any]]) -> Any:
+        given = self._prepare_inputs(self._collator.padded_batch(rows))
         return self._record_losses(self.model, dict(given))
 
     def _record_losses(self, model: Any, inputs: dict[str, Any]) -> Any:
@@ -661,7 +670,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             )
 
 
-class _Saving(transformers.TrainerCallback):  # type: ignore[misc, unused-ignore]
+class _SaveCallback(transformers.TrainerCallback):  # type: ignore[misc, unused-ignore]
     """Callback that saves the run with each Hugging Face checkpoint."""
 
     def __init__(self, trainer: Trainer) -> None:

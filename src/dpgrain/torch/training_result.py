@@ -16,7 +16,7 @@ from dpgrain.means import ClippedMean
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 
-#: What is public of an evaluation, as a fact of the promise.
+#: Assumed public: the records on which the network is evaluated.
 EVALUATED = Fact("evaluated-records")
 
 
