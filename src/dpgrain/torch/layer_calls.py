@@ -59,7 +59,7 @@ class LayerCall:
     uses: Uses
     batch_pass: Pass
 
-    def arrive(self, x: Any, gradient: Any) -> None:
+    def record(self, x: Any, gradient: Any) -> None:
         """Record the blocks' contributions to parameters; tensors are (rows, …)."""
         self.batch_pass.check_gradient(self.name, gradient)
         with precisely():
@@ -97,7 +97,7 @@ class Tap(torch.autograd.Function):
                 name="module",
             ) from error
         with torch._C.DisableTorchFunction():
-            call.arrive(x, gradient)
+            call.record(x, gradient)
         return gradient if ctx.needs_input_grad[0] else None, None, None, None
 
 
@@ -115,7 +115,7 @@ class CopyTap(torch.autograd.Function):
         """Pass the gradients of copies to the call, and none to the parameter."""
         (gradient,) = gradients
         with torch._C.DisableTorchFunction():
-            ctx.call.arrive(gradient, gradient)
+            ctx.call.record(gradient, gradient)
         return None, None, None
 
 
@@ -201,13 +201,13 @@ class RecordedForward:
     def _on_rows(self, x: Any) -> Any:
         """Run the layer on the inputs of all records at once, (records, …)."""
         rows, sizes = _flat(x, _input_dims(self._layer))
-        asked = list(self._parameters.values())
-        for parameter in asked:
+        trained = list(self._parameters.values())
+        for parameter in trained:
             parameter.requires_grad_(False)
         try:
             out = type(self._layer).forward(self._layer, rows)
         finally:
-            for parameter in asked:
+            for parameter in trained:
                 parameter.requires_grad_(True)
         return _folded(self._tapped(rows, out), sizes)
 

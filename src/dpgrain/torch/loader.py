@@ -30,7 +30,7 @@ class PrivateLoader:
 
     Created by ``PrivacyEngine.make_private``. Iteration runs the remaining steps: one batch per
     step, or several if ``max_rows`` splits it; the optimizer then steps at the last batch. A sample
-    without records yields no batch: its step is made immediately, with only noise. If there are
+    without records yields no batch: its step runs immediately, with only noise. If there are
     several processes, each yields its own whole blocks.
 
     >>> from dpgrain.torch import PrivacyEngine
@@ -83,8 +83,8 @@ class PrivateLoader:
     def by_step(self) -> Iterator[Iterator[Any]]:
         """Yield the remaining steps, each as a possibly empty iterator over batches.
 
-        A step without batches is made when its batches are requested, like other steps when they
-        are stepped on. An observer between steps therefore cannot distinguish empty samples.
+        A step without batches runs when its batches are requested, like other steps at the call of
+        ``optimizer.step``. An observer between steps therefore cannot distinguish empty samples.
 
         Raises:
             ParameterError: if no step is left, or one was skipped.
@@ -107,12 +107,12 @@ class PrivateLoader:
             self._run.check_stepped()
             # Data sets and collate_fn may also draw random numbers, such as for image augmentation.
             self._run.reseed()
-            # A batch that cannot be read stays pending, so that no step is made without it.
+            # A batch that cannot be read stays pending, so that no step runs without it.
             records = self._records(self._pending[0])
             self._run.start_batch(self._pending[0])
             self._pending.popleft()
             if records is None:
-                # No record can be read; the step is made like any other.
+                # No record can be read; the step runs like any other.
                 self._run.skip_batch()
                 continue
             yield self._run.mark_batch(records)
