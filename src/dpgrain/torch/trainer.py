@@ -18,6 +18,7 @@ from typing import Any
 
 from dpgrain import _validate
 from dpgrain._fields import MISFITS
+from dpgrain._later import require
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.means.of_users import MeanOfUsers, mean_of_users
 from dpgrain.noise import RandomState
@@ -54,13 +55,8 @@ from dpgrain.torch.privacy_arguments import (
 )
 from dpgrain.torch.training_result import EVALUATED
 
-try:
-    import transformers
-except ImportError as error:
-    raise ImportError(
-        "dpgrain.torch.Trainer needs transformers: pip install 'dpgrain[transformers]'.",
-        name="transformers",
-    ) from error
+require("transformers")
+import transformers  # noqa: E402
 
 # Logged values, which do not depend on records. Measures of public evaluations are added.
 _LOGGED = frozenset(("learning_rate", "epoch", "step"))
