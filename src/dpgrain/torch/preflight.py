@@ -122,9 +122,8 @@ def _agrees(one: Any, wanted: Any, half: bool, draws: bool) -> bool:
     if not isinstance(one, tuple):
         return is_close(one, wanted, half=half)
     # A network called outside autocast may enable it itself.
-    return rows.dim() > 1 and is_close(
-        rows.flatten(0, 1), wanted, half=half or is_half(wanted.dtype)
-    )
+    half = half or is_half(wanted.dtype)
+    return rows.dim() > 1 and is_close(rows.flatten(0, 1), wanted, half=half)
 
 
 def _check_numbers(found: Sequence[Any]) -> None:
