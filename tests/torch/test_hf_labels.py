@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 from tests.refusals import refuses
-from tests.torch.families import (
-    CLASSES,
-    FAMILIES,
-    TOKENS,
-    Family,
-    every,
-    transformers,
-)
+from tests.torch.families import CLASSES, FAMILIES, TOKENS, Family, every, transformers
 from tests.torch.library import torch
 
 # isort: split

@@ -234,25 +234,18 @@ def _norms(uses: Uses, layout: BlockLayout) -> Any:
     """Return the norms of the blocks' sums over all parameters, (blocks,)."""
     squares = []
     for calls in uses.values():
-        if len(calls) == 1:
-            squares.append(calls[0].squared_norms())
-            continue
-        if (
-            len(calls) == 2
-            and isinstance(calls[0], Outer | StoredGradients)
-            and isinstance(calls[1], Lookup)
-        ):
-            both = (
-                calls[0].squared_norms()
-                + calls[1].squared_norms()
-                + 2 * inner_products(calls[0], calls[1])
-            )
-            squares.append(both.clamp(min=0))
-            continue
-        # The gradient of a parameter with several uses is the sum of their gradients.
-        blocks = range(layout.blocks)
-        formed = (sum(use.block_gradient(block) for use in calls) for block in blocks)
-        squares.append(torch.stack([part.square().sum() for part in formed]))
+        match calls:
+            case [use]:
+                square = use.squared_norms()
+            case [Outer() | StoredGradients() as linear, Lookup() as lookup]:
+                both = linear.squared_norms() + lookup.squared_norms()
+                square = (both + 2 * inner_products(linear, lookup)).clamp(min=0)
+            case _:
+                # The gradient of a parameter with several uses is the sum of their gradients.
+                blocks = range(layout.blocks)
+                formed = (sum(use.block_gradient(block) for use in calls) for block in blocks)
+                square = torch.stack([part.square().sum() for part in formed])
+        squares.append(square)
     return torch.stack(squares).sum(0).sqrt()
 
 

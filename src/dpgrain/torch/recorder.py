@@ -30,24 +30,13 @@ from dpgrain.torch.layer_calls import (
     copies_rule,
     plain_call,
 )
-from dpgrain.torch.layers import (
-    Rule,
-    find_rule,
-    is_frozen_norm,
-    own_parameters,
-    within_table,
-)
+from dpgrain.torch.layers import Rule, find_rule, is_frozen_norm, own_parameters, within_table
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
 from dpgrain.torch.module_state import ModuleState, call_form, module_structure
 from dpgrain.torch.outputs import Output, Pass, Reduction, map_outputs, plain, unclipped_gradient
 from dpgrain.torch.per_record import PerRecordMode, run_backward, run_per_record
-from dpgrain.torch.precision import (
-    half_mean,
-    halves_inputs,
-    is_half,
-    whole_products,
-)
+from dpgrain.torch.precision import half_mean, halves_inputs, is_half, whole_products
 from dpgrain.torch.preflight import check_separation, keeping_modes, repeated, synthetic_inputs
 from dpgrain.torch.randomness import seeded_randomness
 
