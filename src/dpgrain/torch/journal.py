@@ -28,10 +28,10 @@ class Journal:
         self._file = _opened(path)
         weakref.finalize(self, os.close, self._file)
         first = _first_line(self._file, path, run)
-        whose = _PEOPLE.format(people=people).encode()
-        if os.pread(self._file, len(whose), len(first)) != whose:
+        second = _PEOPLE.format(people=people).encode()
+        if os.pread(self._file, len(second), len(first)) != second:
             raise records_changed()
-        self._before, self._known = len(first) + len(whose), 0
+        self._before, self._known = len(first) + len(second), 0
 
     @staticmethod
     def path_for(checkpoint: Path, run: str) -> Path:

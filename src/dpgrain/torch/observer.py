@@ -155,9 +155,9 @@ class Observer:
             self._measures.setdefault(name, []).append(value)
 
     def _line(self) -> str:
-        told = [f"{name} {values[-1]:.4g}" for name, values in self._measures.items()]
+        last = [f"{name} {values[-1]:.4g}" for name, values in self._measures.items()]
         done = min(len(self._norms) + 1, self._steps)
-        return f"Step {done:,} of {self._steps:,}" + "".join(f", {words}" for words in told)
+        return f"Step {done:,} of {self._steps:,}" + "".join(f", {measure}" for measure in last)
 
 
 def named_measures(found: Any, evaluate: Evaluate) -> dict[str, float]:

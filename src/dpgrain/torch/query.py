@@ -30,7 +30,7 @@ from dpgrain.torch.optimizer import PrivateOptimizer
 from dpgrain.torch.precision import check_precise
 from dpgrain.torch.run import Run
 from dpgrain.torch.steps import Draws, block_users, create_steps
-from dpgrain.units import User
+from dpgrain.units import Level, User
 
 Noise = Literal["independent", "banded"]
 
@@ -128,9 +128,8 @@ def mean_run(promise: Promise, *, mean: Mean, numbers: Numbers, noise: Noise) ->
             f"{stated[0]} must be omitted with mean=, which sets all public numbers and the noise.",
             name=stated[0],
         )
-    kept = promise.unit.max_elements if isinstance(promise.unit, User) else None
-    level = "element" if kept is not None else promise.level
-    if mean.level != level or getattr(mean, "max_elements", None) != kept:
+    level, max_elements = _blocks(promise)
+    if mean.level != level or getattr(mean, "max_elements", None) != max_elements:
         raise ParameterError(
             f"mean must have the blocks of unit={promise.unit!r}, not blocks of level "
             f"{mean.level!r} with max_elements={getattr(mean, 'max_elements', None)!r}.",
@@ -139,6 +138,12 @@ def mean_run(promise: Promise, *, mean: Mean, numbers: Numbers, noise: Noise) ->
     if isinstance(mean, ClippedMean):
         check_bound(clip=mean.clip)
     return Asked(promise, mean)
+
+
+def _blocks(promise: Promise) -> tuple[Level, int | None]:
+    """Return the level of the clipped blocks, and their number per user if it is limited."""
+    max_elements = promise.unit.max_elements if isinstance(promise.unit, User) else None
+    return promise.level if max_elements is None else "element", max_elements
 
 
 def _bound(stated: float | AdaptiveNorm | None) -> tuple[AdaptiveNorm | None, float]:
@@ -175,10 +180,13 @@ def _stated(
     promise: Promise, noise_multiplier: float, bands: int, given: dict[str, Any]
 ) -> ClippedMean:
     """Return the public numbers of a run with an explicit noise multiplier."""
-    kept = promise.unit.max_elements if isinstance(promise.unit, User) else None
-    level = "element" if kept is not None else promise.level
+    level, max_elements = _blocks(promise)
     return ClippedMean(
-        noise_multiplier=noise_multiplier, level=level, max_elements=kept, bands=bands, **given
+        noise_multiplier=noise_multiplier,
+        level=level,
+        max_elements=max_elements,
+        bands=bands,
+        **given,
     )
 
 

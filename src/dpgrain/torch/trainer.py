@@ -97,8 +97,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
     >>> model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))
     >>> rows = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]} for _ in range(20)]
     >>> args = transformers.TrainingArguments(tempfile.mkdtemp(), max_steps=2, report_to=[])
-    >>> asked = PrivacyArguments(n_users=20, target_epsilon=8.0)
-    >>> trainer = Trainer(model, args, privacy=asked, train_dataset=rows)
+    >>> privacy = PrivacyArguments(n_users=20, target_epsilon=8.0)
+    >>> trainer = Trainer(model, args, privacy=privacy, train_dataset=rows)
     >>> trainer.train().global_step, trainer.guarantee.epsilon() <= 8.0
     (2, True)
     """

@@ -162,7 +162,7 @@ def train(
     inputs = _check_example(module, loss, dataset, example, options.get("collate_fn"))
     rule = _rule(average)
     observer = Observer(module, rule, evaluate, interval)
-    asked: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "n_users": n_users,
         "target_epsilon": epsilon,
         "target_delta": delta,
@@ -184,17 +184,17 @@ def train(
         **{name: value for name, value in options.items() if name in _HOW_TO_READ},
     }
     unit = unit_of(unit, users)
-    words = _describe({**asked, "average": rule, "unit": unit, "relation": relation})
+    described = _describe({**settings, "average": rule, "unit": unit, "relation": relation})
     place = None if checkpoint is None else _validate.path(checkpoint=checkpoint)
     if place is not None and is_there(place):
         engine, _, private, loader = PrivacyEngine.resume(place, **reading)
-        _check_same(engine.extra.get("asked", {}), words)
+        _check_same(engine.extra.get("asked", {}), described)
         observer.load_state(engine.extra["observer"])
     else:
         engine = PrivacyEngine(unit=unit, relation=relation, random_state=random_state)
         template = None if inputs is None else RecordTemplate(inputs)
-        _, private, loader = engine.make_private(**asked, **reading, example=template)
-    keep = _Checkpoints(engine, place, observer, words, interval)
+        _, private, loader = engine.make_private(**settings, **reading, example=template)
+    keep = _Checkpoints(engine, place, observer, described, interval)
     guarantee = engine.guarantee
     if evaluate is not None:
         guarantee = replace(guarantee, public=(*guarantee.public, EVALUATED))
@@ -222,19 +222,19 @@ def train(
 
 @dataclass
 class _Checkpoints:
-    """Checkpoints of a training; ``asked`` describes the requested public numbers."""
+    """Checkpoints of a training; ``settings`` describes the requested public numbers."""
 
     engine: PrivacyEngine
     place: Path | None
     observer: Observer
-    asked: Mapping[str, str]
+    settings: Mapping[str, str]
     every: int
     _saved: int = -1
 
     def write(self) -> None:
         """Write the file, unless this step is already saved."""
         if self.place is not None and self._saved != self.observer.done:
-            extra = {"asked": dict(self.asked), "observer": self.observer.state()}
+            extra = {"asked": dict(self.settings), "observer": self.observer.state()}
             self.engine.save(self.place, extra=extra)
             self._saved = self.observer.done
 
@@ -244,10 +244,10 @@ class _Checkpoints:
             self.write()
 
 
-def _describe(asked: Mapping[str, Any]) -> dict[str, str]:
+def _describe(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the stated public numbers as text for a checkpoint."""
     names = {"target_epsilon": "epsilon", "target_delta": "delta"}
-    stated = {name: value for name, value in asked.items() if value is not None}
+    stated = {name: value for name, value in settings.items() if value is not None}
     return {names.get(name, name): repr(value) for name, value in stated.items()}
 
 

@@ -130,10 +130,10 @@ class Training(ShownTraining):
         return sum(p.numel() for p in self.module.parameters() if p.requires_grad)
 
     def __str__(self) -> str:
-        told = "".join(f"; {name} {value:.4g}" for name, value in self.history.last.items())
+        measures = "".join(f"; {name} {value:.4g}" for name, value in self.history.last.items())
         return (
             f"Network with {self.weights:,} trained weights, after {self.mean.rounds:,} steps of about "
-            f"{self.mean.divisor:,.0f} blocks{told}.\n{self.guarantee}"
+            f"{self.mean.divisor:,.0f} blocks{measures}.\n{self.guarantee}"
         )
 
     def __repr__(self) -> str:
