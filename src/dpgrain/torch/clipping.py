@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dpgrain._clipping import clipped, finite
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.means.grid import on_grid
+from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
 from dpgrain.torch.block_gradients import (
     Lookup,
     Outer,
@@ -214,7 +214,7 @@ def mean_gradient(vector: Sums, parameters: Sequence[Any], records: int) -> Floa
         for p in parameters
     ]
     with np.errstate(all="ignore"):
-        mean: FloatArray = finite((np.concatenate(parts) / records)[None])[0]
+        mean: FloatArray = zero_nonfinite_rows((np.concatenate(parts) / records)[None])[0]
     return mean
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from dpgrain.errors import ParameterError, only_interrupts
+from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
 from dpgrain.torch.library import torch
 
 #: Marker of a record that cannot be read.
@@ -40,7 +40,7 @@ class ReadableDataset:
         try:
             return self.dataset[place]
         except BaseException as error:
-            only_interrupts(error)
+            reraise_keyboard_interrupt(error)
             return UNREADABLE
 
 
@@ -148,7 +148,7 @@ class RecordCollator:
             fits = _is_one_row(row) and (self.template is None or _matches(row, self.template))
             return row if fits else None
         except BaseException as error:
-            only_interrupts(error)
+            reraise_keyboard_interrupt(error)
             return None
 
     def _collated(self, record: Any) -> _Row:

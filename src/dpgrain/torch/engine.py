@@ -41,7 +41,7 @@ from dpgrain.torch.query import (
 )
 from dpgrain.torch.run import Run
 from dpgrain.torch.steps import Draws, check_vectors
-from dpgrain.units import OWN_UNIT, Relation, Unit, User
+from dpgrain.units import PLAIN_UNITS, Relation, Unit, User
 
 
 class PrivacyEngine:
@@ -382,7 +382,7 @@ class PrivacyEngine:
         path = _validate.path(path=path)
         checkpoint = processes.from_first(lambda: Checkpoint.read(path))
         plan = checkpoint.plan
-        stated = OWN_UNIT[plan.level] if plan.max_elements is None else User(plan.max_elements)
+        stated = PLAIN_UNITS[plan.level] if plan.max_elements is None else User(plan.max_elements)
         unit = unit_of(stated, users)
         engine = cls(unit=unit, relation=plan.guarantee.relation)
         source, engine._extra = resumption.noise_source(checkpoint), checkpoint.extra

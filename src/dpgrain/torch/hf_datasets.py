@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain.errors import ParameterError, only_interrupts
+from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
 from dpgrain.torch.library import torch
 from dpgrain.torch.local_data import record_bytes
 
@@ -36,7 +36,7 @@ class DatasetColumn:
             return None
         if name not in getattr(dataset, "column_names", ()):
             raise ParameterError(
-                f"{parameter} must be a column of train_dataset, not {_validate.said(name)}.",
+                f"{parameter} must be a column of train_dataset, not {_validate.describe(name)}.",
                 name=parameter,
             )
         return DatasetColumn(dataset, name)
@@ -74,7 +74,7 @@ class RecordHashes:
                 yield _record_hash(rows[place])
             except BaseException as error:
                 # All unreadable records have the same label.
-                only_interrupts(error)
+                reraise_keyboard_interrupt(error)
                 yield ""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dpgrain._files import whole_file
+from dpgrain._files import atomic_write
 from dpgrain.errors import DataError
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.torch.optimizer import PrivateOptimizer
@@ -33,7 +33,7 @@ def write_guarantee(folder: Path, guarantee: Guarantee) -> None:
         "machine-readable form (`dpgrain.Guarantee.from_json`).\n"
     )
     for file, content in ((card, text), (folder / GUARANTEE_FILE, guarantee.to_json())):
-        with whole_file(file) as part:
+        with atomic_write(file) as part:
             part.write_text(content, encoding="utf-8")
 
 

@@ -20,8 +20,8 @@ from typing import Any
 
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+from dpgrain._formatting import shorten
 from dpgrain._types import FloatArray
-from dpgrain._wording import shorten
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.torch.block_gradients import StoredGradients, Uses
 from dpgrain.torch.clipping import FloatSum, clipped_sums, mean_gradient

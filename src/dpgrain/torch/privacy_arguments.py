@@ -123,7 +123,7 @@ class PrivacyArguments:
                 name="target_epsilon",
             )
         for name in ("pad_to_max_length", "eval_is_public"):
-            _validate.truth(**{name: getattr(self, name)})
+            _validate.boolean(**{name: getattr(self, name)})
         self._check_columns()
         if self.max_length is not None:
             _validate.integer(minimum=1, max_length=self.max_length)
@@ -189,7 +189,7 @@ def check_training_arguments(args: Any) -> None:
         value = getattr(args, name, plain[0])
         if value not in plain:
             raise ParameterError(
-                f"{name} must be {plain[0]!r} in args, not {_validate.said(value)}: {why}.",
+                f"{name} must be {plain[0]!r} in args, not {_validate.describe(value)}: {why}.",
                 name=name,
             )
     if args.n_gpu > 1:

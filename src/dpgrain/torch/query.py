@@ -93,7 +93,7 @@ def clipped_run(
         "sampling_rate": _validate.probability(sampling_rate=numbers.sampling_rate),
         "sampling": sampling,
         "blocks_per_user": elements_per_user,
-        "exact": _validate.truth(exact=exact),
+        "exact": _validate.boolean(exact=exact),
         "rounds": rounds,
     }
     bands = _bands(numbers, noise, exact=exact)
@@ -117,7 +117,7 @@ def mean_run(promise: Promise, *, mean: Mean, numbers: Numbers, noise: Noise) ->
     """Check that a private mean can be published in each step of a run."""
     if isinstance(mean, type) or not (hasattr(mean, "start") and hasattr(mean, "event")):
         raise ParameterError(
-            f"mean must be a private mean of dpgrain.means, not {_validate.said(mean)}.",
+            f"mean must be a private mean of dpgrain.means, not {_validate.describe(mean)}.",
             name="mean",
         )
     stated = [name for name, value in vars(numbers).items() if value is not None]
@@ -369,7 +369,7 @@ def check_module(module: Any) -> None:
     """Reject objects other than networks."""
     if not isinstance(module, torch.nn.Module):
         raise ParameterError(
-            f"module must be a torch.nn.Module, not {_validate.said(module)}.", name="module"
+            f"module must be a torch.nn.Module, not {_validate.describe(module)}.", name="module"
         )
 
 
@@ -379,7 +379,7 @@ def check_optimizer(module: Any, optimizer: Any) -> None:
     plain = isinstance(optimizer, torch.optim.Optimizer)
     if not plain or isinstance(optimizer, PrivateOptimizer):
         raise ParameterError(
-            f"optimizer must be a plain optimizer of torch.optim, not {_validate.said(optimizer)}.",
+            f"optimizer must be a plain optimizer of torch.optim, not {_validate.describe(optimizer)}.",
             name="optimizer",
         )
     trained = {id(p): name for name, p in module.named_parameters() if p.requires_grad}
@@ -417,7 +417,7 @@ def layer_types(records_apart: object) -> tuple[type, ...]:
         if not (isinstance(kind, type) and issubclass(kind, torch.nn.Module)):
             raise ParameterError(
                 "records_apart must be a list of types of layers, such as [MyLayer], not of "
-                f"{_validate.said(kind)}.",
+                f"{_validate.describe(kind)}.",
                 name="records_apart",
             )
     return cast("tuple[type, ...]", types)

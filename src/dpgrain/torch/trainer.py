@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._fields import MISFITS
-from dpgrain._later import require
+from dpgrain._lazy_import import require
+from dpgrain._validate import MISFIT_ERRORS
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.means.of_users import MeanOfUsers, mean_of_users
 from dpgrain.noise import RandomState
@@ -683,7 +683,7 @@ def _measured(name: str) -> Iterator[None]:
         yield
     except (DpgrainError, torch.OutOfMemoryError):
         raise
-    except (RuntimeError, *MISFITS) as error:
+    except (RuntimeError, *MISFIT_ERRORS) as error:
         raise ParameterError(
             f"{name} must contain records that the model, data_collator and compute_metrics "
             f"accept, but one raises a {type(error).__name__}.",

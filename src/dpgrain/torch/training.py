@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._files import is_there
+from dpgrain._files import exists
+from dpgrain._formatting import shorten
 from dpgrain._progress import Progress
-from dpgrain._wording import shorten
 from dpgrain.arrays.blocks import unit_of
 from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean
@@ -155,7 +155,7 @@ def train(
     )
     rate = _rate(blocks) if sampling_rate is None else sampling_rate
     if progress is not None:
-        _validate.truth(progress=progress)
+        _validate.boolean(progress=progress)
     interval = max(1, rounds // _EVALUATIONS) if every is None else every
     _check_evaluation(evaluate, interval)
     optimizer = _adam(module) if optimizer is None else optimizer
@@ -186,7 +186,7 @@ def train(
     unit = unit_of(unit, users)
     described = _describe({**settings, "average": rule, "unit": unit, "relation": relation})
     place = None if checkpoint is None else _validate.path(checkpoint=checkpoint)
-    if place is not None and is_there(place):
+    if place is not None and exists(place):
         engine, _, private, loader = PrivacyEngine.resume(place, **reading)
         _check_same(engine.extra.get("asked", {}), described)
         observer.load_state(engine.extra["observer"])
@@ -319,7 +319,7 @@ def _check_evaluation(evaluate: object, every: object) -> None:
     if evaluate is not None and not callable(evaluate):
         raise ParameterError(
             "evaluate must be a function of the network, such as its accuracy on public records, "
-            f"not {_validate.said(evaluate)}.",
+            f"not {_validate.describe(evaluate)}.",
             name="evaluate",
         )
 
@@ -355,7 +355,7 @@ def _rule(average: Average | None) -> Average:
     if isinstance(average, type) or not callable(getattr(average, "weight", None)):
         raise ParameterError(
             "average must be a rule of dpgrain.optimize, such as Last() or Uniform(), not "
-            f"{_validate.said(average)}.",
+            f"{_validate.describe(average)}.",
             name="average",
         )
     return average
