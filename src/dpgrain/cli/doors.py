@@ -152,7 +152,7 @@ def _form(parameter: Parameter) -> _Form | None:
     option = _flag(parameter)
     if parameter.name == "domain":
         return _Form(list[str], "FILE …")
-    if parameter.of_columns:
+    if parameter.names_columns:
         return (
             _Form(list[str], "COLUMN …", _one_or_all, "page")
             if lists

@@ -353,7 +353,7 @@ def guarantee(
         )
     else:
         if is_there(guarantee_beside(release)):
-            promise = guarantees.Guarantee.beside(release)
+            promise = guarantees.Guarantee.read_for_output(release)
         else:
             saved = releases.Release.load(release)
             promise = saved.guarantee

@@ -23,11 +23,13 @@ from dpgrain.publishing.parameters import Parameter
 
 if TYPE_CHECKING:
     from dpgrain.means.of_users import MeanOfUsers
-    from dpgrain.releases import columns as of_columns
-    from dpgrain.releases import writing
+    from dpgrain.releases import outputs, table_queries
     from dpgrain.tables.table import UserTable
 else:
-    of_columns, writing = later("dpgrain.releases.columns"), later("dpgrain.releases.writing")
+    table_queries, outputs = (
+        later("dpgrain.releases.table_queries"),
+        later("dpgrain.releases.outputs"),
+    )
 
 # Parameters that the table states, or that a command does not take.
 _ELSEWHERE = ("X", "users", "share", "n_users", "dimension", "random_state")
@@ -65,9 +67,9 @@ class Asked(Publishing):
         self._check(table, stated)
         table.require_numbers(names, "--columns", also=["BOOLEAN"])
         with self.charging():
-            result = of_columns.mean_of_columns(table, names, n_users=self.n_users, **stated)
+            result = table_queries.mean_of_columns(table, names, n_users=self.n_users, **stated)
         if self.output is not None:
-            writing.write_mean(result, names, self.output)
+            outputs.write_mean(result, names, self.output)
         if self.as_json:
             tell_json(mean_as_json(result, names), self.output)
             return

@@ -18,8 +18,8 @@ from dpgrain.publishing.budget import planned_guarantee
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price
-from dpgrain.publishing.promised import price_for
 from dpgrain.publishing.query import Query
+from dpgrain.publishing.unit_price import price_for_unit
 from dpgrain.regions import Region
 from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
 
@@ -150,10 +150,10 @@ class LastingPromise:
         Raises:
             ParameterError: if nothing bounds what one unit adds to the release.
 
-        Formal guarantee: that of :func:`~dpgrain.publishing.promised.price_for`.
+        Formal guarantee: that of :func:`~dpgrain.publishing.unit_price.price_for_unit`.
         """
         cells = self.partition if meeting == "whole" else self.cells
-        return price_for(guarantee, *self._asked(cells), self.caps, room)
+        return price_for_unit(guarantee, *self._asked(cells), self.caps, room)
 
     def _asked(self, cells: Partition | None) -> tuple[Level, Partition | None, Relation]:
         """Return the promised unit, counted by some cells or not, as prices and losses ask for it."""

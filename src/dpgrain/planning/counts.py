@@ -14,11 +14,11 @@ from dpgrain.papers.floors import (
     least_error,
     least_holders,
 )
-from dpgrain.planning.plan import (
+from dpgrain.planning.error_plan import (
     FLOOR,
     MANY_UNITS,
     ErrorPlan,
-    Row,
+    PlanRow,
     checked_promise,
     checked_unit,
     promise_words,
@@ -74,10 +74,10 @@ def plan_counts(
     # One unit changes one coordinate by at least its bound, in any of its blocks.
     floor = least_error(epsilon, delta, MANY_UNITS, relation=relation, signed=False)
     rows = [
-        Row("noise sd of a count", noise, "clipping bounds"),
-        Row("95% of counts within ±", within, "clipping bounds"),
-        Row("least rms error by any mechanism", floor, "clipping bounds", FLOOR, kind="floor"),
-        Row("times the least", noise / floor),
+        PlanRow("noise sd of a count", noise, "clipping bounds"),
+        PlanRow("95% of counts within ±", within, "clipping bounds"),
+        PlanRow("least rms error by any mechanism", floor, "clipping bounds", FLOOR, kind="floor"),
+        PlanRow("times the least", noise / floor),
     ]
     event: Event = sums
     if select is not None:
@@ -90,17 +90,17 @@ def plan_counts(
 
 def _naming(
     select: Selection, epsilon: float, delta: float, relation: Relation, unit: Unit
-) -> list[Row]:
+) -> list[PlanRow]:
     """Return the numbers of users that lead to the selection of an unknown item."""
     half, mostly = select.threshold, select.threshold + _MOSTLY_DEVIATIONS * select.noise_multiplier
     rows = [
-        Row("item is named half the time from", math.ceil(half), "holders of one item"),
-        Row("item is named 95% of the time from", math.ceil(mostly), "holders of one item"),
+        PlanRow("item is named half the time from", math.ceil(half), "holders of one item"),
+        PlanRow("item is named 95% of the time from", math.ceil(mostly), "holders of one item"),
     ]
     if select.max_items > 1:
         root = math.sqrt(select.max_items)
         rows.append(
-            Row(
+            PlanRow(
                 "the same, half the time",
                 math.ceil(half * root),
                 f"holders of {select.max_items:,} items",
@@ -110,7 +110,7 @@ def _naming(
         epsilon, delta, contribution=select.contribution, relation=relation, unit=unit
     )
     rows.append(
-        Row(
+        PlanRow(
             "by truncated noise on one item a block",
             optimal.cutoff + 1,
             "holders",
@@ -119,6 +119,6 @@ def _naming(
     )
     least = least_holders(epsilon, delta)
     rows.append(
-        Row("by any rule, half the time", least, "holders", "Desfontaines et al. 2022", "floor")
+        PlanRow("by any rule, half the time", least, "holders", "Desfontaines et al. 2022", "floor")
     )
     return rows

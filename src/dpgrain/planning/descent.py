@@ -16,10 +16,10 @@ from dpgrain.papers.floors import (
     least_noise_of_clipped_sums,
     mean_order,
 )
-from dpgrain.planning.plan import (
+from dpgrain.planning.error_plan import (
     FLOOR,
     ErrorPlan,
-    Row,
+    PlanRow,
     blocks_of,
     checked_promise,
     promise_words,
@@ -117,14 +117,14 @@ def plan_gradient(
     private, others = math.sqrt(dimension) * sd, math.sqrt(1 + drawn)
     order = reach * mean_order(epsilon, n, dimension=dimension, records=records)
     rows = [
-        Row("noise multiplier σ", noise, "clipping bounds"),
-        Row("public divisor", divisor, "gradients"),
-        Row("noise sd of a coordinate", sd, "clipping bounds"),
-        Row("rms noise of the averaged gradient", private, "clipping bounds"),
-        Row("excess risk, the noise's part", private / math.sqrt(rounds), "G·R", _DESCENT),
-        Row("excess risk, the other part", others / math.sqrt(rounds), "G·R", _DESCENT),
-        Row("lower bound, as an order", order, "G·R", _CONVEX, kind="order"),
-        Row(
+        PlanRow("noise multiplier σ", noise, "clipping bounds"),
+        PlanRow("public divisor", divisor, "gradients"),
+        PlanRow("noise sd of a coordinate", sd, "clipping bounds"),
+        PlanRow("rms noise of the averaged gradient", private, "clipping bounds"),
+        PlanRow("excess risk, the noise's part", private / math.sqrt(rounds), "G·R", _DESCENT),
+        PlanRow("excess risk, the other part", others / math.sqrt(rounds), "G·R", _DESCENT),
+        PlanRow("lower bound, as an order", order, "G·R", _CONVEX, kind="order"),
+        PlanRow(
             "the noise's part, times the order",
             private / math.sqrt(rounds) / order,
             "",
@@ -218,25 +218,25 @@ def plan_sco(
     )
     source = _CONVEX if strength is None else _STRONG
     rows = [
-        Row("noise multiplier σ", event.noise_multiplier, "G"),
-        Row("rms noise of the averaged gradient", noise, "G"),
-        Row("excess risk, the noise's part", private, "loss", _DESCENT),
-        Row(
+        PlanRow("noise multiplier σ", event.noise_multiplier, "G"),
+        PlanRow("rms noise of the averaged gradient", noise, "G"),
+        PlanRow("excess risk, the noise's part", private, "loss", _DESCENT),
+        PlanRow(
             "the same, clipped around a found centre",
             risk(centred / math.sqrt(dimension * records)),
             "loss",
             FLOOR,
             kind="floor",
         ),
-        Row("excess risk, the sampling's part", sampled, "loss", kind="order"),
-        Row("excess risk", private + sampled, "loss", kind="order"),
-        Row("lower bound, as an order", order, "loss", source, kind="order"),
-        Row("times the lower bound", (private + sampled) / order, "", source, kind="order"),
-        Row("least excess risk by any mechanism", least, "loss", FLOOR, kind="floor"),
-        Row("the same, any number of records", always, "loss", FLOOR, kind="floor"),
+        PlanRow("excess risk, the sampling's part", sampled, "loss", kind="order"),
+        PlanRow("excess risk", private + sampled, "loss", kind="order"),
+        PlanRow("lower bound, as an order", order, "loss", source, kind="order"),
+        PlanRow("times the lower bound", (private + sampled) / order, "", source, kind="order"),
+        PlanRow("least excess risk by any mechanism", least, "loss", FLOOR, kind="floor"),
+        PlanRow("the same, any number of records", always, "loss", FLOOR, kind="floor"),
     ]
     if least > 0:
-        rows.append(Row("the noise's part, times the least", private / least))
+        rows.append(PlanRow("the noise's part, times the least", private / least))
     title = (
         f"Convex losses of {n:,} users with {records:,} record{'s' if records > 1 else ''} each, "
         f"dimension {dimension:,}, {promise_words(epsilon, delta, relation, User())}"

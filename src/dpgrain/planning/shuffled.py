@@ -11,7 +11,7 @@ from dpgrain._progress import Progress
 from dpgrain._wording import counted, powers
 from dpgrain.accounting import Binomial, Compose, Event, Poisson
 from dpgrain.errors import ParameterError
-from dpgrain.planning.plan import ErrorPlan, Row
+from dpgrain.planning.error_plan import ErrorPlan, PlanRow
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.shuffle import PoissonSum, VectorSum
 from dpgrain.shuffle.design import Kind, gaussian_mu_for
@@ -129,7 +129,7 @@ def noise_length(protocol: ShuffledSum) -> float:
     return protocol.noise_sd * math.sqrt(protocol.encoding.dim)
 
 
-class _Whole(Row):
+class _IntegerRow(PlanRow):
     """An integer of a plan, shown with all its digits."""
 
     @property
@@ -137,40 +137,40 @@ class _Whole(Row):
         return f"{self.value:,.0f}"
 
 
-def traffic(protocol: ShuffledSum) -> tuple[Row, ...]:
+def traffic(protocol: ShuffledSum) -> tuple[PlanRow, ...]:
     """Return the rows on a device's messages in one round."""
     randomizer = protocol.randomizer()
     size = randomizer.report_bytes
     about = " (on average)" if isinstance(protocol.design.noise, Arrivals) else ""
     return (
-        _Whole("report of a device", size, "bytes"),
-        _Whole(f"one-bit messages that it stands for{about}", round(randomizer.messages)),
-        _Whole("reports of a batch", protocol.n_users * size, "bytes"),
+        _IntegerRow("report of a device", size, "bytes"),
+        _IntegerRow(f"one-bit messages that it stands for{about}", round(randomizer.messages)),
+        _IntegerRow("reports of a batch", protocol.n_users * size, "bytes"),
     )
 
 
-def numbers(protocol: ShuffledSum) -> tuple[Row, ...]:
+def numbers(protocol: ShuffledSum) -> tuple[PlanRow, ...]:
     """Return a deployment's numbers without ε: design, traffic, noise, corruption."""
     sd, central, n = protocol.noise_sd, central_sd(protocol), protocol.n_users
     return (
-        _Whole("steps of the grid, g", protocol.design.grid),
+        _IntegerRow("steps of the grid, g", protocol.design.grid),
         _noise_row(protocol.design.noise),
         *traffic(protocol),
-        Row("noise sd of the sum", sd, "a coordinate"),
-        Row("noise sd of the mean", sd / n, "a coordinate"),
-        Row("central Gaussian noise sd of the sum", central, "a coordinate"),
-        Row("central Gaussian noise sd of the mean", central / n, "a coordinate"),
-        Row("times the central noise", sd / central),
-        Row("an honest device moves the sum by", replaced(protocol), "l2 norm"),
-        Row("a corrupt device moves the sum by", protocol.influence, "l2 norm"),
-        Row("noise of the sum, root mean square", noise_length(protocol), "l2 norm"),
+        PlanRow("noise sd of the sum", sd, "a coordinate"),
+        PlanRow("noise sd of the mean", sd / n, "a coordinate"),
+        PlanRow("central Gaussian noise sd of the sum", central, "a coordinate"),
+        PlanRow("central Gaussian noise sd of the mean", central / n, "a coordinate"),
+        PlanRow("times the central noise", sd / central),
+        PlanRow("an honest device moves the sum by", replaced(protocol), "l2 norm"),
+        PlanRow("a corrupt device moves the sum by", protocol.influence, "l2 norm"),
+        PlanRow("noise of the sum, root mean square", noise_length(protocol), "l2 norm"),
     )
 
 
-def _noise_row(noise: DeviceNoise) -> Row:
+def _noise_row(noise: DeviceNoise) -> PlanRow:
     if isinstance(noise, Coins):
-        return _Whole("coins of a device and coordinate, b", noise.count)
-    return Row("ones that a device adds to a coordinate, mean", noise.mean)
+        return _IntegerRow("coins of a device and coordinate, b", noise.count)
+    return PlanRow("ones that a device adds to a coordinate, mean", noise.mean)
 
 
 def plan_shuffle(

@@ -17,7 +17,7 @@ from dpgrain._types import FloatArray
 from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting.events.base import Event
 from dpgrain.errors import ParameterError
-from dpgrain.planning.plan import checked_promise
+from dpgrain.planning.error_plan import checked_promise
 from dpgrain.statistics.plan import noise_sd, plan_histogram
 from dpgrain.units import OWN_UNIT, Level, Relation
 
@@ -218,7 +218,7 @@ def plan_units(
         )
     if not 1 <= (skew := _validate.positive(skew=skew)) <= 1e6:
         raise ParameterError(f"skew must be between 1 and 1e6, not {skew:g}.")
-    data = _Data(n_users * elements / cells, records / elements, elements, skew)
+    data = _AssumedData(n_users * elements / cells, records / elements, elements, skew)
     units = tuple(
         _errors(level, data, epsilon, delta, relation, cells)
         for level in ("record", "element", "user")
@@ -246,7 +246,7 @@ def plan_units(
 
 
 @dataclass(frozen=True)
-class _Data:
+class _AssumedData:
     """Assumed data: blocks of one user in one cell, of lognormal size."""
 
     holders: float  # per cell
@@ -275,7 +275,7 @@ class _Data:
 
 
 def _errors(
-    level: Level, data: _Data, epsilon: float, delta: float, relation: Relation, cells: int
+    level: Level, data: _AssumedData, epsilon: float, delta: float, relation: Relation, cells: int
 ) -> UnitErrors:
     """Return the smallest error under one unit, over all clipping bounds."""
     release = plan_histogram(

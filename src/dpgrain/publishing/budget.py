@@ -16,13 +16,13 @@ from dpgrain import _validate
 from dpgrain._wording import percent, powers, rounded_down
 from dpgrain.accounting import Loss, gaussian_epsilon
 from dpgrain.errors import ParameterError, RefusedError
-from dpgrain.publishing.caps import Caps, left_of
-from dpgrain.publishing.collected import collect
+from dpgrain.publishing.caps import Caps, remaining_delta
 from dpgrain.publishing.guarantee import Guarantee, check_guarantee
-from dpgrain.publishing.ledgers import Charging, open_ledger
-from dpgrain.publishing.planned import Planned
-from dpgrain.publishing.prices import SUMMING, Price, price
-from dpgrain.publishing.process import check_maker, check_process, mark_closed, mark_open
+from dpgrain.publishing.ledgers import OpenLedger, open_ledger
+from dpgrain.publishing.prices import SUM_TOLERANCE, Price, price
+from dpgrain.publishing.process import check_creator, check_process, mark_closed, mark_open
+from dpgrain.publishing.receipt import record_receipt
+from dpgrain.publishing.release_plan import Planned
 from dpgrain.units import OWN_UNIT
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Budget:
     def __enter__(self) -> Budget:
         with _slot.lock:
             check_process(None)
-            check_maker(self._pid)
+            check_creator(self._pid)
             if _slot.budget is not None:
                 raise ParameterError("a budget is already open; close it before opening another.")
             _slot.budget, _slot.pid, _slot.mark = self, os.getpid(), mark_open()
@@ -139,7 +139,7 @@ class Budget:
     def charge(
         self,
         guarantee: Guarantee,
-        ledger: Charging | None = None,
+        ledger: OpenLedger | None = None,
         share: float | None = None,
         *,
         parts: Sequence[Guarantee] = (),
@@ -165,7 +165,7 @@ class Budget:
                 then.
             ParameterError: if it protects another unit; neither is charged then.
         """
-        check_maker(self._pid)
+        check_creator(self._pid)
         check_guarantee(guarantee)
         with self._lock:
             together = guarantee if self._guarantee is None else self._guarantee + guarantee
@@ -196,9 +196,9 @@ class Budget:
         """Say what a release that the budget does not hold needs, and the remedy."""
         caps = self.caps.price
         # Digits are cut off, so that the share that is named fits.
-        less = f"share={rounded_down(self.left, 2)}" if self.left > SUMMING else ""
+        less = f"share={rounded_down(self.left, 2)}" if self.left > SUM_TOLERANCE else ""
         if math.isfinite(own.leak) and own.leak > room.leak and own.mu <= room.mu:
-            left = left_of(room.leak)
+            left = remaining_delta(room.leak)
             return (
                 f"selection by a threshold, or truncated noise, needs δ = {powers(own.leak)}, and "
                 f"{left} of the {powers(caps.leak)} reserved for it is left; "
@@ -242,7 +242,7 @@ def _with_delta(guarantee: Guarantee, room: Price) -> Iterator[str]:
     if epsilon >= _loss(guarantee).pure:
         yield (
             f"also pass delta=, because the budget allows Gaussian noise of ε = {epsilon:g} at δ "
-            f"= {left_of(room.leak)}"
+            f"= {remaining_delta(room.leak)}"
         )
 
 
@@ -265,7 +265,7 @@ def _loss(guarantee: Guarantee) -> Loss:
 
 def _noted(
     guarantee: Guarantee,
-    ledger: Charging | None,
+    ledger: OpenLedger | None,
     parts: Sequence[Guarantee],
     mark: str,
     *,
@@ -275,11 +275,11 @@ def _noted(
     if ledger is None:
         return guarantee
     receipt = ledger.charge(*(parts or (guarantee,)), mark=mark, again=again)
-    collect(receipt)
+    record_receipt(receipt)
     return replace(guarantee, receipts=(*guarantee.receipts, receipt))
 
 
-class _Slot:
+class _BudgetSlot:
     """The place of the open budget: one for the whole process, so that no thread is outside of it."""
 
     def __init__(self) -> None:
@@ -289,7 +289,7 @@ class _Slot:
         self.mark = ""
 
 
-_slot = _Slot()
+_slot = _BudgetSlot()
 
 # No process is forked while another thread opens or closes a budget: the lock would stay held there.
 os.register_at_fork(
@@ -372,7 +372,7 @@ def composed() -> Iterator[None]:
         _composed.reset(token)
 
 
-def refuse_composed() -> None:
+def reject_composed() -> None:
     """Refuse to publish by itself what is asked for to be composed with others.
 
     Raises:

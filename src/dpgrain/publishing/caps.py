@@ -10,7 +10,7 @@ from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Loss, gaussian_delta
 from dpgrain.accounting.losses.gaussian import bisect, gaussian_mu
 from dpgrain.errors import ParameterError
-from dpgrain.publishing.prices import SUMMING, Price
+from dpgrain.publishing.prices import SUM_TOLERANCE, Price
 
 # Largest share of δ for the delta mass of events, unless the caller states another.
 _LEAK_SHARE = 0.1
@@ -102,7 +102,7 @@ class Caps:
 
     def delta(self, epsilon: float) -> float:
         """Return the δ that is promised at an ε ≥ 0, rounded up."""
-        more = 1 + SUMMING
+        more = 1 + SUM_TOLERANCE
         pure, mu, leak = self.price.pure * more, self.price.mu * more, self.price.leak * more
         if self.planned != Loss():
             return (self.planned + Loss(mu, pure, leak)).delta(epsilon)
@@ -134,20 +134,20 @@ class Caps:
 
     def hold(self, spent: Price) -> bool:
         """Return True if prices that add up to ``spent`` are within the caps."""
-        return spent.share_of(self.price) <= 1 + SUMMING
+        return spent.share_of(self.price) <= 1 + SUM_TOLERANCE
 
 
 def _rounded_down(pure: float, mu: float, leak: float, planned: Loss) -> Caps:
     """Make caps that are lower than stated, so that sums in floating point stay within the stated."""
-    less = 1 - 2 * SUMMING
+    less = 1 - 2 * SUM_TOLERANCE
     return Caps(Price(pure * less, mu * less, leak * less), planned)
 
 
-def left_of(leak: float) -> str:
+def remaining_delta(leak: float) -> str:
     """Write what is left of a cap on delta mass: all of it while nothing was taken.
 
-    >>> left_of(Caps.of(1.0, 1e-6, 0.0, 1e-7, Loss()).price.leak), left_of(4.9e-8)
+    >>> remaining_delta(Caps.of(1.0, 1e-6, 0.0, 1e-7, Loss()).price.leak), remaining_delta(4.9e-8)
     ('10⁻⁷', '4.9·10⁻⁸')
     """
     # Caps are lower than what was stated by less than this.
-    return powers(leak * (1 + 4 * SUMMING), up=False)
+    return powers(leak * (1 + 4 * SUM_TOLERANCE), up=False)

@@ -35,9 +35,9 @@ from dpgrain.noise.exponential import permute_and_flip
 from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import with_gaussian, with_truncated_geometric
+from dpgrain.publishing.best_of_runs import best_run
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.process import check_maker
-from dpgrain.publishing.repeated import best_run
+from dpgrain.publishing.process import check_creator
 
 Opened = TypeVar("Opened", covariant=True)
 Result = TypeVar("Result")
@@ -48,8 +48,8 @@ _STAYS = "Nothing was published; a budget or a ledger that was charged for it st
 _CALLED = "charge of a release"
 
 
-class Rows(Protocol[Opened]):
-    """Rows in some place, such as a table."""
+class Openable(Protocol[Opened]):
+    """Openable in some place, such as a table."""
 
     def open_engine(self) -> AbstractContextManager[Opened]:
         """Open them for reading."""
@@ -113,7 +113,7 @@ class Charge:
 
     # -- rows --
 
-    def open(self, rows: Rows[Opened]) -> AbstractContextManager[Opened]:
+    def open(self, rows: Openable[Opened]) -> AbstractContextManager[Opened]:
         """Open rows for reading.
 
         Args:
@@ -269,7 +269,7 @@ class Charge:
             self._left -= wanted
 
     def _check_process(self) -> None:
-        check_maker(self._made_by, _CALLED)
+        check_creator(self._made_by, _CALLED)
 
     def _check_open(self) -> None:
         self._check_process()
@@ -305,7 +305,7 @@ class _Lent:
 
     def words(self, size: int) -> NDArray[np.uint64]:
         """Draw ``size`` independent uniform 64-bit words."""
-        check_maker(self._made_by, _CALLED)
+        check_creator(self._made_by, _CALLED)
         return self._source.words(size)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from dpgrain.publishing.charge import Rows
+from dpgrain.publishing.charge import Openable
 
 Opened = TypeVar("Opened", covariant=True)
 
@@ -20,7 +20,7 @@ class Curator:
     [1.5]
     """
 
-    def open(self, rows: Rows[Opened]) -> AbstractContextManager[Opened]:
+    def open(self, rows: Openable[Opened]) -> AbstractContextManager[Opened]:
         """Open rows for reading.
 
         Args:

@@ -302,7 +302,7 @@ def _fitted(form: str, value: int | float | str) -> int | float | str:
     return int(value)
 
 
-def facts_of(facts: Iterable[Fact | str]) -> tuple[Fact, ...]:
+def unique_facts(facts: Iterable[Fact | str]) -> tuple[Fact, ...]:
     """Return facts without repetitions; a text becomes a stated fact.
 
     A stated fact is also a repetition if another kind has the same sentence.
@@ -310,7 +310,7 @@ def facts_of(facts: Iterable[Fact | str]) -> tuple[Fact, ...]:
     Args:
         facts: facts, or texts of a mechanism of your own.
 
-    >>> [fact.kind for fact in facts_of([Fact("bins"), "the bins", "my tariffs"])]
+    >>> [fact.kind for fact in unique_facts([Fact("bins"), "the bins", "my tariffs"])]
     ['bins', 'stated']
     """
     known = [Fact("stated", (fact,)) if isinstance(fact, str) else fact for fact in facts]

@@ -24,7 +24,7 @@ from dpgrain.accounting.losses.rounding import sum_up
 from dpgrain.errors import CareWarning, DataError, DeltaWarning, EpsilonWarning, ParameterError
 from dpgrain.partitions import Partition
 from dpgrain.provenance import Stated, together
-from dpgrain.publishing.facts import Fact, facts_of
+from dpgrain.publishing.facts import Fact, unique_facts
 from dpgrain.publishing.receipt import Receipt
 from dpgrain.regions import EVERYTHING, Region
 from dpgrain.units import OWN_UNIT, Level, Relation, Unit
@@ -214,7 +214,7 @@ class Guarantee(ShownGuarantee):
             self.relation,
             min(delta, math.nextafter(1, 0)),
             _together(parts),
-            facts_of(self.public + other.public),
+            unique_facts(self.public + other.public),
             self.private and other.private,
             self.user,
             self.scope.around(other.scope),
@@ -271,11 +271,11 @@ class Guarantee(ShownGuarantee):
         return self.partition.cells_in(self.scope)
 
     @property
-    def brief(self) -> str:
+    def summary(self) -> str:
         """The guarantee in one line, as printed below a release.
 
         >>> from dpgrain.accounting import ApproximateDP
-        >>> Guarantee("record", "", "zero_out", 0.0, ApproximateDP(0.5)).brief
+        >>> Guarantee("record", "", "zero_out", 0.0, ApproximateDP(0.5)).summary
         'ε = 1, δ = 0 per record (zero_out).'
         """
         as_given = self.provenance == "as given"
@@ -374,7 +374,7 @@ class Guarantee(ShownGuarantee):
         Raises:
             ParameterError: if the text does not describe a guarantee.
 
-        Whether an output has the numbers that it is about, :meth:`beside` alone checks.
+        Whether an output has the numbers that it is about, :meth:`read_for_output` alone checks.
         """
         values = _fields.loads(text, "a guarantee")
         if isinstance(values, dict):
@@ -382,7 +382,7 @@ class Guarantee(ShownGuarantee):
         return Guarantee.from_dict(values)
 
     @staticmethod
-    def beside(path: str | Path) -> Guarantee:
+    def read_for_output(path: str | Path) -> Guarantee:
         """Read the guarantee beside an output of a file of releases.
 
         Args:
@@ -395,7 +395,7 @@ class Guarantee(ShownGuarantee):
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
         ...     try:
-        ...         Guarantee.beside(Path(folder) / "pages.csv")
+        ...         Guarantee.read_for_output(Path(folder) / "pages.csv")
         ...     except DataError:
         ...         print("no guarantee")
         no guarantee
@@ -447,7 +447,7 @@ def check_guarantee(guarantee: object) -> None:
         )
 
 
-def warn_of_delta(delta: float, level: Level, n_users: int | None, cells: int) -> None:
+def warn_large_delta(delta: float, level: Level, n_users: int | None, cells: int) -> None:
     """Warn of a δ so large that it allows publishing somebody's data outright with real odds.
 
     Args:
@@ -471,7 +471,7 @@ def warn_of_delta(delta: float, level: Level, n_users: int | None, cells: int) -
         )
 
 
-def warn_of_epsilon(epsilon: float) -> None:
+def warn_large_epsilon(epsilon: float) -> None:
     """Warn, once in a process, of an ε so large that it promises little.
 
     Args:
@@ -481,7 +481,7 @@ def warn_of_epsilon(epsilon: float) -> None:
         _warn_once()
 
 
-def warn_of_care(care: Sequence[str]) -> None:
+def warn_unreliable_result(care: Sequence[str]) -> None:
     """Warn of what will probably not come as it is asked for.
 
     Args:

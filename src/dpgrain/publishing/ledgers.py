@@ -21,7 +21,7 @@ _PLACE_VARIABLE = "DPGRAIN_LEDGER"
 _HOME = "dpgrain.ledger.ledger"
 
 
-class Charging(Protocol):
+class OpenLedger(Protocol):
     """The ledger as publishing calls it."""
 
     @property
@@ -35,16 +35,16 @@ class Charging(Protocol):
         """Return whether a release was charged in a line of this ledger."""
 
 
-class _Slot:
+class _LedgerSlot:
     """The place of the open ledger: one for the whole process, so that no thread is outside of it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.ledger: Charging | None = None
+        self.ledger: OpenLedger | None = None
         self.outer: str | None = None
 
 
-_slot = _Slot()
+_slot = _LedgerSlot()
 
 
 def _renew_lock() -> None:
@@ -55,7 +55,7 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
-def enter(ledger: Charging) -> None:
+def enter(ledger: OpenLedger) -> None:
     """Charge all releases of this process, and of processes started by it, to a ledger from now on.
 
     Raises:
@@ -79,7 +79,7 @@ def enter(ledger: Charging) -> None:
         os.environ[_PLACE_VARIABLE] = ledger.place
 
 
-def leave(ledger: Charging) -> None:
+def leave(ledger: OpenLedger) -> None:
     """Charge releases no longer to this ledger."""
     with _slot.lock:
         if _slot.ledger is not ledger:
@@ -94,7 +94,7 @@ def open_place() -> str | None:
     return os.environ.get(_PLACE_VARIABLE)
 
 
-def open_ledger() -> Charging | None:
+def open_ledger() -> OpenLedger | None:
     """Return the open ledger, None if none is open.
 
     Raises:

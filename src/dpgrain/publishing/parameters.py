@@ -82,7 +82,7 @@ class Parameter:
         return self.default is inspect.Parameter.empty
 
     @property
-    def of_columns(self) -> bool:
+    def names_columns(self) -> bool:
         """True if its value names columns."""
         return self.name in COLUMNS
 

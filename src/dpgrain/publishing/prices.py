@@ -87,7 +87,7 @@ class Price:
 
 
 # Excess over 1 of shares that add up in floating point; budgets keep their promise even then.
-SUMMING = 1e-9
+SUM_TOLERANCE = 1e-9
 NO_PRICE = Price(math.inf, math.inf, math.inf)
 
 
@@ -131,7 +131,9 @@ def price(
     if any(part.has_curve for part in parts):
         candidates += _together(parts, caps, curves=True)
     within = [
-        one for one in candidates if one.share_of(caps if room is None else room) <= 1 + SUMMING
+        one
+        for one in candidates
+        if one.share_of(caps if room is None else room) <= 1 + SUM_TOLERANCE
     ]
     if within:
         return min(within, key=lambda one: replace(one, pure=0.0).share_of(caps))
@@ -227,7 +229,7 @@ def _as_gaussian(others: Price, curve: _Curve, caps: Price) -> Price:
         middle = (low + high) / 2
         low, high = (low, middle) if curve.below(*room(middle)) else (middle, high)
     mu, leak = room(high)
-    return others + Price(mu=curve.least_mu(leak, mu), leak=leak)
+    return others + Price(mu=curve.min_mu(leak, mu), leak=leak)
 
 
 def _as_pure(others: Price, curve: _Curve, caps: Price) -> Price:
@@ -293,7 +295,7 @@ class _Curve:
         curve = np.array([gaussian_delta(float(epsilon), smaller) for epsilon in at])
         return bool(np.all(chords <= curve * (1 - _RELATIVE_ROUNDING) + leak))
 
-    def least_mu(self, leak: float, mu: float) -> float:
+    def min_mu(self, leak: float, mu: float) -> float:
         """Return the smallest μ ≤ ``mu`` of a Gaussian curve above this one, rounded up."""
         low, high = 0.0, mu
         for _ in range(40):

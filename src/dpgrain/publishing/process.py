@@ -64,7 +64,7 @@ def check_process(opened_by: int | None) -> None:
         )
 
 
-def check_maker(made_by: int, what: str = "budget") -> None:
+def check_creator(made_by: int, what: str = "budget") -> None:
     """Refuse a copy, in another process, of what may be spent once.
 
     Args:

@@ -14,7 +14,7 @@ from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.noise.additive import law_named
 from dpgrain.publishing.budget import Budget
-from dpgrain.publishing.share import Share
+from dpgrain.publishing.share import BudgetShare
 from dpgrain.units import OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
 
 
@@ -41,7 +41,7 @@ class Promise:
     epsilon: float
     delta: float
     relation: Relation
-    share: Share | None = None
+    share: BudgetShare | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.unit, Record | Element | User):
@@ -77,8 +77,8 @@ class Promise:
         'user'
         """
         if share is not None:
-            part = Share.of(share, epsilon=epsilon)
-            return Promise(unit, *part.of_gaussian_noise(), relation, part)
+            part = BudgetShare.of(share, epsilon=epsilon)
+            return Promise(unit, *part.gaussian_epsilon_delta(), relation, part)
         if epsilon is None:
             raise ParameterError(
                 "epsilon is required, such as epsilon=1.0; or pass share=, such as 0.5, inside a "

@@ -10,15 +10,20 @@ from functools import partial
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.noise.sources import source_of
+from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
 from dpgrain.publishing.budget import charge as charge_open_ones
-from dpgrain.publishing.budget import open_budget, refuse_composed
+from dpgrain.publishing.budget import open_budget, reject_composed
 from dpgrain.publishing.charge import Charge
-from dpgrain.publishing.guarantee import Guarantee, warn_of_care, warn_of_delta, warn_of_epsilon
+from dpgrain.publishing.guarantee import (
+    Guarantee,
+    warn_large_delta,
+    warn_large_epsilon,
+    warn_unreliable_result,
+)
 from dpgrain.publishing.ledgers import open_ledger
 from dpgrain.publishing.query import Made, Query
 from dpgrain.publishing.reservation import Reservation
-from dpgrain.publishing.scope import Origin, arrays_of
-from dpgrain.publishing.share import Share
+from dpgrain.publishing.share import BudgetShare
 
 
 def publish(query: Query[Made]) -> Made:
@@ -44,7 +49,7 @@ def publish(query: Query[Made]) -> Made:
     ('±5.97', 28)
     """
     # A release that a caller's function makes inside another is of rows of its own.
-    with arrays_of(Origin()):
+    with array_origin(ArrayOrigin()):
         return _made(query)
 
 
@@ -55,9 +60,9 @@ def _made(query: Query[Made]) -> Made:
     if (progress := getattr(query, "progress", None)) is not None:
         _validate.truth(progress=progress)
     query = query.settled()
-    warn_of_epsilon(query.promise.epsilon)
+    warn_large_epsilon(query.promise.epsilon)
     plan, source = query.plan, source_of(query.random_state)
-    warn_of_care(plan.care)
+    warn_unreliable_result(plan.care)
     guarantee = query.charged(
         partial(
             before_publishing,
@@ -76,7 +81,7 @@ def before_publishing(
     *,
     n_users: int | None = None,
     cells: int = 1,
-    share: Share | None = None,
+    share: BudgetShare | None = None,
     parts: Sequence[Guarantee] = (),
     mark: str = "",
     again: bool = True,
@@ -102,8 +107,8 @@ def before_publishing(
             then.
         DataError: if the ledger cannot be written.
     """
-    refuse_composed()
-    warn_of_delta(guarantee.delta, guarantee.level, n_users, cells)
+    reject_composed()
+    warn_large_delta(guarantee.delta, guarantee.level, n_users, cells)
     budget, part = (None, None) if share is None else (share.budget, share.part)
     return charge_open_ones(guarantee, budget, part, parts=parts, mark=mark, again=again)
 
@@ -131,7 +136,7 @@ def before_resuming(guarantee: Guarantee, *, n_users: int | None = None) -> Guar
     return guarantee if budget is None else budget.charge(guarantee)
 
 
-def reserved(
+def reserve(
     together: Guarantee,
     guarantees: Sequence[Guarantee],
     *,
@@ -163,14 +168,14 @@ def reserved(
 
 
 @contextmanager
-def told_if_interrupted(what: str) -> Iterator[None]:
+def annotate_interrupt(what: str) -> Iterator[None]:
     """Add to an interrupt from the keyboard what it leaves of a charged release.
 
     Args:
         what: the release, such as ``"the fit"``.
 
     >>> try:
-    ...     with told_if_interrupted("the fit"):
+    ...     with annotate_interrupt("the fit"):
     ...         raise KeyboardInterrupt
     ... except KeyboardInterrupt as interrupt:
     ...     print(*interrupt.__notes__)

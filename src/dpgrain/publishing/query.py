@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.publishing.planned import Planned
+from dpgrain.publishing.pickle_origin import PickleOrigin
 from dpgrain.publishing.promise import Promise
-from dpgrain.publishing.sent import Sent
+from dpgrain.publishing.release_plan import Planned
 from dpgrain.units import Unit
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Query(ABC, Generic[Made]):
         """
         return charge()
 
-    def keeping(self, promise: Promise) -> Self:
+    def with_promise(self, promise: Promise) -> Self:
         """Return the same query with another ε and δ.
 
         Args:
@@ -124,7 +124,7 @@ class Query(ABC, Generic[Made]):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy for another process takes along what was open where it was made."""
-        return {**self.__dict__, "_sent": Sent.from_here(self.__dict__.get("_sent"))}
+        return {**self.__dict__, "_sent": PickleOrigin.from_here(self.__dict__.get("_sent"))}
 
     def check_process(self) -> None:
         """Refuse a copy in a process that does not charge what was open where it was made.
@@ -132,7 +132,7 @@ class Query(ABC, Generic[Made]):
         Raises:
             ParameterError: if it would not be charged.
         """
-        sent: Sent | None = self.__dict__.get("_sent")
+        sent: PickleOrigin | None = self.__dict__.get("_sent")
         if sent is not None:
             sent.check()
 
@@ -144,5 +144,5 @@ class Query(ABC, Generic[Made]):
         Raises:
             ParameterError: if no ε makes the release fit into its share.
         """
-        promise = self.promise.settled(lambda trial: self.keeping(trial).plan.guarantee.event)
-        return self if promise is self.promise else self.keeping(promise)
+        promise = self.promise.settled(lambda trial: self.with_promise(trial).plan.guarantee.event)
+        return self if promise is self.promise else self.with_promise(promise)

@@ -1,7 +1,9 @@
-"""Receipts: the line of a ledger with the charge of a release."""
+"""Receipts: the lines of ledgers that charged a release, and their collection in a process."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dpgrain import _fields, _validate
@@ -32,3 +34,30 @@ class Receipt:
 
     def __str__(self) -> str:
         return f"line {self.number:,} of ledger {self.name!r} (id {self.ledger}, hash {self.hash})"
+
+
+# All of the process collect here, whichever thread publishes.
+_collections: list[list[Receipt]] = []
+
+
+def record_receipt(receipt: Receipt) -> None:
+    """Show the receipt of a newly charged line to whoever collects receipts."""
+    for each in _collections:
+        each.append(receipt)
+
+
+@contextmanager
+def collected_receipts() -> Iterator[list[Receipt]]:
+    """Yield a list for the receipts of all lines charged inside.
+
+    >>> with collected_receipts() as receipts:
+    ...     record_receipt(Receipt("5f2c…", "visits", 12, "9a41…"))
+    >>> receipts[0].number
+    12
+    """
+    receipts: list[Receipt] = []
+    _collections.append(receipts)
+    try:
+        yield receipts
+    finally:
+        _collections[:] = [each for each in _collections if each is not receipts]

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from dpgrain.errors import ParameterError
 from dpgrain.noise.sources import source_of
+from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
 from dpgrain.publishing.charge import Charge
-from dpgrain.publishing.guarantee import Guarantee, warn_of_delta
-from dpgrain.publishing.process import check_maker
+from dpgrain.publishing.guarantee import Guarantee, warn_large_delta
+from dpgrain.publishing.process import check_creator
 from dpgrain.publishing.query import Made, Query
-from dpgrain.publishing.scope import Origin, arrays_of
 
 
 class Reservation:
@@ -48,10 +48,10 @@ class Reservation:
                 another process.
             DataError: if the source cannot be read.
         """
-        with arrays_of(Origin()):
+        with array_origin(ArrayOrigin()):
             plan, source = query.plan, source_of(query.random_state)
             guarantee = replace(plan.guarantee, private=source.private)
-            warn_of_delta(guarantee.delta, guarantee.level, plan.n_users, plan.cells)
+            warn_large_delta(guarantee.delta, guarantee.level, plan.n_users, plan.cells)
             with Charge(self.take(guarantee), source) as charge:
                 return query.run(charge)
 
@@ -68,7 +68,7 @@ class Reservation:
             ParameterError: if no such release is left in it, it protects another unit, or this is a
                 copy in another process.
         """
-        check_maker(self._made_by)
+        check_creator(self._made_by)
         # The sum refuses a release that does not protect the same unit of the same users.
         _ = self._like + guarantee
         about = guarantee.event, guarantee.scope

@@ -13,7 +13,7 @@ from dpgrain.accounting import Event, gaussian_epsilon
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.budget import Budget, open_budget
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.prices import SUMMING, price
+from dpgrain.publishing.prices import SUM_TOLERANCE, price
 from dpgrain.units import OWN_UNIT, Relation, Unit
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _SMALLEST_EPSILON_FACTOR = 1e-3
 
 
 @dataclass(frozen=True)
-class Share:
+class BudgetShare:
     """A share of a budget, for one release.
 
     Args:
@@ -45,7 +45,7 @@ class Share:
     budget: Budget
 
     @staticmethod
-    def of(share: float, *, epsilon: float | None = None) -> Share:
+    def of(share: float, *, epsilon: float | None = None) -> BudgetShare:
         """Read a caller's share of the open budget, stated in place of ε and δ.
 
         Args:
@@ -70,9 +70,9 @@ class Share:
                 f"share = {share!r} requires an open budget: with dg.budget(epsilon, delta): …; "
                 "or pass epsilon and delta."
             )
-        return Share(float(share), budget)
+        return BudgetShare(float(share), budget)
 
-    def of_gaussian_noise(self) -> tuple[float, float]:
+    def gaussian_epsilon_delta(self) -> tuple[float, float]:
         """Return the ε and δ of Gaussian noise for the share; for a pure budget, its ε."""
         part = self.budget.caps.price.part(self.part)
         if part.mu == 0:
@@ -103,7 +103,7 @@ class Share:
         for _ in range(_MOST_TRIALS):
             taken = price(event_of(epsilon * factor), relation, unit, caps, room)
             part = taken.share_of(room)
-            if part <= 1 + SUMMING:
+            if part <= 1 + SUM_TOLERANCE:
                 fits = factor
                 if part >= _ENOUGH_OF_SHARE:
                     break
@@ -123,7 +123,9 @@ class Share:
         return epsilon * fits
 
 
-def stated_of(share: Share, query: Callable[[float, float], Query[Any]]) -> tuple[float, float]:
+def epsilon_for_share(
+    share: BudgetShare, query: Callable[[float, float], Query[Any]]
+) -> tuple[float, float]:
     """Return the ε and δ of a release for its share; nothing is read or charged.
 
     Args:
@@ -138,7 +140,7 @@ def stated_of(share: Share, query: Callable[[float, float], Query[Any]]) -> tupl
     def guaranteed(epsilon: float, delta: float) -> Guarantee:
         return query(epsilon, delta).plan.guarantee
 
-    epsilon, delta = share.of_gaussian_noise()
+    epsilon, delta = share.gaussian_epsilon_delta()
     first = guaranteed(epsilon, delta)
     settled = share.settled(
         lambda trial: guaranteed(trial, delta).event,

@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from dpgrain._validate import said
 from dpgrain.publishing.parameters import parameters_of
-from dpgrain.releases.mistakes import Mistakes
+from dpgrain.releases.validation_errors import ValidationErrors
 
 _SIMPLE: dict[Any, tuple[str, tuple[type, ...]]] = {
     str: ("text", (str,)),
@@ -68,7 +68,7 @@ def check_keys(
     place: str,
     stated: Mapping[str, Any],
     keys: Mapping[str, Key],
-    mistakes: Mistakes,
+    errors: ValidationErrors,
     noun: str = "",
 ) -> dict[str, Any]:
     """Return the values that fit their keys, and note the others, and what is missing.
@@ -77,20 +77,20 @@ def check_keys(
         place: the table of the file, in brackets.
         stated: the table.
         keys: the keys that it may have.
-        mistakes: the mistakes of the file.
+        errors: the mistakes of the file.
         noun: what the keys are of, in words; the table without it.
     """
     right = {}
     for name, value in stated.items():
         if name not in keys:
-            mistakes.unknown(place, name, keys, f"a key of {noun or place}")
+            errors.add_unknown(place, name, keys, f"a key of {noun or place}")
         elif wrong := keys[name].wrong(value):
-            mistakes.add(place, f"{name} {wrong}")
+            errors.add(place, f"{name} {wrong}")
         else:
             right[name] = value
     for key in keys.values():
         if key.needed and key.name not in stated:
-            mistakes.add(place, f"{key.name} is required: {' or '.join(_words(key.hint))}.")
+            errors.add(place, f"{key.name} is required: {' or '.join(_words(key.hint))}.")
     return right
 
 

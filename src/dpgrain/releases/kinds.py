@@ -23,9 +23,12 @@ from dpgrain.units import Record, Relation, Unit, User
 if TYPE_CHECKING:
     from dpgrain.learn import features as encodings
     from dpgrain.means import of_users
-    from dpgrain.releases import columns
+    from dpgrain.releases import table_queries
 else:
-    columns, of_users = later("dpgrain.releases.columns"), later("dpgrain.means.of_users")
+    table_queries, of_users = (
+        later("dpgrain.releases.table_queries"),
+        later("dpgrain.means.of_users"),
+    )
     encodings = later("dpgrain.learn.features")
 
 # The file states these elsewhere, or the run decides them.
@@ -217,7 +220,7 @@ def _mean_of_users(asked: Asked, epsilon: float, delta: float) -> Query[Any]:
             "statistic = 'mean_of_users' requires unit = 'user' in [budget]: each user has one "
             "vector."
         )
-    return columns.mean_of_columns.query(
+    return table_queries.mean_of_columns.query(
         asked.table,
         **asked.own,
         n_users=asked.table.n_users,
@@ -242,7 +245,7 @@ def _fit(name: str) -> Kind:
         options = {key: value for key, value in asked.own.items() if key not in _FIT_KEYS}
         if options.get("classes"):
             known = asked.table.schema.get(asked.own["target"])
-            options["classes"] = columns.labels_named(options["classes"], known)
+            options["classes"] = table_queries.column_labels(options["classes"], known)
         element = getattr(asked.unit, "by", None)
         if element is not None and not isinstance(element, str):
             raise ParameterError(
@@ -258,7 +261,7 @@ def _fit(name: str) -> Kind:
             n_users=asked.table.n_users,
             random_state=asked.random_state,
         )
-        return columns.fit_columns.query(
+        return table_queries.fit_columns.query(
             model, asked.table, _encoding(asked.own), asked.own["target"], element
         )
 

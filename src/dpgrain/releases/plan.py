@@ -17,12 +17,12 @@ from dpgrain.accounting import Loss, gaussian_epsilon
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import DpgrainError, ParameterError, SchemaError
 from dpgrain.publishing.budget import Budget, composed
-from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.share import Share, stated_of
-from dpgrain.releases.file import Entry, File, read_file
+from dpgrain.publishing.release_plan import Expected
+from dpgrain.publishing.share import BudgetShare, epsilon_for_share
+from dpgrain.releases.file import File, ReleaseEntry, read_file
 from dpgrain.releases.kinds import Asked
-from dpgrain.releases.mistakes import Mistakes
+from dpgrain.releases.validation_errors import ValidationErrors
 from dpgrain.tables.table import UserTable
 from dpgrain.units import OWN_UNIT
 
@@ -55,7 +55,7 @@ class PlannedRelease:
         care: what will probably not come as it is asked for, in sentences.
     """
 
-    entry: Entry
+    entry: ReleaseEntry
     epsilon: float
     delta: float
     guarantee: Guarantee
@@ -235,19 +235,19 @@ def _plan(
     path: Path, table: UserTable | None, where: Mapping[str, Any] | None, folder: Path | None
 ) -> PlannedReleases:
     """Read a file of releases and all that it names, and plan it."""
-    mistakes = Mistakes(path)
-    file = read_file(path, table, mistakes, where=where, folder=folder)
+    errors = ValidationErrors(path)
+    file = read_file(path, table, errors, where=where, folder=folder)
     if file is not None:
         for entry in file.entries:
-            _check(file, entry, mistakes)
-    mistakes.tell()
-    assert file is not None  # noqa: S101 - without mistakes there is a file
-    planned = _planned(file, mistakes)
-    mistakes.tell()
+            _check(file, entry, errors)
+    errors.raise_all()
+    assert file is not None  # noqa: S101 - without errors there is a file
+    planned = _planned(file, errors)
+    errors.raise_all()
     return planned
 
 
-def _check(file: File, entry: Entry, mistakes: Mistakes) -> None:
+def _check(file: File, entry: ReleaseEntry, errors: ValidationErrors) -> None:
     """Plan a release, without each key that is refused, so that all of them are found."""
     asked = _askable(file, entry)
     if asked is None:
@@ -260,7 +260,7 @@ def _check(file: File, entry: Entry, mistakes: Mistakes) -> None:
         except DpgrainError as error:
             if isinstance(error, SchemaError) and _stands_in(error.name, asked, entry):
                 return
-            name = mistakes.caught(entry.place, error)
+            name = errors.add_error(entry.place, error)
             if name in asked.own and not entry.kind.keys[name].needed:
                 asked = asked.without(name)
             elif name in ("epsilon", "delta") and spend != _ANY:
@@ -271,12 +271,12 @@ def _check(file: File, entry: Entry, mistakes: Mistakes) -> None:
             return
 
 
-def _stands_in(key: str, asked: Asked, entry: Entry) -> bool:
+def _stands_in(key: str, asked: Asked, entry: ReleaseEntry) -> bool:
     """Return whether the column of a key is another than the file names."""
     return asked.own.get(key) != entry.own.get(key)
 
 
-def _spend(file: File, entry: Entry) -> tuple[float, float]:
+def _spend(file: File, entry: ReleaseEntry) -> tuple[float, float]:
     """Return an ε and a δ to check a release with: its own, or any."""
     if entry.epsilon is not None:
         return entry.epsilon, entry.delta
@@ -284,7 +284,7 @@ def _spend(file: File, entry: Entry) -> tuple[float, float]:
     return _ANY[0], 0.0 if pure else _ANY[1]
 
 
-def _askable(file: File, entry: Entry) -> Asked | None:
+def _askable(file: File, entry: ReleaseEntry) -> Asked | None:
     """Return what is asked for, with other columns for those that are wrong or missing."""
     asked, kind = file.asked(entry), entry.kind
     if kind.is_complete(entry.own, file.table.schema):
@@ -301,7 +301,7 @@ def _askable(file: File, entry: Entry) -> Asked | None:
     return None
 
 
-def _planned(file: File, mistakes: Mistakes) -> PlannedReleases:
+def _planned(file: File, errors: ValidationErrors) -> PlannedReleases:
     """Fix the ε and δ of each release, and with them its guarantee."""
     stated = {
         entry.name: _release(file, entry, entry.epsilon, entry.delta)
@@ -313,7 +313,7 @@ def _planned(file: File, mistakes: Mistakes) -> PlannedReleases:
         planned = PlannedReleases(file, tuple(made[entry.name] for entry in file.entries))
         _ = planned.guarantee
     except ParameterError as error:
-        mistakes.caught("[budget]", error)
+        errors.add_error("[budget]", error)
         return PlannedReleases(file, ())
     return planned
 
@@ -357,7 +357,7 @@ class _Budgeted:
         """Return a budget whose parts are shared, with another ε."""
         return Budget(epsilon, self.delta, leak=self.file.whole.leak, plan=self.stated)
 
-    def shared(self, entries: Sequence[Entry]) -> dict[str, PlannedRelease]:
+    def shared(self, entries: Sequence[ReleaseEntry]) -> dict[str, PlannedRelease]:
         """Return releases by shares, which are enlarged alike while all of them keep the promise."""
         result: dict[str, PlannedRelease] = {}
         most, epsilon = -1.0, self.epsilon
@@ -377,11 +377,11 @@ class _Budgeted:
             )
         return result
 
-    def _of_share(self, entry: Entry, budget: Budget) -> PlannedRelease:
+    def _of_share(self, entry: ReleaseEntry, budget: Budget) -> PlannedRelease:
         """Return a release with the ε and δ at which it takes its share of a budget."""
         query = partial(entry.kind.query, self.file.asked(entry))
         assert entry.share is not None  # noqa: S101 - these entries have shares
-        epsilon, delta = stated_of(Share(entry.share, budget), query)
+        epsilon, delta = epsilon_for_share(BudgetShare(entry.share, budget), query)
         return _release(self.file, entry, epsilon, delta)
 
     def _loss(self, made: Collection[PlannedRelease], budget: Budget) -> Loss:
@@ -401,7 +401,7 @@ class _Budgeted:
         return gaussian_epsilon(self.delta, gaussian_mu(epsilon, self.delta) * factor)
 
 
-def _release(file: File, entry: Entry, epsilon: float, delta: float) -> PlannedRelease:
+def _release(file: File, entry: ReleaseEntry, epsilon: float, delta: float) -> PlannedRelease:
     """Return a release with the guarantee of its plan."""
     plan = entry.kind.query(file.asked(entry), epsilon, delta).plan
     return PlannedRelease(entry, epsilon, delta, plan.guarantee, plan.expected, plan.care)

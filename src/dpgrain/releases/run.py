@@ -22,10 +22,10 @@ from dpgrain.errors import RefusedError
 from dpgrain.publishing.budget import composed
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.publish import reserved
+from dpgrain.publishing.publish import reserve
 from dpgrain.publishing.reservation import Reservation
+from dpgrain.releases.outputs import write
 from dpgrain.releases.plan import PlannedRelease, PlannedReleases, plan_releases
-from dpgrain.releases.writing import write
 from dpgrain.tables.table import UserTable
 
 _WITH_EACH = Fact("with-each")
@@ -180,8 +180,8 @@ def _charged(
 ) -> Releases:
     """Charge all releases of a plan, then make and write them."""
     file, made = plan.file, dict[str, Any]()
-    with told_of_outputs(plan), Progress(len(plan.releases) + 1, progress) as shown:
-        held = reserved(
+    with note_missing_outputs(plan), Progress(len(plan.releases) + 1, progress) as shown:
+        held = reserve(
             plan.guarantee,
             plan.guarantees,
             n_users=file.table.n_users,
@@ -210,7 +210,7 @@ def _refuse_again(plan: PlannedReleases) -> None:
 
 
 @contextmanager
-def told_of_outputs(plan: PlannedReleases) -> Iterator[None]:
+def note_missing_outputs(plan: PlannedReleases) -> Iterator[None]:
     """Say in a refusal of what was charged before which outputs of that run are missing."""
     try:
         yield

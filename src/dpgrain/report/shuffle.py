@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dpgrain._wording import counted, powers, rounded_up
-from dpgrain.planning.plan import Row
+from dpgrain.planning.error_plan import PlanRow
 from dpgrain.planning.shuffled import (
     Honest,
     central_sd,
@@ -128,10 +128,10 @@ def _of_noise(protocol: ShuffledSum) -> dict[str, object]:
 
 
 def _number(value: float) -> str:
-    return Row("", value).text
+    return PlanRow("", value).text
 
 
-def _cell(row: Row) -> str:
+def _cell(row: PlanRow) -> str:
     return f"{row.text} {row.unit}".rstrip()
 
 

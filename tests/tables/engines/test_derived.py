@@ -15,7 +15,7 @@ from tests.tables.engines.cluster import Cluster
 
 import dpgrain as dg
 from dpgrain.partitions import Partition, Rule
-from dpgrain.releases.columns import mean_of_columns
+from dpgrain.releases.table_queries import mean_of_columns
 from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.table import UserTable
 

@@ -12,12 +12,12 @@ from dpgrain.publishing.publish import publish
 from dpgrain.publishing.query import Query
 
 Parameters = ParamSpec("Parameters")
-Whose = TypeVar("Whose")
+Owner = TypeVar("Owner")
 Made = TypeVar("Made")
 Published = TypeVar("Published", covariant=True)
 
 
-class Door(Protocol[Parameters, Published]):
+class PublishingFunction(Protocol[Parameters, Published]):
     """A publishing function, with the query for what it would publish."""
 
     __name__: str
@@ -29,7 +29,7 @@ class Door(Protocol[Parameters, Published]):
         """Check what the parameters ask for, and return it as a query; nothing is read."""
 
 
-def publishes(query: Callable[Parameters, Query[Made]]) -> Door[Parameters, Made]:
+def publishes(query: Callable[Parameters, Query[Made]]) -> PublishingFunction[Parameters, Made]:
     """Make a door from a function of parameters that returns a query.
 
     Args:
@@ -52,12 +52,12 @@ def publishes(query: Callable[Parameters, Query[Made]]) -> Door[Parameters, Made
     signature = inspect.signature(query)
     made.__doc__ = described(query.__doc__, list(signature.parameters))
     made.__signature__ = _published(signature)
-    return cast("Door[Parameters, Made]", made)
+    return cast("PublishingFunction[Parameters, Made]", made)
 
 
 def published(
-    query: Callable[Concatenate[Whose, Parameters], Query[Made]], name: str
-) -> Callable[Concatenate[Whose, Parameters], Made]:
+    query: Callable[Concatenate[Owner, Parameters], Query[Made]], name: str
+) -> Callable[Concatenate[Owner, Parameters], Made]:
     """Make a publishing method from another method of the class, which asks for the release.
 
     Args:
@@ -66,7 +66,7 @@ def published(
     """
 
     @wraps(query)
-    def method(whose: Whose, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Made:
+    def method(whose: Owner, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Made:
         return publish(query(whose, *args, **kwargs))
 
     method.__name__, method.__qualname__ = name, query.__qualname__.replace(query.__name__, name)

@@ -1,4 +1,4 @@
-"""Mistakes in a file of releases, which are all collected before any of them is reported."""
+"""ValidationErrors in a file of releases, which are all collected before any of them is reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from dpgrain._validate import said
 from dpgrain._wording import counted, shorten
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
-from dpgrain.releases.spelling import spelled_in_file
+from dpgrain.releases.toml_names import toml_spelling
 
 # Names at least as alike as this are offered as what was meant.
 _ALIKE = 0.6
@@ -20,7 +20,7 @@ _LONGEST_PLACE = 80
 
 
 @dataclass
-class Mistakes:
+class ValidationErrors:
     """The mistakes of one file, in the order in which they were found.
 
     Args:
@@ -36,7 +36,7 @@ class Mistakes:
     def __bool__(self) -> bool:
         return bool(self.lines)
 
-    def of(self, place: str) -> bool:
+    def any_in(self, place: str) -> bool:
         """Return whether there are any in a table of the file."""
         return any(line.startswith(place) for line in self.lines)
 
@@ -53,7 +53,7 @@ class Mistakes:
         if line not in self.lines:
             self.lines.append(line)
 
-    def unknown(
+    def add_unknown(
         self,
         place: str,
         name: object,
@@ -76,30 +76,30 @@ class Mistakes:
         self.add(place, f"{said(name)} is not {noun}; {remedy}", kind)
         return near[0] if near else ""
 
-    def no_column(
+    def add_missing_column(
         self, place: str, name: object, known: Iterable[str], noun: str = "a column of the table"
     ) -> str:
         """Note a column that the table has not, and return the one that is most like it, if any is."""
-        return self.unknown(place, name, known, noun, SchemaError)
+        return self.add_unknown(place, name, known, noun, SchemaError)
 
-    def caught(self, place: str, error: DpgrainError) -> str:
+    def add_error(self, place: str, error: DpgrainError) -> str:
         """Note an error of the library, and return the key that it is about; empty if it names none."""
         name = error.name if isinstance(error, ParameterError | SchemaError) else ""
         kinds = (DataError, SchemaError)
         kind = next((each for each in kinds if isinstance(error, each)), ParameterError)
-        self.add(place, spelled_in_file(str(error)), kind)
+        self.add(place, toml_spelling(str(error)), kind)
         return name
 
     @contextmanager
-    def at(self, place: str) -> Iterator[None]:
+    def collecting(self, place: str) -> Iterator[None]:
         """Note an error of the library that ends what is done inside."""
         try:
             yield
         except DpgrainError as error:
-            self.caught(place, error)
+            self.add_error(place, error)
 
-    def tell(self) -> None:
-        """Raise all mistakes as one error, a line each, if there are any.
+    def raise_all(self) -> None:
+        """Raise all errors as one error, a line each, if there are any.
 
         Raises:
             ParameterError: if the file has to be written otherwise.

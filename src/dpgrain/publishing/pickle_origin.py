@@ -20,7 +20,7 @@ _REMEDY = (
 
 
 @dataclass(frozen=True)
-class Sent:
+class PickleOrigin:
     """The origin of a copy, and the charges due there.
 
     Args:
@@ -29,9 +29,9 @@ class Sent:
         ledger: a hash of the place of the ledger that was open, which may hold a password; None if none
             was.
 
-    >>> Sent.from_here() is None
+    >>> PickleOrigin.from_here() is None
     True
-    >>> Sent(os.getpid(), budget=True, ledger=None).check()
+    >>> PickleOrigin(os.getpid(), budget=True, ledger=None).check()
     """
 
     process: int
@@ -39,7 +39,7 @@ class Sent:
     ledger: str | None
 
     @staticmethod
-    def from_here(before: Sent | None = None) -> Sent | None:
+    def from_here(before: PickleOrigin | None = None) -> PickleOrigin | None:
         """Return the mark of a copy made now.
 
         Args:
@@ -48,7 +48,7 @@ class Sent:
         budget, ledger = is_open(), _name()
         if not budget and ledger is None:
             return before
-        return Sent(os.getpid(), budget, ledger)
+        return PickleOrigin(os.getpid(), budget, ledger)
 
     def check(self) -> None:
         """Refuse a fit of a copy in a process that does not charge what was open where it was made.

@@ -19,7 +19,7 @@ from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import gaussian_epsilon
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import ParameterError
-from dpgrain.planning.plan import checked_promise
+from dpgrain.planning.error_plan import checked_promise
 
 #: How people are counted: once per release, or once for each period with a visit.
 Counting: TypeAlias = Literal["people", "visits"]
@@ -32,7 +32,7 @@ _MOST_PERIODS = 10**6
 
 
 @dataclass(frozen=True)
-class Schedule:
+class ReleaseSchedule:
     """The cost and the error of one schedule of releases.
 
     Args:
@@ -103,7 +103,7 @@ class RecurrentPlan:
     returns: int
     periods: int
     within: int | None
-    schedules: tuple[Schedule, ...]
+    schedules: tuple[ReleaseSchedule, ...]
     notes: tuple[str, ...] = ()
 
     def heading(self, promised: Promised) -> str:
@@ -236,7 +236,7 @@ def plan_recurrent(
 
 
 @dataclass(frozen=True)
-class _Whose:
+class _PromisedUnit:
     """The protected data of one person: visits within a number of consecutive periods."""
 
     promised: Promised
@@ -244,21 +244,21 @@ class _Whose:
     visits: int
 
 
-def _promises(periods: int, returns: int, within: int | None) -> tuple[_Whose, ...]:
+def _promises(periods: int, returns: int, within: int | None) -> tuple[_PromisedUnit, ...]:
     """Return the promises of a plan, from the least data of a person to the most."""
-    slides = () if within is None else (_Whose("within", within, min(within, returns)),)
-    return (_Whose("period", 1, 1), *slides, _Whose("person", periods, returns))
+    slides = () if within is None else (_PromisedUnit("within", within, min(within, returns)),)
+    return (_PromisedUnit("period", 1, 1), *slides, _PromisedUnit("person", periods, returns))
 
 
 def _schedule(
-    person: _Person, every: int, running: bool, whose: _Whose, mu: float, delta: float
-) -> Schedule:
+    person: _Person, every: int, running: bool, whose: _PromisedUnit, mu: float, delta: float
+) -> ReleaseSchedule:
     """Return a schedule with its cost and error; protected data cost at most μ."""
     norm = person.moved(every, running, whose.span, whose.visits)
     period = person.moved(every, running, 1, 1)
     whole = person.moved(every, running, person.periods, person.returns)
     releases = -(-person.periods // every)
-    return Schedule(
+    return ReleaseSchedule(
         every,
         running,
         whose.promised,
@@ -337,7 +337,7 @@ class _Person:
         return math.sqrt(growing + (self.periods - visits + 1) * visits**2)
 
 
-def _row(schedule: Schedule) -> tuple[str, ...]:
+def _row(schedule: ReleaseSchedule) -> tuple[str, ...]:
     errors = (_short(schedule.noise), _short(schedule.total))
     costs = (rounded_up(schedule.epsilon_of_period, 3), rounded_up(schedule.epsilon_of_person, 3))
     return (schedule.name, f"{schedule.releases:,}", *errors, *costs)

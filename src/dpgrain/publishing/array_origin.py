@@ -14,7 +14,7 @@ from dpgrain.regions import EVERYTHING, Region
 
 
 @dataclass(frozen=True)
-class Origin:
+class ArrayOrigin:
     """The public facts about the rows of arrays.
 
     Args:
@@ -30,23 +30,23 @@ class Origin:
     made: tuple[Fact, ...] = ()
 
 
-_origin: ContextVar[Origin] = ContextVar("origin", default=Origin())  # noqa: B039 - it is frozen
+_origin: ContextVar[ArrayOrigin] = ContextVar("origin", default=ArrayOrigin())  # noqa: B039 - it is frozen
 
 
-def origin() -> Origin:
+def current_origin() -> ArrayOrigin:
     """Return the origin of the arrays in the release of this thread."""
     return _origin.get()
 
 
 @contextmanager
-def arrays_of(facts: Origin) -> Iterator[None]:
+def array_origin(facts: ArrayOrigin) -> Iterator[None]:
     """Let guarantees of releases inside state the origin of the rows in arrays.
 
     Args:
         facts: what is public of these rows.
 
-    >>> with arrays_of(Origin(provenance="table")):
-    ...     origin().provenance
+    >>> with array_origin(ArrayOrigin(provenance="table")):
+    ...     current_origin().provenance
     'table'
     """
     token = _origin.set(facts)

@@ -30,7 +30,7 @@ from dpgrain.means.records import Records, RecordsHere
 from dpgrain.noise import RandomState
 from dpgrain.partitions import Partition
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
-from dpgrain.publishing.scope import Origin, arrays_of
+from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
 from dpgrain.tables.blocks import rule_of
 from dpgrain.tables.engines.column_types import TRUTH
 from dpgrain.tables.engines.people import (
@@ -42,7 +42,7 @@ from dpgrain.tables.table import UserTable
 from dpgrain.units import Unit
 
 
-def labels_named(labels: Sequence[Any], kind: str | None) -> list[Any]:
+def column_labels(labels: Sequence[Any], kind: str | None) -> list[Any]:
     """Return labels as a table's column has them: its truths are named ``true`` and ``false``.
 
     Args:
@@ -92,13 +92,13 @@ def fit_columns(
     # Parameters are checked before a long table is read.
     require_whole_users(table, model.asked().promise.unit)
     model.forget()
-    rows: RowsThere | OfTable
+    rows: RowsThere | TableInputs
     if table.distributed:
         rows, users = RowsThere(table, encoding, target, element), table.user
         rows.wanted(labels=hasattr(model, "classes"))
     else:
-        rows, users = OfTable.of(model, table, encoding, target, element), None
-    with arrays_of(_origin(table, element)):
+        rows, users = TableInputs.of(model, table, encoding, target, element), None
+    with array_origin(_origin(table, element)):
         fit = model.query(rows, None, users=users)
     return ColumnsQuery(fit, table, encoding, target, element)
 
@@ -132,12 +132,12 @@ class ColumnsQuery(Query[LinearModel]):
         return self.fit.random_state
 
     def _with(self, promise: Promise) -> ColumnsQuery:
-        return replace(self, fit=self.fit.keeping(promise))
+        return replace(self, fit=self.fit.with_promise(promise))
 
     @property
     def plan(self) -> Planned:
         """The plan of the fit."""
-        with arrays_of(_origin(self.table, self.element)):
+        with array_origin(_origin(self.table, self.element)):
             return self.fit.plan
 
     def run(self, charge: Charge) -> LinearModel:
@@ -147,7 +147,7 @@ class ColumnsQuery(Query[LinearModel]):
 
 
 @dataclass(frozen=True, eq=False)
-class OfTable(Given):
+class TableInputs(Given):
     """Rows of a fit that lie in a table; made by :meth:`of`.
 
     Args:
@@ -175,7 +175,7 @@ class OfTable(Given):
         encoding: Encoding,
         target: str,
         element: str | None,
-    ) -> OfTable:
+    ) -> TableInputs:
         """Check the columns by the schema of the table; nothing is read.
 
         Args:
@@ -190,7 +190,7 @@ class OfTable(Given):
         """
         labels, named = hasattr(model, "classes"), model.trust == "pan"
         form = no_rows(table, encoding, target=target, labels=labels, element=element)
-        return OfTable(table, encoding, form, target, labels, element, named)
+        return TableInputs(table, encoding, form, target, labels, element, named)
 
     @property
     def users(self) -> Any:
@@ -240,10 +240,10 @@ class OfTable(Given):
         return None if rows.elements is None else pd.Series(rows.elements, name=self.element)
 
 
-def _origin(table: UserTable, element: str | None = None) -> Origin:
+def _origin(table: UserTable, element: str | None = None) -> ArrayOrigin:
     """Return what is public of a table's rows, with the partition into elements as facts."""
     cells = None if element is None else Partition((rule_of(element, None, table),))
-    return Origin(table.scope, cells, table.provenance, tuple(facts_of_rows(table)))
+    return ArrayOrigin(table.scope, cells, table.provenance, tuple(facts_of_rows(table)))
 
 
 def _told(model: LinearModel, encoding: Encoding, target: str) -> LinearModel:
@@ -276,11 +276,11 @@ def mean_of_columns(table: UserTable, columns: Sequence[str], **options: Any) ->
     if table.distributed:
         return mean_of_users.query(RecordsThere(table, tuple(encoding.numbers)), **options)
     columns_for(table, encoding, None, labels=False, element=None)
-    return mean_of_users.query(RecordsOfColumns(table, encoding), **options)
+    return mean_of_users.query(TableRecords(table, encoding), **options)
 
 
 @dataclass(frozen=True, eq=False)
-class RecordsOfColumns(Records):
+class TableRecords(Records):
     """Records of users that are rows of a table.
 
     Args:
@@ -302,7 +302,7 @@ class RecordsOfColumns(Records):
         return pd.Series([None], name=self.table.user, dtype=object)
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> ArrayOrigin:
         """The public facts of the rows."""
         return _origin(self.table)
 

@@ -21,7 +21,7 @@ from dpgrain.units import OWN_UNIT, Element, Level, Relation, User
 _ACCOUNTS_OF_A_RECORD = 2
 
 
-def price_for(
+def price_for_unit(
     guarantee: Guarantee,
     level: Level,
     cells: Partition | None,
@@ -56,12 +56,12 @@ def price_for(
     ...     "element", "weeks", "zero_out", 1e-6, Gaussian(10.0, Contribution()), partition=weeks
     ... )
     >>> caps = Price(mu=0.25)
-    >>> round(price_for(weekly, "element", weeks, "zero_out", caps).mu, 6)
+    >>> round(price_for_unit(weekly, "element", weeks, "zero_out", caps).mu, 6)
     0.1
-    >>> round(price_for(weekly, "element", days, "zero_out", caps).mu / 0.1, 6)
+    >>> round(price_for_unit(weekly, "element", days, "zero_out", caps).mu / 0.1, 6)
     1.414214
     """
-    asked = asked_of(guarantee, level, cells, relation)
+    asked = query_for_unit(guarantee, level, cells, relation)
     accounts = _accounts(guarantee, level, relation)
     result = price(
         guarantee.event,
@@ -74,7 +74,7 @@ def price_for(
     return result.times(accounts)
 
 
-def asked_of(
+def query_for_unit(
     guarantee: Guarantee, level: Level, cells: Partition | None, relation: Relation
 ) -> Asked:
     """Return the question about the release's own units that answers for one promised unit.

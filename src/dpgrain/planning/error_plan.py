@@ -24,7 +24,7 @@ FLOOR = "dpgrain.papers.floors"
 
 
 @dataclass(frozen=True)
-class Row:
+class PlanRow:
     """One number of a plan.
 
     Args:
@@ -35,9 +35,11 @@ class Row:
         kind: a ``"number"``, a ``"floor"`` under any mechanism, or an ``"order"``, a floor with
             unknown constants and logarithms.
 
-    >>> Row("rms error", 0.123456, "bounds").text, Row("least error", 0.123456, kind="floor").text
-    ('0.1235', '0.1234')
-    >>> Row("lower bound", 0.123456, kind="order").text
+    >>> PlanRow("rms error", 0.123456, "bounds").text
+    '0.1235'
+    >>> PlanRow("least error", 0.123456, kind="floor").text
+    '0.1234'
+    >>> PlanRow("lower bound", 0.123456, kind="order").text
     'order of 0.1'
     """
 
@@ -85,10 +87,10 @@ class ErrorPlan:
     epsilon: float
     delta: float
     event: Event
-    lines: tuple[Row, ...]
+    lines: tuple[PlanRow, ...]
     notes: tuple[str, ...] = ()
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[PlanRow]:
         """Return the numbers, one per row."""
         return list(self.lines)
 

@@ -15,12 +15,12 @@ _DAYS = re.compile(r"table\.with_days\([^)]*\), --days \S+, or (?=\[table\.days)
 _OPTION = re.compile(r"= or --[a-z-]+\b")
 
 
-def spelled_in_file(sentence: str) -> str:
+def toml_spelling(sentence: str) -> str:
     """Return a sentence with the keys of a file of releases in place of Python's and of options.
 
-    >>> print(spelled_in_file("state types={'paid': 'DOUBLE'} in dg.read or --type paid=double."))
+    >>> print(toml_spelling("state types={'paid': 'DOUBLE'} in dg.read or --type paid=double."))
     state types = {'paid' = 'DOUBLE'} in [table].
-    >>> print(spelled_in_file("name its values, in categories= or --categories."))
+    >>> print(toml_spelling("name its values, in categories= or --categories."))
     name its values, in categories.
     """
     return _OPTION.sub("", _DAYS.sub("", _READ.sub(_key, sentence)))
