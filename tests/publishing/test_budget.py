@@ -228,19 +228,28 @@ def test_names_that_need_more_leak_are_told_so() -> None:
 
 
 @pytest.mark.parametrize("spent", [0.0, 0.5])
-def test_noise_at_no_delta_is_told_of_noise_at_one_that_fits(spent: float) -> None:
+def test_refusal_of_pure_noise_names_gaussian_noise_that_fits(spent: float) -> None:
     with dg.budget(1.0, 1e-6):
         if spent:
             dg.count(cases.table(), clip=5.0, **cases.USER, share=spent)
         with pytest.raises(dg.RefusedError) as told:
             dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=0.4)
-        named = re.search(r"also pass delta=, .* ε = ([\d.]+) at δ", str(told.value))
+        named = re.search(r"use Gaussian noise, .* ε = ([\d.]+) at δ", str(told.value))
         assert named is not None
         dg.count(cases.table(), clip=5.0, **cases.USER, epsilon=float(named[1]), delta=9.9e-8)
         # Where there is no room, none is named.
         with pytest.raises(dg.RefusedError) as told:
             dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=0.4)
-        assert "pass delta=" not in str(told.value)
+        assert "Gaussian noise" not in str(told.value)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-7])
+def test_refusal_of_laplace_noise_does_not_depend_on_the_unused_delta(delta: float) -> None:
+    laplace = {"clip": 5.0, **cases.USER, "epsilon": 0.4, "noise": "laplace"}
+    with dg.budget(1.0, 1e-6), pytest.raises(dg.RefusedError) as told:
+        dg.count(cases.unread(), **laplace, delta=delta)
+    assert "pass delta=" not in str(told.value)
+    assert "use Gaussian noise" in str(told.value)
 
 
 def test_another_budget_inside_is_refused() -> None:

@@ -204,7 +204,7 @@ class Budget:
                 f"{left} of the {powers(caps.leak)} reserved for it is left; "
                 f"{f'use {less}, or ' if less else ''}open the budget with a larger leak="
             )
-        remedies = [*_with_delta(guarantee, room)]
+        remedies = [*_gaussian_noise(guarantee, room)]
         if less:
             remedies.append(f"request less, such as {less}")
         loss = guarantee.event.loss(1, guarantee.relation, OWN_UNIT[guarantee.level])
@@ -234,15 +234,15 @@ class Budget:
         return f"Budget({whole}; spent {_percent(self.spent.share_of(self.caps.price))})"
 
 
-def _with_delta(guarantee: Guarantee, room: Price) -> Iterator[str]:
-    """Say that noise of the same ε fits at a δ, where a release states none and noise has δ = 0."""
+def _gaussian_noise(guarantee: Guarantee, room: Price) -> Iterator[str]:
+    """Suggest Gaussian noise if it fits at the ε of a release with δ = 0."""
     if guarantee.delta > 0 or min(room.mu, room.leak) == 0:
         return
     epsilon = math.floor(1000 * gaussian_epsilon(room.leak, room.mu)) / 1000
     if epsilon >= _loss(guarantee).pure:
         yield (
-            f"also pass delta=, because the budget allows Gaussian noise of ε = {epsilon:g} at δ "
-            f"= {remaining_delta(room.leak)}"
+            f"use Gaussian noise, of which the budget allows ε = {epsilon:g} at δ = "
+            f"{remaining_delta(room.leak)}"
         )
 
 
