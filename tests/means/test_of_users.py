@@ -477,7 +477,7 @@ SENTENCES = [
     (
         "clip",
         None,
-        ["the number of users, which is published with the sum"],
+        ["a division by the noisy number of users, published with the sum"],
     ),
     (
         "recentred",

@@ -361,14 +361,14 @@ def test_no_thread_is_outside_of_a_budget() -> None:
 def test_two_threads_do_not_both_take_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     # The first one is held where the budget has been asked, and not yet been charged.
     module = import_module("dpgrain.publishing.budget")
-    usual, asked, other = module._noted, threading.Event(), threading.Event()
+    usual, asked, other = module._with_receipt, threading.Event(), threading.Event()
 
     def noted(*args: Any, **more: Any) -> Any:
         asked.set()
         other.wait(0.5)
         return usual(*args, **more)
 
-    monkeypatch.setattr(module, "_noted", noted)
+    monkeypatch.setattr(module, "_with_receipt", noted)
 
     def publish() -> bool:
         try:
@@ -447,3 +447,11 @@ def test_losses_of_a_budget_are_those_of_the_formula() -> None:
         assert b.spent.leak == pytest.approx(sum(part.loss().leak for part in parts))
         assert b.guarantee.delta == b.delta
         assert f"spent {100 * b.spent.share_of(b.caps.price):.3g}"[:9] in repr(b)
+
+
+def test_printed_budget_rounds_spent_up_and_left_down() -> None:
+    b = Budget(1.0, 1e-6)
+    assert str(b) == "Budget of ε = 1 and δ = 10⁻⁶: 0% spent, 100% left"
+    b.charge(dg.Guarantee("user", "", "zero_out", 1e-6, Gaussian(7.31, Contribution(block="user"))))
+    assert 0.3374 < b.spent.share_of(b.caps.price) < 0.3375
+    assert str(b).endswith(": 33.8% spent, 66.2% left")

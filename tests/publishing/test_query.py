@@ -136,10 +136,10 @@ def test_a_copy_of_a_mean_of_users_promises_nothing_to_another_unit() -> None:
 def test_a_query_that_is_sent_while_a_budget_is_open_is_not_made_elsewhere() -> None:
     planned = asked()
     with dg.budget(1.0, 1e-6):
-        sent = planned.__getstate__()["_sent"]
+        sent = planned.__getstate__()["_pickle_origin"]
     assert sent is not None
     elsewhere = asked()
-    vars(elsewhere)["_sent"] = replace(sent, process=-1)
+    vars(elsewhere)["_pickle_origin"] = replace(sent, process=-1)
     other = replace(elsewhere.promise, epsilon=0.5)
     for copy in (
         elsewhere,
@@ -148,7 +148,7 @@ def test_a_query_that_is_sent_while_a_budget_is_open_is_not_made_elsewhere() -> 
     ):
         with pytest.raises(dg.ParameterError, match="was sent here while a budget was open"):
             publish(copy)
-    assert "_sent" not in vars(planned)
+    assert "_pickle_origin" not in vars(planned)
     assert isinstance(publish(planned), int)
 
 

@@ -46,12 +46,12 @@ def test_what_no_file_can_state_is_no_key() -> None:
     def function(one: User, *, two: int, three: str = "", **_: Any) -> None: ...
 
     keys = keys_of(function, without=("three",))
-    assert {name: key.needed for name, key in keys.items()} == {"two": True}
+    assert {name: key.required for name, key in keys.items()} == {"two": True}
     assert "one" in inspect.signature(function).parameters
 
 
 def test_all_that_is_wrong_is_noted(tmp_path: Path) -> None:
-    keys = {key.name: key for key in (Key("item", str, needed=True), Key("clip", float))}
+    keys = {key.name: key for key in (Key("item", str, required=True), Key("clip", float))}
     errors = ValidationErrors(tmp_path)
     assert check_keys("[it]", {"clip": "x", "clpi": 2.0}, keys, errors, "a thing") == {}
     assert errors.lines == [

@@ -106,7 +106,7 @@ class _MeanCommand:
         """Return the command as the parser of options knows it."""
         known = [
             # --check needs no bound.
-            Parameter(one.name, one.hint, None if one.needed else one.default, one.text)
+            Parameter(one.name, one.hint, None if one.required else one.default, one.text)
             for one in declared("dpgrain.means.of_users", "mean_of_users").values()
             if one.name not in _ELSEWHERE
         ]

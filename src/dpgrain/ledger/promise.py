@@ -206,7 +206,7 @@ class LastingPromise:
         delta = _validate.delta(allow_zero=True, delta=delta)
         listed = _validate.sequence(plan=plan)
         planned = tuple(replace(planned_guarantee(item), receipts=()) for item in listed)
-        caps = Caps.stated(epsilon, delta, pure, leak, self._loss(planned)).price
+        caps = Caps.with_defaults(epsilon, delta, pure, leak, self._loss(planned)).price
         if planned:
             caps = replace(caps, mu=caps.mu * _LESS)
         return replace(self, epsilon=epsilon, delta=delta, caps=caps, plan=planned)

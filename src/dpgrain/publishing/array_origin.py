@@ -1,4 +1,4 @@
-"""Public facts of the rows in arrays, for guarantees of releases of them."""
+"""Public facts about the rows in arrays, for the guarantees of releases from them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class ArrayOrigin:
     """The public facts about the rows of arrays.
 
     Args:
-        scope: the region of the records that were read.
-        partition: the partition into elements, where it is known as facts.
-        provenance: where the rows come from; arrays that no table was read into are as given.
-        made: facts about how the rows were derived from those that were read.
+        scope: the region of the records.
+        partition: the partition into elements; None if unknown.
+        provenance: the origin of the rows; "as given" unless they were read from a table.
+        made: facts about the derivation of the rows.
     """
 
     scope: Region = EVERYTHING
@@ -34,16 +34,13 @@ _origin: ContextVar[ArrayOrigin] = ContextVar("origin", default=ArrayOrigin())  
 
 
 def current_origin() -> ArrayOrigin:
-    """Return the origin of the arrays in the release of this thread."""
+    """Return the origin of the arrays in the current release of this thread."""
     return _origin.get()
 
 
 @contextmanager
 def array_origin(facts: ArrayOrigin) -> Iterator[None]:
-    """Let guarantees of releases inside state the origin of the rows in arrays.
-
-    Args:
-        facts: what is public of these rows.
+    """Set the origin of the rows in arrays for the guarantees of releases inside.
 
     >>> with array_origin(ArrayOrigin(provenance="table")):
     ...     current_origin().provenance

@@ -1,4 +1,4 @@
-"""The curator's own reading of rows: checks and predictions, none of them released."""
+"""Reading of rows without a release, for checks and predictions of the curator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Opened = TypeVar("Opened", covariant=True)
 
 
 class Curator:
-    """The right to open rows without a charge; it draws no noise, and makes no release.
+    """The right to open rows without a charge, and without noise or a release.
 
     >>> import pyarrow as pa
     >>> from dpgrain import read
@@ -21,9 +21,5 @@ class Curator:
     """
 
     def open(self, rows: Openable[Opened]) -> AbstractContextManager[Opened]:
-        """Open rows for reading.
-
-        Args:
-            rows: the rows, such as a table.
-        """
+        """Open rows for reading, such as those of a table."""
         return rows.open_engine()

@@ -11,13 +11,13 @@ from dpgrain import _fields, _validate
 
 @dataclass(frozen=True)
 class Receipt:
-    """The line of a ledger with the charge of a release, by which anybody can find it again.
+    """The line of a ledger with the charge of a release.
 
     Args:
-        ledger: the id of the ledger, which a renamed file keeps.
+        ledger: the id of the ledger, which does not change with the file name.
         name: the name of the ledger.
         number: the number of the line.
-        hash: the hash of the line, which stands for all lines before it as well.
+        hash: the hash of the line, which covers all earlier lines.
 
     >>> print(Receipt("5f2c…", "visits", 12, "9a41…"))
     line 12 of ledger 'visits' (id 5f2c…, hash 9a41…)
@@ -36,19 +36,19 @@ class Receipt:
         return f"line {self.number:,} of ledger {self.name!r} (id {self.ledger}, hash {self.hash})"
 
 
-# All of the process collect here, whichever thread publishes.
+# Shared by all threads of the process.
 _collections: list[list[Receipt]] = []
 
 
 def record_receipt(receipt: Receipt) -> None:
-    """Show the receipt of a newly charged line to whoever collects receipts."""
+    """Add the receipt of a new charge to all open lists."""
     for each in _collections:
         each.append(receipt)
 
 
 @contextmanager
 def collected_receipts() -> Iterator[list[Receipt]]:
-    """Yield a list for the receipts of all lines charged inside.
+    """Yield a list that receives the receipts of all charges inside.
 
     >>> with collected_receipts() as receipts:
     ...     record_receipt(Receipt("5f2c…", "visits", 12, "9a41…"))

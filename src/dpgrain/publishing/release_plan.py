@@ -49,20 +49,30 @@ class Expected:
 
 
 def _size(error: float) -> str:
-    """Return an error in three digits, or in whole numbers."""
+    """Return an error with three digits, or as an integer."""
     return f"{error:,.0f}" if error >= 1000 else f"{error:.3g}"
 
 
 @dataclass(frozen=True)
 class Planned:
-    """The plan of a query: what it will draw, and the error to expect, from public numbers alone.
+    """The plan of a query: its guarantee and the expected error, from public numbers only.
+
+    Printed, it shows the expected error, warnings and the guarantee in short.
 
     Args:
         guarantee: the guarantee; each part of its event is a ticket for one draw.
-        n_users: the stated size of the roster, if it was stated.
-        cells: the public number of cells, where it is known, else 1.
-        expected: the error to expect; None where public numbers do not give it.
-        care: what will probably not come as it is asked for, in sentences; shown before the charge.
+        n_users: the stated number of users; None if unknown.
+        cells: the public number of cells, or 1 if it is unknown.
+        expected: the expected error; None if public numbers do not determine it.
+        care: warnings of unreliable results, shown before the charge.
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import User, count, read
+    >>> visits = read(pa.table({"who": [1, 2, 2]}), user="who", rows="as given")
+    >>> print(count.query(visits, unit=User(), epsilon=1.0, delta=1e-6, clip=5.0).plan)
+    Standard error of the noise: ±7.07
+    ε = 1, δ = 0 per user (users 'who'; zero_out; external rows, unverified).
+    Full guarantee: print(.guarantee)
     """
 
     guarantee: Guarantee
@@ -70,3 +80,14 @@ class Planned:
     cells: int = 1
     expected: Expected | None = None
     care: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        error = "unknown before the release" if self.expected is None else str(self.expected)
+        return "\n".join(
+            [
+                f"Standard error of the noise: {error}",
+                *(f"Warning: {sentence}" for sentence in self.care),
+                self.guarantee.summary,
+                "Full guarantee: print(.guarantee)",
+            ]
+        )

@@ -1,8 +1,8 @@
-"""The price of a release for a promised unit other than the unit of the release.
+"""The price of a release for a privacy unit that differs from the unit of the release.
 
-A ledger promises something to one unit, such as a user's day, and releases protect others: a user's
-week, or a whole user. What a release costs the promised unit follows from how that unit lies in the
-blocks which the release clips. Proofs: docs/theory, "Scopes".
+A ledger may promise privacy for one unit, such as a user's day, while a release protects another, such
+as a user's week or a whole user. The price for the promised unit depends on how that unit overlaps the
+blocks that the release clips. Proofs: docs/theory, "Scopes".
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price, price
 from dpgrain.units import OWN_UNIT, Element, Level, Relation, User
 
-# Accounts of an exchanged record: it may leave one and enter another.
-_ACCOUNTS_OF_A_RECORD = 2
+# A replaced record can leave one account and enter another, so both are charged.
+_ACCOUNTS_PER_REPLACED_RECORD = 2
 
 
 def price_for_unit(
@@ -29,25 +29,26 @@ def price_for_unit(
     caps: Price,
     room: Price | None = None,
 ) -> Price:
-    """Return the price of a release in the caps of each promised unit that it meets.
+    """Return the price that a release charges to each promised unit it affects.
 
     Args:
-        guarantee: what the release promises.
-        level: the promised unit.
-        cells: the partition into promised elements; None for records and users. A user's records in
-            any window of days are an element of such a rule.
+        guarantee: the guarantee of the release.
+        level: the level of the promised unit.
+        cells: the partition that defines promised elements; None for records and users. A user's
+            records within any window of days form one element of such a partition.
         relation: the neighbouring relation of the promise.
-        caps: the prices that the whole promise holds.
-        room: the prices that are left for this release; by default all of the caps.
+        caps: the total price that the promise allows.
+        room: the price still available for this release; by default, all of ``caps``.
 
     Raises:
-        ParameterError: if nothing bounds what one promised unit adds to the release.
+        ParameterError: if the contribution of one promised unit to the release is unbounded.
 
-    Formal guarantee: for data that differ in one promised unit H_γ ≤ H_γ(N(m, 1) ⊗ RR_e) + ℓ for every
-    γ ≥ 0 and both orders. In ρ²/σ² of a Gaussian sum, b whole blocks cost b on disjoint coordinates
-    and b² on shared ones; parts of b blocks s² times that, with s² = 1 for one number, 2 for several
-    that are not negative, and 4 for signed ones; max(2, s²)·b under enforced bounds. A record that may
-    leave the region costs twice that. Source: docs/theory, "Scopes".
+    Formal guarantee: for data that differ in one promised unit, H_γ ≤ H_γ(N(m, 1) ⊗ RR_e) + ℓ for
+    every γ ≥ 0, in both orders. In units of ρ²/σ² of a Gaussian sum, b whole blocks cost b on disjoint
+    coordinates and b² on shared ones. Parts of b blocks cost s² times as much, where s² = 1 for a
+    single number, 2 for several non-negative numbers and 4 for signed numbers; with enforced bounds
+    they cost max(2, s²)·b. A record that may leave the region costs twice that. Source: docs/theory,
+    "Scopes".
 
     >>> from dpgrain.accounting import Contribution, Gaussian
     >>> from dpgrain.partitions import Rule
@@ -61,59 +62,62 @@ def price_for_unit(
     >>> round(price_for_unit(weekly, "element", days, "zero_out", caps).mu / 0.1, 6)
     1.414214
     """
-    asked = query_for_unit(guarantee, level, cells, relation)
+    query = query_for_unit(guarantee, level, cells, relation)
     accounts = _accounts(guarantee, level, relation)
-    result = price(
+    price_per_account = price(
         guarantee.event,
-        asked.relation,
-        asked.unit,
+        query.relation,
+        query.unit,
         caps,
         None if room is None else room.part(1 / accounts),
-        units=asked.units,
+        units=query.units,
     )
-    return result.times(accounts)
+    return price_per_account.times(accounts)
 
 
 def query_for_unit(
     guarantee: Guarantee, level: Level, cells: Partition | None, relation: Relation
 ) -> Asked:
-    """Return the question about the release's own units that answers for one promised unit.
+    """Translate one promised unit into the equivalent change of the release's own units.
 
     Args:
-        guarantee: what the release promises.
-        level: the promised unit.
-        cells: the partition into promised elements; None for records and users.
+        guarantee: the guarantee of the release.
+        level: the level of the promised unit.
+        cells: the partition that defines promised elements; None for records and users.
         relation: the neighbouring relation of the promise.
 
+    Returns:
+        The query for the release's event: how many of its units change, and how.
+
     Raises:
-        ParameterError: if nothing bounds what one promised unit adds to the release.
+        ParameterError: if the contribution of one promised unit to the release is unbounded.
     """
-    result = Asked(1, relation, OWN_UNIT[level], None)
+    query = Asked(1, relation, OWN_UNIT[level], None)
     if level == "element" and cells is not None:
         if cells.cells_in(guarantee.scope) == 1:
-            # All that a user has in the scope lies in one promised cell.
-            result = replace(result, unit=User())
+            # The scope is within one promised cell, so the element is all of a user's records.
+            query = replace(query, unit=User())
         elif guarantee.level == "element" or guarantee.partition is not None:
-            result = _of_cells(guarantee, cells, relation)
+            query = _of_cells(guarantee, cells, relation)
     if (
-        isinstance(result.unit, User)
+        isinstance(query.unit, User)
         and guarantee.level == "element"
-        and not _bounded(guarantee, result)
+        and not _bounded(guarantee, query)
     ):
-        result = _of_whole_users(guarantee, result.relation) or result
-    if not _bounded(guarantee, result):
+        query = _of_whole_users(guarantee, query.relation) or query
+    if not _bounded(guarantee, query):
         raise ParameterError(
             f"the contribution of {_promised(level, cells)} to this release, which protects "
             f"{_protected(guarantee)}, is unbounded; use the promised unit, User(max_elements=…), "
             "or a region by where(…) with few elements per person."
         )
-    return result
+    return query
 
 
 def _of_cells(guarantee: Guarantee, cells: Partition, relation: Relation) -> Asked:
-    """Return the question about as many elements of the release as a promised one meets."""
+    """Translate one promised element into the elements of the release that it overlaps."""
     if guarantee.partition is None:
-        # Where a partition is known in words alone, these are what arrays say.
+        # Releases from arrays only have a description of the partition, so compare descriptions.
         if guarantee.elements in (str(cells), f"the column {cells}"):
             return Asked(1, relation, Element(), None)
         raise ParameterError(
@@ -122,26 +126,27 @@ def _of_cells(guarantee: Guarantee, cells: Partition, relation: Relation) -> Ask
             "the same column name in both."
         )
     overlap = guarantee.partition.compared(cells, guarantee.scope)
-    # A part of a block may move it anywhere, as an exchange of the block does.
+    # Changing part of a block can move it anywhere, so treat it as a replacement of the block.
     if overlap is None:
         return Asked(1, "replace", User(), None)
     return Asked(overlap.cells, relation if overlap.whole else "replace", Element(), None)
 
 
 def _of_whole_users(guarantee: Guarantee, relation: Relation) -> Asked | None:
-    """Return the question about all elements that a user can have in the scope."""
-    most = guarantee.partition and guarantee.partition.cells_in(guarantee.scope)
-    return Asked(most, relation, Element(), None) if most else None
+    """Translate a whole user into the largest number of elements a user can have in the scope."""
+    max_cells = guarantee.partition and guarantee.partition.cells_in(guarantee.scope)
+    return Asked(max_cells, relation, Element(), None) if max_cells else None
 
 
 def _accounts(guarantee: Guarantee, level: Level, relation: Relation) -> int:
-    """Return the number of accounts of one promised unit that such a release may meet."""
-    moves = level == "record" and relation == "replace" and not guarantee.scope.everything
-    return _ACCOUNTS_OF_A_RECORD if moves else 1
+    """Return how many accounts one changed promised unit can affect."""
+    can_leave_scope = level == "record" and relation == "replace" and not guarantee.scope.everything
+    return _ACCOUNTS_PER_REPLACED_RECORD if can_leave_scope else 1
 
 
-def _bounded(guarantee: Guarantee, asked: Asked) -> bool:
-    loss = guarantee.event.loss(asked.units, asked.relation, asked.unit)
+def _bounded(guarantee: Guarantee, query: Asked) -> bool:
+    """Return whether ε is finite for this query, at least for a large δ."""
+    loss = guarantee.event.loss(query.units, query.relation, query.unit)
     return math.isfinite(min(loss.epsilon(delta) for delta in (0.5, 0.999)))
 
 
@@ -152,5 +157,5 @@ def _promised(level: Level, cells: Partition | None) -> str:
 
 
 def _protected(guarantee: Guarantee) -> str:
-    of = f" of {guarantee.partition or guarantee.elements}" if guarantee.level == "element" else ""
-    return f"{guarantee.level}s{of}"
+    elements = f" of {guarantee.partition or guarantee.elements}"
+    return f"{guarantee.level}s{elements if guarantee.level == 'element' else ''}"

@@ -118,7 +118,7 @@ class File:
             random_state: a seed, for tests and research.
         """
         rows = self.table.where(entry.where) if entry.where else self.table
-        for name in (*(name for _, name in entry.kind.named(entry.own)), self.unit):
+        for name in (*(name for _, name in entry.kind.column_names(entry.own)), self.unit):
             # What is wrong is told where the release is asked for.
             with suppress(DpgrainError):
                 rows = rows.with_expressions(getattr(name, "by", name))
@@ -170,16 +170,16 @@ _TABLE = {
     "where": Key("where", Mapping[str, Any]),
 }
 _CELLS = {
-    "of": Key("of", str, needed=True),
-    "by": Key("by", str, needed=True),
+    "of": Key("of", str, required=True),
+    "by": Key("by", str, required=True),
 }
 _DAYS = {
-    "of": Key("of", str, needed=True),
+    "of": Key("of", str, required=True),
     "zone": Key("zone", str),
 }
 # Options of :func:`dpgrain.read` that a joined table has of its own.
 _JOINED = {
-    "source": Key("source", str | Sequence[str], needed=True),
+    "source": Key("source", str | Sequence[str], required=True),
     **{
         key: one
         for key, one in keys_of(read).items()
@@ -188,12 +188,12 @@ _JOINED = {
 }
 _JOIN_PUBLIC = {
     **_JOINED,
-    "on": Key("on", str, needed=True),
+    "on": Key("on", str, required=True),
     "key": Key("key", str),
 }
 _JOIN = {
     **_JOINED,
-    "user": Key("user", str, needed=True),
+    "user": Key("user", str, required=True),
     "where": Key("where", Mapping[str, Any]),
     **keys_of(UserTable.join, without=("self", "others")),
 }
@@ -565,7 +565,7 @@ def _check_shares(
 
 def _checked(entry: ReleaseEntry, rows: UserTable, errors: ValidationErrors) -> ReleaseEntry:
     """Note columns that the table has not; return the release without a region that is wrong."""
-    for key, name in entry.kind.named(entry.own):
+    for key, name in entry.kind.column_names(entry.own):
         if is_expression(name):
             with errors.collecting(f"{entry.place} {key}:"):
                 rows.with_expressions(name)

@@ -26,12 +26,12 @@ class Key:
     Args:
         name: the name.
         hint: the type with which the parameter is declared.
-        needed: True if it must be stated.
+        required: True if the key is required.
     """
 
     name: str
     hint: Any
-    needed: bool = False
+    required: bool = False
 
     @property
     def stated(self) -> bool:
@@ -57,7 +57,7 @@ def keys_of(function: Callable[..., Any], *, without: Sequence[str] = ()) -> dic
         without: the names of parameters that the file states elsewhere.
     """
     keys = (
-        Key(one.name, one.hint, one.needed)
+        Key(one.name, one.hint, one.required)
         for one in parameters_of(function).values()
         if one.name not in without
     )
@@ -89,7 +89,7 @@ def check_keys(
         else:
             right[name] = value
     for key in keys.values():
-        if key.needed and key.name not in stated:
+        if key.required and key.name not in stated:
             errors.add(place, f"{key.name} is required: {' or '.join(_words(key.hint))}.")
     return right
 

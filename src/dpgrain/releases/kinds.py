@@ -107,7 +107,7 @@ class Kind:
         further = {key.name: key for key in self.own}
         return {**further, **keys_of(self.parameters(), without=(*_ELSEWHERE, *further))}
 
-    def named(self, own: Mapping[str, Any]) -> list[tuple[str, str]]:
+    def column_names(self, own: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return the columns that values name, each with its key."""
         result = []
         for key in COLUMNS:
@@ -122,8 +122,8 @@ class Kind:
             own: the values by key.
             known: the columns of the table.
         """
-        needed = all(key.name in own for key in self.keys.values() if key.needed)
-        return needed and all(name in known for _, name in self.named(own))
+        needed = all(key.name in own for key in self.keys.values() if key.required)
+        return needed and all(name in known for _, name in self.column_names(own))
 
     def completed(
         self, own: Mapping[str, Any], known: Container[str], column: str
@@ -144,7 +144,7 @@ class Kind:
             # A domain is of columns of which one is wrong.
             made.pop("domain", None)
         for key in self.keys.values():
-            if key.needed and key.name not in made:
+            if key.required and key.name not in made:
                 choices: tuple[Any, ...] = (column, [column], 1.0)
                 made[key.name] = next(each for each in choices if not key.wrong(each))
         if self.word == "fit" and not {"features", "categories"} & set(made):
@@ -276,7 +276,7 @@ def _fit(name: str) -> Kind:
 
 
 _FIT_OWN = (
-    Key("target", str, needed=True),
+    Key("target", str, required=True),
     Key("features", Sequence[str]),
     Key("categories", Mapping[str, Sequence[str]]),
     Key("range", Mapping[str, tuple[float, float]]),
@@ -316,7 +316,7 @@ _STATISTICS = (
         _parameters_of_means,
         _mean_of_users,
         _VECTORS,
-        (Key("columns", Sequence[str], needed=True),),
+        (Key("columns", Sequence[str], required=True),),
     ),
 )
 #: The kinds by the key that names them.

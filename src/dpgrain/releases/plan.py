@@ -261,7 +261,7 @@ def _check(file: File, entry: ReleaseEntry, errors: ValidationErrors) -> None:
             if isinstance(error, SchemaError) and _stands_in(error.name, asked, entry):
                 return
             name = errors.add_error(entry.place, error)
-            if name in asked.own and not entry.kind.keys[name].needed:
+            if name in asked.own and not entry.kind.keys[name].required:
                 asked = asked.without(name)
             elif name in ("epsilon", "delta") and spend != _ANY:
                 spend = _ANY
