@@ -35,7 +35,7 @@ RIGHT: list[tuple[Any, Any, Any]] = [
 @pytest.mark.parametrize(("hint", "right", "wrong"), RIGHT, ids=str)
 def test_values_fit_their_types_or_are_named(hint: Any, right: Any, wrong: Any) -> None:
     key = Key("it", hint)
-    assert key.stated
+    assert key.expressible
     assert key.wrong(right) == ""
     if hint is not Any:
         assert key.wrong(wrong).startswith("must be ")

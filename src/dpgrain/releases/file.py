@@ -1,4 +1,4 @@
-"""A file of releases is read and checked, and nothing of the table but its schema is looked at."""
+"""Reading and validation of release files; of the table only the schema is read."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class BudgetSection:
     """The table ``[budget]``: the promise of all releases of a file together.
 
     Args:
-        unit: the level of what is protected; the level of elements where ``element`` is given.
+        unit: the level of the privacy unit; by default elements if ``element`` is set.
         element: the partition into elements: a column, or a file of items and their cells.
-        max_elements: the largest number of elements of a user that count.
+        max_elements: the maximum number of elements of a user.
         relation: the neighbouring relation.
-        epsilon: the promised ε of all releases; None where each states its own.
+        epsilon: the promised ε of all releases; None if each release has its own.
         delta: the promised δ of all releases.
-        leak: the part of δ that is kept for names and tails where releases take shares; a tenth
-            without it.
+        leak: the part of δ reserved for selection and noise tails of releases with shares; by default
+            a tenth.
     """
 
     unit: Level | None = None
@@ -55,12 +55,12 @@ class ReleaseEntry:
 
     Args:
         name: its name.
-        kind: what it publishes.
+        kind: the statistic or fit.
         own: the keys of the kind, with their values.
-        share: the share of the budget that it takes; None where it states ε and δ.
-        epsilon: the ε that it states.
-        delta: the δ that it states.
-        where: the public region that it reads, by column; all of the table without it.
+        share: its share of the budget; None with its own ε and δ.
+        epsilon: its own ε.
+        delta: its own δ.
+        where: the public region to read, by column; empty for the whole table.
         output: the file to write.
     """
 
@@ -81,17 +81,17 @@ class ReleaseEntry:
 
 @dataclass(frozen=True)
 class File:
-    """A file of releases that was read and is right by itself.
+    """A valid release file.
 
     Args:
         path: the file.
         folder: the folder of outputs.
-        mark: the first digits of the hash of its text, by which it is known again.
-        table: the table that releases are made from.
+        mark: the first digits of the hash of its text, which identify it.
+        table: the table.
         unit: the privacy unit of all releases.
-        whole: the promise of all of them.
+        whole: the table ``[budget]``.
         entries: the releases, in the order of the file.
-        report: the page to write about all of them.
+        report: the HTML report to write on all releases.
     """
 
     path: Path
@@ -106,20 +106,15 @@ class File:
     @property
     def outputs(self) -> list[Path]:
         """The files that a run writes."""
-        stated = [entry.output for entry in self.entries]
-        beside = [None if path is None else guarantee_beside(path) for path in stated]
-        return [path for path in (*stated, *beside, self.report) if path is not None]
+        outputs = [entry.output for entry in self.entries]
+        guarantees = [None if path is None else guarantee_beside(path) for path in outputs]
+        return [path for path in (*outputs, *guarantees, self.report) if path is not None]
 
     def asked(self, entry: ReleaseEntry, random_state: Any = None) -> Asked:
-        """Return what a release is asked for.
-
-        Args:
-            entry: the release.
-            random_state: a seed, for tests and research.
-        """
+        """Return the parameters of a release."""
         rows = self.table.where(entry.where) if entry.where else self.table
         for name in (*(name for _, name in entry.kind.column_names(entry.own)), self.unit):
-            # What is wrong is told where the release is asked for.
+            # Errors are reported later, with the release.
             with suppress(DpgrainError):
                 rows = rows.with_expressions(getattr(name, "by", name))
         return Asked(
@@ -132,9 +127,9 @@ class File:
         )
 
 
-# Shares such as 0.1 add up to a little more than they should in floating point.
+# Tolerance for sums of shares such as 0.1 in floating point.
 _ROUNDING_OF_SHARES = 1e-9
-# Texts in quotes, and dots outside of them in one line, at most.
+# Quoted text, and the largest number of dots outside of it per line.
 _QUOTED, _MOST_DOTS = re.compile(r"\"[^\"]*\"|'[^']*'"), 1000
 _TOP = ("report", "table", "budget", "release")
 _COMMON = {
@@ -153,7 +148,7 @@ _RANGES: dict[str, Callable[..., float]] = {
     "delta": partial(_validate.delta, allow_zero=True),
     "leak": _validate.non_negative,
 }
-# Keys of [budget] that hold for all releases: a budget protects one unit.
+# Keys of [budget] that apply to all releases, because a budget protects one unit.
 _OF_ALL = ("unit", "element", "max_elements", "relation")
 _TABLE = {
     **keys_of(read, without=("source",)),
@@ -177,7 +172,7 @@ _DAYS = {
     "of": Key("of", str, required=True),
     "zone": Key("zone", str),
 }
-# Options of :func:`dpgrain.read` that a joined table has of its own.
+# Options of :func:`dpgrain.read` for a joined table.
 _JOINED = {
     "source": Key("source", str | Sequence[str], required=True),
     **{
@@ -207,21 +202,13 @@ def read_file(
     where: Mapping[str, Any] | None = None,
     folder: Path | None = None,
 ) -> File | None:
-    """Read a file of releases, and note what is wrong.
-
-    Args:
-        path: the file.
-        table: the table, where it is not the file that names it.
-        where: the public region that all releases read, by column; all of the table without it.
-        folder: the folder of outputs; that of the file without it.
-        errors: the errors so far.
+    """Read a release file, and collect its errors.
 
     Returns:
-        The file, whose releases are those without a mistake of their own; None where nothing can be
-        said of them.
+        The file with its valid releases; None without a valid table.
 
     Raises:
-        ParameterError: if the text is no TOML.
+        ParameterError: if the text is not valid TOML.
         DataError: if the file cannot be read.
     """
     text = _text(path)
@@ -252,7 +239,7 @@ def read_file(
             )
         unit = None
     if unit is None:
-        # Another unit stands in for the one that is wrong, so that other mistakes are found, too.
+        # Replace an invalid unit, to find the other errors.
         unit = Record() if rows.user is None else User()
     entries = [_checked(entry, rows, errors) for entry in entries]
     mark = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -263,14 +250,10 @@ def read_file(
 
 
 def _stated(path: Path, text: str) -> dict[str, Any]:
-    """Return what a file states.
-
-    Raises:
-        ParameterError: if it is no TOML, or a name or value in it is one that nobody writes.
-    """
+    """Parse a file, or raise ParameterError for invalid TOML and absurdly long names."""
     try:
         if any(_QUOTED.sub("", line).count(".") > _MOST_DOTS for line in text.splitlines()):
-            # The reader of TOML takes hours for them.
+            # The TOML parser would need hours.
             raise ValueError(f"a line has a name with more than {_MOST_DOTS} parts")
         return tomllib.loads(text)
     except ValueError as error:
@@ -293,7 +276,7 @@ def _text(path: Path) -> str:
 
 
 def _section(stated: Mapping[str, Any], name: str, errors: ValidationErrors) -> dict[str, Any]:
-    """Return a table of the file, empty where there is none."""
+    """Return a table of the file, empty if it is missing."""
     found = stated.get(name, {})
     if isinstance(found, dict):
         return found
@@ -304,7 +287,7 @@ def _section(stated: Mapping[str, Any], name: str, errors: ValidationErrors) -> 
 def _table(
     stated: Mapping[str, Any], folder: Path, passed: UserTable | None, errors: ValidationErrors
 ) -> UserTable | None:
-    """Open the table that ``[table]`` names, or return the one that was passed."""
+    """Open the table of ``[table]``, or return the passed one."""
     if passed is not None:
         if stated:
             errors.add("[table]", "must be omitted if a table is passed.")
@@ -353,7 +336,7 @@ def _table(
 def _cut(
     place: str, rows: UserTable, where: Mapping[str, Any], errors: ValidationErrors
 ) -> UserTable:
-    """Return the rows of a region; of the sides that are refused, none is cut."""
+    """Return the rows of a region; invalid sides are ignored."""
     for column, side in where.items():
         if column not in rows.schema:
             where_in = f"{place} where:".strip()
@@ -372,7 +355,7 @@ def _joined(
     folder: Path,
     errors: ValidationErrors,
 ) -> UserTable:
-    """Return the rows beside those of other tables: public ones, then more of the same people."""
+    """Join public tables, then tables about the same people."""
     for kind, known in (("join_public", _JOIN_PUBLIC), ("join", _JOIN)):
         for name, part in joins[kind].items():
             place = f"[table.{kind}.{name}]"
@@ -395,7 +378,7 @@ def _joined(
     return rows
 
 
-# Options without which a table is no table, so that nothing else can be said of it.
+# Options without which a table cannot be opened at all.
 _PLACES = ("source_env", "table", "query")
 
 
@@ -406,7 +389,7 @@ def _opened(
     options: dict[str, Any],
     errors: ValidationErrors,
 ) -> UserTable | None:
-    """Open a table; options that are refused are left out, so that all of them are found."""
+    """Open a table; invalid options are dropped, to find all of them."""
     listed = [source] if isinstance(source, str) else source or []
     if any(map(holds_secret, listed)):
         errors.add(
@@ -432,7 +415,7 @@ def _opened(
 def _unit(
     whole: BudgetSection, rows: UserTable | None, folder: Path, errors: ValidationErrors
 ) -> Unit | None:
-    """Return the unit that ``[budget]`` says is protected."""
+    """Return the privacy unit of ``[budget]``."""
     level, by = whole.unit, whole.element
     if level is None and by is None:
         errors.add(
@@ -468,7 +451,7 @@ def _unit(
 def _entries(
     stated: Mapping[str, Any], folder: Path, whole: BudgetSection, errors: ValidationErrors
 ) -> list[ReleaseEntry]:
-    """Return the releases that are stated."""
+    """Return the releases whose statistic or fit is known."""
     if not stated and not errors:
         errors.add("the file:", "must have releases, each a table such as [release.visits].")
     entries = (_entry(name, values, folder, whole, errors) for name, values in stated.items())
@@ -478,7 +461,7 @@ def _entries(
 def _entry(
     name: str, stated: Any, folder: Path, whole: BudgetSection, errors: ValidationErrors
 ) -> ReleaseEntry | None:
-    """Return one release, or None where it is not known what it publishes."""
+    """Return one release; None if its statistic or fit is unknown."""
     place = f"[release.{name}]"
     if not isinstance(stated, dict):
         errors.add("[release]", f"{name} must be a table, as in {place}.")
@@ -507,7 +490,7 @@ def _entry(
 
 
 def _kind(place: str, stated: Mapping[str, Any], errors: ValidationErrors) -> Kind | None:
-    """Return what a release publishes, or is most likely meant to: a statistic or a fit."""
+    """Return the statistic or fit of a release, or the most similar one."""
     words = [word for word in KINDS if word in stated]
     if len(words) != 1:
         errors.add(
@@ -519,7 +502,7 @@ def _kind(place: str, stated: Mapping[str, Any], errors: ValidationErrors) -> Ki
     (word,) = words
     name = stated[word]
     if not isinstance(name, str) or name not in KINDS[word]:
-        # What was meant is checked as well, so that its other mistakes are found.
+        # Continue with the most similar name, to find other errors.
         name = errors.add_unknown(f"{place} {word}:", name, KINDS[word], f"a {word}")
     return KINDS[word].get(name)
 
@@ -527,7 +510,7 @@ def _kind(place: str, stated: Mapping[str, Any], errors: ValidationErrors) -> Ki
 def _check_spending(
     place: str, common: Mapping[str, Any], whole: BudgetSection, errors: ValidationErrors
 ) -> None:
-    """Note where it is not clear what a release may spend."""
+    """Collect errors in the share, ε and δ of a release."""
     share, epsilon = common.get("share"), common.get("epsilon")
     if share is None and epsilon is None:
         such = "share, such as 0.5" if whole.epsilon is not None else "epsilon, such as 1.0"
@@ -547,7 +530,7 @@ def _check_spending(
 def _check_shares(
     entries: Sequence[ReleaseEntry], whole: BudgetSection, errors: ValidationErrors
 ) -> None:
-    """Note shares that are too much together, and a promise that is out of range."""
+    """Collect errors in the budget and in the total of shares."""
     for name, check in _RANGES.items():
         value = getattr(whole, name)
         if value is None:
@@ -564,7 +547,7 @@ def _check_shares(
 
 
 def _checked(entry: ReleaseEntry, rows: UserTable, errors: ValidationErrors) -> ReleaseEntry:
-    """Note columns that the table has not; return the release without a region that is wrong."""
+    """Collect missing columns; return the release without an invalid region."""
     for key, name in entry.kind.column_names(entry.own):
         if is_expression(name):
             with errors.collecting(f"{entry.place} {key}:"):
@@ -577,7 +560,7 @@ def _checked(entry: ReleaseEntry, rows: UserTable, errors: ValidationErrors) -> 
 
 
 def _check_outputs(file: File, errors: ValidationErrors) -> None:
-    """Note outputs that could not be written, or would overwrite one another or what is read."""
+    """Collect outputs that cannot be written, or would overwrite each other or an input."""
     taken: list[Path | str] = list(getattr(file.table.source, "paths", ()))
     try:
         check_folder(file.folder)
@@ -588,10 +571,10 @@ def _check_outputs(file: File, errors: ValidationErrors) -> None:
     for place, path in (*outputs, ("the file:", file.report)):
         if path is None:
             continue
-        beside = [] if path == file.report else [guarantee_beside(path)]
+        guarantees = [] if path == file.report else [guarantee_beside(path)]
         try:
-            check_outputs([path, *beside], taken, new=file.folder)
+            check_outputs([path, *guarantees], taken, new=file.folder)
             check_page(path if path == file.report else None, name="report")
         except DpgrainError as error:
             errors.add_error(place, error)
-        taken += [path, *beside]
+        taken += [path, *guarantees]

@@ -1,4 +1,4 @@
-"""The keys of a table of the file, made from the parameters of the functions that they are for."""
+"""Keys of the tables of a release file, from the parameters of functions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _SIMPLE: dict[Any, tuple[str, tuple[type, ...]]] = {
 
 @dataclass(frozen=True)
 class Key:
-    """One key: the name of a parameter, and the values that a file can state for it.
+    """One key: the name of a parameter, with the type of its values.
 
     Args:
         name: the name.
-        hint: the type with which the parameter is declared.
+        hint: the declared type of the parameter.
         required: True if the key is required.
     """
 
@@ -34,12 +34,12 @@ class Key:
     required: bool = False
 
     @property
-    def stated(self) -> bool:
-        """True if a file can state a value at all."""
+    def expressible(self) -> bool:
+        """True if TOML has values of the type."""
         return bool(_words(self.hint))
 
     def wrong(self, value: object) -> str:
-        """Return the end of the sentence about a value of a wrong type; empty if it is right.
+        """Return the end of the error about a value of a wrong type; empty for a valid value.
 
         >>> Key("clip", float | Literal["auto"]).wrong(True)
         "must be a number or 'auto', not True."
@@ -50,18 +50,13 @@ class Key:
 
 
 def keys_of(function: Callable[..., Any], *, without: Sequence[str] = ()) -> dict[str, Key]:
-    """Return the keys that the parameters of a function or dataclass make.
-
-    Args:
-        function: the function, or the dataclass.
-        without: the names of parameters that the file states elsewhere.
-    """
+    """Return the keys for the parameters of a function or dataclass, except those in ``without``."""
     keys = (
         Key(one.name, one.hint, one.required)
         for one in parameters_of(function).values()
         if one.name not in without
     )
-    return {key.name: key for key in keys if key.stated}
+    return {key.name: key for key in keys if key.expressible}
 
 
 def check_keys(
@@ -71,14 +66,9 @@ def check_keys(
     errors: ValidationErrors,
     noun: str = "",
 ) -> dict[str, Any]:
-    """Return the values that fit their keys, and note the others, and what is missing.
+    """Return the valid values of a table, and collect invalid, unknown and missing keys.
 
-    Args:
-        place: the table of the file, in brackets.
-        stated: the table.
-        keys: the keys that it may have.
-        errors: the mistakes of the file.
-        noun: what the keys are of, in words; the table without it.
+    ``place`` is the name of the table in brackets, and ``noun`` its text in errors.
     """
     right = {}
     for name, value in stated.items():
@@ -115,7 +105,7 @@ def _fits(hint: Any, value: object) -> bool:
 
 
 def _words(hint: Any) -> list[str]:
-    """Return the words for the values that a file can state for a declared type; none if it cannot."""
+    """Describe the TOML values of a declared type; empty if there are none."""
     origin, args = get_origin(hint), get_args(hint)
     if hint is Any:
         return ["a value"]
