@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, Literal, TypeAlias
 
 from dpgrain import _validate
@@ -19,7 +19,7 @@ from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import gaussian_epsilon
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import ParameterError
-from dpgrain.planning.error_plan import checked_promise
+from dpgrain.planning.error_plan import checked_promise, table_lines, three_digits
 
 #: How people are counted: once per release, or once for each period with a visit.
 Counting: TypeAlias = Literal["people", "visits"]
@@ -151,17 +151,10 @@ class RecurrentPlan:
 
     def __str__(self) -> str:
         tables = self.tables()
-        widths = [
-            max(map(len, column))
-            for column in zip(_COLUMNS, *(r for _, rows in tables for r in rows), strict=True)
-        ]
-
-        def line(row: tuple[str, ...]) -> str:
-            return "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
-
-        lines = [f"{self.title}:", line(_COLUMNS)]
+        columns, *rest = table_lines([_COLUMNS, *(row for _, rows in tables for row in rows)])
+        numbers, lines = iter(rest), [f"{self.title}:", columns]
         for heading, rows in tables:
-            lines += [heading, *map(line, rows)]
+            lines += [heading, *islice(numbers, len(rows))]
         return "\n  ".join([*lines, *self.notes])
 
 
@@ -338,7 +331,7 @@ class _Person:
 
 
 def _row(schedule: ReleaseSchedule) -> tuple[str, ...]:
-    errors = (_short(schedule.noise), _short(schedule.total))
+    errors = (three_digits(schedule.noise), three_digits(schedule.total))
     costs = (rounded_up(schedule.epsilon_of_period, 3), rounded_up(schedule.epsilon_of_person, 3))
     return (schedule.name, f"{schedule.releases:,}", *errors, *costs)
 
@@ -348,8 +341,3 @@ def _at_most(most: int, **values: int) -> int:
     if value > most:
         raise ParameterError(f"{name} must be at most {most:,}, not {value:,}.", name=name)
     return value
-
-
-def _short(value: float) -> str:
-    """Return an error as text, with three digits and thousands separators."""
-    return f"{float(f'{value:.3g}'):,.10g}"

@@ -81,21 +81,21 @@ def plan_counts(
     ]
     event: Event = sums
     if select is not None:
-        rows += _naming(select, epsilon, delta, relation, unit)
+        rows += _selection_rows(select, epsilon, delta, relation, unit)
         event = select + sums
     title = f"Histogram, {promise_words(epsilon, delta, relation, unit)}"
-    note = "clipping adds a bias that depends on the data and is not known beforehand."
+    note = "Clipping adds a bias that depends on the data and is unknown in advance."
     return ErrorPlan(title, epsilon, delta, event, tuple(rows), (note,))
 
 
-def _naming(
+def _selection_rows(
     select: Selection, epsilon: float, delta: float, relation: Relation, unit: Unit
 ) -> list[PlanRow]:
     """Return the numbers of users that lead to the selection of an unknown item."""
     half, mostly = select.threshold, select.threshold + _MOSTLY_DEVIATIONS * select.noise_multiplier
     rows = [
-        PlanRow("item is named half the time from", math.ceil(half), "holders of one item"),
-        PlanRow("item is named 95% of the time from", math.ceil(mostly), "holders of one item"),
+        PlanRow("item is selected half the time from", math.ceil(half), "users with one item"),
+        PlanRow("item is selected 95% of the time from", math.ceil(mostly), "users with one item"),
     ]
     if select.max_items > 1:
         root = math.sqrt(select.max_items)
@@ -103,7 +103,7 @@ def _naming(
             PlanRow(
                 "the same, half the time",
                 math.ceil(half * root),
-                f"holders of {select.max_items:,} items",
+                f"users with {select.max_items:,} items",
             )
         )
     optimal = calibrate_truncated_geometric(
@@ -113,12 +113,12 @@ def _naming(
         PlanRow(
             "by truncated noise on one item a block",
             optimal.cutoff + 1,
-            "holders",
+            "users",
             "Desfontaines et al. 2022",
         )
     )
     least = least_holders(epsilon, delta)
     rows.append(
-        PlanRow("by any rule, half the time", least, "holders", "Desfontaines et al. 2022", "floor")
+        PlanRow("by any rule, half the time", least, "users", "Desfontaines et al. 2022", "floor")
     )
     return rows

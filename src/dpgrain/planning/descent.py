@@ -222,7 +222,7 @@ def plan_sco(
         PlanRow("rms noise of the averaged gradient", noise, "G"),
         PlanRow("excess risk, the noise's part", private, "loss", _DESCENT),
         PlanRow(
-            "the same, clipped around a found centre",
+            "the same, clipped around an estimated centre",
             risk(centred / math.sqrt(dimension * records)),
             "loss",
             FLOOR,

@@ -8,6 +8,7 @@ Each plan also shows limits of all mechanisms: the lower bounds of the papers, w
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
 from typing import Any, Literal, TypeAlias
@@ -185,6 +186,20 @@ def promise_words(epsilon: float, delta: float, relation: Relation, unit: Unit) 
     """Return the description of the promise for a plan's title."""
     most = f" of at most {reach_of(unit)} elements" if reach_of(unit) > 1 else ""
     return f"{unit.level}-level{most}, {relation}, ε = {epsilon:g}, δ = {powers(delta)}"
+
+
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a table as lines, with names on the left and numbers aligned on the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
+        for row in rows
+    ]
+
+
+def three_digits(value: float) -> str:
+    """Return a number as text, with three digits and thousands separators."""
+    return f"{float(f'{value:.3g}'):,.10g}"
 
 
 def _digits(value: float, digits: int, rounding: str) -> str:

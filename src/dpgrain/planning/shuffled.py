@@ -161,8 +161,8 @@ def numbers(protocol: ShuffledSum) -> tuple[PlanRow, ...]:
         PlanRow("central Gaussian noise sd of the sum", central, "a coordinate"),
         PlanRow("central Gaussian noise sd of the mean", central / n, "a coordinate"),
         PlanRow("times the central noise", sd / central),
-        PlanRow("an honest device moves the sum by", replaced(protocol), "l2 norm"),
-        PlanRow("a corrupt device moves the sum by", protocol.influence, "l2 norm"),
+        PlanRow("an honest device changes the sum by", replaced(protocol), "l2 norm"),
+        PlanRow("a corrupt device changes the sum by", protocol.influence, "l2 norm"),
         PlanRow("noise of the sum, root mean square", noise_length(protocol), "l2 norm"),
     )
 
@@ -237,5 +237,5 @@ def deployment(protocol: ShuffledSum) -> ErrorPlan:
         protocol.delta,
         protocol.event,
         numbers(protocol),
-        (f"it takes {'; '.join(map(str, protocol.facts))}.",),
+        (f"It assumes {'; '.join(map(str, protocol.facts))}.",),
     )
