@@ -7,7 +7,7 @@ from typing import Literal
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.means.in_bands import MOST_BANDS, best, in_bands, noise_of_sums
-from dpgrain.planning.error_plan import ErrorPlan, PlanRow, checked_promise, promise_words
+from dpgrain.planning.error_plan import ErrorPlan, PlanRow, checked_promise, promise_text
 from dpgrain.units import Element, Relation, Unit, unit_level
 
 
@@ -90,7 +90,7 @@ def plan_bands(
     )
     title = (
         f"Noise of {rounds:,} rounds at the rate {rate:g}, "
-        f"{promise_words(epsilon, delta, relation, unit)}"
+        f"{promise_text(epsilon, delta, relation, unit)}"
     )
     notes = (
         "The noise of sums is the root mean square over the sums of the first 1, 2, … rounds.",

@@ -13,7 +13,7 @@ from dpgrain.papers.floors import (
     least_error_of_worlds,
     least_excess_of_choice,
 )
-from dpgrain.planning.error_plan import FLOOR, ErrorPlan, PlanRow, checked_promise, promise_words
+from dpgrain.planning.error_plan import FLOOR, ErrorPlan, PlanRow, checked_promise, promise_text
 from dpgrain.units import Relation, User
 
 _FINITE = "user-level learning paper, Thm. 8"
@@ -97,7 +97,7 @@ def plan_select(
     ]
     title = (
         f"Choice among {hypotheses:,} hypotheses by {n:,} users with {records:,} "
-        f"record{'s' if records > 1 else ''} each, {promise_words(epsilon, delta, relation, User())}"
+        f"record{'s' if records > 1 else ''} each, {promise_text(epsilon, delta, relation, User())}"
     )
     notes = [
         "The errors assume independent, identically distributed records; the guarantee does not.",

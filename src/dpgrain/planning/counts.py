@@ -21,7 +21,7 @@ from dpgrain.planning.error_plan import (
     PlanRow,
     checked_promise,
     checked_unit,
-    promise_words,
+    promise_text,
 )
 from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.plan import noise_sd
@@ -83,7 +83,7 @@ def plan_counts(
     if select is not None:
         rows += _selection_rows(select, epsilon, delta, relation, unit)
         event = select + sums
-    title = f"Histogram, {promise_words(epsilon, delta, relation, unit)}"
+    title = f"Histogram, {promise_text(epsilon, delta, relation, unit)}"
     note = "Clipping adds a bias that depends on the data and is unknown in advance."
     return ErrorPlan(title, epsilon, delta, event, tuple(rows), (note,))
 

@@ -20,10 +20,10 @@ from dpgrain.planning.error_plan import (
     FLOOR,
     ErrorPlan,
     PlanRow,
-    blocks_of,
     checked_promise,
-    promise_words,
-    reach_of,
+    promise_text,
+    unit_contribution,
+    vectors_per_unit,
 )
 from dpgrain.units import Element, Relation, Unit, User, unit_level
 
@@ -112,7 +112,7 @@ def plan_gradient(
     noise = float(event.noise_multiplier)
     divisor = rate * n
     sd = noise / divisor
-    reach = reach_of(unit)
+    reach = vectors_per_unit(unit)
     drawn = (1 - rate) / divisor
     private, others = math.sqrt(dimension) * sd, math.sqrt(1 + drawn)
     order = reach * mean_order(epsilon, n, dimension=dimension, records=records)
@@ -134,7 +134,7 @@ def plan_gradient(
     ]
     title = (
         f"Gradient run, {rounds:,} rounds over {n:,} gradients of dimension {dimension:,}, "
-        f"{promise_words(epsilon, delta, relation, unit)}"
+        f"{promise_text(epsilon, delta, relation, unit)}"
     )
     notes = ["G is the clipping bound, R the distance from the first point to the optimum."]
     if sampling == "full" and rounds > 1:
@@ -194,7 +194,11 @@ def plan_sco(
     if strength is not None:
         strength = _strength(strength, distance, lipschitz)
     event = calibrate_gaussian(
-        epsilon, delta, contribution=blocks_of(User(), "signed"), relation=relation, unit=User()
+        epsilon,
+        delta,
+        contribution=unit_contribution(User(), "signed"),
+        relation=relation,
+        unit=User(),
     )
 
     def risk(error: float) -> float:
@@ -239,7 +243,7 @@ def plan_sco(
         rows.append(PlanRow("the noise's part, times the least", private / least))
     title = (
         f"Convex losses of {n:,} users with {records:,} record{'s' if records > 1 else ''} each, "
-        f"dimension {dimension:,}, {promise_words(epsilon, delta, relation, User())}"
+        f"dimension {dimension:,}, {promise_text(epsilon, delta, relation, User())}"
     )
     notes = [
         "The errors assume independent, identically distributed records; the guarantee does not.",
@@ -355,7 +359,7 @@ def _calibrated(
     max_elements: int | None,
 ) -> Any:
     """Return the event with the least noise for the promise."""
-    blocks = blocks_of(unit, "signed")
+    blocks = unit_contribution(unit, "signed")
     if sampling in ("pairs", "users"):
         drawn: Literal["pairs", "users"] = "pairs" if sampling == "pairs" else "users"
         return calibrate(

@@ -160,7 +160,7 @@ def checked_promise(
     return float(epsilon), _validate.delta(allow_zero=allow_zero, delta=delta)
 
 
-def blocks_of(unit: Unit, coordinates: Literal["signed", "nonnegative"]) -> Contribution:
+def unit_contribution(unit: Unit, coordinates: Literal["signed", "nonnegative"]) -> Contribution:
     """Return the effect of a unit's clipped vectors on a sum with shared coordinates."""
     bounded = isinstance(unit, User) and unit.max_elements is not None
     block: Level = "element" if bounded else unit.level
@@ -177,14 +177,14 @@ def checked_unit(unit: Unit) -> Unit:
     return unit
 
 
-def reach_of(unit: Unit) -> int:
+def vectors_per_unit(unit: Unit) -> int:
     """Return the maximum number of clipped vectors of one unit."""
     return (unit.max_elements or 1) if isinstance(unit, User) else 1
 
 
-def promise_words(epsilon: float, delta: float, relation: Relation, unit: Unit) -> str:
+def promise_text(epsilon: float, delta: float, relation: Relation, unit: Unit) -> str:
     """Return the description of the promise for a plan's title."""
-    most = f" of at most {reach_of(unit)} elements" if reach_of(unit) > 1 else ""
+    most = f" of at most {vectors_per_unit(unit)} elements" if vectors_per_unit(unit) > 1 else ""
     return f"{unit.level}-level{most}, {relation}, ε = {epsilon:g}, δ = {powers(delta)}"
 
 

@@ -20,10 +20,10 @@ from dpgrain.planning.error_plan import (
     MANY_UNITS,
     ErrorPlan,
     PlanRow,
-    blocks_of,
     checked_promise,
-    promise_words,
-    reach_of,
+    promise_text,
+    unit_contribution,
+    vectors_per_unit,
 )
 from dpgrain.units import Relation, Unit, User, unit_level
 
@@ -80,10 +80,10 @@ def plan_mean(
     records = _validate.integer(minimum=1, records=records)
     unit = User() if unit is None else unit
     unit_level(unit, "user")
-    blocks = blocks_of(unit, "signed")
+    blocks = unit_contribution(unit, "signed")
     event = calibrate_gaussian(epsilon, delta, contribution=blocks, relation=relation, unit=unit)
     # One unit adds at most `reach` clipping bounds, and there are at least `units` units.
-    reach = reach_of(unit)
+    reach = vectors_per_unit(unit)
     units = max(n // reach, 1)
     # One unit has `own` independent records in all its vectors; the vectors of all units are
     # `share` of the n.
@@ -136,7 +136,7 @@ def plan_mean(
     ]
     if error is not None:
         rows += _needed(_validate.positive(error=error), total, order, floor, reach)
-    promise = promise_words(epsilon, delta, relation, unit)
+    promise = promise_text(epsilon, delta, relation, unit)
     title = f"Mean of {n:,} vectors of dimension {dimension:,}, {promise}"
     return ErrorPlan(title, epsilon, delta, event, tuple(rows), _mean_notes(records, relation))
 

@@ -189,7 +189,7 @@ SENTENCES = MappingProxyType(
 )
 
 
-class _Words(Formatter):
+class _NounFormatter(Formatter):
     """A formatter with nouns: ``{:,|item}`` is "1 item" or "2 items", and ``{:up}`` rounds up."""
 
     def format_field(self, value: Any, spec: str) -> str:
@@ -277,7 +277,7 @@ class Fact:
 
 def written(sentence: str, numbers: tuple[int | float | str, ...]) -> str:
     """Return a sentence with its numbers filled in."""
-    return _Words().format(sentence, *numbers)
+    return _NounFormatter().format(sentence, *numbers)
 
 
 def places(sentence: str) -> list[str]:

@@ -246,7 +246,7 @@ class Guarantee(ShownGuarantee):
         """The events with the regions of their units, and their numbers."""
         if isinstance(self.event, Scoped):
             return tuple(zip(self.event.events, self.event.regions, self.event.most, strict=True))
-        return ((self.event, self.region_of_units, self._most),)
+        return ((self.event, self.region_of_units, self._max_elements),)
 
     @property
     def region_of_units(self) -> Region:
@@ -264,7 +264,7 @@ class Guarantee(ShownGuarantee):
         return Region(tuple(sides))
 
     @property
-    def _most(self) -> int | None:
+    def _max_elements(self) -> int | None:
         """Maximum number of elements of one person in the scope; None if unknown."""
         if self.level != "element" or self.partition is None:
             return None

@@ -49,10 +49,10 @@ def publish(query: Query[Made]) -> Made:
     """
     # A release inside a callback of another release has separate rows.
     with array_origin(ArrayOrigin()):
-        return _made(query)
+        return _publish(query)
 
 
-def _made(query: Query[Made]) -> Made:
+def _publish(query: Query[Made]) -> Made:
     if not isinstance(query, Query):
         raise ParameterError(f"query must be a query, not {_validate.said(query)}.", name="query")
     query.check_process()

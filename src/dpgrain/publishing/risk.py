@@ -80,7 +80,7 @@ class Risk:
         return "exact" if self.exact else "upper limits"
 
     @property
-    def who(self) -> str:
+    def units_text(self) -> str:
         """The changed units as text, such as ``"2 elements"``."""
         most = self.unit.max_elements if isinstance(self.unit, User) else None
         limit = "" if most is None else f" with at most {most:,} element{'s' if most > 1 else ''}"
@@ -90,7 +90,7 @@ class Risk:
         start = f"from a prior of {_exact_percent(self.prior)}"
         return "\n".join(
             (
-                f"{'' if self.private else SEED_KNOWN}Risk of {self.who} ({self.relation}), "
+                f"{'' if self.private else SEED_KNOWN}Risk of {self.units_text} ({self.relation}), "
                 f"{self.values}:",
                 f"best guess      {percent_up(self.guess)} right at most, {start}",
                 f"detection       {percent_up(self.detection)} at most, with "
@@ -201,10 +201,10 @@ alarms detects at most 12.7% (exact).'
 
 def _line(risk: Risk) -> str:
     if risk.unbounded:
-        return f"{risk.who}: nothing limits the risk."
+        return f"{risk.units_text}: nothing limits the risk."
     return (
-        f"{'' if risk.private else SEED_KNOWN}{risk.who}: the best guess from even odds is right in "
-        f"at most {percent_up(risk.guess)} of cases; a test with "
+        f"{'' if risk.private else SEED_KNOWN}{risk.units_text}: the best guess from even odds is "
+        f"right in at most {percent_up(risk.guess)} of cases; a test with "
         f"{_exact_percent(risk.false_alarms)} false alarms detects at most "
         f"{percent_up(risk.detection)} ({risk.values})."
     )

@@ -36,7 +36,7 @@ class Key:
     @property
     def expressible(self) -> bool:
         """True if TOML has values of the type."""
-        return bool(_words(self.hint))
+        return bool(_value_names(self.hint))
 
     def wrong(self, value: object) -> str:
         """Return the end of the error about a value of a wrong type; empty for a valid value.
@@ -46,7 +46,7 @@ class Key:
         """
         if _fits(self.hint, value):
             return ""
-        return f"must be {' or '.join(_words(self.hint))}, not {said(value)}."
+        return f"must be {' or '.join(_value_names(self.hint))}, not {said(value)}."
 
 
 def keys_of(function: Callable[..., Any], *, without: Sequence[str] = ()) -> dict[str, Key]:
@@ -80,7 +80,7 @@ def check_keys(
             right[name] = value
     for key in keys.values():
         if key.required and key.name not in stated:
-            errors.add(place, f"{key.name} is required: {' or '.join(_words(key.hint))}.")
+            errors.add(place, f"{key.name} is required: {' or '.join(_value_names(key.hint))}.")
     return right
 
 
@@ -104,7 +104,7 @@ def _fits(hint: Any, value: object) -> bool:
     return False
 
 
-def _words(hint: Any) -> list[str]:
+def _value_names(hint: Any) -> list[str]:
     """Describe the TOML values of a declared type; empty if there are none."""
     origin, args = get_origin(hint), get_args(hint)
     if hint is Any:
@@ -114,13 +114,13 @@ def _words(hint: Any) -> list[str]:
     if origin is Literal:
         return [repr(choice) if isinstance(choice, str) else str(choice) for choice in args]
     if origin in (Union, types.UnionType):
-        return list(dict.fromkeys(word for part in args for word in _words(part)))
+        return list(dict.fromkeys(word for part in args for word in _value_names(part)))
     if origin is tuple and Ellipsis not in args:
-        return [f"a list of {len(args)} {_plural(_words(args[0]))}"]
+        return [f"a list of {len(args)} {_plural(_value_names(args[0]))}"]
     if origin in (Sequence, list, tuple):
-        return [f"a list of {_plural(_words(args[0]))}"]
+        return [f"a list of {_plural(_value_names(args[0]))}"]
     if origin in (Mapping, dict):
-        return [f"a table of {_plural(_words(args[1]))}"]
+        return [f"a table of {_plural(_value_names(args[1]))}"]
     return []
 
 

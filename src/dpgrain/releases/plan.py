@@ -258,7 +258,7 @@ def _check(file: File, entry: ReleaseEntry, errors: ValidationErrors) -> None:
         try:
             _ = entry.kind.query(asked, *spend).plan
         except DpgrainError as error:
-            if isinstance(error, SchemaError) and _stands_in(error.name, asked, entry):
+            if isinstance(error, SchemaError) and _is_replacement(error.name, asked, entry):
                 return
             name = errors.add_error(entry.place, error)
             if name in asked.own and not entry.kind.keys[name].required:
@@ -271,7 +271,7 @@ def _check(file: File, entry: ReleaseEntry, errors: ValidationErrors) -> None:
             return
 
 
-def _stands_in(key: str, asked: Asked, entry: ReleaseEntry) -> bool:
+def _is_replacement(key: str, asked: Asked, entry: ReleaseEntry) -> bool:
     """Return True if a key has a replacement for its column."""
     return asked.own.get(key) != entry.own.get(key)
 
@@ -358,7 +358,7 @@ class _Budgeted:
         most, epsilon = -1.0, self.epsilon
         for _ in range(_MOST_TRIALS):
             budget = self.opened(epsilon)
-            made = {entry.name: self._of_share(entry, budget) for entry in entries}
+            made = {entry.name: self._with_share(entry, budget) for entry in entries}
             spent = self._loss(made.values(), budget).epsilon(self.delta)
             if most < spent <= self.epsilon:
                 result, most = made, spent
@@ -372,7 +372,7 @@ class _Budgeted:
             )
         return result
 
-    def _of_share(self, entry: ReleaseEntry, budget: Budget) -> PlannedRelease:
+    def _with_share(self, entry: ReleaseEntry, budget: Budget) -> PlannedRelease:
         """Return a release with the ε and δ for its share of a budget."""
         query = partial(entry.kind.query, self.file.asked(entry))
         assert entry.share is not None  # noqa: S101 - these entries have shares

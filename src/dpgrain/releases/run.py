@@ -178,7 +178,7 @@ def _charged(
         )
         for each in plan.releases:
             shown.stage(f"{each.entry.name}: {each.entry.kind.name}")
-            made[each.entry.name] = _made(plan, each, reservation, random_state)
+            made[each.entry.name] = _published(plan, each, reservation, random_state)
         together = _together(plan, reservation.charged, made)
         if file.report is not None:
             shown.stage("Writing the report")
@@ -214,7 +214,7 @@ def _missing(plan: PlannedReleases) -> str:
     return f" Its missing outputs: {', '.join(missing)}." if missing else ""
 
 
-def _made(
+def _published(
     plan: PlannedReleases, each: PlannedRelease, reservation: Reservation, random_state: Any
 ) -> Any:
     """Publish a release, and write it with its guarantee."""

@@ -18,7 +18,7 @@ from dpgrain.learn.rounds import History
 from dpgrain.learn.summary import Coefficient, Coefficients, coefficients
 from dpgrain.papers.floors import least_error_of_records, least_error_of_worlds, mean_order
 from dpgrain.planning.error_plan import PlanRow
-from dpgrain.planning.shuffled import shares_of_honest
+from dpgrain.planning.shuffled import honest_shares
 from dpgrain.report.checks import check_of_model
 from dpgrain.report.figures import figures
 from dpgrain.report.page import Page, Part
@@ -81,7 +81,7 @@ def fit_page(model: LinearModel) -> str:
         trust=model.asked_.trust,
         honest=[
             (f"{share:.0%}", Odds(epsilon, guarantee.delta))
-            for share, epsilon in shares_of_honest(guarantee)
+            for share, epsilon in honest_shares(guarantee)
         ],
         **_estimated(coefficients(model)),
         **_trained(model),
