@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import TypeVar
 
-from dpgrain.publishing.charge import Openable
-
-Opened = TypeVar("Opened", covariant=True)
+from dpgrain.publishing.charge import Openable, Opened
 
 
 class Curator:

@@ -61,10 +61,19 @@ class Query(ABC, Generic[Made]):
 
     @abstractmethod
     def run(self, charge: Charge) -> Made:
-        """Make the release with its charge, which opens rows and draws the planned noise."""
+        """Make the charged release.
+
+        Args:
+            charge: the right to open rows and draw the planned noise.
+        """
 
     def charged(self, charge: Callable[[], Guarantee]) -> Guarantee:
-        """Charge the release by calling ``charge`` once, in one of its processes."""
+        """Charge the release, and return the guarantee to publish.
+
+        Args:
+            charge: the function that warns and charges; it is called once, in one of the processes of
+                the release.
+        """
         return charge()
 
     def with_promise(self, promise: Promise) -> Self:
@@ -90,7 +99,14 @@ class Query(ABC, Generic[Made]):
         return made
 
     def check_unit(self, unit: Unit) -> None:
-        """Raise ParameterError if the promise has another unit than the blocks of the rows."""
+        """Check that the promise protects the unit of the blocks of the rows.
+
+        Args:
+            unit: the unit of the blocks.
+
+        Raises:
+            ParameterError: if the promise protects another unit.
+        """
         if self.promise.unit != unit:
             raise ParameterError(
                 f"a query cannot change the unit of its rows, {unit!r}; create a new query for "
@@ -112,7 +128,11 @@ class Query(ABC, Generic[Made]):
         return {**self.__dict__, "_pickle_origin": origin}
 
     def check_process(self) -> None:
-        """Raise ParameterError for a copy in a process that would not be charged for its release."""
+        """Check that a copy in another process is charged.
+
+        Raises:
+            ParameterError: in a process that does not charge the open budget or ledger.
+        """
         origin: PickleOrigin | None = self.__dict__.get("_pickle_origin")
         if origin is not None:
             origin.check()

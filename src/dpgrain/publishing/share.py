@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from dpgrain import _validate
 from dpgrain.accounting import Event, gaussian_epsilon
@@ -18,9 +18,6 @@ from dpgrain.units import OWN_UNIT, Relation, Unit
 
 if TYPE_CHECKING:
     from dpgrain.publishing.query import Query
-
-Published = TypeVar("Published")
-Parameters = ParamSpec("Parameters")
 
 # The search for ε ends when the release uses this part of its share.
 _ENOUGH_OF_SHARE = 0.995

@@ -203,6 +203,10 @@ def _domain(stated: Any, keys: Sequence[str], asked: Asked) -> Any:
     )
 
 
+def _mean_function() -> Callable[..., Any]:
+    return of_users.mean_of_users
+
+
 def _mean_of_users(asked: Asked, epsilon: float, delta: float) -> Query[Any]:
     if asked.unit != User():
         raise ParameterError(
@@ -218,10 +222,6 @@ def _mean_of_users(asked: Asked, epsilon: float, delta: float) -> Query[Any]:
         delta=delta,
         random_state=asked.random_state,
     )
-
-
-def _parameters_of_means() -> Callable[..., Any]:
-    return of_users.mean_of_users
 
 
 def _fit(name: str) -> Kind:
@@ -302,7 +302,7 @@ _STATISTICS = (
     Kind(
         "statistic",
         "mean_of_users",
-        _parameters_of_means,
+        _mean_function,
         _mean_of_users,
         _VECTORS,
         (Key("columns", Sequence[str], required=True),),
