@@ -18,7 +18,7 @@ from dpgrain.publishing import Price
 from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
 from dpgrain.publishing.publish import before_publishing, before_resuming, reserve
 from dpgrain.publishing.query import Query
-from dpgrain.regions import EVERYTHING, Among, Region, Side
+from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side
 
 
 def _count(table: dg.UserTable, epsilon: float) -> Query[dg.Histogram]:
@@ -140,7 +140,7 @@ def test_a_release_inside_another_is_of_rows_of_its_own(together: bool) -> None:
     )
     held = reserve(query.plan.guarantee, [query.plan.guarantee]) if together else None
     with array_origin(
-        ArrayOrigin(Region((Side("day", Among(("2026-02-01",))),)), provenance="table")
+        ArrayOrigin(Region((Side("day", LabelSet(("2026-02-01",))),)), provenance="table")
     ):
         made = dg.publish(query) if held is None else held.publish(query)
     assert made.guarantee.scope == EVERYTHING

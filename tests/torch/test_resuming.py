@@ -28,7 +28,7 @@ from dpgrain.errors import DataError, ParameterError
 from dpgrain.means import Recentred
 from dpgrain.means.clipped import ClippedRounds
 from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
-from dpgrain.regions import Among, Region, Side
+from dpgrain.scope.regions import LabelSet, Region, Side
 from dpgrain.torch import resuming
 from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.checkpoint import Checkpoint
@@ -785,7 +785,7 @@ def test_records_of_another_region_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     begun(seed=None)[0].save(path)
     with (
-        array_origin(ArrayOrigin(Region((Side("shop", Among(("a",))),)))),
+        array_origin(ArrayOrigin(Region((Side("shop", LabelSet(("a",))),)))),
         refuses("dataset", "partition"),
     ):
         resumed(path)

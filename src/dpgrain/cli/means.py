@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._files import check_outputs
-from dpgrain._later import later
-from dpgrain._wording import first_repeated
+from dpgrain._formatting import first_duplicate
+from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.declared import declared
 from dpgrain.cli.document import mean_as_json, tell_json
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from dpgrain.releases import outputs, table_queries
     from dpgrain.tables.table import UserTable
 else:
-    table_queries, outputs = (
-        later("dpgrain.releases.table_queries"),
-        later("dpgrain.releases.outputs"),
-    )
+    table_queries = lazy_import("dpgrain.releases.table_queries")
+    outputs = lazy_import("dpgrain.releases.outputs")
 
 # Parameters that the table states, or that a command does not take.
 _ELSEWHERE = ("X", "users", "share", "n_users", "dimension", "random_state")
@@ -131,7 +129,7 @@ def _named(columns: Sequence[str], table: UserTable) -> list[str]:
         raise ParameterError(
             "Pass --columns, the columns of the vectors, such as --columns steps,sleep."
         )
-    if (twice := first_repeated(names)) is not None:
+    if (twice := first_duplicate(names)) is not None:
         raise ParameterError(f"--columns {twice!r} is passed twice; remove one.")
     for name in names:
         table.require(name, "--columns")

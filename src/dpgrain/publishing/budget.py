@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from dpgrain import _validate
-from dpgrain._wording import percent, powers, rounded_down
+from dpgrain._formatting import percent, powers, rounded_down
 from dpgrain.accounting import Loss, gaussian_epsilon
 from dpgrain.errors import ParameterError, RefusedError
 from dpgrain.publishing.caps import Caps, remaining_delta
@@ -23,7 +23,7 @@ from dpgrain.publishing.prices import SUM_TOLERANCE, Price, price
 from dpgrain.publishing.process import check_creator, check_process, mark_closed, mark_open
 from dpgrain.publishing.receipt import record_receipt
 from dpgrain.publishing.release_plan import Planned
-from dpgrain.units import OWN_UNIT
+from dpgrain.units import PLAIN_UNITS
 
 if TYPE_CHECKING:
     from dpgrain.publishing.query import Query
@@ -68,7 +68,8 @@ class Budget:
         self._pid = os.getpid()
         if isinstance(plan, str) or not isinstance(plan, Iterable):
             raise ParameterError(
-                f"plan must be a list of queries, not {_validate.said(plan)}.", name="plan"
+                f"plan must be a list of queries, not {_validate.describe(plan)}.",
+                name="plan",
             )
         planned = [planned_guarantee(item) for item in plan]
         self._like = _compatible(planned)
@@ -178,7 +179,7 @@ class Budget:
 
     def _with(self, guarantee: Guarantee, share: float | None) -> Price:
         """Return the total price with another release, or raise RefusedError if it exceeds the caps."""
-        caps, unit = self.caps.price, OWN_UNIT[guarantee.level]
+        caps, unit = self.caps.price, PLAIN_UNITS[guarantee.level]
         room = self.spent.rest_of(caps) if share is None else caps.part(share)
         own = price(guarantee.event, guarantee.relation, unit, caps, room)
         together = self.spent + own
@@ -204,7 +205,7 @@ class Budget:
         remedies = [*_gaussian_noise(guarantee, room)]
         if less:
             remedies.append(f"request less, such as {less}")
-        loss = guarantee.event.loss(1, guarantee.relation, OWN_UNIT[guarantee.level])
+        loss = guarantee.event.loss(1, guarantee.relation, PLAIN_UNITS[guarantee.level])
         if loss.pure > 0 and caps.pure == 0:
             remedies.append(
                 "open the budget with pure=, which reserves a part for noise that is not Gaussian"
@@ -262,7 +263,7 @@ def _compatible(planned: list[Guarantee]) -> Guarantee | None:
 
 
 def _loss(guarantee: Guarantee) -> Loss:
-    return guarantee.event.loss(1, guarantee.relation, OWN_UNIT[guarantee.level])
+    return guarantee.event.loss(1, guarantee.relation, PLAIN_UNITS[guarantee.level])
 
 
 def _with_receipt(

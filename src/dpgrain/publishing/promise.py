@@ -14,7 +14,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise.additive import law_named
 from dpgrain.publishing.budget import Budget
 from dpgrain.publishing.share import BudgetShare
-from dpgrain.units import OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
+from dpgrain.units import PLAIN_UNITS, RELATIONS, Element, Level, Record, Relation, Unit, User
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Promise:
     def __post_init__(self) -> None:
         if not isinstance(self.unit, Record | Element | User):
             raise ParameterError(
-                f"unit must be Record(), Element(by) or User(), not {_validate.said(self.unit)}."
+                f"unit must be Record(), Element(by) or User(), not {_validate.describe(self.unit)}."
             )
         object.__setattr__(self, "epsilon", _validate.positive(epsilon=self.epsilon))
         _validate.one_of(RELATIONS, relation=self.relation)
@@ -93,7 +93,7 @@ class Promise:
     @property
     def plain_unit(self) -> Unit:
         """The unit of the level, without a partition or a bound on elements."""
-        return OWN_UNIT[self.level]
+        return PLAIN_UNITS[self.level]
 
     @property
     def budget(self) -> Budget | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Receipt:
     hash: str
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
         _validate.integer(minimum=0, number=self.number)
 
     def __str__(self) -> str:

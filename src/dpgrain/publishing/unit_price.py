@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from dpgrain.accounting.events.base import Asked
 from dpgrain.errors import ParameterError
-from dpgrain.partitions import Partition
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price, price
-from dpgrain.units import OWN_UNIT, Element, Level, Relation, User
+from dpgrain.scope.partitions import Partition
+from dpgrain.units import PLAIN_UNITS, Element, Level, Relation, User
 
 # A replaced record can leave one account and enter another, so both are charged.
 _ACCOUNTS_PER_REPLACED_RECORD = 2
@@ -51,7 +51,7 @@ def price_for_unit(
     "Scopes".
 
     >>> from dpgrain.accounting import Contribution, Gaussian
-    >>> from dpgrain.partitions import Rule
+    >>> from dpgrain.scope.partitions import Rule
     >>> weeks, days = (Partition((Rule("day", kind),)) for kind in ("week", "day"))
     >>> weekly = Guarantee(
     ...     "element", "weeks", "zero_out", 1e-6, Gaussian(10.0, Contribution()), partition=weeks
@@ -92,7 +92,7 @@ def query_for_unit(
     Raises:
         ParameterError: if the contribution of one promised unit to the release is unbounded.
     """
-    query = Asked(1, relation, OWN_UNIT[level], None)
+    query = Asked(1, relation, PLAIN_UNITS[level], None)
     if level == "element" and cells is not None:
         if cells.cells_in(guarantee.scope) == 1:
             # The scope is within one promised cell, so the element is all of a user's records.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._files import check_folder, check_outputs, check_page, guarantee_beside, note_read
+from dpgrain._files import check_folder, check_outputs, check_page, guarantee_path, record_input
 from dpgrain.errors import DataError, DpgrainError, ParameterError
 from dpgrain.releases.keys import Key, check_keys, keys_of
 from dpgrain.releases.kinds import KINDS, Asked, Kind
@@ -107,7 +107,7 @@ class File:
     def outputs(self) -> list[Path]:
         """The files that a run writes."""
         outputs = [entry.output for entry in self.entries]
-        guarantees = [None if path is None else guarantee_beside(path) for path in outputs]
+        guarantees = [None if path is None else guarantee_path(path) for path in outputs]
         return [path for path in (*outputs, *guarantees, self.report) if path is not None]
 
     def asked(self, entry: ReleaseEntry, random_state: Any = None) -> Asked:
@@ -226,7 +226,7 @@ def read_file(
     entries = _entries(_section(stated, "release", errors), outputs, whole, errors)
     report = stated.get("report")
     if report is not None and not isinstance(report, str):
-        errors.add("the file:", f"report must be text, not {_validate.said(report)}.")
+        errors.add("the file:", f"report must be text, not {_validate.describe(report)}.")
         report = None
     _check_shares(entries, whole, errors)
     if rows is None:
@@ -268,7 +268,7 @@ def _stated(path: Path, text: str) -> dict[str, Any]:
 
 
 def _text(path: Path) -> str:
-    note_read(path)
+    record_input(path)
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -280,7 +280,9 @@ def _section(stated: Mapping[str, Any], name: str, errors: ValidationErrors) -> 
     found = stated.get(name, {})
     if isinstance(found, dict):
         return found
-    errors.add("the file:", f"{name} must be a table, as in [{name}], not {_validate.said(found)}.")
+    errors.add(
+        "the file:", f"{name} must be a table, as in [{name}], not {_validate.describe(found)}."
+    )
     return {}
 
 
@@ -360,7 +362,7 @@ def _joined(
         for name, part in joins[kind].items():
             place = f"[table.{kind}.{name}]"
             if not isinstance(part, Mapping):
-                errors.add(place, f"must be a table of keys, not {_validate.said(part)}.")
+                errors.add(place, f"must be a table of keys, not {_validate.describe(part)}.")
                 continue
             right = check_keys(place, part, known, errors)
             own = {key: right.pop(key) for key in ("on", "key", "columns", "pairs") if key in right}
@@ -424,7 +426,9 @@ def _unit(
         return None
     level = level or "element"
     if whole.max_elements is not None and level != "user":
-        errors.add("[budget]", f"max_elements requires unit = 'user', not {_validate.said(level)}.")
+        errors.add(
+            "[budget]", f"max_elements requires unit = 'user', not {_validate.describe(level)}."
+        )
     if rows is not None and by is not None and is_expression(by):
         with errors.collecting("[budget] element:"):
             rows = rows.with_expressions(by)
@@ -480,7 +484,8 @@ def _entry(
     output = common.pop("output", None)
     if output is not None and Path(output).suffix.lower() not in kind.endings:
         errors.add(
-            place, f"output must end in {', '.join(kind.endings)}, not {_validate.said(output)}."
+            place,
+            f"output must end in {', '.join(kind.endings)}, not {_validate.describe(output)}.",
         )
         output = None
     _check_spending(place, common, whole, errors)
@@ -518,7 +523,7 @@ def _check_spending(
     if share is None:
         return
     if not 0 < share <= 1:
-        errors.add(place, f"share must be above 0 and at most 1, not {_validate.said(share)}.")
+        errors.add(place, f"share must be above 0 and at most 1, not {_validate.describe(share)}.")
     if epsilon is not None or "delta" in common:
         errors.add(place, "share replaces epsilon and delta; omit them.")
     if whole.epsilon is None:
@@ -571,7 +576,7 @@ def _check_outputs(file: File, errors: ValidationErrors) -> None:
     for place, path in (*outputs, ("the file:", file.report)):
         if path is None:
             continue
-        guarantees = [] if path == file.report else [guarantee_beside(path)]
+        guarantees = [] if path == file.report else [guarantee_path(path)]
         try:
             check_outputs([path, *guarantees], taken, new=file.folder)
             check_page(path if path == file.report else None, name="report")

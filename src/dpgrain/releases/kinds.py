@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpgrain import _validate, learn, statistics
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.learn.kinds import KINDS as FITS
 from dpgrain.publishing import Query
 from dpgrain.publishing.parameters import COLUMNS
 from dpgrain.releases.keys import Key, keys_of
-from dpgrain.tables.listed import listed_in
+from dpgrain.tables.public_lists import read_public_list
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Record, Relation, Unit, User
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from dpgrain.releases import table_queries
 else:
     table_queries, of_users = (
-        later("dpgrain.releases.table_queries"),
-        later("dpgrain.means.of_users"),
+        lazy_import("dpgrain.releases.table_queries"),
+        lazy_import("dpgrain.means.of_users"),
     )
-    encodings = later("dpgrain.learn.features")
+    encodings = lazy_import("dpgrain.learn.features")
 
 # Set elsewhere in the file, or by the run.
 _ELSEWHERE = (
@@ -187,10 +187,10 @@ def _with_key(key: str) -> Iterator[None]:
 def _domain(stated: Any, keys: Sequence[str], asked: Asked) -> Any:
     """Return a public domain from a list, or from files."""
     if isinstance(stated, str):
-        return listed_in(asked.folder / stated, keys, asked.table)
+        return read_public_list(asked.folder / stated, keys, asked.table)
     if isinstance(stated, dict):
         return {
-            key: listed_in(asked.folder / values, [key], asked.table)
+            key: read_public_list(asked.folder / values, [key], asked.table)
             if isinstance(values, str)
             else values
             for key, values in stated.items()
@@ -199,7 +199,7 @@ def _domain(stated: Any, keys: Sequence[str], asked: Asked) -> Any:
         return [tuple(item) if isinstance(item, list) else item for item in stated]
     raise ParameterError(
         f"domain must be a file, a list, or a table of them by column, "
-        f"not {_validate.said(stated)}."
+        f"not {_validate.describe(stated)}."
     )
 
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from dpgrain import _validate
 from dpgrain._files import (
+    atomic_write,
     check_outputs,
-    is_there,
+    exclusive_files,
+    exists,
     make_folder,
-    no_output_is_read,
-    whole_file,
 )
 from dpgrain._progress import Progress
-from dpgrain._shown import ShownReleases
+from dpgrain._report_mixins import ReleasesReportMixin
 from dpgrain.errors import RefusedError
 from dpgrain.publishing.budget import composed
 from dpgrain.publishing.facts import Fact
@@ -32,7 +32,7 @@ _WITH_EACH = Fact("with-each")
 
 
 @dataclass(frozen=True, repr=False)
-class Releases(ShownReleases, Mapping[str, Any]):
+class Releases(ReleasesReportMixin, Mapping[str, Any]):
     """The releases of a file by name; created by :func:`releases`.
 
     Args:
@@ -155,10 +155,10 @@ def run(
     plan: PlannedReleases, *, again: bool, random_state: Any, progress: bool | None
 ) -> Releases:
     """Charge all releases of a plan, then publish and write them; see :meth:`PlannedReleases.run`."""
-    if not _validate.truth(again=again):
+    if not _validate.boolean(again=again):
         _require_no_outputs(plan)
     make_folder(plan.file.folder)
-    with no_output_is_read():
+    with exclusive_files():
         check_outputs(plan.file.outputs)
         return _charged(plan, again=again, random_state=random_state, progress=progress)
 
@@ -188,7 +188,7 @@ def _charged(
 
 def _require_no_outputs(plan: PlannedReleases) -> None:
     """Raise RefusedError if outputs of an earlier run exist."""
-    existing = [path for path in plan.file.outputs if is_there(path)]
+    existing = [path for path in plan.file.outputs if exists(path)]
     if existing:
         raise RefusedError(
             f"{str(existing[0])!r} exists already from an earlier run; pass again=True (--again) "
@@ -210,7 +210,7 @@ def note_missing_outputs(plan: PlannedReleases) -> Iterator[None]:
 
 def _missing(plan: PlannedReleases) -> str:
     """Return a sentence with the missing outputs, after a space; empty if there are none."""
-    missing = [repr(str(path)) for path in plan.file.outputs if not is_there(path)]
+    missing = [repr(str(path)) for path in plan.file.outputs if not exists(path)]
     return f" Its missing outputs: {', '.join(missing)}." if missing else ""
 
 
@@ -223,7 +223,7 @@ def _published(
     with composed():
         release = reservation.publish(entry.kind.query(asked, each.epsilon, each.delta))
     if entry.output is not None:
-        with whole_file(entry.output, promise=guarantee_of(release).to_dict()) as part:
+        with atomic_write(entry.output, promise=guarantee_of(release).to_dict()) as part:
             write(release, entry.own, part)
     return release
 

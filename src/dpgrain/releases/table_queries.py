@@ -28,16 +28,16 @@ from dpgrain.means.of_users import MeanOfUsers, mean_of_users
 from dpgrain.means.protocol import Vectors
 from dpgrain.means.records import Records, RecordsHere
 from dpgrain.noise import RandomState
-from dpgrain.partitions import Partition
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
-from dpgrain.tables.blocks import rule_of
+from dpgrain.scope.partitions import Partition
+from dpgrain.tables.blocks import partition_rule
 from dpgrain.tables.engines.column_types import TRUTH
 from dpgrain.tables.engines.people import (
     facts_of_rows,
     require_whole_users,
 )
-from dpgrain.tables.shared import refuse_table
+from dpgrain.tables.shared_table import reject_table
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Unit
 
@@ -75,7 +75,7 @@ def fit_columns(
         DataError: if the source cannot be read.
     """
     if not isinstance(table, UserTable):
-        refuse_table(table, "a fit")
+        reject_table(table, "a fit")
     # Validate parameters before reading a long table.
     require_whole_users(table, model.asked().promise.unit)
     model.forget()
@@ -214,7 +214,7 @@ class TableInputs(Given):
 
 def _origin(table: UserTable, element: str | None = None) -> ArrayOrigin:
     """Return the public facts about the rows of a table, with the partition into elements."""
-    cells = None if element is None else Partition((rule_of(element, None, table),))
+    cells = None if element is None else Partition((partition_rule(element, None, table),))
     return ArrayOrigin(table.scope, cells, table.provenance, tuple(facts_of_rows(table)))
 
 
@@ -235,7 +235,7 @@ def mean_of_columns(table: UserTable, columns: Sequence[str], **options: Any) ->
         DataError: if the source cannot be read.
     """
     if not isinstance(table, UserTable):
-        refuse_table(table, "a mean of users")
+        reject_table(table, "a mean of users")
     if table.user is None:
         raise ParameterError("user must be the user id column for a mean of users.")
     table.require_numbers(columns, "columns", also=["BOOLEAN"])
