@@ -71,5 +71,5 @@ def test_nothing_is_imported(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> 
     made = declared("costly", "of")
     assert get_args(made["x"].hint) == ("a", "b")
     assert made["size"].default == 3
-    assert made["x"].needed
+    assert made["x"].required
     assert "costly" not in sys.modules

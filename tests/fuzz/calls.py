@@ -318,7 +318,12 @@ _MADE = frozenset(
             "papers.Around",
         ),
         *("papers.GradientMapping", "papers.RegularisedPhases", "optimize.RandomIterate"),
-        *("planning.ErrorPlan", "planning.RecurrentPlan", "planning.Row", "planning.Schedule"),
+        *(
+            "planning.ErrorPlan",
+            "planning.RecurrentPlan",
+            "planning.PlanRow",
+            "planning.ReleaseSchedule",
+        ),
         *("planning.UnitErrors", "planning.UnitsPlan"),
         *("shuffle.Analyzer", "shuffle.Arrivals", "shuffle.Bag", "shuffle.Dropped"),
         *("shuffle.Estimate", "shuffle.Randomizer", "shuffle.Shuffler"),

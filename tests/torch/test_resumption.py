@@ -27,7 +27,7 @@ import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.means import Recentred
 from dpgrain.means.clipped import ClippedRounds
-from dpgrain.publishing.scope import Origin, arrays_of
+from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
 from dpgrain.scope.regions import LabelSet, Region, Side
 from dpgrain.torch import resumption
 from dpgrain.torch.adaptive import AdaptiveNorm
@@ -785,7 +785,7 @@ def test_records_of_another_region_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     begun(seed=None)[0].save(path)
     with (
-        arrays_of(Origin(Region((Side("shop", LabelSet(("a",))),)))),
+        array_origin(ArrayOrigin(Region((Side("shop", LabelSet(("a",))),)))),
         refuses("dataset", "partition"),
     ):
         resumed(path)

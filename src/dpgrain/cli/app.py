@@ -16,7 +16,7 @@ from dpgrain.cli.command import group, help_of_all
 from dpgrain.cli.printing import console, errors
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.errors import DpgrainError, ParameterError, RefusedError
-from dpgrain.publishing.collected import collected
+from dpgrain.publishing.receipt import collected_receipts
 
 if TYPE_CHECKING:
     from dpgrain.publishing.receipt import Receipt
@@ -51,7 +51,7 @@ app = group(
 
 def main() -> None:
     """Run the command line, and say of what ends it early which lines of ledgers stay charged."""
-    with collected() as receipts:
+    with collected_receipts() as receipts:
         try:
             _run()
         except BaseException as end:

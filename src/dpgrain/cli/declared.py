@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dpgrain.publishing.parameters import Parameter, arguments, described
+from dpgrain.publishing.parameters import Parameter, arguments, with_shared_parameters
 
 # Packages whose names stand for themselves in types; those of others are not looked into.
 _TYPES = ("typing", "collections")
@@ -61,7 +61,7 @@ def _arguments(module: str, node: ast.FunctionDef) -> Iterator[Parameter]:
     stated = [*node.args.args, *node.args.kwonlyargs]
     none: list[ast.expr | None] = [None] * (len(node.args.args) - len(node.args.defaults))
     defaults = [*none, *node.args.defaults, *node.args.kw_defaults]
-    doc = described(ast.get_docstring(node), [each.arg for each in stated])
+    doc = with_shared_parameters(ast.get_docstring(node), [each.arg for each in stated])
     texts = arguments(doc or "")
     for each, default in zip(stated, defaults, strict=True):
         yield _parameter(module, each.arg, each.annotation, default, texts)

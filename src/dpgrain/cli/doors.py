@@ -89,7 +89,7 @@ def options_of(parameters: Iterable[Parameter], group: str | None = None) -> lis
 
 def _option(parameter: Parameter, form: _Form, group: str | None) -> Option:
     """Return the option that states a parameter in a form."""
-    plain = isinstance(parameter.default, str | int | float) or parameter.needed
+    plain = isinstance(parameter.default, str | int | float) or parameter.required
     flags = [_flag(parameter)] if parameter.name in _FLAGS else []
     option = typer.Option(
         *flags,
@@ -103,7 +103,7 @@ def _option(parameter: Parameter, form: _Form, group: str | None) -> Option:
         default=parameter.default if plain else None,
         annotation=Annotated[form.kind if plain else form.kind | None, option],
     )
-    described = option.help if parameter.name == "domain" else parameter.described
+    described = option.help if parameter.name == "domain" else parameter.full_help
     example = f"{_flag(parameter)} {form.such}"
     return Option(declared, form.read, example, described or "")
 
@@ -152,7 +152,7 @@ def _form(parameter: Parameter) -> _Form | None:
     option = _flag(parameter)
     if parameter.name == "domain":
         return _Form(list[str], "FILE …")
-    if parameter.of_columns:
+    if parameter.names_columns:
         return (
             _Form(list[str], "COLUMN …", _one_or_all, "page")
             if lists

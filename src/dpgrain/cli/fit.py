@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from dpgrain.learn import features as learn_features
     from dpgrain.learn.features import Category, Number
     from dpgrain.learn.features import Encoding as Columns
-    from dpgrain.releases import columns as columns_of_tables
+    from dpgrain.releases import table_queries
     from dpgrain.tables.table import UserTable
 else:
     labels = lazy_import("dpgrain.inputs.labels")
     learn_features = lazy_import("dpgrain.learn.features")
-    columns_of_tables = lazy_import("dpgrain.releases.columns")
+    table_queries = lazy_import("dpgrain.releases.table_queries")
     summary, pages = lazy_import("dpgrain.learn.summary"), lazy_import("dpgrain.report")
 
 Kind: TypeAlias = Literal["logistic", "linear", "huber", "quantile", "svm", "poisson"]
@@ -221,9 +221,7 @@ class Asked(Publishing, People, Features):
         check_page(self.report, name="--report")
         estimator: LinearModel = getattr(learn, KINDS[self.kind])(**parameters)
         with self.charging():
-            model = columns_of_tables.fit_columns(
-                estimator, table, encoding, self.target, self.element
-            )
+            model = table_queries.fit_columns(estimator, table, encoding, self.target, self.element)
         model.save(self.output)
         if self.report is not None:
             pages.write_fit_report(model, self.report)
@@ -319,7 +317,7 @@ def _labels(names: list[str], target: str, table: UserTable) -> list[Any]:
     """Return the labels, as the target column has them."""
     table.require(target, "target")
     if not table.is_integer(target):
-        return columns_of_tables.labels_named(names, table.schema[target])
+        return table_queries.column_labels(names, table.schema[target])
     result = [labels.whole(name) for name in names]
     if None in result:
         raise ParameterError(

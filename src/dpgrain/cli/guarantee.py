@@ -311,7 +311,7 @@ def _print_risks(listed: Sequence[risks.Risk]) -> None:
         table.add_column(name, justify="right")
     for risk in listed:
         shares = map(risks.percent_up, (risk.guess, risk.detection, risk.posterior))
-        table.add_row(risk.who, *shares, shown(risk.mu), risk.values)
+        table.add_row(risk.units_text, *shares, shown(risk.mu), risk.values)
     console().print(table)
 
 
@@ -354,7 +354,7 @@ def guarantee(
         )
     else:
         if exists(guarantee_path(release)):
-            promise = guarantees.Guarantee.beside(release)
+            promise = guarantees.Guarantee.read_for_output(release)
         else:
             saved = releases.Release.load(release)
             promise = saved.guarantee
@@ -401,4 +401,4 @@ def _as_json(risk: risks.Risk) -> dict[str, Any]:
     """Return a risk as plain JSON values; without a proved μ it is null."""
     values = asdict(risk)
     mu = risk.mu if math.isfinite(risk.mu) else None
-    return {**values, "unit": risk.who, "mu": mu}
+    return {**values, "unit": risk.units_text, "mu": mu}

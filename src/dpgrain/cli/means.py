@@ -23,12 +23,11 @@ from dpgrain.publishing.parameters import Parameter
 
 if TYPE_CHECKING:
     from dpgrain.means.of_users import MeanOfUsers
-    from dpgrain.releases import columns as of_columns
-    from dpgrain.releases import writing
+    from dpgrain.releases import outputs, table_queries
     from dpgrain.tables.table import UserTable
 else:
-    of_columns = lazy_import("dpgrain.releases.columns")
-    writing = lazy_import("dpgrain.releases.writing")
+    table_queries = lazy_import("dpgrain.releases.table_queries")
+    outputs = lazy_import("dpgrain.releases.outputs")
 
 # Parameters that the table states, or that a command does not take.
 _ELSEWHERE = ("X", "users", "share", "n_users", "dimension", "random_state")
@@ -66,9 +65,9 @@ class Asked(Publishing):
         self._check(table, stated)
         table.require_numbers(names, "--columns", also=["BOOLEAN"])
         with self.charging():
-            result = of_columns.mean_of_columns(table, names, n_users=self.n_users, **stated)
+            result = table_queries.mean_of_columns(table, names, n_users=self.n_users, **stated)
         if self.output is not None:
-            writing.write_mean(result, names, self.output)
+            outputs.write_mean(result, names, self.output)
         if self.as_json:
             tell_json(mean_as_json(result, names), self.output)
             return
@@ -105,7 +104,7 @@ class _MeanCommand:
         """Return the command as the parser of options knows it."""
         known = [
             # --check needs no bound.
-            Parameter(one.name, one.hint, None if one.needed else one.default, one.text)
+            Parameter(one.name, one.hint, None if one.required else one.default, one.text)
             for one in declared("dpgrain.means.of_users", "mean_of_users").values()
             if one.name not in _ELSEWHERE
         ]

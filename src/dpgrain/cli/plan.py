@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import rich.table as rich_table
 
     from dpgrain.planning import shuffled
-    from dpgrain.planning.plan import ErrorPlan
+    from dpgrain.planning.error_plan import ErrorPlan
     from dpgrain.planning.shuffled import Honest
     from dpgrain.report import plots
 else:

@@ -115,7 +115,7 @@ def tell_release(release: Release, top: int, *, kept: Path | None = None) -> Non
 
 def tell_guarantee(guarantee: Guarantee, kept: Path | None) -> None:
     """Print a guarantee: in one line if a file has it in full, otherwise in full."""
-    say(str(guarantee) if kept is None else f"{guarantee.brief} Full guarantee: {kept}")
+    say(str(guarantee) if kept is None else f"{guarantee.summary} Full guarantee: {kept}")
 
 
 def tell_estimates(release: Release, top: int) -> None:

@@ -14,7 +14,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.means import Mean
 from dpgrain.noise import RandomState, Source
 from dpgrain.publishing import Promise, Query
-from dpgrain.publishing.door import published
+from dpgrain.publishing.entry_point import published
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.publish import before_resuming
 from dpgrain.torch import resumption

@@ -17,7 +17,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean
 from dpgrain.noise import RandomState
 from dpgrain.optimize import Average, Weighted
-from dpgrain.publishing.publish import told_if_interrupted
+from dpgrain.publishing.publish import annotate_interrupt
 from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.engine import PrivacyEngine
 from dpgrain.torch.library import torch
@@ -201,7 +201,7 @@ def train(
     began = time.monotonic()
     watched = optimizer.register_step_post_hook(observer.after_step)
     try:
-        with told_if_interrupted("the training"), Progress(rounds, progress) as bar:
+        with annotate_interrupt("the training"), Progress(rounds, progress) as bar:
             observer.begin(loader, bar)
             keep.write()
             _run_steps(module, loss, private, loader, keep)

@@ -1,7 +1,7 @@
-"""The mark of a copy for another process: a budget or ledger was open at its origin.
+"""The origin of a pickled copy: whether a budget or ledger was open in the process that created it.
 
-Pools keep their processes, so that one may have been started before a budget was opened, of which its
-environment shows nothing. A copy that was sent there does.
+Processes of a pool may have been started before a budget was opened, so their environment does not
+show it. A copy sent to them does.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _REMEDY = (
 
 
 @dataclass(frozen=True)
-class Sent:
-    """The origin of a copy, and the charges due there.
+class PickleOrigin:
+    """The process of the original, with its open budget and ledger.
 
     Args:
-        process: the number of the process.
+        process: the process id.
         budget: whether a budget was open.
-        ledger: a hash of the place of the ledger that was open, which may hold a password; None if none
-            was.
+        ledger: a hash of the address of the open ledger, because an address may contain a password;
+            None without a ledger.
 
-    >>> Sent.from_here() is None
+    >>> PickleOrigin.from_here() is None
     True
-    >>> Sent(os.getpid(), budget=True, ledger=None).check()
+    >>> PickleOrigin(os.getpid(), budget=True, ledger=None).check()
     """
 
     process: int
@@ -39,23 +39,15 @@ class Sent:
     ledger: str | None
 
     @staticmethod
-    def from_here(before: Sent | None = None) -> Sent | None:
-        """Return the mark of a copy made now.
-
-        Args:
-            before: what the copied has taken along, which is kept where nothing is open.
-        """
+    def from_here(before: PickleOrigin | None = None) -> PickleOrigin | None:
+        """Return the origin of a copy created now; ``before`` if no budget or ledger is open."""
         budget, ledger = is_open(), _name()
         if not budget and ledger is None:
             return before
-        return Sent(os.getpid(), budget, ledger)
+        return PickleOrigin(os.getpid(), budget, ledger)
 
     def check(self) -> None:
-        """Refuse a fit of a copy in a process that does not charge what was open where it was made.
-
-        Raises:
-            ParameterError: if it would not be charged.
-        """
+        """Raise ParameterError in a process that would not charge the open budget or ledger."""
         if self.process == os.getpid():
             return
         if self.budget:
@@ -72,6 +64,6 @@ class Sent:
 
 
 def _name() -> str | None:
-    """Return a hash of the place of the open ledger; None if none is open."""
+    """Return a hash of the address of the open ledger; None if none is open."""
     place = open_place()
     return None if place is None else hashlib.sha256(place.encode()).hexdigest()

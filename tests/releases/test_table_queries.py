@@ -15,7 +15,7 @@ import dpgrain as dg
 from dpgrain import learn
 from dpgrain.learn.features import Category, Encoding, Number
 from dpgrain.publishing import Query
-from dpgrain.releases.columns import fit_columns, labels_named, mean_of_columns
+from dpgrain.releases.table_queries import column_labels, fit_columns, mean_of_columns
 
 ENCODING = Encoding((Number("age", (0.0, 100.0)), Category("topic", ("t0", "t1"))))
 PROMISE: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6}
@@ -154,8 +154,8 @@ def test_an_empty_table_is_fitted_like_any_other() -> None:
 
 
 def test_truths_of_a_table_are_named_in_small_letters_and_other_labels_stay() -> None:
-    assert labels_named([False, "True"], "BOOLEAN") == ["false", "true"]
-    assert labels_named([True, 0], "BIGINT") == [True, 0]
-    assert labels_named(["Yes"], "VARCHAR") == ["Yes"]
+    assert column_labels([False, "True"], "BOOLEAN") == ["false", "true"]
+    assert column_labels([True, 0], "BIGINT") == [True, 0]
+    assert column_labels(["Yes"], "VARCHAR") == ["Yes"]
     with refuses("classes", "false and true"):
-        labels_named([0, 1], "BOOLEAN")
+        column_labels([0, 1], "BOOLEAN")

@@ -9,7 +9,7 @@ import pytest
 from tests.publishing import cases
 
 import dpgrain as dg
-from dpgrain.publishing.collected import collected
+from dpgrain.publishing.receipt import collected_receipts
 
 
 def count() -> None:
@@ -19,9 +19,9 @@ def count() -> None:
 def test_whoever_collects_receipts_sees_what_is_charged_meanwhile(tmp_path: Path) -> None:
     promise = dg.LastingPromise.of(dg.User(), 5.0, 1e-5)
     with dg.Ledger.create(tmp_path / "l", name="visits", promises=[promise]) as ledger:
-        with collected() as seen:
+        with collected_receipts() as seen:
             count()
-            with collected() as inner:
+            with collected_receipts() as inner:
                 worker = threading.Thread(target=count)
                 worker.start()
                 worker.join()
@@ -35,6 +35,6 @@ def test_whoever_collects_receipts_sees_what_is_charged_meanwhile(tmp_path: Path
 def test_what_is_refused_has_no_receipt(tmp_path: Path) -> None:
     promise = dg.LastingPromise.of(dg.User(), 0.01, 1e-9)
     ledger = dg.Ledger.create(tmp_path / "l", name="visits", promises=[promise])
-    with ledger, collected() as seen, pytest.raises(dg.RefusedError):
+    with ledger, collected_receipts() as seen, pytest.raises(dg.RefusedError):
         count()
     assert seen == []

@@ -1,4 +1,4 @@
-"""Runs of a private candidate: a random number of them, with the best result kept."""
+"""A random number of runs of a private mechanism, of which the best result is published."""
 
 from __future__ import annotations
 
@@ -16,13 +16,9 @@ Result = TypeVar("Result")
 def best_run(
     run: Callable[[Source], tuple[float, Result]], event: SelectBest, source: Source
 ) -> tuple[float, Result] | None:
-    """Make a random number of runs, and return score and result of the best; None without any.
+    """Return score and result of the best of a random number of runs; None without any run.
 
-    Args:
-        run: makes one run, and returns its score and its result. Of equal scores the first counts, and
-            what is not a number is the smallest.
-        event: the event of all runs.
-        source: the source of randomness for the number of runs and for the runs.
+    The first of equal scores wins, and NaN is the smallest score.
     """
     best: tuple[float, Result] | None = None
     for _ in range(number_of_runs(event, source)):
@@ -34,12 +30,7 @@ def best_run(
 
 
 def number_of_runs(event: SelectBest, source: Source) -> int:
-    """Draw the number of runs from its law.
-
-    Args:
-        event: the event of all runs, which names the law.
-        source: the source of randomness.
-    """
+    """Draw the number of runs from the distribution of the event."""
     if event.stopping == "poisson":
         return poisson(event.mean, source=source)
     return negative_binomial(event.eta, event.gamma, source=source)

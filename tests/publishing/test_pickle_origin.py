@@ -15,7 +15,7 @@ from sklearn.base import clone
 
 import dpgrain as dg
 from dpgrain.learn import LinearRegression
-from dpgrain.publishing.sent import Sent
+from dpgrain.publishing.pickle_origin import PickleOrigin
 
 X = np.random.default_rng(0).normal(size=(30, 2))
 
@@ -77,7 +77,7 @@ def test_what_was_made_here_is_fitted_here() -> None:
         assert "Record-level" in fitted(sent, copies=1)
     assert spent.guarantee is not None
     assert "Record-level" in fitted(sent)
-    assert Sent.from_here() is None
+    assert PickleOrigin.from_here() is None
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Files of releases: tables of estimates, models and means of users."""
+"""Output files of releases: tables of estimates, models and per-user means."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpgrain.means.of_users import MeanOfUsers
 
 
 def write(release: Any, own: Mapping[str, Any], path: Path) -> None:
-    """Write a release in the format of the path's ending; ``own`` has the columns of a mean."""
+    """Write a release in the format of the file extension; ``own`` has the columns of a mean."""
     if isinstance(release, LinearModel):
         release.save(path)
     elif isinstance(release, MeanOfUsers):
@@ -25,11 +25,13 @@ def write(release: Any, own: Mapping[str, Any], path: Path) -> None:
 
 
 def write_mean(mean: MeanOfUsers, columns: Sequence[str], path: Path) -> None:
-    """Write a mean of users' vectors as JSON, CSV or Parquet."""
+    """Write a per-user mean as JSON, CSV or Parquet."""
     if path.suffix.lower() == ".json":
-        told = {"columns": list(columns), **mean.to_dict()}
+        values = {"columns": list(columns), **mean.to_dict()}
         with atomic_write(path) as part:
-            part.write_text(json.dumps(told, ensure_ascii=False, allow_nan=False), encoding="utf-8")
+            part.write_text(
+                json.dumps(values, ensure_ascii=False, allow_nan=False), encoding="utf-8"
+            )
         return
     table = pa.table(
         {

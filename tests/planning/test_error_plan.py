@@ -14,8 +14,8 @@ from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.errors import ParameterError
 from dpgrain.planning.choices import plan_select
 from dpgrain.planning.descent import plan_sco
+from dpgrain.planning.error_plan import ErrorPlan, PlanRow
 from dpgrain.planning.means import plan_mean
-from dpgrain.planning.plan import ErrorPlan, Row
 from dpgrain.units import Element
 
 VECTORS = Contribution(block="user", layout="shared", coordinates="signed")
@@ -67,9 +67,9 @@ def test_a_plan_is_frozen_and_plain() -> None:
 
 def test_numbers_are_rounded_to_the_safe_side() -> None:
     third = 1 / 3
-    assert Row("error", third).text == "0.3334"
-    assert Row("floor", third, kind="floor").text == "0.3333"
-    assert Row("order", third, kind="order").text == "order of 0.3"
+    assert PlanRow("error", third).text == "0.3334"
+    assert PlanRow("floor", third, kind="floor").text == "0.3333"
+    assert PlanRow("order", third, kind="order").text == "order of 0.3"
     assert isinstance(plan_mean(1.0, 1e-6, n=10), ErrorPlan)
 
 
@@ -81,8 +81,8 @@ def test_a_floor_of_zero_says_that_there_is_none() -> None:
     ):
         floor = next(row for row in plan.rows() if row.name == "the same, any number of records")
         assert (floor.value, floor.text) == (0.0, "no floor above 1e-300")
-    assert Row("floor", 2e-310, kind="floor").text == "2.000e-310"
-    assert Row("error", 0.0).text == "0"
+    assert PlanRow("floor", 2e-310, kind="floor").text == "2.000e-310"
+    assert PlanRow("error", 0.0).text == "0"
 
 
 @pytest.mark.parametrize("epsilon", [400.0, 2000.0])

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, Literal, TypeAlias
 
 from dpgrain import _validate
@@ -19,7 +19,7 @@ from dpgrain._formatting import powers, rounded_up
 from dpgrain.accounting import gaussian_epsilon
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import ParameterError
-from dpgrain.planning.plan import checked_promise
+from dpgrain.planning.error_plan import checked_promise, table_lines, three_digits
 
 #: How people are counted: once per release, or once for each period with a visit.
 Counting: TypeAlias = Literal["people", "visits"]
@@ -32,7 +32,7 @@ _MOST_PERIODS = 10**6
 
 
 @dataclass(frozen=True)
-class Schedule:
+class ReleaseSchedule:
     """The cost and the error of one schedule of releases.
 
     Args:
@@ -103,7 +103,7 @@ class RecurrentPlan:
     returns: int
     periods: int
     within: int | None
-    schedules: tuple[Schedule, ...]
+    schedules: tuple[ReleaseSchedule, ...]
     notes: tuple[str, ...] = ()
 
     def heading(self, promised: Promised) -> str:
@@ -151,17 +151,10 @@ class RecurrentPlan:
 
     def __str__(self) -> str:
         tables = self.tables()
-        widths = [
-            max(map(len, column))
-            for column in zip(_COLUMNS, *(r for _, rows in tables for r in rows), strict=True)
-        ]
-
-        def line(row: tuple[str, ...]) -> str:
-            return "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
-
-        lines = [f"{self.title}:", line(_COLUMNS)]
+        columns, *rest = table_lines([_COLUMNS, *(row for _, rows in tables for row in rows)])
+        numbers, lines = iter(rest), [f"{self.title}:", columns]
         for heading, rows in tables:
-            lines += [heading, *map(line, rows)]
+            lines += [heading, *islice(numbers, len(rows))]
         return "\n  ".join([*lines, *self.notes])
 
 
@@ -236,7 +229,7 @@ def plan_recurrent(
 
 
 @dataclass(frozen=True)
-class _Whose:
+class _PromisedUnit:
     """The protected data of one person: visits within a number of consecutive periods."""
 
     promised: Promised
@@ -244,21 +237,21 @@ class _Whose:
     visits: int
 
 
-def _promises(periods: int, returns: int, within: int | None) -> tuple[_Whose, ...]:
+def _promises(periods: int, returns: int, within: int | None) -> tuple[_PromisedUnit, ...]:
     """Return the promises of a plan, from the least data of a person to the most."""
-    slides = () if within is None else (_Whose("within", within, min(within, returns)),)
-    return (_Whose("period", 1, 1), *slides, _Whose("person", periods, returns))
+    slides = () if within is None else (_PromisedUnit("within", within, min(within, returns)),)
+    return (_PromisedUnit("period", 1, 1), *slides, _PromisedUnit("person", periods, returns))
 
 
 def _schedule(
-    person: _Person, every: int, running: bool, whose: _Whose, mu: float, delta: float
-) -> Schedule:
+    person: _Person, every: int, running: bool, whose: _PromisedUnit, mu: float, delta: float
+) -> ReleaseSchedule:
     """Return a schedule with its cost and error; protected data cost at most μ."""
     norm = person.moved(every, running, whose.span, whose.visits)
     period = person.moved(every, running, 1, 1)
     whole = person.moved(every, running, person.periods, person.returns)
     releases = -(-person.periods // every)
-    return Schedule(
+    return ReleaseSchedule(
         every,
         running,
         whose.promised,
@@ -337,8 +330,8 @@ class _Person:
         return math.sqrt(growing + (self.periods - visits + 1) * visits**2)
 
 
-def _row(schedule: Schedule) -> tuple[str, ...]:
-    errors = (_short(schedule.noise), _short(schedule.total))
+def _row(schedule: ReleaseSchedule) -> tuple[str, ...]:
+    errors = (three_digits(schedule.noise), three_digits(schedule.total))
     costs = (rounded_up(schedule.epsilon_of_period, 3), rounded_up(schedule.epsilon_of_person, 3))
     return (schedule.name, f"{schedule.releases:,}", *errors, *costs)
 
@@ -348,8 +341,3 @@ def _at_most(most: int, **values: int) -> int:
     if value > most:
         raise ParameterError(f"{name} must be at most {most:,}, not {value:,}.", name=name)
     return value
-
-
-def _short(value: float) -> str:
-    """Return an error as text, with three digits and thousands separators."""
-    return f"{float(f'{value:.3g}'):,.10g}"

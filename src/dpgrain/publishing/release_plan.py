@@ -1,9 +1,11 @@
-"""The error to expect of a release, from public numbers alone."""
+"""Plans of releases, made before anything is read, with the error to expect."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+
+from dpgrain.publishing.guarantee import Guarantee
 
 # Factors of the error that are unknown before the release.
 _TIMES = {
@@ -47,5 +49,45 @@ class Expected:
 
 
 def _size(error: float) -> str:
-    """Return an error in three digits, or in whole numbers."""
+    """Return an error with three digits, or as an integer."""
     return f"{error:,.0f}" if error >= 1000 else f"{error:.3g}"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The plan of a query: its guarantee and the expected error, from public numbers only.
+
+    Printed, it shows the expected error, warnings and the guarantee in short.
+
+    Args:
+        guarantee: the guarantee; each part of its event is a ticket for one draw.
+        n_users: the stated number of users; None if unknown.
+        cells: the public number of cells, or 1 if it is unknown.
+        expected: the expected error; None if public numbers do not determine it.
+        care: warnings of unreliable results, shown before the charge.
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import User, count, read
+    >>> visits = read(pa.table({"who": [1, 2, 2]}), user="who", rows="as given")
+    >>> print(count.query(visits, unit=User(), epsilon=1.0, delta=1e-6, clip=5.0).plan)
+    Standard error of the noise: ±7.07
+    ε = 1, δ = 0 per user (users 'who'; zero_out; external rows, unverified).
+    Full guarantee: print(.guarantee)
+    """
+
+    guarantee: Guarantee
+    n_users: int | None = None
+    cells: int = 1
+    expected: Expected | None = None
+    care: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        error = "unknown before the release" if self.expected is None else str(self.expected)
+        return "\n".join(
+            [
+                f"Standard error of the noise: {error}",
+                *(f"Warning: {sentence}" for sentence in self.care),
+                self.guarantee.summary,
+                "Full guarantee: print(.guarantee)",
+            ]
+        )

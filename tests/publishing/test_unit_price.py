@@ -20,7 +20,7 @@ from dpgrain.accounting import (
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price
-from dpgrain.publishing.promised import asked_of, price_for
+from dpgrain.publishing.unit_price import price_for_unit, query_for_unit
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side, days
 from dpgrain.units import Level, Relation
@@ -60,7 +60,7 @@ def square(made: Guarantee, cells: Partition | None, **asked: Any) -> float:
     """The price in ρ²/σ²."""
     level: Level = "user" if cells is None else "element"
     asked = {"level": level, "relation": "zero_out", **asked}
-    return price_for(made, asked["level"], cells, asked["relation"], Price(mu=100.0)).mu ** 2
+    return price_for_unit(made, asked["level"], cells, asked["relation"], Price(mu=100.0)).mu ** 2
 
 
 @pytest.mark.parametrize("coordinates", SQUARES)
@@ -107,11 +107,13 @@ def test_users_and_parts_of_users(coordinates: Any) -> None:
 def test_a_weekly_release_for_the_promise_of_a_day() -> None:
     for coordinates, sd, epsilon in (("nonnegative", 5.975, 1.455), ("signed", 8.449, 2.123)):
         fits = release(WEEK, Gaussian(sd, Contribution(coordinates=coordinates)))  # type: ignore[arg-type]
-        assert price_for(fits, "element", DAY, "zero_out", CAPS).mu == pytest.approx(M, rel=2e-4)
+        assert price_for_unit(fits, "element", DAY, "zero_out", CAPS).mu == pytest.approx(
+            M, rel=2e-4
+        )
         # Charged as a block it would fit at less noise, and promise more than is true.
         block = release(WEEK, Gaussian(1 / M, Contribution(coordinates=coordinates)))  # type: ignore[arg-type]
         assert pytest.approx(4.225, abs=5e-4) == 1 / M
-        true = price_for(block, "element", DAY, "zero_out", CAPS).mu
+        true = price_for_unit(block, "element", DAY, "zero_out", CAPS).mu
         assert gaussian_epsilon(1e-6, true) == pytest.approx(epsilon, abs=1e-3)
         if coordinates == "nonnegative":
             assert gaussian_delta(1.0, true) == pytest.approx(2.18e-4, rel=3e-3)
@@ -122,9 +124,11 @@ def test_any_thirty_days_of_daily_releases() -> None:
     assert mu == pytest.approx(0.0432, abs=5e-5)
     daily = release(DAY, Gaussian(1 / mu), scope=ONE_DAY)
     # Each release is whole days of every stretch that meets it; thirty of them fill the promise.
-    one = price_for(daily, "element", any_days(30), "zero_out", CAPS)
+    one = price_for_unit(daily, "element", any_days(30), "zero_out", CAPS)
     assert one.times(30).mu == pytest.approx(M)
-    together = price_for(release(DAY, Gaussian(1 / mu)), "element", any_days(30), "zero_out", CAPS)
+    together = price_for_unit(
+        release(DAY, Gaussian(1 / mu)), "element", any_days(30), "zero_out", CAPS
+    )
     assert together.mu == pytest.approx(M)
 
 
@@ -155,10 +159,10 @@ def test_an_exchanged_record_may_leave_a_region() -> None:
     daily = release(None, event, level="record", scope=ONE_DAY)
     for relation, factor in (("zero_out", 1.0), ("replace", math.sqrt(2))):
         own: Relation = relation  # type: ignore[assignment]
-        assert price_for(daily, "record", None, own, CAPS).mu == pytest.approx(factor * M)
+        assert price_for_unit(daily, "record", None, own, CAPS).mu == pytest.approx(factor * M)
     # It stays among the records of everything.
     everything = release(None, event, level="record")
-    assert price_for(everything, "record", None, "replace", CAPS).mu == pytest.approx(M)
+    assert price_for_unit(everything, "record", None, "replace", CAPS).mu == pytest.approx(M)
 
 
 def test_a_region_bounds_how_many_blocks_a_unit_meets() -> None:
@@ -188,7 +192,7 @@ def test_a_unit_without_bound_is_refused_in_one_sentence(
     made: Guarantee, level: Level, cells: Partition | None
 ) -> None:
     with refuses("contribution", "unbounded") as caught:
-        price_for(made, level, cells, "zero_out", CAPS)
+        price_for_unit(made, level, cells, "zero_out", CAPS)
     assert "use the promised unit" in one_sentence(caught.value)
 
 
@@ -197,7 +201,7 @@ def test_a_partition_that_is_known_in_words_alone() -> None:
     assert [square(made, TOPIC) for made in fits] == [1, 1]
     other = release(None, elements="the elements passed (#1234)")
     with refuses("release", "unknown") as caught:
-        price_for(other, "element", TOPIC, "zero_out", CAPS)
+        price_for_unit(other, "element", TOPIC, "zero_out", CAPS)
     one_sentence(caught.value)
 
 
@@ -213,9 +217,9 @@ def test_bounds_of_users_are_blocks_as_well() -> None:
 
 def test_other_events_are_asked_as_well() -> None:
     known = release(WEEK, ApproximateDP(0.01, 1e-9, "element", "zero_out"))
-    asked = asked_of(known, "element", DAY, "zero_out")
+    asked = query_for_unit(known, "element", DAY, "zero_out")
     assert (asked.units, asked.relation) == (1, "replace")
-    price = price_for(known, "element", DAY, "zero_out", Price(pure=1.0, mu=M, leak=1e-6))
+    price = price_for_unit(known, "element", DAY, "zero_out", Price(pure=1.0, mu=M, leak=1e-6))
     # A part of a block is two steps: it is removed, and the rest is added again.
     assert price.leak > 2e-9
     assert price.pure == pytest.approx(0.02)
@@ -225,6 +229,6 @@ def test_room_is_that_of_every_account() -> None:
     event = Gaussian(10.0, Contribution(block="record", coordinates="one"))
     daily = release(None, event, level="record", scope=ONE_DAY)
     room = Price(mu=M / 2, leak=1e-8)
-    assert price_for(daily, "record", None, "replace", CAPS, room).mu == pytest.approx(
+    assert price_for_unit(daily, "record", None, "replace", CAPS, room).mu == pytest.approx(
         0.1 * math.sqrt(2)
     )

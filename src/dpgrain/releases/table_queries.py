@@ -1,4 +1,4 @@
-"""Fits and means of users whose numbers are columns of a table."""
+"""Fits and per-user means of columns of a table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from dpgrain.means.protocol import Vectors
 from dpgrain.means.records import Records, RecordsHere
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
-from dpgrain.publishing.scope import Origin, arrays_of
+from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
 from dpgrain.scope.partitions import Partition
 from dpgrain.tables.blocks import partition_rule
 from dpgrain.tables.engines.column_types import TRUTH
@@ -42,15 +42,11 @@ from dpgrain.tables.table import UserTable
 from dpgrain.units import Unit
 
 
-def labels_named(labels: Sequence[Any], kind: str | None) -> list[Any]:
-    """Return labels as a table's column has them: its truths are named ``true`` and ``false``.
-
-    Args:
-        labels: the labels as they are stated: truths, or their names in any letters.
-        kind: the type of the column; None where the table lacks it.
+def column_labels(labels: Sequence[Any], kind: str | None) -> list[Any]:
+    """Return the labels of a column: booleans are ``true`` and ``false``, in any case.
 
     Raises:
-        ParameterError: if a label of truths is none of them: no row would have it.
+        ParameterError: if a label of a boolean column is not a boolean.
     """
     if kind != TRUTH:
         return list(labels)
@@ -71,49 +67,32 @@ def fit_columns(
     target: str,
     element: str | None = None,
 ) -> Query[LinearModel]:
-    """Fit a model to columns of a table, and say in its promise which columns these are.
-
-    Args:
-        model: the estimator, with its parameters.
-        table: the table.
-        encoding: the rule by which columns become features.
-        target: the column to predict.
-        element: the column of cells; None where there are none.
+    """Fit a model to columns of a table, and add the columns to the public facts of its guarantee.
 
     Raises:
         ParameterError: if a parameter is out of range.
-        SchemaError: if a column is missing, or has a type that cannot be used.
+        SchemaError: if a column is missing, or has an unsuitable type.
         DataError: if the source cannot be read.
-
-    The promise of a fit does not depend on rows, which are read after the charge.
     """
     if not isinstance(table, UserTable):
         reject_table(table, "a fit")
-    # Parameters are checked before a long table is read.
+    # Validate parameters before reading a long table.
     require_whole_users(table, model.asked().promise.unit)
     model.forget()
-    rows: RowsThere | OfTable
+    rows: RowsThere | TableInputs
     if table.distributed:
         rows, users = RowsThere(table, encoding, target, element), table.user
         rows.wanted(labels=hasattr(model, "classes"))
     else:
-        rows, users = OfTable.of(model, table, encoding, target, element), None
-    with arrays_of(_origin(table, element)):
+        rows, users = TableInputs.of(model, table, encoding, target, element), None
+    with array_origin(_origin(table, element)):
         fit = model.query(rows, None, users=users)
     return ColumnsQuery(fit, table, encoding, target, element)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class ColumnsQuery(Query[LinearModel]):
-    """A fit to columns of a table that is asked for.
-
-    Args:
-        fit: the fit to their rows.
-        table: the table.
-        encoding: the rule by which columns become features.
-        target: the column to predict.
-        element: the column of cells; None where there are none.
-    """
+    """The query for a fit to columns of a table."""
 
     fit: Query[LinearModel]
     table: UserTable
@@ -132,32 +111,32 @@ class ColumnsQuery(Query[LinearModel]):
         return self.fit.random_state
 
     def _with(self, promise: Promise) -> ColumnsQuery:
-        return replace(self, fit=self.fit.keeping(promise))
+        return replace(self, fit=self.fit.with_promise(promise))
 
     @property
     def plan(self) -> Planned:
         """The plan of the fit."""
-        with arrays_of(_origin(self.table, self.element)):
+        with array_origin(_origin(self.table, self.element)):
             return self.fit.plan
 
     def run(self, charge: Charge) -> LinearModel:
-        """Fit, and say in the promise which columns it is of."""
+        """Fit the model, and add the columns to its guarantee."""
         model = self.fit.run(charge)
-        return _told(model, self.encoding, self.target)
+        return _with_columns(model, self.encoding, self.target)
 
 
 @dataclass(frozen=True, eq=False)
-class OfTable(Given):
-    """Rows of a fit that lie in a table; made by :meth:`of`.
+class TableInputs(Given):
+    """Rows of a fit in a table.
 
     Args:
         table: the table.
-        encoding: the rule by which columns become features.
-        form: what they are where there are none.
+        encoding: the encoding of columns as features.
+        form: the columns without rows.
         target: the column to predict.
-        labels: whether targets are labels.
-        element: the column of cells; None where there are none.
-        named: whether users are places in a roster, by which they are named.
+        labels: True if targets are labels.
+        element: the column of cells; None without elements.
+        named: True if users are indices into the enrolled users.
     """
 
     table: UserTable
@@ -175,39 +154,32 @@ class OfTable(Given):
         encoding: Encoding,
         target: str,
         element: str | None,
-    ) -> OfTable:
-        """Check the columns by the schema of the table; nothing is read.
-
-        Args:
-            model: the model that is fitted.
-            table: the table.
-            encoding: the rule by which columns become features.
-            target: the column to predict.
-            element: the column of cells.
+    ) -> TableInputs:
+        """Validate the columns with the schema of the table; nothing is read.
 
         Raises:
-            SchemaError: if a column is missing, or has a type that cannot be used.
+            SchemaError: if a column is missing, or has an unsuitable type.
         """
         labels, named = hasattr(model, "classes"), model.trust == "pan"
         form = no_rows(table, encoding, target=target, labels=labels, element=element)
-        return OfTable(table, encoding, form, target, labels, element, named)
+        return TableInputs(table, encoding, form, target, labels, element, named)
 
     @property
     def users(self) -> Any:
-        """No labels, named like the column of users, so that the promise says where they come from."""
+        """Empty user ids with the name of their column, which the guarantee states."""
         return self._users(self.form)
 
     @property
     def elements(self) -> Any:
-        """No cells, named like their column."""
+        """Empty cells with the name of their column."""
         return self._elements(self.form)
 
-    def none(self, width: int | None) -> tuple[Any, Any]:  # noqa: ARG002 - the encoding says it
-        """Return features and targets of none of the rows."""
+    def none(self, width: int | None) -> tuple[Any, Any]:  # noqa: ARG002 - the encoding has it
+        """Return features and targets without rows."""
         return self.form.features, self.form.target
 
     def check(self, unit: Unit, *, places: bool) -> None:
-        """Refuse elements that are not used, or lack."""
+        """Raise ParameterError for unused or missing elements."""
         Unread.of(0, self.users, self.elements, unit, places=places)
 
     def read(self, charge: Charge) -> Read:
@@ -222,12 +194,12 @@ class OfTable(Given):
             named=self.named,
         )
         if not len(rows.features):
-            # An empty table is a neighbour like any other, so a row of nobody stands in for it.
-            nobody = np.array([np.nan])
+            # An empty table is a valid neighbour: use one row without a user instead.
+            no_user = np.array([np.nan])
             rows = Loaded(
                 rows.features.reindex([0]),
-                nobody,
-                None if rows.users is None else nobody,
+                no_user,
+                None if rows.users is None else no_user,
                 None if rows.elements is None else np.array([None], dtype=object),
                 rows.kept,
             )
@@ -240,14 +212,14 @@ class OfTable(Given):
         return None if rows.elements is None else pd.Series(rows.elements, name=self.element)
 
 
-def _origin(table: UserTable, element: str | None = None) -> Origin:
-    """Return what is public of a table's rows, with the partition into elements as facts."""
+def _origin(table: UserTable, element: str | None = None) -> ArrayOrigin:
+    """Return the public facts about the rows of a table, with the partition into elements."""
     cells = None if element is None else Partition((partition_rule(element, None, table),))
-    return Origin(table.scope, cells, table.provenance, tuple(derivation_facts(table)))
+    return ArrayOrigin(table.scope, cells, table.provenance, tuple(derivation_facts(table)))
 
 
-def _told(model: LinearModel, encoding: Encoding, target: str) -> LinearModel:
-    """Return a fitted model whose promise says which columns it is of."""
+def _with_columns(model: LinearModel, encoding: Encoding, target: str) -> LinearModel:
+    """Return a fitted model with its columns in the public facts of the guarantee."""
     result = model.guarantee_
     public = (*result.public, *encoding.facts)
     return model.of_columns(encoding, target, replace(result, public=public))
@@ -255,16 +227,11 @@ def _told(model: LinearModel, encoding: Encoding, target: str) -> LinearModel:
 
 @publishes
 def mean_of_columns(table: UserTable, columns: Sequence[str], **options: Any) -> Query[MeanOfUsers]:
-    """Publish the mean of users' vectors, whose numbers stand in columns of a table.
-
-    Args:
-        table: the table.
-        columns: the columns, one for each number of a vector.
-        options: the options of :func:`dpgrain.mean_of_users`.
+    """Publish the per-user mean of some columns of a table; see :func:`dpgrain.mean_of_users`.
 
     Raises:
-        ParameterError: if a parameter is out of range, or the table does not name its users.
-        SchemaError: if a column is missing, or has a type that cannot be used.
+        ParameterError: if a parameter is out of range, or the table has no user column.
+        SchemaError: if a column is missing, or has an unsuitable type.
         DataError: if the source cannot be read.
     """
     if not isinstance(table, UserTable):
@@ -276,17 +243,12 @@ def mean_of_columns(table: UserTable, columns: Sequence[str], **options: Any) ->
     if table.distributed:
         return mean_of_users.query(RecordsThere(table, tuple(encoding.numbers)), **options)
     columns_for(table, encoding, None, labels=False, element=None)
-    return mean_of_users.query(RecordsOfColumns(table, encoding), **options)
+    return mean_of_users.query(TableRecords(table, encoding), **options)
 
 
 @dataclass(frozen=True, eq=False)
-class RecordsOfColumns(Records):
-    """Records of users that are rows of a table.
-
-    Args:
-        table: the table, whose users are known.
-        encoding: the columns of numbers.
-    """
+class TableRecords(Records):
+    """Records of users in the rows of a table with a user column."""
 
     table: UserTable
     encoding: Encoding
@@ -298,17 +260,17 @@ class RecordsOfColumns(Records):
 
     @property
     def labels(self) -> Any:
-        """The label of nobody, named like the column of users."""
+        """An empty user id with the name of its column."""
         return pd.Series([None], name=self.table.user, dtype=object)
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> ArrayOrigin:
         """The public facts of the rows."""
         return _origin(self.table)
 
     @contextmanager
     def kept(self, charge: Charge, bound: float) -> Iterator[tuple[Vectors, Callable[[], int]]]:
-        """Read the rows, and make users' vectors of them."""
+        """Read the rows, and compute users' vectors."""
         rows = load_rows(self.table, self.encoding, charge)
         with RecordsHere.of(rows.features.to_numpy(), rows.users).kept(charge, bound) as kept:
             yield kept

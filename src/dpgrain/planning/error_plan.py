@@ -8,6 +8,7 @@ Each plan also shows limits of all mechanisms: the lower bounds of the papers, w
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
 from typing import Any, Literal, TypeAlias
@@ -24,7 +25,7 @@ FLOOR = "dpgrain.papers.floors"
 
 
 @dataclass(frozen=True)
-class Row:
+class PlanRow:
     """One number of a plan.
 
     Args:
@@ -35,9 +36,11 @@ class Row:
         kind: a ``"number"``, a ``"floor"`` under any mechanism, or an ``"order"``, a floor with
             unknown constants and logarithms.
 
-    >>> Row("rms error", 0.123456, "bounds").text, Row("least error", 0.123456, kind="floor").text
-    ('0.1235', '0.1234')
-    >>> Row("lower bound", 0.123456, kind="order").text
+    >>> PlanRow("rms error", 0.123456, "bounds").text
+    '0.1235'
+    >>> PlanRow("least error", 0.123456, kind="floor").text
+    '0.1234'
+    >>> PlanRow("lower bound", 0.123456, kind="order").text
     'order of 0.1'
     """
 
@@ -85,10 +88,10 @@ class ErrorPlan:
     epsilon: float
     delta: float
     event: Event
-    lines: tuple[Row, ...]
+    lines: tuple[PlanRow, ...]
     notes: tuple[str, ...] = ()
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[PlanRow]:
         """Return the numbers, one per row."""
         return list(self.lines)
 
@@ -157,7 +160,7 @@ def checked_promise(
     return float(epsilon), _validate.delta(allow_zero=allow_zero, delta=delta)
 
 
-def blocks_of(unit: Unit, coordinates: Literal["signed", "nonnegative"]) -> Contribution:
+def unit_contribution(unit: Unit, coordinates: Literal["signed", "nonnegative"]) -> Contribution:
     """Return the effect of a unit's clipped vectors on a sum with shared coordinates."""
     bounded = isinstance(unit, User) and unit.max_elements is not None
     block: Level = "element" if bounded else unit.level
@@ -175,15 +178,29 @@ def checked_unit(unit: Unit) -> Unit:
     return unit
 
 
-def reach_of(unit: Unit) -> int:
+def vectors_per_unit(unit: Unit) -> int:
     """Return the maximum number of clipped vectors of one unit."""
     return (unit.max_elements or 1) if isinstance(unit, User) else 1
 
 
-def promise_words(epsilon: float, delta: float, relation: Relation, unit: Unit) -> str:
+def promise_text(epsilon: float, delta: float, relation: Relation, unit: Unit) -> str:
     """Return the description of the promise for a plan's title."""
-    most = f" of at most {reach_of(unit)} elements" if reach_of(unit) > 1 else ""
+    most = f" of at most {vectors_per_unit(unit)} elements" if vectors_per_unit(unit) > 1 else ""
     return f"{unit.level}-level{most}, {relation}, ε = {epsilon:g}, δ = {powers(delta)}"
+
+
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a table as lines, with names on the left and numbers aligned on the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
+        for row in rows
+    ]
+
+
+def three_digits(value: float) -> str:
+    """Return a number as text, with three digits and thousands separators."""
+    return f"{float(f'{value:.3g}'):,.10g}"
 
 
 def _digits(value: float, digits: int, rounding: str) -> str:

@@ -1,38 +1,38 @@
-"""Sentences of the library in the words of a file of releases: parameters go by their keys."""
+"""Error messages with the keys of a release file instead of parameters and options."""
 
 from __future__ import annotations
 
 import re
 
-# A parameter of dg.read with its value, and what the command line has for it.
+# A parameter of dg.read with its value, and the option for it.
 _READ = re.compile(
     r"\b(?P<key>[a-z_]+)=(?:(?P<table>\{[^}]*\})|(?P<text>'[^']*')|(?=\s)) ?in dg\.read"
     r"(?: or --type .*?=(?:date|timestamp|double)\b| \(--type .*?=date\)"
     r"| or --[a-z-]+ (?:'[^']*'|\S+))?"
 )
-# Other remedies of Python and of the command line, where a file has one of its own.
+# Remedies in Python and on the command line that precede one for files.
 _DAYS = re.compile(r"table\.with_days\([^)]*\), --days \S+, or (?=\[table\.days)")
 _OPTION = re.compile(r"= or --[a-z-]+\b")
 
 
-def spelled_in_file(sentence: str) -> str:
-    """Return a sentence with the keys of a file of releases in place of Python's and of options.
+def toml_spelling(sentence: str) -> str:
+    """Replace parameters and options in a message by the keys of a release file.
 
-    >>> print(spelled_in_file("state types={'paid': 'DOUBLE'} in dg.read or --type paid=double."))
-    state types = {'paid' = 'DOUBLE'} in [table].
-    >>> print(spelled_in_file("name its values, in categories= or --categories."))
-    name its values, in categories.
+    >>> print(toml_spelling("declare types={'paid': 'DOUBLE'} in dg.read or --type paid=double."))
+    declare types = {'paid' = 'DOUBLE'} in [table].
+    >>> print(toml_spelling("list its values in categories= or --categories."))
+    list its values in categories.
     """
     return _OPTION.sub("", _DAYS.sub("", _READ.sub(_key, sentence)))
 
 
 def _key(found: re.Match[str]) -> str:
-    """Return a key of the file with its value, as TOML has them."""
+    """Return a key with its value in TOML."""
     table, text = found["table"], found["text"]
     if table:
         return f"{found['key']} = {table.replace(': ', ' = ')} in [table]"
     if text:
-        # TOML reads a backslash between double quotes only.
+        # TOML interprets a backslash in double quotes only.
         return f"{found['key']} = {_quoted(text)} in [table]"
     return f"{found['key']} in [table]"
 

@@ -11,12 +11,12 @@ import pytest
 
 from dpgrain.accounting import gaussian_epsilon
 from dpgrain.errors import ParameterError
-from dpgrain.planning.recurrent import Schedule, plan_recurrent
+from dpgrain.planning.continual import ReleaseSchedule, plan_recurrent
 
 EPSILON, DELTA = 1.0, 1e-6
 
 
-def counts(came: tuple[int, ...], schedule: Schedule, counting: str) -> np.ndarray:
+def counts(came: tuple[int, ...], schedule: ReleaseSchedule, counting: str) -> np.ndarray:
     """What one person adds to each release, from the definition."""
     days = np.array(came)
     starts = range(0, len(days), schedule.every)
@@ -27,7 +27,7 @@ def counts(came: tuple[int, ...], schedule: Schedule, counting: str) -> np.ndarr
     return np.array([part.sum() if counting == "visits" else part.any() for part in parts], float)
 
 
-def moved(schedule: Schedule, counting: str, periods: int, span: int, visits: int) -> float:
+def moved(schedule: ReleaseSchedule, counting: str, periods: int, span: int, visits: int) -> float:
     """The farthest that data of so many periods within a span move the releases, by trying all.
 
     Other data of the same person may be there: where people count, it hides what is removed.

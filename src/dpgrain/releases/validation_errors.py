@@ -1,4 +1,4 @@
-"""Mistakes in a file of releases, which are all collected before any of them is reported."""
+"""Errors in a release file, collected and raised together."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pathlib import Path
 from dpgrain._formatting import quantity, shorten
 from dpgrain._validate import describe
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
-from dpgrain.releases.spelling import spelled_in_file
+from dpgrain.releases.toml_names import toml_spelling
 
-# Names at least as alike as this are offered as what was meant.
+# Smallest similarity of a suggested name.
 _ALIKE = 0.6
-# Letters of the name of a table of the file, at most.
+# Longest shown name of a table, in characters.
 _LONGEST_PLACE = 80
 
 
 @dataclass
-class Mistakes:
-    """The mistakes of one file, in the order in which they were found.
+class ValidationErrors:
+    """The errors in one file, in order.
 
     Args:
         path: the file.
-        lines: a line for each.
-        kinds: the errors that they are, each by itself.
+        lines: one line per error.
+        kinds: the types of the errors.
     """
 
     path: Path
@@ -36,24 +36,18 @@ class Mistakes:
     def __bool__(self) -> bool:
         return bool(self.lines)
 
-    def of(self, place: str) -> bool:
-        """Return whether there are any in a table of the file."""
+    def any_in(self, place: str) -> bool:
+        """Return True if a table of the file has errors."""
         return any(line.startswith(place) for line in self.lines)
 
     def add(self, place: str, sentence: str, kind: type[DpgrainError] = ParameterError) -> None:
-        """Note a mistake.
-
-        Args:
-            place: the table of the file, such as ``"[table]"``; empty for no table.
-            sentence: the rest of the sentence: key, value and remedy.
-            kind: the error that it is.
-        """
+        """Add an error: the table, such as "[table]", and a sentence with key, value and remedy."""
         self.kinds.add(kind)
         line = f"{shorten(place, _LONGEST_PLACE)} {sentence}".strip()
         if line not in self.lines:
             self.lines.append(line)
 
-    def unknown(
+    def add_unknown(
         self,
         place: str,
         name: object,
@@ -61,50 +55,42 @@ class Mistakes:
         noun: str,
         kind: type[DpgrainError] = ParameterError,
     ) -> str:
-        """Note a name that nobody knows, and return the known one that is most like it, if any is.
-
-        Args:
-            place: the table of the file.
-            name: the name.
-            known: the names that there are.
-            noun: the words for what it should be, such as ``"a key of [table]"``.
-            kind: the error that it is.
-        """
+        """Add an unknown name, such as "a key of [table]", and return the most similar known one."""
         listed = list(known)
         near = get_close_matches(str(name).casefold(), listed, 1, _ALIKE)
         remedy = f"did you mean {near[0]}?" if near else f"use one of {', '.join(listed)}."
         self.add(place, f"{describe(name)} is not {noun}; {remedy}", kind)
         return near[0] if near else ""
 
-    def no_column(
+    def add_missing_column(
         self, place: str, name: object, known: Iterable[str], noun: str = "a column of the table"
     ) -> str:
-        """Note a column that the table has not, and return the one that is most like it, if any is."""
-        return self.unknown(place, name, known, noun, SchemaError)
+        """Add a missing column, and return the most similar one."""
+        return self.add_unknown(place, name, known, noun, SchemaError)
 
-    def caught(self, place: str, error: DpgrainError) -> str:
-        """Note an error of the library, and return the key that it is about; empty if it names none."""
+    def add_error(self, place: str, error: DpgrainError) -> str:
+        """Add an exception, and return its key, or an empty text."""
         name = error.name if isinstance(error, ParameterError | SchemaError) else ""
         kinds = (DataError, SchemaError)
         kind = next((each for each in kinds if isinstance(error, each)), ParameterError)
-        self.add(place, spelled_in_file(str(error)), kind)
+        self.add(place, toml_spelling(str(error)), kind)
         return name
 
     @contextmanager
-    def at(self, place: str) -> Iterator[None]:
-        """Note an error of the library that ends what is done inside."""
+    def collecting(self, place: str) -> Iterator[None]:
+        """Add an exception that is raised inside."""
         try:
             yield
         except DpgrainError as error:
-            self.caught(place, error)
+            self.add_error(place, error)
 
-    def tell(self) -> None:
-        """Raise all mistakes as one error, a line each, if there are any.
+    def raise_all(self) -> None:
+        """Raise all errors as one, a line each.
 
         Raises:
-            ParameterError: if the file has to be written otherwise.
-            DataError: if it is right, and a file that it names cannot be used.
-            SchemaError: if it is right but for columns that the table has not.
+            ParameterError: if the file is invalid.
+            DataError: if a file that it refers to cannot be used.
+            SchemaError: if the only errors are missing columns.
         """
         if not self.lines:
             return

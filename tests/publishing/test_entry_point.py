@@ -11,7 +11,7 @@ import pytest
 import dpgrain as dg
 from dpgrain.means.of_users import MeanOfUsers, mean_of_users
 from dpgrain.publishing import Query
-from dpgrain.publishing.door import published, publishes
+from dpgrain.publishing.entry_point import published, publishes
 
 VECTORS, USERS = np.ones((20, 2)), np.arange(20)
 
