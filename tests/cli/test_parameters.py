@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
@@ -12,9 +11,11 @@ from tests.conftest import Command
 
 import dpgrain as dg
 from dpgrain import statistics
-from dpgrain.cli.doors import made_of, options_of
+from dpgrain.cli import statistics as commands
+from dpgrain.cli.command import Command as CliCommand
 from dpgrain.cli.means import mean_of_users
-from dpgrain.cli.statistics import _ELSEWHERE, StatisticCommand
+from dpgrain.cli.parameters import options_of
+from dpgrain.cli.statistics import _ELSEWHERE
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.parameters import Parameter, parameters_of
 from dpgrain.releases.kinds import KINDS
@@ -29,7 +30,7 @@ def test_a_statistic_has_the_same_parameters_and_defaults_at_every_door(name: st
         for each, one in parameters_of(getattr(dg, name)).items()
         if each not in (*_ELSEWHERE, "domain")
     }
-    options = {one.name: one for one in StatisticCommand(name).made().params}
+    options = {one.name: one for one in getattr(commands, name).build().params}
     for each, one in asked.items():
         option = options[each]
         assert option.required == one.required
@@ -45,26 +46,22 @@ def test_a_statistic_has_the_same_parameters_and_defaults_at_every_door(name: st
 @pytest.mark.parametrize("name", statistics.OFFERED)
 def test_a_list_of_commands_says_what_each_function_says(name: str) -> None:
     first = (getattr(dg, name).__doc__ or "").partition("\n")[0]
-    assert StatisticCommand(name).summary == first
+    assert getattr(commands, name).summary == first
 
 
 def test_means_of_users_say_what_their_function_says() -> None:
     assert mean_of_users.summary == (dg.mean_of_users.__doc__ or "").partition("\n")[0]
 
 
-@dataclass(frozen=True)
-class Nothing:
-    """No options beside those of a door."""
-
-
 def read(parameter: Parameter, *words: str) -> Any:
     """What a function is handed, where a command is run with some words."""
     handed: list[dict[str, Any]] = []
 
-    made = made_of(
-        "try", "Try.", Nothing, options_of([parameter]), lambda _, stated: handed.append(stated)
-    )
-    made.main(list(words), standalone_mode=False)
+    def run(stated: dict[str, Any]) -> None:
+        handed.append(stated)
+
+    made = CliCommand(run, "try", (), lambda: options_of([parameter]))
+    made.build().main(list(words), standalone_mode=False)
     return handed[0].get(parameter.name, "left out")
 
 
@@ -110,7 +107,7 @@ def test_a_text_of_another_type_is_refused_by_name(hint: Any, text: str, sentenc
 
 def test_columns_are_one_or_several() -> None:
     several = Parameter("by", str | Sequence[str] | None, None, "a column.")
-    assert read(several, "--by", "a") == "a"
+    assert read(several, "--by", "a") == ["a"]
     assert read(several, "--by", "a", "--by", "b") == ["a", "b"]
     assert read(several) == "left out"
 

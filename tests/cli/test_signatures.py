@@ -1,4 +1,4 @@
-"""What source declares is what a function takes: its parameters, their types and their defaults."""
+"""Parameters read from source equal those of the function: names, types and defaults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from numpy import ndarray
 
 import dpgrain as dg
 from dpgrain import learn, statistics
-from dpgrain.cli.declared import declared, docstring
+from dpgrain.cli import signatures
+from dpgrain.cli.signatures import docstring
 from dpgrain.learn.kinds import KINDS
 from dpgrain.optimize import Solver
 from dpgrain.publishing.parameters import parameters_of
@@ -39,7 +40,7 @@ def known(hint: Any) -> Any:
 
 @pytest.mark.parametrize(("home", "name"), DOORS)
 def test_source_says_what_a_function_takes(home: str, name: str) -> None:
-    read, taken = declared(home, name), parameters_of(DOORS[home, name])
+    read, taken = signatures.parameters_of(home, name), parameters_of(DOORS[home, name])
     assert list(read) == list(taken)
     for each, one in taken.items():
         assert known(read[each].hint) == known(one.hint), each
@@ -51,7 +52,7 @@ def test_source_describes_each_parameter_of_an_estimator() -> None:
     silent = [
         f"{name}.{each}"
         for name in KINDS.values()
-        for each, one in declared("dpgrain.learn.estimators", name).items()
+        for each, one in signatures.parameters_of("dpgrain.learn.estimators", name).items()
         if not one.text
     ]
     assert silent == []
@@ -68,7 +69,7 @@ def test_nothing_is_imported(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> 
         "def of(x: Word, size: int = SIZE, *, other: Unknown | None = None): ...\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    made = declared("costly", "of")
+    made = signatures.parameters_of("costly", "of")
     assert get_args(made["x"].hint) == ("a", "b")
     assert made["size"].default == 3
     assert made["x"].required
