@@ -89,7 +89,7 @@ def _option(parameter: Parameter, form: _Syntax, group: str | None) -> Parameter
     )
     first, *others = re.split(r"(?<=\.) ", parameter.text)
     text = " ".join([first, *(each for each in others if not _PYTHON_ONLY.search(each))])
-    described = _DOMAIN if is_domain else replace(parameter, text=text).described
+    described = _DOMAIN if is_domain else replace(parameter, text=text).full_help
     return ParameterOption(declared, form.read, f"{_flag(parameter)} {form.example}", described)
 
 
