@@ -33,9 +33,9 @@ def test_a_statistic_has_the_same_parameters_and_defaults_at_every_door(name: st
     options = {one.name: one for one in getattr(commands, name).build().params}
     for each, one in asked.items():
         option = options[each]
-        assert option.required == one.needed
+        assert option.required == one.required
         # What is not stated is left to the function.
-        assert option.default in (None, one.default) or one.needed
+        assert option.default in (None, one.default) or one.required
         assert option.help == one.help
         assert "(" not in (option.metavar or "")
     keys = KINDS["statistic"][name].keys

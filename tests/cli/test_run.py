@@ -65,7 +65,7 @@ def test_a_guarantee_is_shown_of_its_own_numbers_alone(file: Path, command: Comm
     command("run", file)
     shown = command("guarantee", file.parent / "count.json")
     assert shown.returncode == 0, shown.stderr
-    assert str(dg.Guarantee.beside(file.parent / "count.json")) in shown.stdout
+    assert str(dg.Guarantee.read_for_output(file.parent / "count.json")) in shown.stdout
     (file.parent / "count.json").write_bytes((file.parent / "histogram.json").read_bytes())
     refused = command("guarantee", file.parent / "count.json")
     assert refused.returncode == 1

@@ -72,5 +72,5 @@ def test_nothing_is_imported(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> 
     made = signatures.parameters_of("costly", "of")
     assert get_args(made["x"].hint) == ("a", "b")
     assert made["size"].default == 3
-    assert made["x"].needed
+    assert made["x"].required
     assert "costly" not in sys.modules

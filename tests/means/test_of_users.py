@@ -477,7 +477,7 @@ SENTENCES = [
     (
         "clip",
         None,
-        ["the number of users, which is published with the sum"],
+        ["a division by the noisy number of users, published with the sum"],
     ),
     (
         "recentred",
@@ -529,14 +529,14 @@ def test_it_prints_what_was_found_and_promised() -> None:
         "records."
     )
     assert "each row is one user" in brief, "a call without users must show what is protected"
-    assert brief == found.guarantee.brief
+    assert brief == found.guarantee.summary
     assert pointer == "What the numbers mean: .explain(). Full guarantee: print(.guarantee)"
     assert str(found.guarantee) in " ".join(found.explain().split())
     drawn = cases.mean(method="recentred", random_state=1)
     assert drawn.outside > 0
     assert f"About {drawn.outside:.2g} of the users are farther than" in str(drawn)
     assert "this covers noise, the clipping of distant users, and the number" in str(drawn)
-    assert drawn.guarantee.brief.startswith("NOT PRIVATE")
+    assert drawn.guarantee.summary.startswith("NOT PRIVATE")
     scattered = np.random.default_rng(0).normal(size=(1200, 3))
     nothing = cases.mean(scattered, bound=10.0, radius=0.01, method="softcore")
     assert str(nothing).split("\n")[1].startswith("No mean: too few users are close together")

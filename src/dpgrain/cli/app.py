@@ -16,7 +16,7 @@ from dpgrain.cli.command import group, help_all_option
 from dpgrain.cli.printing import say, say_error
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.errors import DpgrainError, ParameterError, RefusedError
-from dpgrain.publishing.collected import collected
+from dpgrain.publishing.receipt import collected_receipts
 
 app = group(
     "Differential privacy at the granularity you choose.",
@@ -48,7 +48,7 @@ app = group(
 
 def main() -> None:
     """Run the command line; if it fails, print which ledger lines stay charged."""
-    with collected() as receipts:
+    with collected_receipts() as receipts:
         try:
             _run()
         except BaseException as end:

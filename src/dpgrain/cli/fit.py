@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from dpgrain.inputs import labels
     from dpgrain.learn import LinearModel, features, summary
     from dpgrain.learn.features import Category, Encoding
-    from dpgrain.releases import columns as of_columns
+    from dpgrain.releases import table_queries
     from dpgrain.tables.table import UserTable
 else:
     labels, features = lazy_import("dpgrain.inputs.labels"), lazy_import("dpgrain.learn.features")
-    of_columns = lazy_import("dpgrain.releases.columns")
+    table_queries = lazy_import("dpgrain.releases.table_queries")
     summary, pages = lazy_import("dpgrain.learn.summary"), lazy_import("dpgrain.report")
 
 Kind: TypeAlias = Literal["logistic", "linear", "huber", "quantile", "svm", "poisson"]
@@ -231,7 +231,7 @@ def fit(rest: FitOptions, stated: dict[str, Any]) -> None:
     check_page(rest.report, name="--report")
     estimator: LinearModel = getattr(learn, KINDS[rest.kind])(**parameters)
     with rest.charging():
-        model = of_columns.fit_columns(estimator, table, encoding, rest.target, rest.element)
+        model = table_queries.fit_columns(estimator, table, encoding, rest.target, rest.element)
     model.save(rest.output)
     if rest.report is not None:
         pages.write_fit_report(model, rest.report)
@@ -273,7 +273,7 @@ def _labels(names: list[str], target: str, table: UserTable) -> list[Any]:
     """Return the labels with the type of the target column."""
     table.require(target, "target")
     if not table.is_integer(target):
-        return of_columns.labels_named(names, table.schema[target])
+        return table_queries.column_labels(names, table.schema[target])
     result = [labels.whole(name) for name in names]
     if None in result:
         raise ParameterError(

@@ -297,7 +297,7 @@ def _print_risks(listed: Sequence[risks.Risk]) -> None:
     rows = []
     for risk in listed:
         shares = map(risks.percent_up, (risk.guess, risk.detection, risk.posterior))
-        rows.append((risk.who, *shares, shown(risk.mu), risk.values))
+        rows.append((risk.units_text, *shares, shown(risk.mu), risk.values))
     print_table(title, headings, rows)
 
 
@@ -334,7 +334,7 @@ def guarantee(
         )
     else:
         if exists(guarantee_path(release)):
-            promise = guarantees.Guarantee.beside(release)
+            promise = guarantees.Guarantee.read_for_output(release)
         else:
             saved = releases.Release.load(release)
             promise = saved.guarantee
@@ -381,4 +381,4 @@ def _as_json(risk: risks.Risk) -> dict[str, Any]:
     """Return a risk as JSON values; μ is null unless it is proved."""
     values = asdict(risk)
     mu = risk.mu if math.isfinite(risk.mu) else None
-    return {**values, "unit": risk.who, "mu": mu}
+    return {**values, "unit": risk.units_text, "mu": mu}

@@ -23,12 +23,11 @@ from dpgrain.errors import ParameterError
 from dpgrain.publishing.parameters import Parameter
 
 if TYPE_CHECKING:
-    from dpgrain.releases import columns as of_columns
-    from dpgrain.releases import writing
+    from dpgrain.releases import outputs, table_queries
     from dpgrain.tables.table import UserTable
 else:
-    of_columns = lazy_import("dpgrain.releases.columns")
-    writing = lazy_import("dpgrain.releases.writing")
+    table_queries = lazy_import("dpgrain.releases.table_queries")
+    outputs = lazy_import("dpgrain.releases.outputs")
 
 # Parameters that the table determines, or that are not offered.
 _ELSEWHERE = ("X", "users", "share", "n_users", "dimension", "random_state")
@@ -53,7 +52,7 @@ def _options() -> list[ParameterOption]:
     known = parameters_of("dpgrain.means.of_users", "mean_of_users").values()
     # --check needs no bound.
     optional = [
-        Parameter(one.name, one.hint, None if one.needed else one.default, one.text)
+        Parameter(one.name, one.hint, None if one.required else one.default, one.text)
         for one in known
         if one.name not in _ELSEWHERE
     ]
@@ -75,9 +74,9 @@ def mean_of_users(rest: MeanOptions, stated: dict[str, Any]) -> None:
     _check(table, stated, rest.output)
     table.require_numbers(names, "--columns", also=["BOOLEAN"])
     with rest.charging():
-        mean = of_columns.mean_of_columns(table, names, n_users=rest.n_users, **stated)
+        mean = table_queries.mean_of_columns(table, names, n_users=rest.n_users, **stated)
     if rest.output is not None:
-        writing.write_mean(mean, names, rest.output)
+        outputs.write_mean(mean, names, rest.output)
     if rest.as_json:
         print_json(mean_as_json(mean, names), rest.output)
         return

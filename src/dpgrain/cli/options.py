@@ -188,7 +188,7 @@ Form: TypeAlias = Literal[
 ]
 Dates: TypeAlias = Annotated[Form, _rare("Date format in columns of --type.")]
 Engine: TypeAlias = Annotated[
-    Literal["duckdb", "in_memory", "spark"],
+    Literal["duckdb", "spark"],
     _rare("Engine that reads the rows; spark is for tables larger than one machine."),
 ]
 Master: TypeAlias = Annotated[

@@ -73,7 +73,7 @@ def options_of(parameters: Iterable[Parameter], group: str | None = None) -> lis
 
 def _option(parameter: Parameter, form: _Syntax, group: str | None) -> ParameterOption:
     """Return an option for a parameter in a syntax."""
-    plain = isinstance(parameter.default, str | int | float) or parameter.needed
+    plain = isinstance(parameter.default, str | int | float) or parameter.required
     is_domain = parameter.name == "domain"
     info = option(
         _DOMAIN if is_domain else parameter.help,
@@ -89,7 +89,7 @@ def _option(parameter: Parameter, form: _Syntax, group: str | None) -> Parameter
     )
     first, *others = re.split(r"(?<=\.) ", parameter.text)
     text = " ".join([first, *(each for each in others if not _PYTHON_ONLY.search(each))])
-    described = _DOMAIN if is_domain else replace(parameter, text=text).described
+    described = _DOMAIN if is_domain else replace(parameter, text=text).full_help
     return ParameterOption(declared, form.read, f"{_flag(parameter)} {form.example}", described)
 
 
@@ -100,9 +100,9 @@ def _syntax(parameter: Parameter) -> _Syntax | None:
     items = [get_args(kind)[0] for kind in kinds if get_origin(kind) in (Sequence, list)]
     if parameter.name == "domain":
         return _Syntax(list[str], "FILE …")
-    if parameter.of_columns and items:
+    if parameter.names_columns and items:
         return _Syntax(list[str], "COLUMN …", example="page")
-    if parameter.of_columns:
+    if parameter.names_columns:
         return _Syntax(str, "COLUMN", example="x")
     if items and items[0] is Any:
         return _Syntax(list[str], "NAMES …", _names)

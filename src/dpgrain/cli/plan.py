@@ -20,7 +20,7 @@ from dpgrain.units import PLAIN_UNITS, Level, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain.planning import shuffled
-    from dpgrain.planning.plan import ErrorPlan
+    from dpgrain.planning.error_plan import ErrorPlan
     from dpgrain.planning.shuffled import Honest
     from dpgrain.report import plots
 else:

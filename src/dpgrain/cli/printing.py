@@ -133,7 +133,7 @@ def print_release(release: Release, top: int, *, kept: Path | None = None) -> No
 
 def print_guarantee(guarantee: Guarantee, kept: Path | None) -> None:
     """Print a guarantee, in one line if the file ``kept`` has it in full."""
-    say(str(guarantee) if kept is None else f"{guarantee.brief} Full guarantee: {kept}")
+    say(str(guarantee) if kept is None else f"{guarantee.summary} Full guarantee: {kept}")
 
 
 def print_estimates(release: Release, top: int) -> None:

@@ -141,7 +141,7 @@ def _dry_run(plan: PlannedReleases, ledger: Ledger | None, *, again: bool, as_js
                 f"at most {percent(taken)}."
             )
     if ledger is not None:
-        with running.told_of_outputs(plan):
+        with running.note_missing_outputs(plan):
             ledger.rehearse(*plan.guarantees, mark=plan.mark, again=again)
     if as_json:
         shares = [

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from shlex import quote
 from typing import Any
 
-from dpgrain.releases.spelling import spelled_in_file
+from dpgrain.releases.toml_names import toml_spelling
 
 #: Options of the running command, by the names of their parameters.
 options: ContextVar[Mapping[str, str]] = ContextVar("options")
@@ -56,7 +56,7 @@ def spelled_inside(text: str) -> str:
     known = options.get({})
     if "where" in known and "types" not in known:
         # A command with regions but without types of columns reads a release file.
-        text = spelled_in_file(text)
+        text = toml_spelling(text)
 
     def option(found: re.Match[str]) -> str:
         name = known.get(found["name"])

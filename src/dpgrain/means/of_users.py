@@ -40,9 +40,9 @@ from dpgrain.means.records import Records, RecordsHere, check_dimension
 from dpgrain.means.total_error import CONFIDENCE, Number
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
-from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.release_plan import Expected
 from dpgrain.publishing.risk import risk_lines
 from dpgrain.units import Relation, User
 
@@ -116,7 +116,7 @@ class MeanOfUsers:
     def __str__(self) -> str:
         names = [str(place) for place in range(1, len(self.value) + 1)]
         lines = self.lines(names, _ROWS)
-        return "\n".join([*lines, self.guarantee.brief, POINTER.replace("columns", "numbers")])
+        return "\n".join([*lines, self.guarantee.summary, POINTER.replace("columns", "numbers")])
 
     def __repr__(self) -> str:
         return str(self)
