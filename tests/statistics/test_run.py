@@ -15,6 +15,7 @@ from scipy.special import log_ndtr, ndtr
 from tests.apart import epsilon_below, mu_below
 from tests.replay import recorded, replayed
 from tests.statistics import cases
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.accounting import (
@@ -25,7 +26,7 @@ from dpgrain.publishing import charge as charge_module
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics.bounds import ChosenBounds
 from dpgrain.tables.engines import kernel
-from dpgrain.units import OWN_UNIT, RELATIONS, Relation, Unit
+from dpgrain.units import PLAIN_UNITS, RELATIONS, Relation, Unit
 
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
 Pair: TypeAlias = tuple[list[Row], list[Row]]
@@ -293,7 +294,7 @@ def audit(name: str, unit: Unit, **options: Any) -> tuple[float, float]:
         options = {"noise": "gaussian", **options}
     sides = [measured(lambda t: ask(t, **options), lone(x)) for x in (one, two)]
     apart = [side.masses @ np.array(direction, dtype=np.float64) for side in sides]
-    loss = sides[0].guarantee.event.loss(1, relation, OWN_UNIT[unit.level])
+    loss = sides[0].guarantee.event.loss(1, relation, PLAIN_UNITS[unit.level])
     if loss.pure:
         return epsilon_below(apart[0], apart[1]), loss.pure
     return mu_below(apart[0], apart[1]), loss.mu
@@ -342,7 +343,7 @@ def many(
     ask: Callable[..., Any], rows: Sequence[Row], runs: int, read: Callable[[Any], float]
 ) -> Values:
     """What is read off a release, again and again, from fresh noise."""
-    table = cases.table_of(rows, threads=1, engine="in_memory")
+    table = cases.table_of(rows, threads=1, engine=InMemory)
     return np.array([read(ask(table, seed)) for seed in range(runs)])
 
 
@@ -415,7 +416,7 @@ def audit_whole(name: str, runs: int, wholes: dict[str, Whole] = WHOLE) -> tuple
     values = [many(lambda t, s, o=o: run(t, s + o), rows, runs, read)
               for o, rows in ((0, one), (10**6, two))]  # fmt: skip
     return mu_below(values[0], values[1]), promise.event.loss(
-        1, relation, OWN_UNIT[promise.level]
+        1, relation, PLAIN_UNITS[promise.level]
     ).mu
 
 

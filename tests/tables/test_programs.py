@@ -16,10 +16,11 @@ import pyarrow.dataset as ds
 import pytest
 from tests.effort import Effort
 from tests.tables.engines.cluster import Cluster
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.errors import DpgrainError
-from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.blocks import UnitBlocks
 
 Row = dict[str, Any]
 # Steps of a program; names are few, so that they are used again.
@@ -459,7 +460,7 @@ def same_counts(opened: dg.UserTable, table: Plain, key: str) -> None:
 
 def allowed(opened: dg.UserTable, unit: Any, key: str) -> bool:
     try:
-        Blocks.of_unit(unit, opened, [key])
+        UnitBlocks.of_unit(unit, opened, [key])
     except DpgrainError:
         return False
     return True
@@ -494,7 +495,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Base:
 
 
 def test_programs_have_the_rows_of_plain_python(base: Base, effort: Effort) -> None:
-    engines = ["duckdb", "duckdb", "in_memory", Cluster()]
+    engines = ["duckdb", "duckdb", InMemory, Cluster()]
     for seed in effort.some(range(40)):
         draw = random.Random(seed)
         engine = draw.choice(engines)

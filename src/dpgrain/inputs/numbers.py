@@ -11,17 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpgrain._later import later
-from dpgrain.errors import DataError, ParameterError, only_interrupts, raise_alone
+from dpgrain._lazy_import import lazy_import, loaded_types, require
+from dpgrain.errors import (
+    DataError,
+    ParameterError,
+    raise_without_context,
+    reraise_keyboard_interrupt,
+)
 from dpgrain.inputs import columns
 from dpgrain.inputs.columns import is_time, kind_of
 
 if TYPE_CHECKING:
+    import pandas
     import pandas as pd
     import pyarrow as pa
 else:
-    pd = later("pandas")
-    pa = later("pyarrow")
+    pd, pandas = loaded_types("pandas"), lazy_import("pandas")
+    pa = lazy_import("pyarrow")
 
 #: The texts that stand for truths, and their numbers.
 TRUTHS = {"True": 1, "False": 0, "true": 1, "false": 0}
@@ -57,7 +63,7 @@ def numbers(values: NDArray[Any]) -> NDArray[np.float64]:
                 # NumPy writes truths as text beside text.
                 flat[place] = float(TRUTHS.get(value, value) if isinstance(value, str) else value)
             except BaseException as error:
-                only_interrupts(error)
+                reraise_keyboard_interrupt(error)
                 continue
     return out
 
@@ -165,9 +171,9 @@ def passed(make: Callable[[], Any]) -> Any:
     try:
         return make()
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         told = "the iterator or frame passed as rows raised an error"
-        raise_alone(DataError(f"{told}; collect it into an array first."))
+        raise_without_context(DataError(f"{told}; collect it into an array first."))
 
 
 def unread(X: Any, width: int | None = None, *, name: str = "X") -> tuple[Any, tuple[int, ...]]:
@@ -249,7 +255,7 @@ def _rows(values: Sequence[Any] | NDArray[Any], width: int) -> NDArray[np.float6
             elif isinstance(row, list | tuple | np.ndarray | pd.Series) and len(row) == width:
                 cells[place] = columns.objects(list(row))
         except BaseException as error:
-            only_interrupts(error)
+            reraise_keyboard_interrupt(error)
             # A row that does not give its cells has none that is a number.
             continue
     return numbers(cells)
@@ -269,7 +275,8 @@ def _framed(X: Any, name: str) -> pd.DataFrame:
         X = X.collect() if hasattr(X, "collect") else X
         names, columns_given, kinds = X.columns, X.get_columns(), X.dtypes
     _no_times(name, names, kinds)
-    return pd.DataFrame(
+    require("pandas")
+    return pandas.DataFrame(
         {i: numbers(vector(column)) for i, column in enumerate(columns_given)}
     ).set_axis(names, axis=1)
 

@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 
 from dpgrain import _validate
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._progress import step
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.arrays.blocks import arrange
@@ -46,15 +46,15 @@ from dpgrain.learn.fitted import Classes, Form
 from dpgrain.means.protocol import Contributions
 from dpgrain.optimize import MarginLoss
 from dpgrain.publishing import Charge
+from dpgrain.tables.engines.protocol import CachedBlocks, ClusterEngine
 from dpgrain.tables.engines.protocol import Form as Written
-from dpgrain.tables.engines.protocol import Keeper, Kept
 from dpgrain.tables.table import UserTable, read
 from dpgrain.units import Unit
 
 if TYPE_CHECKING:
     from pyspark import cloudpickle
 else:
-    cloudpickle = later("pyspark.cloudpickle")
+    cloudpickle = lazy_import("pyspark.cloudpickle")
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,8 +141,8 @@ class RowsThere:
         """Store blocks of the rows on the cluster while they are used."""
         step("rows are brought together and kept where they are")
         with charge.open(self.table) as engine:
-            keeper = cast(Keeper, engine)
-            yield KeptBlocks(keeper.kept(self.wanted(labels=labels), make, BLOCKS))
+            keeper = cast(ClusterEngine, engine)
+            yield KeptBlocks(keeper.cache(self.wanted(labels=labels), make, BLOCKS))
 
 
 def _named(column: str | None) -> Any:
@@ -153,7 +153,7 @@ def _named(column: str | None) -> Any:
 class KeptBlocks:
     """Blocks of rows that remain on a cluster."""
 
-    kept: Kept
+    kept: CachedBlocks
 
     @property
     def users(self) -> int:
@@ -180,7 +180,7 @@ class SumsThere:
     need a number.
     """
 
-    kept: Kept
+    kept: CachedBlocks
     added: Added
     dimension: int
     blocks: int = 0
@@ -272,7 +272,7 @@ def ask_there(ask: Ask) -> Ask:
         )
     if ask.intervals:
         raise ParameterError(
-            f"intervals must be 0 for rows on a cluster, not {_validate.said(ask.intervals)}; "
+            f"intervals must be 0 for rows on a cluster, not {_validate.describe(ask.intervals)}; "
             f"omit it, {BRING_HERE}",
             name="intervals",
         )
@@ -290,7 +290,7 @@ def require_all_blocks(sampling: Sampling, rate: float | None) -> None:
         )
     if rate not in (None, 1, 1.0):
         raise ParameterError(
-            f"sampling_rate must be 1 for rows on a cluster, not {_validate.said(rate)}, because "
+            f"sampling_rate must be 1 for rows on a cluster, not {_validate.describe(rate)}, because "
             f"every round uses all blocks; omit it, {BRING_HERE}",
             name="sampling_rate",
         )

@@ -28,7 +28,7 @@ from dpgrain.learn.scoring import (
 from dpgrain.noise import RandomState
 from dpgrain.noise.laws import raised
 from dpgrain.publishing import Charge, Promise, Query
-from dpgrain.publishing.door import publishes
+from dpgrain.publishing.entry_point import publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.plan import noise_sd
@@ -127,7 +127,8 @@ def r2(
     lower, upper = _validate.real(lower=lower), _validate.real(upper=upper)
     if not lower < upper or not np.isfinite(upper - lower):
         raise ParameterError(
-            f"lower must be below upper, {upper!r}, not {_validate.said(lower)}.", name="lower"
+            f"lower must be below upper, {upper!r}, not {_validate.describe(lower)}.",
+            name="lower",
         )
     promise = Promise.of(unit_of(unit, users), epsilon, delta, relation, share)
     rows = scored_rows(promise, y, predicted, users, elements)

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain._clipping import clipped, finite
-from dpgrain._rows import squares
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Event
 from dpgrain.means.protocol import Contributions, Drawn, Mean, Rounds
 from dpgrain.noise import Source
+from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
+from dpgrain.numerics.row_products import squares
 from dpgrain.publishing.facts import Fact
-from dpgrain.publishing.guarantee import warn_of_care
+from dpgrain.publishing.guarantee import warn_unreliable_result
 from dpgrain.units import Level, Trust
 
 # Lower edges of the classes of norms, in half octaves above the clipping bound; 0 is the bound.
@@ -150,7 +150,7 @@ class AdaptiveRounds:
         elif self._beyond[_AT_BOUND] - _LIKELY * self._errors[_AT_BOUND] > 0.5:
             # The noisy counts of the last round are published, so this warning reveals nothing
             # more.
-            warn_of_care(
+            warn_unreliable_result(
                 [
                     "more than half of the users were clipped in the last round, to "
                     f"{self.radius:.3g}, which biases the result. Pass a larger clip, scale the "
@@ -214,7 +214,9 @@ class _Counted:
 
     def vectors(self, drawn: Drawn | None = None) -> FloatArray:
         """Return the vectors, each with norm at most 1 up to rounding."""
-        vectors = finite(np.array(self.contributions.vectors(drawn), dtype=np.float64, order="C"))
+        vectors = zero_nonfinite_rows(
+            np.array(self.contributions.vectors(drawn), dtype=np.float64, order="C")
+        )
         with np.errstate(all="ignore"):
             # A norm that overflows is in the last class; a warning would reveal it.
             norms = np.sqrt(squares(vectors))

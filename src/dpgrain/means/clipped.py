@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.accounting import BandedGaussian, Event, SampledGaussian, calibrate
 from dpgrain.errors import ParameterError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dpgrain.means import bands as banded
 else:
     # Loaded only for correlated noise, because it imports a solver.
-    banded = later("dpgrain.means.bands")
+    banded = lazy_import("dpgrain.means.bands")
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ class ClippedMean(Central):
     bands: int = 1
 
     def __post_init__(self) -> None:
-        _validate.plain(self)
+        _validate.plain_numbers(self)
         # Building the event validates the other values.
         _ = self.event
-        if _validate.truth(exact=self.exact) and self.bands != 1:
+        if _validate.boolean(exact=self.exact) and self.bands != 1:
             raise ParameterError(
                 f"exact must be False with bands = {self.bands}, because banded noise is not an "
                 "integer."
@@ -395,7 +395,7 @@ def ratio(sums: FloatArray, sd: float, bound: float, stated: int | None) -> Foun
     value, n = sums[:-1] / number.divisor, number.divisor
     length = float(np.linalg.norm(value))
     noise = math.hypot(sd, number.divisor_sd * length / math.sqrt(d)) / n
-    covers = "noise, and the number of users with records"
+    covers = "noise and the number of users with records"
     return Found(value, noise, bound, n, number.error(length, sd, d), covers)
 
 
@@ -416,6 +416,6 @@ METHOD = Method(
     _for_users,
     distributed=True,
     unstated=_for_users,
-    why="{people} are few for this promise in {space}: who is far from the others could not be told, "
-    "so that all count in full",
+    why="{people} are too few to identify distant users in {space} at this ε and δ, so vectors are "
+    "clipped only to the bound",
 )

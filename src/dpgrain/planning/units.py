@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._shown import ShownPlan
-from dpgrain._special import ndtr
+from dpgrain._formatting import powers, rounded_up
+from dpgrain._report_mixins import PlanReportMixin
 from dpgrain._types import FloatArray
-from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting.events.base import Event
 from dpgrain.errors import ParameterError
-from dpgrain.planning.plan import checked_promise
+from dpgrain.numerics.special_functions import ndtr
+from dpgrain.planning.error_plan import checked_promise, table_lines, three_digits
 from dpgrain.statistics.plan import noise_sd, plan_histogram
-from dpgrain.units import OWN_UNIT, Level, Relation
+from dpgrain.units import PLAIN_UNITS, Level, Relation
 
 # Clipping bounds per octave to try, up to this number of standard deviations of the logarithm.
 _STEPS_PER_OCTAVE, _FARTHEST_DEVIATIONS = 8, 9.0
@@ -70,7 +70,7 @@ class UnitErrors:
 
 
 @dataclass(frozen=True)
-class UnitsPlan(ShownPlan):
+class UnitsPlan(PlanReportMixin):
     """The expected errors under several privacy units, side by side.
 
     Args:
@@ -122,7 +122,7 @@ class UnitsPlan(ShownPlan):
                 return errors
         named = ", ".join(repr(errors.unit) for errors in self.units)
         raise ParameterError(
-            f"unit {_validate.said(level)} is not in this plan; choose from {named}."
+            f"unit {_validate.describe(level)} is not in this plan; choose from {named}."
         )
 
     def rows(self) -> list[tuple[str, ...]]:
@@ -134,10 +134,10 @@ class UnitsPlan(ShownPlan):
                 f"ε of an average person's data, δ = {whole}",
                 *(rounded_up(errors.epsilon_of_person, 3) for errors in self.units),
             ),
-            ("clipping bound in a cell", *(_short(errors.clip) for errors in self.units)),
-            ("noise sd of a count", *(_short(errors.noise) for errors in self.units)),
-            ("lost to clipping", *(_short(errors.lost) for errors in self.units)),
-            ("rms error of a count", *(_short(errors.error) for errors in self.units)),
+            ("clipping bound in a cell", *(three_digits(errors.clip) for errors in self.units)),
+            ("noise sd of a count", *(three_digits(errors.noise) for errors in self.units)),
+            ("lost to clipping", *(three_digits(errors.lost) for errors in self.units)),
+            ("rms error of a count", *(three_digits(errors.error) for errors in self.units)),
             ("the same, of its records", *(f"{100 * errors.share:.2g}%" for errors in self.units)),
         ]
 
@@ -156,14 +156,7 @@ class UnitsPlan(ShownPlan):
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     def __str__(self) -> str:
-        rows = self.rows()
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        listed = [
-            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
-            for row in rows
-        ]
-        indented = (f"  {line}" for line in (*listed, *self.notes))
-        return "\n".join([f"{self.title}:", *indented])
+        return "\n  ".join([f"{self.title}:", *table_lines(self.rows()), *self.notes])
 
 
 def plan_units(
@@ -218,7 +211,7 @@ def plan_units(
         )
     if not 1 <= (skew := _validate.positive(skew=skew)) <= 1e6:
         raise ParameterError(f"skew must be between 1 and 1e6, not {skew:g}.")
-    data = _Data(n_users * elements / cells, records / elements, elements, skew)
+    data = _AssumedData(n_users * elements / cells, records / elements, elements, skew)
     units = tuple(
         _errors(level, data, epsilon, delta, relation, cells)
         for level in ("record", "element", "user")
@@ -246,7 +239,7 @@ def plan_units(
 
 
 @dataclass(frozen=True)
-class _Data:
+class _AssumedData:
     """Assumed data: blocks of one user in one cell, of lognormal size."""
 
     holders: float  # per cell
@@ -275,11 +268,11 @@ class _Data:
 
 
 def _errors(
-    level: Level, data: _Data, epsilon: float, delta: float, relation: Relation, cells: int
+    level: Level, data: _AssumedData, epsilon: float, delta: float, relation: Relation, cells: int
 ) -> UnitErrors:
     """Return the smallest error under one unit, over all clipping bounds."""
     release = plan_histogram(
-        unit=OWN_UNIT[level],
+        unit=PLAIN_UNITS[level],
         epsilon=epsilon,
         delta=delta,
         relation=relation,
@@ -301,8 +294,3 @@ def _errors(
     return UnitErrors(
         level, person, bound, bound * wider * noise, float(lost[best]), total, release.event
     )
-
-
-def _short(value: float) -> str:
-    """Return an error as text, with three digits and thousands separators."""
-    return f"{float(f'{value:.3g}'):,.10g}"

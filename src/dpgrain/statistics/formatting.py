@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._types import IntArray
-from dpgrain._wording import (
+from dpgrain._formatting import (
     POINTER,
     Paragraphs,
-    abbreviated,
-    aligned,
-    counted,
-    decimals_of,
-    described,
-    number,
-    printed,
+    abbreviate,
+    align_columns,
+    format_facts,
+    format_number,
+    one_line,
+    quantity,
     sentence,
     shorten,
+    useful_decimals,
 )
+from dpgrain._types import IntArray
 from dpgrain.inputs.long_labels import SHOWN, is_replacement
 from dpgrain.publishing.risk import risk_lines
 
@@ -69,19 +69,19 @@ def format_rows(release: Release, places: IntArray, *, letters: int) -> list[Pri
     # Noise on integers is an integer.
     whole = not divided and bool((values[:, 0] == np.rint(values[:, 0])).all())
     known = values[np.isfinite(values[:, 1]), 1]
-    usual = decimals_of(float(np.median(known))) if known.size else None
+    usual = useful_decimals(float(np.median(known))) if known.size else None
     lines = []
     for row, keys in enumerate(format_keys(release, places, letters=letters)):
-        decimals = decimals_of(float(values[row, 1]))
+        decimals = useful_decimals(float(values[row, 1]))
         if divided and usual is not None:
             # Equal decimals for all ratios, except for much smaller or larger errors.
             near = decimals is None or abs(decimals - usual) < 2
             decimals = usual if near else decimals
-        estimate, error, low, high = (number(float(v), decimals) for v in values[row])
+        estimate, error, low, high = (format_number(float(v), decimals) for v in values[row])
         if whole:
-            estimate = number(float(values[row, 0]), 0)
+            estimate = format_number(float(values[row, 0]), 0)
         own = tuple(
-            number(float(column[row]), 0 if name in _COUNTS else decimals)
+            format_number(float(column[row]), 0 if name in _COUNTS else decimals)
             for name, column in more.items()
         )
         lines.append(PrintedRow(keys, estimate, error, low, high, own))
@@ -133,7 +133,7 @@ def format_keys(release: Release, places: IntArray, *, letters: int) -> list[tup
     elif statistic.binned:
         columns[-2] = ["−∞" if end is None else end for end in columns[-2]]
         columns[-1] = ["∞" if end is None else end for end in columns[-1]]
-    shown = [abbreviated([format_key(key) for key in column], letters) for column in columns]
+    shown = [abbreviate([format_key(key) for key in column], letters) for column in columns]
     return list(zip(*shown, strict=True)) or [()] * len(places)
 
 
@@ -141,7 +141,7 @@ def format_key(key: Any) -> str:
     """Format one key."""
     if isinstance(key, float):
         return f"{key:.10g}"
-    return "none" if key is None else printed(key)
+    return "none" if key is None else one_line(key)
 
 
 def format_bins(release: Release, most: Sequence[int | None]) -> list[str]:
@@ -174,7 +174,7 @@ def counts_are_clipped(release: Release) -> bool:
 def title(release: Release) -> str:
     """Return the title of a release: quantity, keys, clipping and number of groups."""
     asked = release.asked
-    words = printed(asked.estimand)
+    words = one_line(asked.estimand)
     if release.statistic.of_bins:
         words = f"{words} by number of elements, and by number of records"
     words = f"{words[:1].upper()}{words[1:]}"
@@ -185,10 +185,10 @@ def title(release: Release) -> str:
     groups = len(release) // max(points, 1)
     if asked.selected:
         below = f"; {noun}s below the threshold are not published"
-        return f"{words} ({counted(groups, noun)}{below})"
+        return f"{words} ({quantity(groups, noun)}{below})"
     if asked.public_items is not None and groups < asked.public_items and noun != "bin":
-        return f"{words} ({groups:,} of {counted(asked.public_items, noun)})"
-    return words if (groups, noun) == (1, "group") else f"{words} ({counted(groups, noun)})"
+        return f"{words} ({groups:,} of {quantity(asked.public_items, noun)})"
+    return words if (groups, noun) == (1, "group") else f"{words} ({quantity(groups, noun)})"
 
 
 def notes(release: Release) -> list[str]:
@@ -206,7 +206,7 @@ def notes(release: Release) -> list[str]:
 def explanation(release: Release) -> Paragraphs:
     """Describe every column, the clipping, the noise and the guarantee."""
     risk = " ".join(risk_lines(release.guarantee))
-    return described(title(release), {**column_meanings(release), "Risk": risk})
+    return format_facts(title(release), {**column_meanings(release), "Risk": risk})
 
 
 def column_meanings(release: Release) -> dict[str, str]:
@@ -276,7 +276,7 @@ def _clipping(release: Release) -> str:
     asked = release.asked
     if not asked.is_clipped:
         if asked.max_elements is not None:
-            kept = counted(asked.max_elements, "element")
+            kept = quantity(asked.max_elements, "element")
             return f"at most {kept} of each user were kept; nothing was clipped"
         return "contributions were not clipped"
     chosen = asked.chosen and not asked.statistic.ratio
@@ -307,7 +307,7 @@ def _long_labels(release: Release) -> str:
 def summary(release: Release) -> str:
     """Return a release as printed: title, a few rows, notes and the short guarantee."""
     table = _table(release) if len(release) else []
-    return "\n".join([title(release), *table, *notes(release), release.guarantee.brief, POINTER])
+    return "\n".join([title(release), *table, *notes(release), release.guarantee.summary, POINTER])
 
 
 def _table(release: Release) -> list[str]:
@@ -317,8 +317,8 @@ def _table(release: Release) -> list[str]:
         [*line.keys, *line.numbers(release)]
         for line in format_rows(release, places, letters=_LETTERS)
     ]
-    heads = [shorten(printed(name), _LETTERS) for name in key_headings(release)]
-    lines = aligned([[*heads, *number_headings(release)], *rows])
+    heads = [shorten(one_line(name), _LETTERS) for name in key_headings(release)]
+    lines = align_columns([[*heads, *number_headings(release)], *rows])
     if footer := table_footer(release, len(places)):
         lines.append(f"[{footer}]")
     return lines

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dpgrain import _validate
 from dpgrain._types import FloatArray
-from dpgrain.errors import ParameterError, raise_alone
+from dpgrain.errors import ParameterError, raise_without_context
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics import values
@@ -27,7 +27,7 @@ from dpgrain.statistics.run import NoisySums, SumsQuery
 from dpgrain.statistics.statistic import QUANTILES
 from dpgrain.statistics.trees import MOSTLY_EMPTY, MOSTLY_FULL, believed_leaves, consistent_leaves
 from dpgrain.statistics.values import Tree
-from dpgrain.tables.engines.people import made_of_people
+from dpgrain.tables.engines.per_user import per_user_source
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
@@ -104,9 +104,9 @@ def quantiles(
     True
     """
     ranks = _checked_ranks(q)
-    if bins is not None and _validate.whole(bins=bins) not in (16, 256, 4096):
+    if bins is not None and _validate.bounded_integer(bins=bins) not in (16, 256, 4096):
         raise ParameterError(
-            f"bins must be 16, 256 or 4096, not {_validate.said(bins)}.", name="bins"
+            f"bins must be 16, 256 or 4096, not {_validate.describe(bins)}.", name="bins"
         )
     if spacing is not None:
         _validate.one_of(("even", "geometric"), spacing=spacing)
@@ -140,8 +140,8 @@ def _ends(request: Request) -> tuple[float, float] | None:
     """Return the limits of numbers outside of a privately chosen range; None for a stated range."""
     if not isinstance(request.bounds, AutoRange):
         return None
-    people = made_of_people(request.table)
-    counts = people is not None and request.value is not None and people.counts(request.value)
+    people = per_user_source(request.table)
+    counts = people is not None and request.value is not None and people.is_count(request.value)
     return 0.0 if counts else -math.inf, math.inf
 
 
@@ -347,10 +347,14 @@ def _checked_ranks(q: Any) -> FloatArray:
     try:
         ranks = [float(one) for one in q]
     except (TypeError, ValueError, OverflowError):
-        told = f"q must be a list of ranks such as [0.25, 0.5], not {_validate.said(q)}."
-        raise_alone(ParameterError(told, name="q"))
+        told = f"q must be a list of ranks such as [0.25, 0.5], not {_validate.describe(q)}."
+        raise_without_context(ParameterError(told, name="q"))
     if not ranks or not all(0 <= one <= 1 for one in ranks):
-        raise ParameterError(f"q must contain ranks in [0, 1], not {_validate.said(q)}.", name="q")
+        raise ParameterError(
+            f"q must contain ranks in [0, 1], not {_validate.describe(q)}.", name="q"
+        )
     if len(set(ranks)) < len(ranks):
-        raise ParameterError(f"q must contain distinct ranks, not {_validate.said(q)}.", name="q")
+        raise ParameterError(
+            f"q must contain distinct ranks, not {_validate.describe(q)}.", name="q"
+        )
     return np.array(ranks)

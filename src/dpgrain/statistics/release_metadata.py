@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from dpgrain import _fields
-from dpgrain._wording import about, counted, powers, rounded_up
+from dpgrain import _validate
+from dpgrain._formatting import approximate_percent, powers, quantity, rounded_up
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.statistic import HISTOGRAM, Statistic, statistic_of
 from dpgrain.units import Level, Relation
@@ -57,7 +57,7 @@ class Clip:
     takes: bool = True
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
 
     @property
     def chosen(self) -> bool:
@@ -148,7 +148,7 @@ class Asked(Mapping[str, str]):
     over: Over = "records"
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
 
     # -- as a mapping --
 
@@ -218,7 +218,7 @@ class Asked(Mapping[str, str]):
     @property
     def _domain(self) -> str:
         if self.public_items is not None:
-            return counted(self.public_items, "public item")
+            return quantity(self.public_items, "public item")
         if not self.selected:
             return ""
         some = len(self.selected) < len(self.by)
@@ -255,7 +255,7 @@ class Asked(Mapping[str, str]):
             chosen = "" if self.bounds else " (limits chosen privately)"
             what = f"{what} {_clamped(limits)}{chosen}"
         if self.max_elements is not None:
-            per += f", of at most {counted(self.max_elements, 'element')} of each user"
+            per += f", of at most {quantity(self.max_elements, 'element')} of each user"
         return f"{what}{per}{self._clipping}"
 
     @property
@@ -379,7 +379,7 @@ class Asked(Mapping[str, str]):
             return f"the effect of clipping was not measured, because clip= was set{limits}"
         if self.above is None:
             return dict(self.told).get("left out", "")
-        said = f"clipping affected {about(self.above)} of {self._parts}"
+        said = f"clipping affected {approximate_percent(self.above)} of {self._parts}"
         if self.lost is None or self.lost < _SMALLEST_SHOWN:
             return said
         whole = "the size of all contributions" if self.lost_of == "norms" else "the total"
@@ -387,7 +387,8 @@ class Asked(Mapping[str, str]):
             whole = "the weight of records"
         # For ratios, possible noise is subtracted from the share.
         least = "at least " if self.statistic.ratio else ""
-        return f"{said} and removed {least}{about(self.lost)} of {whole} (rough estimates)"
+        share = f"{least}{approximate_percent(self.lost)}"
+        return f"{said} and removed {share} of {whole} (rough estimates)"
 
     @property
     def _is_unmeasured(self) -> bool:
@@ -490,7 +491,7 @@ class Asked(Mapping[str, str]):
             ParameterError: if a fact is unknown or wrong.
         """
         facts = {name: fact for name, fact in values.items() if name != "statistic"}
-        asked = _fields.read(Asked, facts, "what was asked")
+        asked = _validate.read_fields(Asked, facts, "what was asked")
         return replace(asked, statistic=statistic_of(values["statistic"]))
 
     @staticmethod

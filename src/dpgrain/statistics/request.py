@@ -20,9 +20,9 @@ from dpgrain.accounting import (
 from dpgrain.errors import ParameterError
 from dpgrain.noise.additive import law_named
 from dpgrain.publishing import Promise, in_budget
-from dpgrain.publishing.expected import Expected, Times
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.release_plan import Expected, Times
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.plan import (
     MANY_COORDINATES,
@@ -37,12 +37,17 @@ from dpgrain.statistics.ranges import AutoRange
 from dpgrain.statistics.release_metadata import Asked, Clip, Each, Over
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.statistics.values import Measure
-from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.dictionary import Cells
-from dpgrain.tables.domain import Domain, public_domain
-from dpgrain.tables.engines.people import everyone, facts_of_rows, made_of_people, of_whole_people
+from dpgrain.tables.blocks import UnitBlocks
+from dpgrain.tables.dictionary import GroupCells
+from dpgrain.tables.domain import GroupDomain, public_domain
+from dpgrain.tables.engines.per_user import (
+    derivation_facts,
+    known_user_count,
+    per_user_source,
+    whole_user_source,
+)
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.shared import refuse_table
+from dpgrain.tables.shared_table import reject_table
 from dpgrain.tables.split import Split
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Element, Law
@@ -81,8 +86,8 @@ class Request:
     measure: Measure | None
     bounds: tuple[float, float] | AutoRange | None
     promise: Promise
-    blocks: Blocks
-    domain: Domain
+    blocks: UnitBlocks
+    domain: GroupDomain
     rule: float | AutoClip
     noise: Law
     max_items: int | None
@@ -113,7 +118,7 @@ class Request:
             SchemaError: if a column is missing or of the wrong type.
         """
         if not isinstance(table, UserTable):
-            refuse_table(table, statistic.name)
+            reject_table(table, statistic.name)
         if isinstance(noise, str) and noise == "auto":
             return _under_better_law(
                 partial(
@@ -140,10 +145,10 @@ class Request:
             raise ParameterError("value must be a column of numbers, not None.", name="value")
         if value is not None:
             table.require_numbers([value], "value")
-            people = made_of_people(table)
-            if isinstance(bounds, AutoRange) and people is not None and people.counts(value):
+            people = per_user_source(table)
+            if isinstance(bounds, AutoRange) and people is not None and people.is_count(value):
                 bounds = replace(bounds, smallest=max(bounds.smallest, 1.0), signed=False)
-        blocks = Blocks.of_unit(unit, table, keys)
+        blocks = UnitBlocks.of_unit(unit, table, keys)
         norm = law_named(noise).norm
         if clip == "auto" and measure is not None:
             rule = measure.clip
@@ -194,7 +199,7 @@ class Request:
 
         They do for a total over all people of a value that is 0 without rows.
         """
-        return None if self.keys else everyone(self.table, self.value)
+        return None if self.keys else known_user_count(self.table, self.value)
 
     @property
     def norm(self) -> Literal["l2", "l1"]:
@@ -245,7 +250,7 @@ class Request:
         return None if self.measure is None else self.measure.presence
 
     @cached_property
-    def public(self) -> tuple[Groups, Cells] | None:
+    def public(self) -> tuple[Groups, GroupCells] | None:
         """Groups and their cells, if public."""
         if self.domain.selected:
             return None
@@ -253,12 +258,12 @@ class Request:
         return groups, self.blocks.cells(groups, public=True)
 
     @cached_property
-    def selection_blocks(self) -> tuple[UserTable, Blocks]:
+    def selection_blocks(self) -> tuple[UserTable, UnitBlocks]:
         """Table and blocks for the keys with privately selected values."""
         return self.blocks.for_keys(self.domain.selected, self.table)
 
     @cached_property
-    def range_blocks(self) -> tuple[UserTable, Blocks]:
+    def range_blocks(self) -> tuple[UserTable, UnitBlocks]:
         """Table and blocks for the choice of one range for all groups."""
         return self.blocks.for_keys((), self.table)
 
@@ -293,7 +298,7 @@ class Request:
         chosen: ItemChoice = calibrate_bounded_range(
             promise.epsilon / 2, part, count=self.best, level=promise.level, relation=relation
         )
-        if of_whole_people(self.table) is not None:
+        if whole_user_source(self.table) is not None:
             # Removing one record may move the person's row to another item.
             chosen = ExponentialMechanism(chosen.scale, one_way=True, count=chosen.count)
         # Largest ε of the counts for which both parts meet the guarantee.
@@ -326,7 +331,7 @@ class Request:
         if self.public is not None:
             items = self.best or int((self.public[1].codes >= 0).sum()) * self.corners
         known = 1.0 if self.measure is None else self.measure.record_norm.get(self.norm)
-        if self.net or of_whole_people(self.table) is not None:
+        if self.net or whole_user_source(self.table) is not None:
             # One record may change the whole row of its person.
             known = None
         return make_plan(
@@ -406,7 +411,7 @@ class Request:
             facts.append(Fact("elements-used", (self.blocks.max_elements,)))
         if self.table.n_users is not None:
             facts.append(Fact("enrolled-users", (self.table.n_users,)))
-        return [*facts, *facts_of_rows(self.table)]
+        return [*facts, *derivation_facts(self.table)]
 
     @property
     def facts_of_plan(self) -> list[Fact]:
@@ -462,7 +467,7 @@ class Request:
         """Rows that estimates cover."""
         if self.everyone is not None:
             return "everyone"
-        people = made_of_people(self.table)
+        people = per_user_source(self.table)
         # A person may have one row in each of several groups, which are separate if they are keys.
         return "people" if people is not None and set(people.by) <= set(self.keys) else "records"
 
@@ -493,7 +498,8 @@ def key_columns(table: UserTable, by: Any, role: str = "by") -> tuple[str, ...]:
     keys = () if by is None else (by,) if isinstance(by, str) else by
     if not isinstance(keys, tuple | list):
         raise ParameterError(
-            f"by must be a column, a list of columns or None, not {_validate.said(by)}.", name="by"
+            f"by must be a column, a list of columns or None, not {_validate.describe(by)}.",
+            name="by",
         )
     for key in keys:
         table.require_key(key, role if len(keys) == 1 else "by")

@@ -39,12 +39,12 @@ from dpgrain.statistics.ranges import AutoRange, AutoTree
 from dpgrain.statistics.release import Release
 from dpgrain.statistics.release_metadata import Asked
 from dpgrain.statistics.request import Request
-from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.held import Contributions, candidates
 from dpgrain.tables.split import Split
+from dpgrain.tables.user_sums import UserContributions, candidate_groups
 
 # Standard deviations below which a count may be noise.
 _STANDS_OUT = 3.0
@@ -186,7 +186,9 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Noisy
         split = None
         if request.measure is not None:
             split = request.measure.split(*(bounds or (0.0, 0.0)))
-        data = Contributions(engine, request.blocks, groups, cells_of, request.value, split, wider)
+        data = UserContributions(
+            engine, request.blocks, groups, cells_of, request.value, split, wider
+        )
         clip, chosen = np.array([plan.clip], dtype=np.float64), None
         if isinstance(request.rule, AutoClip) and plan.bounds is not None:
             shown.stage("Choosing clipping bounds")
@@ -240,25 +242,25 @@ def _clipping_facts(
 
 def _selected(
     engine: Engine, request: Request, charge: Charge
-) -> tuple[Groups, Contributions | None]:
+) -> tuple[Groups, UserContributions | None]:
     """Return the selected groups by key, and the contributions if the sums need the same rows."""
     event = request.plan.select
     assert isinstance(event, Selection)  # noqa: S101 - a plan with selected keys has it
     _, blocks = request.selection_blocks
-    held = candidate_groups(engine, blocks, request.domain.selected, request.value)
+    held = groups_in_data(engine, blocks, request.domain.selected, request.value)
     cells = blocks.cells(held, public=False)
-    data = Contributions(engine, blocks, held, cells, request.value, request.presence)
+    data = UserContributions(engine, blocks, held, cells, request.value, request.presence)
     groups = select(data, event, charge, request.plan.again).sorted()
     same_rows = request.measure is None and not request.domain.public
     return groups, data if same_rows else None
 
 
-def candidate_groups(
-    engine: Engine, blocks: Blocks, keys: Sequence[str], value: str | None = None
+def groups_in_data(
+    engine: Engine, blocks: UnitBlocks, keys: Sequence[str], value: str | None = None
 ) -> Groups:
     """Return the groups in the data; private."""
     if blocks.elements is None or blocks.key is None:
-        return candidates(engine, keys, value)
+        return candidate_groups(engine, keys, value)
     # Only items that occur are passed to the partition.
     return engine.distinct(keys, value)
 
@@ -271,21 +273,27 @@ def best_groups(engine: Engine, request: Request, charge: Charge) -> Groups:
     assert cells is not None  # noqa: S101 - best items require a public domain
     groups = groups.filter(cells.codes >= 0)
     # Counted by user for any unit: one person changes each count by at most 1.
-    blocks = Blocks("record" if request.table.user is None else "user")
-    data = Contributions(engine, blocks, groups, blocks.cells(groups, public=True))
+    blocks = UnitBlocks("record" if request.table.user is None else "user")
+    data = UserContributions(engine, blocks, groups, blocks.cells(groups, public=True))
     counts = data.holders()
     return data.dictionary.groups.take(charge.order(event, counts))
 
 
 def select(
-    data: Contributions, event: Selection, charge: Charge, again: AdaptiveSelection | None = None
+    data: UserContributions,
+    event: Selection,
+    charge: Charge,
+    again: AdaptiveSelection | None = None,
 ) -> Groups:
     """Return the groups selected by noisy weighted counts, in one round or two."""
     return data.dictionary.groups.filter(select_and_count(data, event, charge, again)[1])
 
 
 def select_and_count(
-    data: Contributions, event: Selection, charge: Charge, again: AdaptiveSelection | None = None
+    data: UserContributions,
+    event: Selection,
+    charge: Charge,
+    again: AdaptiveSelection | None = None,
 ) -> tuple[FloatArray, BoolArray]:
     """Select groups by noisy weighted counts, in one round or two.
 
@@ -299,17 +307,17 @@ def select_and_count(
         sums = data.sums(grid, indicator=True, max_items=event.max_items)
     else:
         sums = data.first_sums(grid, max_items=event.max_items)
-    noisy, passed = charge.named(event, sums, radius, step)
+    noisy, passed = charge.select(event, sums, radius, step)
     counts = np.asarray(noisy * step, dtype=np.float64)
     if again is not None:
         # Items outside the first items of all users were not counted and do not enter the second
         # round. One step is added because rounding the noise may raise a count by half a step.
         ahead = ~passed & (sums > 0) & (counts >= again.floor + step)
         enough = (again.threshold + ENOUGH * again.noise_multiplier) / step
-        routes = Routes.of(noisy, ahead, enough)
+        routes = Routes.after(noisy, ahead, enough)
         grid = Grid(np.ones(1), grid_bits(again.noise_multiplier))
         sums = data.routed(routes, grid, max_items=again.max_items)[ahead]
-        _, late = charge.named(again, sums, float(grid.radius[0]), float(grid.step[0]))
+        _, late = charge.select(again, sums, float(grid.radius[0]), float(grid.step[0]))
         passed[np.flatnonzero(ahead)[late]] = True
     return counts, passed
 
@@ -341,7 +349,7 @@ def _range(engine: Engine, request: Request, rule: AutoRange, charge: Charge) ->
     assert event is not None  # noqa: S101 - a plan without bounds has it
     _, blocks = request.range_blocks
     everything = Groups.of((), ())
-    data = Contributions(
+    data = UserContributions(
         engine,
         blocks,
         everything,
@@ -372,7 +380,7 @@ def _range(engine: Engine, request: Request, rule: AutoRange, charge: Charge) ->
     return _Range(bounds, rule.share_outside(noisy, sd, bounds) if seen else None, seen and whole)
 
 
-def _choose(data: Contributions, plan: Plan, request: Request, charge: Charge) -> ChosenBounds:
+def _choose(data: UserContributions, plan: Plan, request: Request, charge: Charge) -> ChosenBounds:
     """Choose the clipping bound of each cell from noisy counts of block norms.
 
     With several cells, each cell gets a rough bound first, and cells with similar rough bounds
@@ -407,7 +415,7 @@ def _choose(data: Contributions, plan: Plan, request: Request, charge: Charge) -
 
 
 def _pooled_rows(
-    data: Contributions,
+    data: UserContributions,
     event: Additive,
     rough: RoughBounds,
     request: Request,
@@ -423,7 +431,7 @@ def _pooled_rows(
 
 
 def _choose_for_ratios(
-    noisy: FloatArray, edges: FloatArray, data: Contributions, request: Request, charge: Charge
+    noisy: FloatArray, edges: FloatArray, data: UserContributions, request: Request, charge: Charge
 ) -> ChosenBounds:
     """Choose one bound for sums that are divided by the counts of groups."""
     plan, measure = request.plan, request.measure
@@ -446,7 +454,7 @@ def _choose_for_ratios(
 
 
 def _alignment(
-    data: Contributions,
+    data: UserContributions,
     event: Additive,
     request: Request,
     blocks: float,
@@ -465,7 +473,7 @@ def _alignment(
 
 
 def _at_one_size(
-    data: Contributions, event: Additive, request: Request, charge: Charge
+    data: UserContributions, event: Additive, request: Request, charge: Charge
 ) -> FloatArray:
     """Return the noisy sum of blocks clipped to the smallest size, in this unit, (V, C)."""
     assert isinstance(request.rule, AutoClip)  # noqa: S101 - called only then

@@ -25,20 +25,20 @@ from dpgrain.accounting import (
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publishes
-from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.facts import Fact
+from dpgrain.publishing.release_plan import Expected
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import as_histogram
 from dpgrain.statistics.plan import plan_selection, selection_delta
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.release_metadata import Clip
 from dpgrain.statistics.request import Request
-from dpgrain.statistics.run import NoisySums, SumsQuery, candidate_groups, select_and_count
+from dpgrain.statistics.run import NoisySums, SumsQuery, groups_in_data, select_and_count
 from dpgrain.statistics.statistic import TOP
-from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.engines.people import of_whole_people
-from dpgrain.tables.held import Contributions
+from dpgrain.tables.blocks import UnitBlocks
+from dpgrain.tables.engines.per_user import whole_user_source
 from dpgrain.tables.table import UserTable
+from dpgrain.tables.user_sums import UserContributions
 from dpgrain.units import Record, Relation, Unit
 
 Method = Literal["auto", "adaptive", "gaussian", "truncated", "laplace", "gumbel"]
@@ -128,7 +128,7 @@ def top(
             "method='truncated' or method='gaussian'.",
             name="domain",
         )
-    counts = _validate.truth(counts=counts)
+    counts = _validate.boolean(counts=counts)
     laplace = method == "laplace" or pure
     if not laplace:
         promise.require_delta(
@@ -151,7 +151,7 @@ def top(
     if isinstance(unit, Record) and table.user is not None:
         # Users are counted, not records: each pair of user and item is a block that any of its
         # records can add or remove, without effect on other blocks.
-        pairs = Blocks("element", of=request.keys[0], key=0, alone=True, of_records=True)
+        pairs = UnitBlocks("element", of=request.keys[0], key=0, alone=True, of_records=True)
         request = replace(request, blocks=pairs, rule=1.0 if clip == "auto" else request.rule)
     query = (
         _unknown(request, max_items, method, counts, k)
@@ -182,7 +182,7 @@ def _known(request: Request, method: Method, counts: bool, k: int | None) -> Sum
     if not counts:
         raise ParameterError("counts=False requires unknown items and method='gaussian'.")
     # One element of a per-user table may move a person between items.
-    moves = of_whole_people(request.table) is not None and request.blocks.block == "element"
+    moves = whole_user_source(request.table) is not None and request.blocks.block == "element"
     if method == "gumbel" and moves:
         raise ParameterError(
             "method='gumbel' requires unit=User() for a per-user table; or use method='gaussian'.",
@@ -330,14 +330,14 @@ class _UnknownItemsQuery(Query[Histogram]):
         return Planned(guarantee, request.table.n_users, expected=expected)
 
     @contextmanager
-    def _opened(self, charge: Charge) -> Iterator[Contributions]:
+    def _opened(self, charge: Charge) -> Iterator[UserContributions]:
         """Read the contributions to all items in the data."""
         request = self.request
         with charge.open(request.table) as engine, Progress(2, self.progress) as shown:
             shown.stage("Listing items")
-            held = candidate_groups(engine, request.blocks, request.keys)
+            held = groups_in_data(engine, request.blocks, request.keys)
             cells = request.blocks.cells(held, public=False)
-            data = Contributions(engine, request.blocks, held, cells)
+            data = UserContributions(engine, request.blocks, held, cells)
             shown.stage("Counting users")
             yield data
 

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.torch import losses
     from dpgrain.torch.adaptive import AdaptiveNorm
     from dpgrain.torch.engine import PrivacyEngine
+    from dpgrain.torch.linear_maps import through_linear_maps
     from dpgrain.torch.loader import PrivateLoader
     from dpgrain.torch.losses import record_losses
-    from dpgrain.torch.maps import through_linear_maps
     from dpgrain.torch.optimizer import PrivateOptimizer
     from dpgrain.torch.privacy_arguments import PrivacyArguments
-    from dpgrain.torch.trained import Training, TrainingHistory
     from dpgrain.torch.trainer import Trainer
     from dpgrain.torch.training import train
+    from dpgrain.torch.training_result import Training, TrainingHistory
 
 __all__ = [
     "AdaptiveNorm",
@@ -38,19 +38,19 @@ __all__ = [
     "train",
 ]
 
-face(
+lazy_package(
     __name__,
     {
+        "dpgrain.torch": ("losses",),
         "dpgrain.torch.adaptive": ("AdaptiveNorm",),
         "dpgrain.torch.engine": ("PrivacyEngine",),
         "dpgrain.torch.loader": ("PrivateLoader",),
         "dpgrain.torch.losses": ("record_losses",),
-        "dpgrain.torch.maps": ("through_linear_maps",),
+        "dpgrain.torch.linear_maps": ("through_linear_maps",),
         "dpgrain.torch.optimizer": ("PrivateOptimizer",),
         "dpgrain.torch.privacy_arguments": ("PrivacyArguments",),
-        "dpgrain.torch.trained": ("Training", "TrainingHistory"),
+        "dpgrain.torch.training_result": ("Training", "TrainingHistory"),
         "dpgrain.torch.trainer": ("Trainer",),
         "dpgrain.torch.training": ("train",),
     },
-    modules=("losses",),
 )

@@ -7,9 +7,10 @@ from typing import Any
 
 import duckdb
 import pytest
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
-from dpgrain.regions import Among, Region, Side, Span
+from dpgrain.scope.regions import LabelSet, Region, Side, Span
 from dpgrain.tables.engines.given import source_of
 from dpgrain.tables.engines.scoped import ScopedSource
 from dpgrain.tables.engines.sources import RelationSource
@@ -75,7 +76,7 @@ def table_of(cells: str, **options: Any) -> dg.UserTable:
     return dg.read(connection.table("t"), user="who", **options)
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
 @pytest.mark.parametrize("name", COLUMNS)
 def test_every_type_of_column(name: str, engine: Any) -> None:
     cells, stated, expected = COLUMNS[name]
@@ -89,9 +90,9 @@ def test_regions_of_other_makers_are_read_as_well() -> None:
     cells = "('a'), ('b'), (NULL), ('c')"
     table = table_of(cells)
     for values, missing, expected in [
-        (Among(("a", "b"), but=True), False, [3]),
-        (Among(("a", "b"), but=True), True, [2, 3]),
-        (Among(but=True), False, [0, 1, 3]),
+        (LabelSet(("a", "b"), but=True), False, [3]),
+        (LabelSet(("a", "b"), but=True), True, [2, 3]),
+        (LabelSet(but=True), False, [0, 1, 3]),
     ]:
         region = Region((Side("c", values, missing),))
         source = ScopedSource(table.source, region, table.schema, {})

@@ -1,0 +1,445 @@
+"""Public partitions as facts: the cell of a record, and how two partitions lie in each other.
+
+A partition gives each record a cell by one rule for each of its columns. Two releases whose partitions
+are known as facts can be charged to a unit that is the cell of neither: a day is a part of a week, and
+a month is 31 whole days.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Literal, TypeAlias
+from zoneinfo import ZoneInfo
+
+from dpgrain import _validate
+from dpgrain.errors import ParameterError
+from dpgrain.scope.regions import DAY, EVERYTHING, LabelSet, Region, Side, Span
+from dpgrain.scope.zones import midnight
+
+#: A rule's kind: each value for itself; the period that a time lies in; bins of whole numbers; a
+#: stated mapping or function, known by its fingerprint; any stretch of days in a row.
+#: Kinds of rules that are of a calendar.
+Period: TypeAlias = Literal["day", "week", "month", "year"]
+Kind: TypeAlias = Literal["label", "day", "week", "month", "year", "bins", "stated", "any"]
+#: Periods that are kinds of rules.
+PERIODS: tuple[Period, ...] = ("day", "week", "month", "year")
+
+# Periods of a kind that one period meets, at most, where these are whole, …
+_WHOLE = {
+    ("week", "day"): 7,
+    ("month", "day"): 31,
+    ("year", "day"): 366,
+    ("year", "month"): 12,
+}
+# … and where some are met in part only. A month of 31 days may meet 6 weeks, a leap year 54.
+_PARTS = {("month", "week"): 6, ("year", "week"): 54, ("week", "month"): 2, ("week", "year"): 2}
+# The days of a period at least.
+_SHORTEST = {"day": 1, "week": 7, "month": 28, "year": 365}
+# A period of another zone is moved by up to a day and may be an hour longer: it meets two more.
+_MORE_OF_ANOTHER_ZONE = 2
+# A region in which a rule has more cells than this has no useful number of them.
+_MOST_CELLS = 1_000_000
+# Cells of values that are no day, at most: without a value, before all days, and after them.
+_CELLS_WITHOUT_A_DAY = 3
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The rule from one column to the cell of a record.
+
+    Args:
+        column: the name of the column.
+        kind: how its values are divided.
+        zone: the zone of periods of moments, such as ``"UTC"``; empty for times without a zone.
+        edges: the whole numbers at which bins begin, growing: below the first and from the last on
+            lie two more bins.
+        mark: the fingerprint of a stated mapping or function.
+        cells: the number of cells of a stated mapping, where it is finite.
+        days: the length of any stretch of days in a row. Such stretches are no partition, but each of
+            them may be a promised unit.
+        hours: the length of any stretch of hours in a row, which may start at any time.
+        read: the type that values are read as, where each is a cell for itself, or the days of times
+            without a zone are, and how days are written, where that is not like 2025-12-31; empty for
+            other columns of dates, and in a promise, which is about the type that all releases read.
+
+    Raises:
+        ParameterError: if a value is out of range.
+    """
+
+    column: str
+    kind: Kind = "label"
+    zone: str = ""
+    edges: tuple[int, ...] = ()
+    mark: str = ""
+    cells: int | None = None
+    days: int | None = None
+    hours: int | None = None
+    read: str = ""
+
+    def __post_init__(self) -> None:
+        _validate.check_fields(self)
+        lengths = {"days": self.days, "hours": self.hours}
+        stated = {name: length for name, length in lengths.items() if length is not None}
+        if len(stated) != (self.kind == "any"):
+            raise ParameterError(
+                "days or hours must be passed for kind 'any', and for no other kind, not "
+                f"{_validate.describe(stated)}."
+            )
+        for name, length in stated.items():
+            _validate.integer(minimum=1, **{name: length})
+        if list(self.edges) != sorted(set(self.edges)) or bool(self.edges) != (self.kind == "bins"):
+            raise ParameterError(
+                "edges must be increasing integers for kind 'bins', and empty for other kinds, "
+                f"not {list(self.edges)!r}."
+            )
+        if bool(self.mark) != (self.kind == "stated"):
+            raise ParameterError(
+                f"mark must be passed for kind 'stated', and for no other kind, not {self.mark!r}."
+            )
+        if self.cells is not None:
+            _validate.integer(minimum=1, cells=self.cells)
+
+    def overlap(self, promised: Rule) -> Overlap | None:
+        """Return how a cell of a promised rule of the same column lies in cells of this one."""
+        if self == promised:
+            return Overlap(1)
+        if self.kind == promised.kind == "label":
+            # The text "7.2" and the number 7 may be one value or two, as it is read.
+            return None if self.read and promised.read else Overlap(1)
+        if self.kind in PERIODS and promised.read not in ("", self.read):
+            # What one holds to be a day of January, another may hold to be one of February.
+            return None
+        if self.kind in PERIODS and promised.kind in PERIODS:
+            return self._periods(promised)
+        if self.kind in PERIODS and promised.days is not None:
+            return self._any(promised.days, promised.zone)
+        if self.kind in PERIODS and promised.hours is not None:
+            return self._any_hours(promised.hours)
+        if promised.kind == "label" and self.kind == "day" and not (self.zone or self._timed):
+            # A column of dates, which a promise names without its type; of times a day holds several.
+            return Overlap(1)
+        if promised.kind == "label" and self.kind in ("bins", "stated", *PERIODS):
+            return Overlap(1, whole=False)
+        if self.kind == promised.kind == "bins":
+            return self._bins(promised)
+        return None
+
+    @property
+    def _timed(self) -> bool:
+        return self.read.startswith("TIMESTAMP")
+
+    def _periods(self, promised: Rule) -> Overlap:
+        pair = promised.kind, self.kind
+        cells = _WHOLE.get(pair) or _PARTS.get(pair) or 1
+        if self.zone != promised.zone:
+            return Overlap(cells + _MORE_OF_ANOTHER_ZONE, whole=False)
+        return Overlap(cells, whole=pair in _WHOLE or self.kind == promised.kind)
+
+    def _any(self, days: int, zone: str) -> Overlap:
+        """Return how windows of a number of days lie in the periods of this rule."""
+        shortest = _SHORTEST[self.kind]
+        # The stretch is longest in periods where one day lies in the first of them.
+        cells = (days + shortest - 2) // shortest + 1
+        # Times without a zone are shown by their own clocks; days of moments begin in UTC by default.
+        if self.zone and self.zone != (zone or "UTC"):
+            return Overlap(cells + _MORE_OF_ANOTHER_ZONE, whole=False)
+        return Overlap(cells, whole=self.kind == "day")
+
+    def _any_hours(self, hours: int) -> Overlap:
+        """Return how windows of some hours lie in the periods of this rule: in parts of two."""
+        cells = -(-hours // (24 * _SHORTEST[self.kind])) + 1
+        # Clocks that are put forward make days shorter.
+        return Overlap(cells + (_MORE_OF_ANOTHER_ZONE if self.zone else 0), whole=False)
+
+    def _bins(self, promised: Rule) -> Overlap:
+        ends = [-math.inf, *promised.edges, math.inf]
+        inside = [
+            sum(low < edge < high for edge in self.edges) for low, high in itertools.pairwise(ends)
+        ]
+        return Overlap(max(inside) + 1, whole=set(promised.edges) <= set(self.edges))
+
+    def cells_in(self, region: Region) -> int | None:
+        """Return the largest number of cells that records of a region lie in; None if unbounded."""
+        side = region.side(self.column)
+        missing = 0
+        if side is None or side.missing:
+            # A column that is known by its name may be one of dates.
+            missing = _CELLS_WITHOUT_A_DAY if self.kind in ("label", *PERIODS) else 1
+        number = self._cells_among(None if side is None else side.values)
+        if self.cells is not None:
+            number = self.cells if number is None else min(number, self.cells)
+        return None if number is None or number > _MOST_CELLS else number + missing
+
+    def _cells_among(self, values: Span | LabelSet | None) -> int | None:
+        if isinstance(values, LabelSet) and not values.but:
+            return len(values.labels)
+        if not isinstance(values, Span) or values.low is None or values.high is None:
+            return len(self.edges) + 1 if self.kind == "bins" else None
+        if self.kind == "bins":
+            return sum(values.low < edge < values.high for edge in self.edges) + 1
+        number = values.high - values.low if values.axis == "whole" else None
+        if values.axis == "date" and self.kind == "label":
+            number = (values.high - values.low) // DAY
+        if self._times(values):
+            number = self._periods_in(values)
+        if self.hours is not None:
+            # A stretch may begin anywhere, and hold a part of what is read.
+            return None
+        if self.kind == "any":
+            # Every stretch that meets a single day holds all of it.
+            return number if number == 1 else None
+        return number
+
+    def _times(self, values: Span) -> bool:
+        """Return True if an interval is of the times that the rule divides into days or periods."""
+        axes = ("instant",) if self.zone else ("date", "time")
+        return values.axis in axes and self.kind in (*PERIODS, "any")
+
+    def _periods_in(self, values: Span) -> int | None:
+        """Count the periods that an interval of times meets; None beyond the years that are known."""
+        first, last = clock_days(values, self.zone)
+        if first is None or last is None:
+            return None
+        match self.kind:
+            case "day" | "any":
+                return (last - first).days + 1
+            case "week":
+                return (_begin(last, "week") - _begin(first, "week")).days // 7 + 1
+            case "month":
+                return 12 * (last.year - first.year) + last.month - first.month + 1
+        return last.year - first.year + 1
+
+    def whole_cells(self, side: Side) -> Side | None:
+        """Return the smallest side made of whole cells that holds a side; None if nothing is known."""
+        values = side.values
+        if self.kind == "label" or not values:
+            # What has no value is a cell by itself.
+            return side
+        if not isinstance(values, Span):
+            return None
+        if self.kind in PERIODS and self._times(values):
+            first, last = clock_days(values, self.zone)
+            low = None if first is None else self._end(first, 0)
+            high = None if last is None else self._end(last, 1)
+            return replace(side, values=Span(values.axis, low, high))
+        if self.kind == "bins" and values.axis == "whole":
+            below = [edge for edge in self.edges if values.low is not None and edge <= values.low]
+            above = [edge for edge in self.edges if values.high is not None and edge >= values.high]
+            low, high = max(below, default=None), min(above, default=None)
+            return replace(side, values=Span("whole", low, high))
+        return None
+
+    def _end(self, met: date, which: Literal[0, 1]) -> int | None:
+        """Return when the period of a day begins, or ends; None beyond the years that are known."""
+        try:
+            day = period_of(met, self.kind)[which]
+        except OverflowError:
+            return None
+        return midnight(day, self.zone)
+
+    def __str__(self) -> str:
+        zone = f" ({self.zone})" if self.zone else ""
+        match self.kind:
+            case "label":
+                return repr(self.column)
+            case "any":
+                length = f"{self.days} days" if self.hours is None else f"{self.hours} hours"
+                return f"any {length} in a row of {self.column!r}{zone}"
+            case "bins":
+                return f"bins of {self.column!r} at {', '.join(map(str, self.edges))}"
+            case "stated":
+                return f"a stated partition ({self.mark}) of {self.column!r}"
+        _, like, dates = self.read.partition(" written like ")
+        return f"the {self.kind} of {self.column!r}{zone}{like}{dates}"
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """The way in which one cell of a promised partition lies in the cells of another.
+
+    Args:
+        cells: the largest number of cells that it meets.
+        whole: True if it is a union of whole cells, False if it may be a part of some.
+
+    >>> Overlap(7) * Overlap(1, whole=False)
+    Overlap(cells=7, whole=False)
+    """
+
+    cells: int
+    whole: bool = True
+
+    def __mul__(self, other: Overlap) -> Overlap:
+        return Overlap(self.cells * other.cells, self.whole and other.whole)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A public partition of records into cells, by one rule for each of some columns.
+
+    Args:
+        rules: the rules, kept in the order of the columns' names; a cell is a combination of theirs.
+
+    Raises:
+        ParameterError: if there is no rule, or a column has two.
+
+    >>> weeks, days = Partition((Rule("day", "week"),)), Partition((Rule("day", "day"),))
+    >>> weeks.compared(days), days.compared(weeks)
+    (Overlap(cells=1, whole=False), Overlap(cells=7, whole=True))
+    """
+
+    rules: tuple[Rule, ...]
+
+    def __post_init__(self) -> None:
+        _validate.check_fields(self)
+        columns = [rule.column for rule in self.rules]
+        if not columns or len(set(columns)) < len(columns):
+            raise ParameterError(
+                "a partition must have one rule for each of its columns, not "
+                f"{_validate.describe(columns)}."
+            )
+        ordered = sorted(self.rules, key=lambda rule: rule.column)
+        object.__setattr__(self, "rules", tuple(ordered))
+
+    def rule(self, column: str) -> Rule | None:
+        """Return the rule of a column; None if it has none."""
+        return next((rule for rule in self.rules if rule.column == column), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the partition as plain JSON values, without the fields that have their defaults."""
+        plain = asdict(Rule(""))
+        rules = [
+            {name: value for name, value in asdict(rule).items() if value != plain[name]}
+            for rule in self.rules
+        ]
+        return {"rules": rules}
+
+    @property
+    def fingerprint(self) -> str:
+        """A text that is equal for equal partitions and, but for accidents, for no others."""
+        described = json.dumps(self.to_dict(), sort_keys=True)
+        return hashlib.sha256(described.encode()).hexdigest()[:16]
+
+    def compared(self, promised: Partition, region: Region = EVERYTHING) -> Overlap | None:
+        """Return how one cell of a promised partition lies in the cells of this one.
+
+        Args:
+            promised: the partition whose cells are the promised units.
+            region: only the records of this region are read.
+
+        Returns:
+            The largest number of this partition's cells that a promised cell meets, and whether it is
+            made of whole ones; None where nothing bounds the number.
+        """
+        result = Overlap(1)
+        for rule in promised.rules:
+            # A column that this partition does not know divides its cells.
+            if self.rule(rule.column) is None and rule.cells_in(region) != 1:
+                result *= Overlap(1, whole=False)
+        for rule in self.rules:
+            theirs = promised.rule(rule.column)
+            overlap = None if theirs is None else rule.overlap(theirs)
+            # A promised cell that holds all that is read holds whole cells.
+            whole = theirs is None or theirs.cells_in(region) == 1
+            numbers = [rule.cells_in(region)]
+            if overlap is not None:
+                numbers, whole = [*numbers, overlap.cells], whole or overlap.whole
+            least = min((number for number in numbers if number is not None), default=None)
+            if least is None:
+                return None
+            result *= Overlap(least, whole)
+        return result
+
+    def cells_in(self, region: Region) -> int | None:
+        """Return the largest number of cells that records of a region lie in; None if unbounded."""
+        numbers = [rule.cells_in(region) for rule in self.rules]
+        return None if None in numbers else math.prod(number or 1 for number in numbers)
+
+    def whole_cells(self, region: Region) -> Region:
+        """Return the smallest known region, made of whole cells, that holds a region.
+
+        Sides of columns that have no rule are left out: a cell may reach beyond them.
+        """
+        sides = [
+            rule.whole_cells(side)
+            for side in region.sides
+            if (rule := self.rule(side.column)) is not None
+        ]
+        return Region(tuple(side for side in sides if side is not None))
+
+    def __str__(self) -> str:
+        return " and ".join(map(str, self.rules))
+
+
+def clock_days(times: Span, zone: str) -> tuple[date | None, date | None]:
+    """Return the first and the last day that clocks show in an interval of times.
+
+    Clocks that are put back past midnight, as in St. John's until 2011, show the end of a day again
+    when the next one has begun.
+    """
+    low, high = times.low, times.high
+    first = None if low is None else _time(low, zone)
+    last = None if high is None else _time(high - 1, zone)
+    first_day, last_day = (None if time is None else time.date() for time in (first, last))
+    if low is not None and first_day is not None:
+        near = low + DAY if high is None else min(low + DAY, high - 1)
+        if (back := _put_back(low, near, zone)) is not None:
+            first_day = min(first_day, back[1].date())
+    if high is not None and last_day is not None:
+        near = high - 1 - DAY if low is None else max(high - 1 - DAY, low)
+        if (back := _put_back(near, high - 1, zone)) is not None:
+            last_day = max(last_day, back[0].date())
+    return first_day, last_day
+
+
+def _time(moment: int, zone: str) -> datetime | None:
+    """Return what clocks show at a moment; None beyond the years that are known."""
+    try:
+        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=moment)
+        return time.astimezone(ZoneInfo(zone)) if zone else time
+    except OverflowError:
+        return None
+
+
+def _put_back(low: int, high: int, zone: str) -> tuple[datetime, datetime] | None:
+    """Return what clocks show before and after they are put back between two moments of a day."""
+    before, after = _time(low, zone), _time(high, zone)
+    if before is None or after is None or not _offset(after) < _offset(before):
+        return None
+    while high - low > 1:
+        time = _time(middle := (low + high) // 2, zone)
+        if time is None or _offset(time) == _offset(after):
+            high, after = middle, time or after
+        else:
+            low, before = middle, time
+    return before, after
+
+
+def _offset(time: datetime) -> timedelta:
+    return time.utcoffset() or timedelta()
+
+
+def period_of(day: date, kind: str) -> tuple[date, date]:
+    """Return the first day of the period that a day lies in, and the first day after it.
+
+    >>> [str(end) for end in period_of(date(2026, 2, 28), "month")]
+    ['2026-02-01', '2026-03-01']
+    """
+    longest = timedelta(days={"day": 1, "week": 7, "month": 31, "year": 366}[kind])
+    begin = _begin(day, kind)
+    return begin, _begin(begin + longest, kind)
+
+
+def _begin(day: date, kind: str) -> date:
+    match kind:
+        case "week":
+            return day - timedelta(days=day.weekday())
+        case "month":
+            return day.replace(day=1)
+        case "year":
+            return day.replace(month=1, day=1)
+    return day

@@ -1,0 +1,373 @@
+"""Tables of records that people share: a message has a sender and a receiver, a trip two riders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpgrain import _validate
+from dpgrain._types import BoolArray, FloatArray, IntArray
+from dpgrain.errors import ParameterError, SchemaError
+from dpgrain.owners.pairs import Pairs
+from dpgrain.tables.arrow_arrays import boolean_array, one_array
+from dpgrain.tables.elements import cell_labels
+from dpgrain.tables.engines.check import check_owners, format_counts
+from dpgrain.tables.engines.column_types import INTEGERS, TRUTH
+from dpgrain.tables.engines.derived_columns import CompiledExpression, FilteredSource
+from dpgrain.tables.engines.protocol import Engine
+from dpgrain.tables.engines.sources import ArrowSource, Source
+from dpgrain.tables.engines.sql import key_sql, quoted
+from dpgrain.tables.expression import CallNode, ColumnNode
+from dpgrain.tables.groups import Groups
+
+if TYPE_CHECKING:
+    from dpgrain.tables.table import UserTable
+
+# Owners of a record, at most: sums of records with two are flows, which take little time.
+_MOST_OWNERS = 2
+
+#: The reasons why statistics are not made of records that people share, by their names.
+_REASONS: Mapping[str, str] = {
+    "top": "removing one person can change the number of users with an item by that whole number",
+    "mean": "a mean divides by the number of records, and no theorem bounds both together",
+    "variance": "moments have no common bound here",
+    "std": "moments have no common bound here",
+    "covariance": "moments have no common bound here",
+    "correlation": "moments have no common bound here",
+    "quantiles": "counts of a tree of ranges have no common bound here",
+    "distribution": "counts of a tree of ranges have no common bound here",
+    "elements_per_user": "removing one person can change the counts of users by all of their number",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SharedTable:
+    """A table of records, each of which may have several owners; made by :func:`dpgrain.read`.
+
+    Args:
+        rows: the records, without owners.
+        owners: the columns that name owners.
+        n_users: the public number of enrolled users; None where it is not stated.
+
+    ``dpgrain.count``, ``dpgrain.sum`` and ``dpgrain.histogram`` take it, with whole users or with
+    elements by a column as unit; ``clip`` may be a mapping from each group to its bound. A promise
+    covers all records that a person owns: they are gone for the others, too. It does not cover that a
+    name goes from a record that stays.
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import User, count, read
+    >>> mail = pa.table({"sender": ["ann", "bob", "ann"], "receiver": ["bob", "cy", None]})
+    >>> table = read(mail, user=["sender", "receiver"])
+    >>> table
+    SharedTable(owners='sender', 'receiver'; columns: sender: VARCHAR, receiver: VARCHAR)
+    >>> release = count(table, unit=User(), epsilon=1.0, delta=1e-6, clip=20.0)
+    >>> round(release.guarantee.epsilon(), 6)
+    1.0
+    """
+
+    rows: UserTable
+    owners: tuple[str, ...]
+    n_users: int | None = None
+
+    @staticmethod
+    def of(
+        rows: UserTable, owners: Sequence[str], n_users: int | None, types: Mapping[str, str] | None
+    ) -> SharedTable:
+        """Make the table of records and the columns of their owners.
+
+        Args:
+            rows: the records, in which no column is the user's.
+            owners: the columns of owners.
+            n_users: the public number of people.
+            types: the types that are stated for columns of text.
+
+        Raises:
+            ParameterError: if there are no such columns, or too many, or rows lie on a cluster.
+            SchemaError: if a column is missing or cannot name people, or the columns name them in
+                different types.
+        """
+        named = all(isinstance(name, str) for name in owners)
+        if not owners or not named or len(set(owners)) < len(owners):
+            raise ParameterError(
+                "user must be a column, or a list of different owner columns, not "
+                f"{_validate.describe(owners)}.",
+                name="user",
+            )
+        if len(owners) > _MOST_OWNERS:
+            raise ParameterError(
+                f"user must list at most two owner columns, not {len(owners)}: sums with more "
+                "owners are linear programs, and one record could make them run without end.",
+                name="user",
+            )
+        if rows.distributed:
+            raise ParameterError(
+                "engine must be omitted for records with several owners, which need the whole table "
+                "in one place.",
+                name="engine",
+            )
+        for name in owners:
+            if rows.schema.get(name, "").endswith("]"):
+                raise SchemaError(
+                    f"user {name!r} must not be a list ({rows.schema[name]}), which could "
+                    "contain any number of owners; use up to two owner columns.",
+                    name="user",
+                )
+            rows.require_key(name, "user")
+            if name in (types or {}):
+                raise SchemaError(
+                    f"types must not contain the owner column {name!r}: a record with an "
+                    "unreadable name would have no owner; omit it.",
+                    name="types",
+                )
+        if rows.has(told := " and ".join(map(repr, owners))):
+            raise SchemaError(
+                f"column name {told} is reserved for the owners; rename the column.", name="user"
+            )
+        kinds = {name: rows.schema[name] for name in owners}
+        texts = {"BIGINT" if kind in INTEGERS else kind for kind in kinds.values()}
+        if len(texts) > 1:
+            said = ", ".join(f"{name!r} {kind}" for name, kind in kinds.items())
+            raise SchemaError(
+                f"user must list columns of one type, not {said}: otherwise one person would "
+                "count as two; cast them to one type.",
+                name="user",
+            )
+        source = FilteredSource(rows.source, _readable(kinds))
+        return SharedTable(replace(rows, source=source), tuple(owners), n_users)
+
+    # -- as a table --
+
+    @property
+    def schema(self) -> dict[str, str]:
+        """Column name → type."""
+        return dict(self.rows.schema)
+
+    @property
+    def user(self) -> str:
+        """The columns that name owners, in one text, as guarantees and ledgers have it."""
+        return " and ".join(map(repr, self.owners))
+
+    @property
+    def source(self) -> Source:
+        """The source of the records."""
+        return self.rows.source
+
+    def derive(self, columns: Mapping[str, str] | None = None, /, **more: str) -> SharedTable:
+        """Return the table with columns that are made of others, row by row.
+
+        See :meth:`UserTable.derive`.
+        """
+        return self._of_rows(self.rows.derive(columns, **more))
+
+    def with_expressions(self, *names: Any) -> SharedTable:
+        """Return the table with a column for each text that is an expression, under its own name."""
+        return self._of_rows(self.rows.with_expressions(*names))
+
+    def filter(self, condition: str, /) -> SharedTable:
+        """Return the rows for which a condition is true; see :meth:`UserTable.filter`."""
+        return self._of_rows(self.rows.filter(condition))
+
+    def where(self, columns: Mapping[str, Any] | None = None, /, **more: Any) -> SharedTable:
+        """Return the rows of a public region alone; see :meth:`UserTable.where`."""
+        return self._of_rows(self.rows.where(columns, **more))
+
+    def with_cells(self, name: str, of: str, by: Any) -> SharedTable:
+        """Return the table with a column of cells; see :meth:`UserTable.with_cells`."""
+        return self._of_rows(self.rows.with_cells(name, of, by))
+
+    def with_days(self, name: str, of: str, zone: str | None = None) -> SharedTable:
+        """Return the table with a column of days; see :meth:`UserTable.with_days`."""
+        return self._of_rows(self.rows.with_days(name, of, zone))
+
+    def check(
+        self,
+        item: str | Sequence[str] | None = None,
+        weight: str | None = None,
+        **asked: Any,
+    ) -> str:
+        """Report bad values in rows to the curator: **not private, not to be published**.
+
+        See :meth:`UserTable.check`, whose arguments it takes.
+
+        >>> from dpgrain import read
+        >>> mail = pa.table({"sender": ["ann", "bob", None], "receiver": ["bob", "bob", None]})
+        >>> said = read(mail, user=["sender", "receiver"]).check()
+        >>> "1  rows without an owner (dropped)" in said
+        True
+        """
+        return format_counts(self.check_counts(item, weight, **asked))
+
+    def check_counts(
+        self,
+        item: str | Sequence[str] | None = None,
+        weight: str | None = None,
+        **asked: Any,
+    ) -> dict[str, int]:
+        """Count bad values in rows for the curator: **not private, not to be published**.
+
+        See :meth:`UserTable.check_counts`, whose arguments it takes.
+
+        >>> from dpgrain import read
+        >>> mail = pa.table({"sender": ["ann", "bob", None], "receiver": ["bob", "bob", None]})
+        >>> counts = read(mail, user=["sender", "receiver"]).check_counts()
+        >>> counts["owners with a record"], counts["rows without an owner (dropped)"]
+        (2, 1)
+        """
+        counts = self.rows.check_counts(item, weight, **asked)
+        return {**counts, **check_owners(self.rows, self.owners)}
+
+    def per_user(self, **_: Any) -> NoReturn:
+        """Refuse one row of each user: a record of two people would be in the rows of both.
+
+        Raises:
+            ParameterError: always.
+        """
+        raise ParameterError(
+            "per_user does not support records with several owners: removing one person would "
+            "change the rows of others. Count or sum records, or read the table with one user "
+            "column."
+        )
+
+    def refuse(self, statistic: str) -> NoReturn:
+        """Refuse a statistic that is not made of records of several owners.
+
+        Raises:
+            ParameterError: always.
+        """
+        reason = _REASONS.get(statistic, "no theorem bounds the effect of one person")
+        raise ParameterError(
+            f"{statistic} does not support records with several owners "
+            f"(user={list(self.owners)}): {reason}. Use dg.count, dg.sum or dg.histogram; "
+            "or read the table with one user column, for a guarantee that covers only that "
+            "person's part."
+        )
+
+    def _of_rows(self, rows: UserTable) -> SharedTable:
+        return replace(self, rows=rows)
+
+    # -- what is read --
+
+    def pairs(self, engine: Engine, groups: Groups, value: str | None) -> Pairs:
+        """Read rows that have an owner, a group and a number, each with its owners.
+
+        Args:
+            engine: the engine of the rows.
+            groups: the groups, of one key or none; each is a cell.
+            value: the column of numbers, if there is one; rows without a finite one are left out.
+
+        A cell that is missing, or no key, names nobody.
+        """
+        key = groups.names[0] if groups.names else None
+        asked = [(name, "key") for name in self.owners]
+        if key is not None:
+            asked.append((self._read_for(key), "key"))
+        if value is not None:
+            asked.append((value, "number"))
+        columns: list[pa.Array] = [one_array(each) for each in engine.columns(asked).columns]  # type: ignore[arg-type]
+        count = len(columns[0])
+        held, cell = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.int64)
+        number: FloatArray | None = None
+        if value is not None:
+            number = columns[-1].fill_null(np.nan).to_numpy(zero_copy_only=False).astype(np.float64)
+            held &= np.isfinite(number)
+        if key is not None:
+            cells = self._cells(columns[-1 if value is None else -2], key)
+            cell = _codes(pc.index_in(cells, value_set=groups.columns[0]))
+            held &= cell >= 0
+        row, person = self._owners(columns, count)
+        return Pairs.of(row, person, held, cell, len(groups), number)
+
+    def _read_for(self, key: str) -> str:
+        """Return the column of data that is read for a key: that of which its cells are made."""
+        while key in self.rows.cells:
+            key = self.rows.cells[key].of
+        return key
+
+    def _cells(self, column: pa.Array, key: str) -> pa.Array:
+        """Return the cells of a key, from the column that is read for it."""
+        if key not in self.rows.cells:
+            return column
+        made = self.rows.cells[key]
+        items = self._cells(column, made.of).dictionary_encode()
+        labels = pa.array(cell_labels(made.elements, items.dictionary.to_pylist()), pa.string())
+        return labels.take(items.indices)
+
+    def _owners(self, columns: Sequence[pa.Array], count: int) -> tuple[IntArray, IntArray]:
+        """Return the row and the owner of each pair, of which some may stand there twice."""
+        named = columns[: len(self.owners)]
+        row, owner = np.tile(np.arange(count), len(named)), pa.chunked_array(named)
+        codes = _codes(one_array(owner).dictionary_encode().indices)
+        return row[codes >= 0], codes[codes >= 0]
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())
+        users = "" if self.n_users is None else f"; n_users={self.n_users:,}"
+        owners = ", ".join(map(repr, self.owners))
+        scope = "" if self.rows.scope.everything else f"; where: {self.rows.scope}"
+        return f"SharedTable(owners={owners}{users}; columns: {columns}{scope})"
+
+
+def reject_table(table: object, statistic: str) -> NoReturn:
+    """Refuse what a statistic is not made of."""
+    if isinstance(table, SharedTable):
+        table.refuse(statistic)
+    raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
+
+
+def drop_unreadable_owners(source: Source, given: Any, owners: Sequence[str]) -> Source:
+    """Return rows in memory without those of which an owner is there and could not be read."""
+    if not isinstance(source, ArrowSource):
+        if hasattr(source, "stream"):
+            raise ParameterError(
+                "source must be a table for records with several owners, not a stream; load it "
+                "into a table first.",
+                name="source",
+            )
+        return source
+    lost = np.zeros(source.table.num_rows, dtype=np.bool_)
+    for name in owners:
+        there = _is_filled(given, name)
+        if name in source.table.column_names and there is not None:
+            lost |= there & source.table.column(name).is_null().to_numpy()
+    return (
+        replace(source, table=source.table.filter(boolean_array(~lost))) if lost.any() else source
+    )
+
+
+def _is_filled(given: Any, name: str) -> BoolArray | None:
+    """Return which cells of a column hold anything, (n,); None where there is no such column."""
+    module = type(given).__module__.partition(".")[0]
+    if isinstance(given, pa.Table):
+        found = given.column(name).is_valid() if name in given.column_names else None
+    elif module == "polars":
+        found = given.get_column(name).is_not_null().to_arrow() if name in given.columns else None
+    elif module == "pandas":
+        places = [place for place, each in enumerate(given.columns) if str(each) == name]
+        found = given.iloc[:, places[0]].notna() if places else None
+    else:
+        found = None
+    return None if found is None else np.asarray(found, dtype=np.bool_)
+
+
+def _readable(kinds: Mapping[str, str]) -> CompiledExpression:
+    """Return the condition that no owner of a row has a name that cannot be read.
+
+    Such an owner would be nobody, and the row would stay for the others.
+    """
+    conditions = " AND ".join(
+        f"({quoted(name)} IS NULL OR {key_sql(name, kind)} IS NOT NULL)"
+        for name, kind in kinds.items()
+    )
+    node = CallNode("and", tuple(map(ColumnNode, kinds)))
+    return CompiledExpression("names of owners can be read", TRUTH, f"({conditions})", node)
+
+
+def _codes(column: pa.Array) -> IntArray:
+    """Return whole numbers without nulls, −1 in their place, (n,)."""
+    filled = column.fill_null(-1).to_numpy(zero_copy_only=False)
+    return np.asarray(filled, dtype=np.int64)
