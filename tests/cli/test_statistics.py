@@ -240,7 +240,7 @@ def test_bounds_may_be_listed_with_a_comma(
     for words in ((*bounds, visits), (visits, *bounds)):
         done = command("mean", *words, "--value", "seconds", "--unit", "user", *PROMISE)
         assert done.returncode == 0, done.stderr
-        assert "Mean of seconds between 0 and 90" in done.stdout
+        assert "Mean of seconds clamped to [0, 90]" in done.stdout
 
 
 def test_help_tells_of_every_command(command: Command) -> None:
