@@ -410,7 +410,7 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     **{f"shuffle.{kind}Sum": frozenset({"estimate"}) for kind in ("Poisson", "Scalar", "Vector")},
     "planning.RecurrentPlan": frozenset({"heading"}),
     "Releases": frozenset({"__getitem__"}),
-    "torch.PrivacyEngine": frozenset({"begin"}),
+    "torch.PrivacyEngine": frozenset({"attach"}),
     "torch.Trainer": frozenset(
         {
             *(

@@ -20,6 +20,7 @@ import pytest
 from tests import killed
 from tests.refusals import no_room, refuses
 from tests.releases import cases
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain import learn
@@ -249,7 +250,7 @@ def test_a_run_that_is_killed_while_it_replaces_leaves_no_foreign_guarantee(
 ) -> None:
     """Each table and model has its own guarantee beside it, or none, wherever the run ends."""
     endings = {"count": "csv", "fit": "json"}
-    rows, kept = cases.table(engine="in_memory"), tmp_path / "kept"
+    rows, kept = cases.table(engine=InMemory), tmp_path / "kept"
     kept.mkdir()
 
     def asked(epsilon: float) -> str:

@@ -53,8 +53,8 @@ else:
 
 # Coverage of an error that equals the bound.
 NOTHING = (
-    "all that the bound allows: nothing that is published tells how far users who are left out or "
-    "drawn in, and members of the roster without records, move it"
+    "everything that the bound allows, because the published numbers do not limit the effect of "
+    "dropped or clipped users and of enrolled users without records"
 )
 
 
@@ -166,7 +166,7 @@ class MeanOfUsers:
         """Largest error of the whole vector, with a description of its coverage."""
         return (
             f"the whole vector is at most {rounded_up(self.error, 3)} (l2 norm) from the clipped mean "
-            f"of users with records, with {CONFIDENCE:.0%} confidence, which covers {self.error_covers}"
+            f"of users with records, with {CONFIDENCE:.0%} confidence; this covers {self.error_covers}"
         )
 
     @property

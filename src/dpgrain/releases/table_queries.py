@@ -33,8 +33,8 @@ from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
 from dpgrain.scope.partitions import Partition
 from dpgrain.tables.blocks import partition_rule
 from dpgrain.tables.engines.column_types import TRUTH
-from dpgrain.tables.engines.people import (
-    facts_of_rows,
+from dpgrain.tables.engines.per_user import (
+    derivation_facts,
     require_whole_users,
 )
 from dpgrain.tables.shared_table import reject_table
@@ -215,7 +215,7 @@ class TableInputs(Given):
 def _origin(table: UserTable, element: str | None = None) -> ArrayOrigin:
     """Return the public facts about the rows of a table, with the partition into elements."""
     cells = None if element is None else Partition((partition_rule(element, None, table),))
-    return ArrayOrigin(table.scope, cells, table.provenance, tuple(facts_of_rows(table)))
+    return ArrayOrigin(table.scope, cells, table.provenance, tuple(derivation_facts(table)))
 
 
 def _with_columns(model: LinearModel, encoding: Encoding, target: str) -> LinearModel:

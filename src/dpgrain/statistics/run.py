@@ -330,7 +330,7 @@ def named(
         # rounding the noise may carry a count half a step over.
         ahead = ~passed & (sums > 0) & (counts >= again.floor + step)
         enough = (again.threshold + ENOUGH * again.noise_multiplier) / step
-        routes = Routes.of(noisy, ahead, enough)
+        routes = Routes.after(noisy, ahead, enough)
         grid = Grid(np.ones(1), grid_bits(again.noise_multiplier))
         sums = data.routed(routes, grid, max_items=again.max_items)[ahead]
         _, late = charge.select(again, sums, float(grid.radius[0]), float(grid.step[0]))
