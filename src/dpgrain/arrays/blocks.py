@@ -217,8 +217,16 @@ def _one_each(labels: Any, rows: int, name: str) -> Any:
     """Return labels after checking by shape that there is one for each row."""
     listed, shape = _shape_of(labels)
     if shape != (rows,):
-        raise ParameterError(f"{name} must have exactly one label for each row, in one dimension.")
+        raise _not_one_each(name, rows, shape)
     return listed
+
+
+def _not_one_each(name: str, rows: int, shape: tuple[int, ...]) -> ParameterError:
+    return ParameterError(
+        f"{name} must have exactly one label for each row and shape ({rows},), not {shape}; pass "
+        "one label per row, or None for a row without one.",
+        name=name,
+    )
 
 
 def _shape_of(labels: Any) -> tuple[Any, tuple[int, ...]]:
@@ -235,7 +243,7 @@ def _codes(values: Any, rows: int, name: str, places: bool = False) -> tuple[Ind
     """Return labels as codes from 0, with −1 for null, and their keys."""
     codes_of_rows, keys = codes(values, places=places)
     if codes_of_rows.shape != (rows,):
-        raise ParameterError(f"{name} must have exactly one label for each row, in one dimension.")
+        raise _not_one_each(name, rows, codes_of_rows.shape)
     return codes_of_rows, keys
 
 
