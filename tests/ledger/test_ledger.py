@@ -97,6 +97,15 @@ def test_a_charged_release_that_cannot_be_read_stays_charged(place: str) -> None
 
 
 @pytest.mark.slow
+def test_printed_ledger_shows_each_promise_and_what_remains(tmp_path: Path) -> None:
+    made = cases.made(tmp_path / "l")
+    assert repr(made) == f"Ledger({str(tmp_path / 'l')!r}, name={made.name!r})"
+    made.charge(cases.of_users(2 / cases.USERS.caps.mu))
+    first, *promises = str(made).splitlines()
+    assert first == f"Ledger {made.name!r} in {str(tmp_path / 'l')!r}"
+    assert promises == [f"Promise on line 1: {cases.USERS}. At least 74.9% remains."]
+
+
 def test_shares_of_a_365th_fit_365_times_and_no_more(tmp_path: Any) -> None:
     made = cases.made(tmp_path / "l")
     mu = cases.USERS.caps.mu / math.sqrt(365)
@@ -104,7 +113,7 @@ def test_shares_of_a_365th_fit_365_times_and_no_more(tmp_path: Any) -> None:
         for _ in range(365):
             made.charge(cases.of_users(1 / mu))
         assert made.left(1) < 1e-9
-        with pytest.raises(dg.ParameterError, match="the promise is exhausted"):
+        with pytest.raises(dg.ParameterError, match="The promise is exhausted"):
             made.charge(cases.of_users(1e4))
 
 
@@ -340,7 +349,7 @@ def test_accounts_that_an_older_format_overcharged_are_not_opened(place: str) ->
     charged = dataclasses.replace(cases.of_users(1.2 / promise.caps.mu), scope=day)
     with made:
         made.charge(charged)
-        with pytest.raises(dg.RefusedError, match="so all of time is charged"):
+        with pytest.raises(dg.RefusedError, match="so every window is charged"):
             made.charge(charged)
     with made._store.writing() as page:
         last = page.last()

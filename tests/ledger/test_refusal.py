@@ -32,7 +32,7 @@ def test_it_tells_the_whole_price_and_the_noise_that_would_fit(
     made.charge(cases.of_users(2 / mu))
     said = refused(made, cases.of_users(1 / mu / times))
     wanted = re.search(
-        r"needs ([\d,.]+)% of the promise, and 7[45][\d.]*% is left for the affected units", said
+        r"needs ([\d,.]+)% of the promise, and 7[45][\d.]*% remains for the affected units", said
     )
     assert wanted is not None, said
     assert float(wanted[1].replace(",", "")) == pytest.approx(100 * times**2, rel=0.01)
@@ -49,7 +49,7 @@ def test_the_epsilon_that_it_names_fits(times: int, tmp_path: Path) -> None:
     made.charge(cases.of_users(math.sqrt(times) / caps.mu))
     said = refused(made, cases.of_users(0.5 / caps.mu))
     named = re.search(
-        r"Gaussian noise with ε ≤ ([\d.]+) at δ = (\S+) for this unit would fit", said
+        r"A Gaussian release with ε ≤ ([\d.]+) at δ = (\S+) for this unit would fit", said
     )
     assert named is not None
     assert named[2] == powers(caps.leak)
@@ -66,11 +66,11 @@ def test_delta_for_names_that_runs_short_is_named_with_its_remedy(tmp_path: Path
 
     made.charge(naming(0.75))
     assert made.left_in_words(1).endswith(
-        f"; left: {powers(leak / 4)} of the δ = {powers(leak)} for names below a threshold (leak)"
+        f" Also remaining: {powers(leak / 4)} of δ = {powers(leak)} for selecting items (leak)."
     )
     said = refused(made, naming(0.5))
-    assert f"need δ = {powers(leak / 2)}"[:12] in said
-    assert f"of the {powers(leak)} that the ledger reserves for them" in said
+    assert f"needs δ = {powers(leak / 2)}"[:12] in said
+    assert f"of the {powers(leak)} that the ledger reserves for this" in said
     assert said.endswith("or create a ledger with a larger leak=.")
     assert "would fit" not in said
     # Where noise runs short as well, a larger leak would not help.
@@ -86,8 +86,8 @@ def test_what_is_left_is_said_in_epsilon(times: float, tmp_path: Path) -> None:
     mu = cases.USERS.caps.mu / math.sqrt(times)
     made.charge(cases.of_users(1 / mu))
     said = re.fullmatch(
-        r"ε = ([\d.]+) of 1 spent at δ = 10⁻⁶; Gaussian noise with ε ≤ ([\d.]+) at δ = \S+ for this "
-        r"unit would fit",
+        r"ε = ([\d.]+) of 1 spent at δ = 10⁻⁶\. A Gaussian release with ε ≤ ([\d.]+) at δ = \S+ for "
+        r"this unit would fit\.",
         made.left_in_words(1),
     )
     assert said is not None, made.left_in_words(1)
@@ -97,14 +97,14 @@ def test_what_is_left_is_said_in_epsilon(times: float, tmp_path: Path) -> None:
 
 def test_a_price_beyond_all_measure_is_told_as_that(tmp_path: Path) -> None:
     made = cases.made(tmp_path / "l")
-    assert "more than 100 times all" in refused(made, cases.of_users(0.01))
+    assert "more than 100 times the promise" in refused(made, cases.of_users(0.01))
 
 
 def test_nothing_is_named_where_nothing_is_left(tmp_path: Path) -> None:
     made = cases.made(tmp_path / "l")
     made.charge(cases.of_users(1 / cases.USERS.caps.mu))
     said = refused(made, cases.of_users(100.0))
-    assert "the promise is exhausted" in said
+    assert "The promise is exhausted" in said
     assert "times the noise" not in said
 
 
@@ -127,8 +127,8 @@ def test_a_line_that_has_read_a_column_as_another_type_is_named(tmp_path: Path) 
         ):
             count(texts, day="2026-03-03")
         assert str(told.value).endswith(
-            "; line 2 reads 'day' as DATE, and this release as VARCHAR, so their regions cannot be "
-            "distinguished: declare one type for all."
+            " Line 2 reads 'day' as DATE, and this release as VARCHAR, so the two regions are charged "
+            "as if they overlapped: declare one type for all releases."
         )
         # What reads the column alike, or another one, is not told so.
         with pytest.raises(dg.RefusedError, match=r"would fit[^:]*\.$"):
@@ -150,7 +150,7 @@ def test_text_in_place_of_days_is_charged_to_all_of_time_and_says_so(tmp_path: P
         with pytest.raises(dg.RefusedError) as told:
             count("2026-03-05 12")
     assert str(told.value).endswith(
-        "; 'day' is read as VARCHAR, not as dates or timestamps, so all of time is charged: declare "
+        " 'day' is read as VARCHAR, not as dates or timestamps, so every window is charged: declare "
         "its type."
     )
 

@@ -364,7 +364,7 @@ def _tell(opened: Ledger, *, as_json: bool) -> None:
     for number in opened.promises:
         there = opened.fullest(number)
         where = "" if there.everything else f": {there}"
-        say(f"Promise on line {number} (fullest account{where}): {opened.left_in_words(number)}.")
+        say(f"Promise on line {number} (fullest account{where}): {opened.left_in_words(number)}")
 
 
 def _tell_lines(lines: list[Entry], top: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn
 
 from dpgrain import _validate
 from dpgrain._shown import ShownLedger
-from dpgrain._wording import powers, rounded_up
+from dpgrain._wording import percent, powers, rounded_up
 from dpgrain.errors import DataError, ParameterError, RefusedError
 from dpgrain.ledger import accounts, plans
 from dpgrain.ledger.accounts import Charged, DoesNotFitError, TakenError
@@ -75,6 +75,9 @@ class Ledger(ShownLedger):
     ...     visits = count(table, unit=User(), clip=5.0, epsilon=0.5, delta=1e-7)
     >>> visits.guarantee.receipts[0].number, ledger.verify().number
     (2, 2)
+    >>> print(*str(ledger).splitlines()[1:])  # doctest: +NORMALIZE_WHITESPACE
+    Promise on line 1: ε = 1, δ = 10⁻⁶ per user, for records of any time (zero_out).
+    At least 77.7% remains.
     """
 
     def __init__(self, place: str | Path, *, expected: str | None = None) -> None:
@@ -596,7 +599,15 @@ class Ledger(ShownLedger):
         )
 
     def __repr__(self) -> str:
-        return f"Ledger({self._store.name!r}: {self.name}, {self._seen.number:,} lines seen)"
+        return f"Ledger({self._store.name!r}, name={self.name!r})"
+
+    def __str__(self) -> str:
+        promises = (
+            f"Promise on line {number}: {promise}. At least {percent(left, up=False)} remains."
+            for number, promise in self.promises.items()
+            for left in (self.left(number),)
+        )
+        return "\n".join([f"Ledger {self.name!r} in {self._store.name!r}", *promises])
 
 
 def _check_users(user: str, guarantees: Iterable[Guarantee]) -> None:
