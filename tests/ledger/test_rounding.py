@@ -105,7 +105,7 @@ def test_a_ledger_rounds_against_itself(tmp_path: Path, command: Any, effort: Ef
             ledger.charge(guarantee)
             spent.left(percent(ledger.left(1), up=False))
             spent.used(percent(1 - ledger.left(1)))
-            check_words(ledger.left_in_words(1), spent)
+            check_words(ledger.remaining_text(1), spent)
             shown = command("ledger", "show", place)
             spent.left(found(r"│\s+1 │\s+(\S+%) │", shown.stdout)[1])
         said = refused(ledger.charge, PROMISE.caps)

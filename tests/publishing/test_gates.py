@@ -20,7 +20,7 @@ GATE = {
 }
 # Mechanisms of many draws, which draw with the source that a charge lends them for their event.
 LENT = {
-    "arrays/roster.py", "gradients/norms.py", "learn/classes.py", "learn/confidence.py",
+    "inputs/population.py", "gradients/norms.py", "learn/classes.py", "learn/confidence.py",
     "learn/rounds.py", "learn/tuning.py", "means/clipped.py", "means/grid.py", "means/radius.py",
     "means/recentred.py", "owners/bound.py", "papers/pan_private.py", "papers/softcore.py",
     "papers/winsorized/ranges.py", "papers/winsorized/winsorized.py",

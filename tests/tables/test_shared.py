@@ -14,7 +14,7 @@ import pytest
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.owners.extension import extension
+from dpgrain.shared_records.extension import extension
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.domain import public_domain
 from dpgrain.tables.shared import SharedTable

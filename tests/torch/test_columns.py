@@ -9,7 +9,7 @@ from tests.refusals import refuses
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.arrays.blocks import arrange
+from dpgrain.inputs.blocks import arrange
 from dpgrain.torch.columns import Column, Contents
 from dpgrain.units import User
 

@@ -10,7 +10,7 @@ import pytest
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.arrays.blocks import arrange
+from dpgrain.inputs.blocks import arrange
 from dpgrain.torch.batches import Blocks
 from dpgrain.torch.held import Held
 from dpgrain.units import Element, User

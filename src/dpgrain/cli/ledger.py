@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from dpgrain.ledger import promise as promises
     from dpgrain.ledger import registry as registries
     from dpgrain.ledger import window as windows
-    from dpgrain.ledger.entries import Entry
+    from dpgrain.ledger.entries import LedgerEntry
     from dpgrain.ledger.ledger import Ledger
     from dpgrain.ledger.promise import LastingPromise
-    from dpgrain.ledger.window import Window
+    from dpgrain.ledger.window import TimeWindow
     from dpgrain.releases import plan as plans
 else:
     entries = later("dpgrain.ledger.entries")
@@ -135,7 +135,7 @@ class Promised(Strength):
             **self.parts,
         )
 
-    def _window(self) -> Window | None:
+    def _window(self) -> TimeWindow | None:
         """Return the stretch of time that is protected, if one is stated."""
         if (self.any_days is not None) + (self.any_hours is not None) != (self.day is not None):
             raise ParameterError(
@@ -220,7 +220,7 @@ def renew(
     )
     _tell(opened, as_json=as_json)
     if not as_json:
-        say(f"Line {entry.number} {opened.renewed_with(entry.number)}")
+        say(f"Line {entry.number} {opened.renewal_text(entry.number)}")
 
 
 @command("dpgrain ledger show visits.ledger", name="show")
@@ -241,9 +241,9 @@ def show(
     lines = opened.entries
     for entry in lines:
         if entry.renews is not None:
-            say(f"Line {entry.number} {opened.renewed_with(entry.number)}")
+            say(f"Line {entry.number} {opened.renewal_text(entry.number)}")
     _tell_lines([entry for entry in lines if entry.guarantees], top)
-    if seeded := entries.seeds_in_words(lines):
+    if seeded := entries.seed_note(lines):
         say(seeded, style="yellow")
     say(f"Last line: {lines[-1].receipt}.")
     say(_ASSUMED)
@@ -260,7 +260,7 @@ def verify(
 ) -> None:
     """Check that no line is changed or missing, and that the accounts follow from the lines."""
     opened = ledgers.Ledger(place, expected=expected)
-    receipt, seeded = opened.verify(), entries.seeds_in_words(opened.entries)
+    receipt, seeded = opened.verify(), entries.seed_note(opened.entries)
     said = f"The hash chain is intact. Last line: {receipt}. {seeded}".rstrip()
     if as_json:
         told = {"verified": True, "receipt": asdict(receipt), "seeded_lines": _seeded(opened)}
@@ -364,10 +364,10 @@ def _tell(opened: Ledger, *, as_json: bool) -> None:
     for number in opened.promises:
         there = opened.fullest(number)
         where = "" if there.everything else f": {there}"
-        say(f"Promise on line {number} (fullest account{where}): {opened.left_in_words(number)}")
+        say(f"Promise on line {number} (fullest account{where}): {opened.remaining_text(number)}")
 
 
-def _tell_lines(lines: list[Entry], top: int) -> None:
+def _tell_lines(lines: list[LedgerEntry], top: int) -> None:
     """Print the last lines with releases, the latest first."""
     if not lines:
         say("Nothing was charged yet.")

@@ -161,7 +161,7 @@ def _parts(plan: PlannedReleases, ledger: Ledger) -> list[tuple[str, float, floa
     """Return each promise of a ledger, what is left of it, and what the file would take at most."""
     result = []
     for number, promise in ledger.promises.items():
-        charged = ledger.would_take(number, *plan.guarantees)
+        charged = ledger.projected_charges(number, *plan.guarantees)
         taken = sum(each.price.share_of(promise.caps) for each in charged)
         result.append((str(promise), ledger.left(number, plan.guarantee.scope), taken))
     return result

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpgrain._clipping import clipped
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError, only_interrupts
-from dpgrain.inputs.calls import by_record, silent
+from dpgrain.inputs.callbacks import map_records, silent
 from dpgrain.means.protocol import Drawn
 
 # Largest norm of a record's gradient, in clipping bounds, so that rounding remains a small share of
@@ -92,7 +92,7 @@ class RecordBlocks:
 
         def per_record(X: Any, y: Any) -> FloatArray:
             # The loss can be the caller's. If it fails on a record, the record's block is zero.
-            gradients = by_record(
+            gradients = map_records(
                 lambda first, last: loss.gradient(theta, X[first:last], y[first:last]),
                 len(X),
                 (len(theta),),

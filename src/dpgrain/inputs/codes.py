@@ -20,7 +20,7 @@ from dpgrain import _validate
 from dpgrain._later import later
 from dpgrain.errors import ParameterError
 from dpgrain.inputs import columns
-from dpgrain.inputs.labels import Key, key, matching, whole
+from dpgrain.inputs.labels import Key, as_integer, key, match_stated
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,14 +29,15 @@ else:
 
 __all__ = [
     "Key",
-    "as_array",
+    "as_integer",
     "codes",
     "column",
+    "distinct_labels",
     "key",
-    "matching",
-    "name_of",
-    "ordered",
-    "token_of",
+    "label_array",
+    "label_name",
+    "match_stated",
+    "object_token",
 ]
 
 # The arrays that were passed and their tokens, by the identity of the array.
@@ -67,7 +68,7 @@ def column(values: Any) -> NDArray[Any] | pd.Series:
     return objects
 
 
-def ordered(name: str, stated: Any) -> NDArray[Any]:
+def distinct_labels(name: str, stated: Any) -> NDArray[Any]:
     """Sort the different labels of a caller; labels without an order stay as written.
 
     Args:
@@ -77,8 +78,8 @@ def ordered(name: str, stated: Any) -> NDArray[Any]:
     Raises:
         ParameterError: if the labels are no list, or one of them is null.
 
-    >>> ordered("classes", [2, 1, 2]).tolist(), ordered("classes", [1, "1", None][:2]).tolist()
-    ([1, 2], [1, '1'])
+    >>> [distinct_labels("classes", labels).tolist() for labels in ([2, 1, 2], [1, "1"])]
+    [[1, 2], [1, '1']]
     """
     if isinstance(stated, str | bytes) or np.ndim(column(stated)) != 1:
         raise ParameterError(f"{name} must be a list of labels, not {_validate.said(stated)}.")
@@ -92,13 +93,13 @@ def ordered(name: str, stated: Any) -> NDArray[Any]:
     # Text and numbers cannot be sorted together, and neither can all kinds of times.
     with contextlib.suppress(Exception):
         objects = objects[np.argsort(objects, kind="stable")]
-    return as_array(objects)
+    return label_array(objects)
 
 
-def as_array(labels: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
+def label_array(labels: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
     """Make an array of labels, of their common type, or of objects where that would change one.
 
-    >>> as_array([1, 2]).dtype.kind, as_array([2**53 + 1, 0.5]).dtype.kind
+    >>> label_array([1, 2]).dtype.kind, label_array([2**53 + 1, 0.5]).dtype.kind
     ('i', 'O')
     """
     objects = np.empty(len(labels), dtype=object)
@@ -176,7 +177,7 @@ def _one_by_one(
 
 def _placed(label: Any) -> Key | None:
     """Return the key of a label, or of the place in a roster that its text stands for."""
-    place = whole(label)
+    place = as_integer(label)
     return key(label if place is None else place)
 
 
@@ -184,13 +185,13 @@ def _place(keys: dict[Key, int], label: Key | None) -> int:
     return -1 if label is None else keys.setdefault(label, len(keys))
 
 
-def name_of(labels: Any) -> str | None:
+def label_name(labels: Any) -> str | None:
     """Return the name of a series of labels, None where it has none."""
     name = getattr(labels, "name", None)
     return name if isinstance(name, str) and name else None
 
 
-def token_of(labels: Any) -> str:
+def object_token(labels: Any) -> str:
     """Return a token for one object alone, since arrays have no names.
 
     Promises about different users or partitions do not compose, and tokens distinguish these. An array

@@ -24,7 +24,15 @@ else:
     pa = later("pyarrow")
     kinds = later("pyarrow.types")
 
-__all__ = ["is_text", "is_time", "kind_of", "lie_elsewhere", "stored", "types_of", "values"]
+__all__ = [
+    "arrow_type",
+    "column_types",
+    "is_distributed",
+    "is_text",
+    "is_time",
+    "type_name",
+    "values",
+]
 
 # The kinds of NumPy's types in words without sizes: the length of the longest text reveals its row.
 _WORDS_OF_KINDS = {
@@ -57,23 +65,23 @@ def values(column: Any) -> NDArray[Any] | None:
         kind = column.dtype
         if isinstance(kind, pd.CategoricalDtype):
             categorical = column.array if isinstance(column, pd.Series) else column
-            return _taken(_plain(kind.categories), np.asarray(categorical.codes))  # type: ignore[union-attr]
-        arrow = stored(kind) is not None or (
+            return _look_up(_plain(kind.categories), np.asarray(categorical.codes))  # type: ignore[union-attr]
+        arrow = arrow_type(kind) is not None or (
             isinstance(kind, pd.StringDtype) and kind.storage == "pyarrow"
         )
-        return _several(pa.array(column.array)) if arrow else None
+        return _from_arrow(pa.array(column.array)) if arrow else None
     if type(column).__module__.partition(".")[0] == "polars" and hasattr(column, "to_arrow"):
         if str(column.dtype) in ("Object", "Int128", "UInt128"):
             # Arrow has no such types, and Polars may panic when it is asked for one.
             return objects(column.to_list())
-        return _several(column.to_arrow())
-    return _several(column) if isinstance(column, pa.Array | pa.ChunkedArray) else None
+        return _from_arrow(column.to_arrow())
+    return _from_arrow(column) if isinstance(column, pa.Array | pa.ChunkedArray) else None
 
 
-def stored(kind: Any) -> pa.DataType | None:
+def arrow_type(kind: Any) -> pa.DataType | None:
     """Return the Arrow type in which a column of pandas is stored, None where NumPy stores it.
 
-    >>> stored(pd.ArrowDtype(pa.date32())), stored(np.dtype("int64"))
+    >>> arrow_type(pd.ArrowDtype(pa.date32())), arrow_type(np.dtype("int64"))
     (DataType(date32[day]), None)
     """
     return kind.pyarrow_dtype if isinstance(kind, pd.ArrowDtype) else None
@@ -85,7 +93,7 @@ def is_time(kind: Any) -> bool:
     >>> is_time(pa.time64("ns")), is_time(np.dtype("M8[s]")), is_time(pa.int64())
     (True, True, False)
     """
-    arrow = kind if isinstance(kind, pa.DataType) else stored(kind)
+    arrow = kind if isinstance(kind, pa.DataType) else arrow_type(kind)
     if arrow is not None:
         if kinds.is_dictionary(arrow):
             return is_time(arrow.value_type)
@@ -104,17 +112,17 @@ def is_text(kind: Any) -> bool:
     >>> is_text(pd.StringDtype()), is_text(pa.string()), is_text(np.dtype("U3")), is_text(pa.int64())
     (True, True, False, False)
     """
-    arrow = kind if isinstance(kind, pa.DataType) else stored(kind)
+    arrow = kind if isinstance(kind, pa.DataType) else arrow_type(kind)
     if arrow is not None:
         return bool(kinds.is_string(arrow) or kinds.is_large_string(arrow))
     # Polars calls the type so.
     return isinstance(kind, pd.StringDtype) or str(kind) == "String"
 
 
-def types_of(X: Any) -> list[tuple[Any, Any]]:
+def column_types(X: Any) -> list[tuple[Any, Any]]:
     """Return the names and types of the columns of a frame or Arrow table; nothing for anything else.
 
-    >>> types_of(pa.table({"a": [1]})), types_of([[1]])
+    >>> column_types(pa.table({"a": [1]})), column_types([[1]])
     ([('a', DataType(int64))], [])
     """
     if isinstance(X, pa.Table):
@@ -126,10 +134,10 @@ def types_of(X: Any) -> list[tuple[Any, Any]]:
     return []
 
 
-def kind_of(kind: Any) -> str:
+def type_name(kind: Any) -> str:
     """Name a type in words that do not show the length of the longest cell.
 
-    >>> kind_of(np.dtype("U12")), kind_of(np.dtype("M8[ns]")), kind_of(np.dtype("i4"))
+    >>> type_name(np.dtype("U12")), type_name(np.dtype("M8[ns]")), type_name(np.dtype("i4"))
     ('text', 'times', 'int32')
     """
     if not isinstance(kind, np.dtype):
@@ -145,19 +153,19 @@ def _plain(column: Any) -> NDArray[Any]:
     return cells if cells.dtype == object else objects(cells)
 
 
-def _several(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+def _from_arrow(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     """Convert an Arrow column, chunk by chunk."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     kind = _unit(column.type)
-    arrays = [_one(chunk) for chunk in chunks]
+    arrays = [_from_chunk(chunk) for chunk in chunks]
     return np.concatenate([np.empty(0, dtype=object if kind is None else kind), *arrays])
 
 
-def _one(chunk: pa.Array) -> NDArray[Any]:
+def _from_chunk(chunk: pa.Array) -> NDArray[Any]:
     """Convert one Arrow array."""
     if kinds.is_dictionary(chunk.type):
         codes = np.array([-1 if code is None else code for code in chunk.indices.to_pylist()], int)
-        return _taken(_plain_arrow(chunk.dictionary), codes)
+        return _look_up(_plain_arrow(chunk.dictionary), codes)
     unit = _unit(chunk.type)
     if unit is not None:
         counts = chunk.cast(pa.int32()) if kinds.is_date32(chunk.type) else chunk
@@ -178,7 +186,7 @@ def _one(chunk: pa.Array) -> NDArray[Any]:
 
 
 def _plain_arrow(column: pa.Array) -> NDArray[Any]:
-    cells = _one(column)
+    cells = _from_chunk(column)
     return cells if cells.dtype == object else objects(cells)
 
 
@@ -216,7 +224,7 @@ def _python(cell: Any) -> Any:
         return None
 
 
-def _taken(values_of_codes: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:
+def _look_up(values_of_codes: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:
     """Look up values by their codes, with None for a code that has no value."""
     there = (codes >= 0) & (codes < len(values_of_codes))
     return np.append(values_of_codes, objects([None]))[np.where(there, codes, len(values_of_codes))]
@@ -239,14 +247,14 @@ def objects(cells: Any) -> NDArray[Any]:
     return out
 
 
-def lie_elsewhere(rows: Any) -> bool:
+def is_distributed(rows: Any) -> bool:
     """Return whether rows lie on a cluster, without loading what reads them there.
 
     Args:
         rows: the rows as they were passed: a frame of Spark, or an object that says so by an attribute
             ``distributed`` that is True.
 
-    >>> lie_elsewhere(np.zeros((2, 1)))
+    >>> is_distributed(np.zeros((2, 1)))
     False
     """
     of = type(rows)

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError, only_interrupts
-from dpgrain.inputs.long_labels import is_long, label_of_stated
+from dpgrain.inputs.long_labels import is_long, stated_label
 
 Key: TypeAlias = tuple[str, str]
 
@@ -95,7 +95,7 @@ def key(label: Any) -> Key | None:
     if label is None or _is_missing(label):
         return None
     if isinstance(label, tuple | frozenset):
-        return _several(label)
+        return _collection(label)
     try:
         # A value that cannot be hashed, such as a list, is no label.
         hash(label)
@@ -106,7 +106,7 @@ def key(label: Any) -> Key | None:
         return None
 
 
-def label_of(name: Key) -> Any:
+def label_from_key(name: Key) -> Any:
     """Make a publishable label from its key alone.
 
     People may write equal labels in different types, and the published label must not be that of one
@@ -114,25 +114,25 @@ def label_of(name: Key) -> Any:
     spans become those of ``datetime``, or of NumPy where these do not reach. Any other label becomes
     the text that it prints.
 
-    >>> label_of(key(1 + 0j)), label_of(key(Decimal("2.50"))), label_of(key((True, "a")))
-    (1, 2.5, (1, 'a'))
-    >>> label_of(key(datetime.date(2024, 5, 1))), label_of(key(np.datetime64("10000-01-01")))
-    (datetime.datetime(2024, 5, 1, 0, 0), np.datetime64('10000-01-01T00:00:00'))
+    >>> [label_from_key(key(label)) for label in (1 + 0j, Decimal("2.50"), (True, "a"))]
+    [1, 2.5, (1, 'a')]
+    >>> [str(label_from_key(key(day))) for day in (datetime.date(2024, 5, 1), np.datetime64("10000"))]
+    ['2024-05-01 00:00:00', '10000-01-01T00:00:00']
     """
     kind, value = name
     match kind.partition(" ")[0]:
         case "number":
-            return _spoken_number(_parsed(value))
+            return _publishable_number(_parsed(value))
         case "complex":
             real, imag = map(_parsed, value.split(" "))
             number = complex(float(real), float(imag))
             return number if key(number) == name else value
         case "tuple" | "frozenset" if kind in ("tuple", "frozenset"):
             parts = [ast.literal_eval(part) for part in ast.literal_eval(value)]
-            labels = [None if part is None else label_of(part) for part in parts]
+            labels = [None if part is None else label_from_key(part) for part in parts]
             return tuple(labels) if kind == "tuple" else frozenset(labels)
         case "time" | "duration" if "/" in value:
-            return _spoken_time(kind, Fraction(*(int(part, 16) for part in value.split("/"))))
+            return _publishable_time(kind, Fraction(*(int(part, 16) for part in value.split("/"))))
         case "duration" if kind.endswith((" M", " generic")):
             return np.timedelta64(int(value, 16), kind.split(" ")[1])  # type: ignore[call-overload]
     return value
@@ -141,7 +141,7 @@ def label_of(name: Key) -> Any:
 def rank(name: Key) -> tuple[str, Any]:
     """Return the sorting place of a key: keys are sorted by kind, and by value within a kind.
 
-    >>> [label_of(name) for name in sorted(map(key, ["b", 10, 9, "a", 9.5]), key=rank)]
+    >>> [label_from_key(name) for name in sorted(map(key, ["b", 10, 9, "a", 9.5]), key=rank)]
     [9, 9.5, 10, 'a', 'b']
     """
     kind, value = name
@@ -155,7 +155,7 @@ def _parsed(value: str) -> Fraction | float:
     return Fraction(int(above, 16), int(below, 16)) if line else float(value)
 
 
-def _spoken_number(number: Fraction | float) -> Any:
+def _publishable_number(number: Fraction | float) -> Any:
     if isinstance(number, float):
         return number
     if number.denominator == 1:
@@ -168,7 +168,7 @@ def _spoken_number(number: Fraction | float) -> Any:
     return number if digits is None else Decimal(digits)
 
 
-def _spoken_time(kind: str, seconds: Fraction) -> Any:
+def _publishable_time(kind: str, seconds: Fraction) -> Any:
     """Make a moment or a span from its seconds, in the first unit that can express it."""
     parts = seconds * 10**6
     if parts.denominator == 1:
@@ -185,41 +185,41 @@ def _spoken_time(kind: str, seconds: Fraction) -> Any:
     return f"{kind} {_seconds(seconds)}"
 
 
-def written(label: Any) -> str | None:
+def canonical_text(label: Any) -> str | None:
     """Return the only text that a stated label matches, None if there is none.
 
-    >>> written(1), written(2.50), written(1e-5), written(True), written("007"), written(float("inf"))
-    ('1', '2.5', '0.00001', 'True', '007', None)
+    >>> [canonical_text(label) for label in (1, 2.50, 1e-5, True, "007", float("inf"))]
+    ['1', '2.5', '0.00001', 'True', '007', None]
     """
     text = _text(label)
     if text is not None:
         return text
     if isinstance(label, bool | np.bool_):
         return str(bool(label))
-    number = exact(label)
+    number = as_fraction(label)
     return None if number is None else _decimal(number)
 
 
-def whole(label: Any) -> int | None:
+def as_integer(label: Any) -> int | None:
     """Return the whole number that a label is, or whose canonical text it is; None for any other.
 
-    >>> whole(7.0), whole("7"), whole("007"), whole(7.5), whole("+7")
+    >>> as_integer(7.0), as_integer("7"), as_integer("007"), as_integer(7.5), as_integer("+7")
     (7, 7, None, None, None)
     """
     text = _text(label)
     if text is not None:
         return int(text) if _WHOLE.fullmatch(text) else None
-    number = exact(label)
+    number = as_fraction(label)
     return number.numerator if number is not None and number.denominator == 1 else None
 
 
-def exact(label: Any) -> Fraction | None:
+def as_fraction(label: Any) -> Fraction | None:
     """Return the value of a label if it is a finite number, None for any other."""
     value = _exact(label) if _is_number(label) else None
     return value if isinstance(value, Fraction) else None
 
 
-def matching(
+def match_stated(
     name: str, stated: Sequence[Any] | NDArray[Any], cells: Sequence[Key]
 ) -> NDArray[np.intp]:
     """Find the place of each label of a column among stated labels, −1 if it is not there.
@@ -233,13 +233,13 @@ def matching(
     Raises:
         ParameterError: if a stated label is null, two are equal, or two numbers have one text.
 
-    >>> matching("classes", [1, 2.5, "a"], [key("1"), key(1), key("2.5"), key("01"), key("a")]).tolist()
+    >>> match_stated("classes", [1, 2.5, "a"], list(map(key, ["1", 1, "2.5", "01", "a"]))).tolist()
     [0, 0, 1, -1, 2]
     """
     place: dict[Key, int] = {}
     texts: dict[Key, int] = {}
     for i, label in enumerate(stated):
-        name_of_label, text = key(label), written(label)
+        name_of_label, text = key(label), canonical_text(label)
         if name_of_label is None:
             raise ParameterError(
                 f"{name} must be labels without nulls, not {_validate.said(label)}."
@@ -258,7 +258,7 @@ def matching(
             )
         if name_of_label[0] == "text" and is_long(name_of_label[1]):
             # Tables have a long text's replacement, and rows in arrays the text.
-            texts[key(label_of_stated(name_of_label[1])) or name_of_label] = i
+            texts[key(stated_label(name_of_label[1])) or name_of_label] = i
     places = {**texts, **place}
     return np.array([places.get(cell, -1) for cell in cells], dtype=np.intp)
 
@@ -272,7 +272,7 @@ def cell_text(label: Any) -> str | None:
     >>> cell_text(7.0), cell_text("7.0"), cell_text(True), cell_text(None), cell_text([7])
     ('7', '7.0', 'True', None, '[7]')
     """
-    text = written(label)
+    text = canonical_text(label)
     if text is not None:
         return text
     name = key(label)
@@ -324,7 +324,7 @@ def _is_number(label: Any) -> bool:
     return isinstance(label, float | Integral | Rational | Decimal | np.number | np.bool_)
 
 
-def _several(label: tuple[Any, ...] | frozenset[Any]) -> Key | None:
+def _collection(label: tuple[Any, ...] | frozenset[Any]) -> Key | None:
     """Make the key of a tuple or a set from the keys of its parts."""
     level: list[Any] = [label]
     for _ in range(_MOST_LEVELS):
@@ -349,7 +349,7 @@ def _exact(value: Any) -> Fraction | float | None:
     """Return a number as a fraction or an infinity; None for NaN and numbers beyond :data:`BITS`."""
     try:
         if isinstance(value, Decimal):
-            return _of_decimal(value)
+            return _decimal_value(value)
         if isinstance(value, np.generic):
             # A number in extended precision has no equal among Python's numbers, and stays.
             value = value if isinstance(value, np.longdouble) else value.item()
@@ -367,7 +367,7 @@ def _exact(value: Any) -> Fraction | float | None:
     return _fraction(above, below)
 
 
-def _of_decimal(value: Decimal) -> Fraction | float | None:
+def _decimal_value(value: Decimal) -> Fraction | float | None:
     """Return a decimal as a fraction, making no number much longer than its text on the way."""
     if not value.is_finite():
         return None if value.is_nan() else float(value)

@@ -34,13 +34,13 @@ MOST_BYTES = 4 * SHOWN + 67
 _REPLACEMENT = re.compile(rf".{{{SHOWN}}}{MARK}[0-9a-f]{{64}}", re.DOTALL)
 
 
-def label_of(text: str) -> str:
+def text_label(text: str) -> str:
     """Return the label of a text of rows.
 
     Args:
         text: the text.
 
-    >>> label_of("short"), len(label_of("x" * 257)), label_of("x" * 257)[185:195]
+    >>> text_label("short"), len(text_label("x" * 257)), text_label("x" * 257)[185:195]
     ('short', 255, 'xxxxx…15eb')
     """
     if not is_long(text):
@@ -49,16 +49,16 @@ def label_of(text: str) -> str:
     return f"{text[:SHOWN]}{MARK}{digest}"
 
 
-def label_of_stated(text: str) -> str:
+def stated_label(text: str) -> str:
     """Return the label that a public text means: a published replacement stands for itself.
 
     Args:
         text: the text, as a domain or a partition states it.
 
-    >>> label_of_stated(label_of("x" * 300)) == label_of_stated("x" * 300) == label_of("x" * 300)
+    >>> stated_label(text_label("x" * 300)) == stated_label("x" * 300) == text_label("x" * 300)
     True
     """
-    return text if is_replacement(text) else label_of(text)
+    return text if is_replacement(text) else text_label(text)
 
 
 def is_replacement(text: str) -> bool:
@@ -88,7 +88,7 @@ def any_long(texts: Iterable[str]) -> bool:
     return any(map(is_long, texts))
 
 
-def labels_of_texts(column: pa.ChunkedArray, longest: int) -> pa.ChunkedArray:
+def text_labels(column: pa.ChunkedArray, longest: int) -> pa.ChunkedArray:
     """Return the labels of a column of texts.
 
     Args:
@@ -100,7 +100,7 @@ def labels_of_texts(column: pa.ChunkedArray, longest: int) -> pa.ChunkedArray:
     if not pc.any(long).as_py():
         return column.cast(pa.string())
     kept = pc.if_else(pc.greater(size, longest), None, column)
-    texts = [label_of(text) for text in kept.filter(long).to_pylist() if text is not None]
+    texts = [text_label(text) for text in kept.filter(long).to_pylist() if text is not None]
     short = pc.if_else(long, None, kept).cast(pa.string()).combine_chunks()
     there = pc.and_(pc.fill_null(long, False), kept.is_valid()).combine_chunks()
     made = pc.replace_with_mask(short, there, pa.array(texts, pa.string()))

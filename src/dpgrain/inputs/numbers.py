@@ -14,7 +14,7 @@ from scipy import sparse
 from dpgrain._later import later
 from dpgrain.errors import DataError, ParameterError, only_interrupts, raise_alone
 from dpgrain.inputs import columns
-from dpgrain.inputs.columns import is_time, kind_of
+from dpgrain.inputs.columns import is_time, type_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +24,7 @@ else:
     pa = later("pyarrow")
 
 #: The texts that stand for truths, and their numbers.
-TRUTHS = {"True": 1, "False": 0, "true": 1, "false": 0}
+BOOLEANS = {"True": 1, "False": 0, "true": 1, "false": 0}
 # Types of cells that NumPy reads as numbers without changing one for the sake of another.
 _PLAIN = frozenset(
     (bool, int, float, np.bool_, np.float64, np.float32, np.int64, np.int32, np.int16, np.int8)
@@ -55,14 +55,14 @@ def numbers(values: NDArray[Any]) -> NDArray[np.float64]:
         for place, value in enumerate(values.astype(object).reshape(-1)):
             try:
                 # NumPy writes truths as text beside text.
-                flat[place] = float(TRUTHS.get(value, value) if isinstance(value, str) else value)
+                flat[place] = float(BOOLEANS.get(value, value) if isinstance(value, str) else value)
             except BaseException as error:
                 only_interrupts(error)
                 continue
     return out
 
 
-def readable(X: Any, width: int | None = None, *, name: str = "X") -> Any:
+def numeric_table(X: Any, width: int | None = None, *, name: str = "X") -> Any:
     """Read each cell of a table as a number by itself; NaN, which counts as 0, for what is none.
 
     Args:
@@ -81,7 +81,7 @@ def readable(X: Any, width: int | None = None, *, name: str = "X") -> Any:
     neither be an error nor change how others are read. A row of a list that does not have ``width``
     cells has no cell that is a number.
 
-    >>> readable([[True, 2], [1j, "4"], None, [5]], 2).tolist()
+    >>> numeric_table([[True, 2], [1j, "4"], None, [5]], 2).tolist()
     [[1.0, 2.0], [nan, 4.0], [nan, nan], [nan, nan]]
     """
     if isinstance(X, pa.Table) or _is_polars(X):
@@ -105,16 +105,16 @@ def readable(X: Any, width: int | None = None, *, name: str = "X") -> Any:
         X = X.tocsr()
         return sparse.csr_array((numbers(X.data), X.indices, X.indptr), shape=X.shape)
     if isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and _holds_rows(X, width)):
-        return _rows(X, stated_width(width))
+        return _rows(X, required_width(width))
     array = _array(X)
     if not isinstance(X, np.ndarray):
         _no_times(name, [0], [getattr(X, "dtype", None) or getattr(X, "type", None)])
     if array.dtype.kind in "mMV":
-        raise ParameterError(f"{name} must be numbers, not {kind_of(array.dtype)}.")
+        raise ParameterError(f"{name} must be numbers, not {type_name(array.dtype)}.")
     return numbers(array) if array.dtype.kind in "OUSc" or array.dtype.itemsize > 8 else array
 
 
-def stated_width(width: int | None) -> int:
+def required_width(width: int | None) -> int:
     """Return the public number of cells in a row of a list.
 
     Args:
@@ -132,7 +132,7 @@ def stated_width(width: int | None) -> int:
     return width
 
 
-def cells(X: Any, width: int | None = None, *, name: str = "X") -> NDArray[Any]:
+def numeric_array(X: Any, width: int | None = None, *, name: str = "X") -> NDArray[Any]:
     """Read each cell of a table as a number by itself, and return an array; NaN for what is none.
 
     Args:
@@ -141,19 +141,19 @@ def cells(X: Any, width: int | None = None, *, name: str = "X") -> NDArray[Any]:
         name: the name of the table in messages.
 
     Raises:
-        ParameterError: where :func:`readable` raises it.
+        ParameterError: where :func:`numeric_table` raises it.
 
-    >>> cells(pd.DataFrame({"a": ["2", None]})).tolist()
+    >>> numeric_array(pd.DataFrame({"a": ["2", None]})).tolist()
     [[2.0], [nan]]
     """
-    table = readable(X, width, name=name)
+    table = numeric_table(X, width, name=name)
     if isinstance(table, pd.DataFrame) and len({*table.dtypes}) > 1:
         # NumPy would turn truths beside numbers into objects.
         return table.to_numpy(dtype=np.float64)
     return table.toarray() if sparse.issparse(table) else np.asarray(table)
 
 
-def passed(make: Callable[[], Any]) -> Any:
+def collect_rows(make: Callable[[], Any]) -> Any:
     """Return what a caller's own iterator or lazy frame makes of its rows.
 
     Args:
@@ -170,8 +170,10 @@ def passed(make: Callable[[], Any]) -> Any:
         raise_alone(DataError(f"{told}; collect it into an array first."))
 
 
-def unread(X: Any, width: int | None = None, *, name: str = "X") -> tuple[Any, tuple[int, ...]]:
-    """Return a table, and the shape that :func:`cells` will have; no cell is read.
+def table_and_shape(
+    X: Any, width: int | None = None, *, name: str = "X"
+) -> tuple[Any, tuple[int, ...]]:
+    """Return a table, and the shape that :func:`numeric_array` will have; no cell is read.
 
     Args:
         X: an array, a data frame, an Arrow table, a sparse matrix, or a list of rows. What has no shape
@@ -180,17 +182,17 @@ def unread(X: Any, width: int | None = None, *, name: str = "X") -> tuple[Any, t
         name: the name of the table in messages.
 
     Raises:
-        ParameterError: where :func:`readable` raises it.
+        ParameterError: where :func:`numeric_table` raises it.
 
-    >>> unread([[1.0, "2"], None], 2)[1], unread(pd.DataFrame({"a": [1, 2, 3]}))[1]
+    >>> table_and_shape([[1.0, "2"], None], 2)[1], table_and_shape(pd.DataFrame({"a": [1, 2, 3]}))[1]
     ((2, 2), (3, 1))
     """
     if isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and _holds_rows(X, width)):
         assert width is not None  # noqa: S101 - it is stated for a list
         return X, (len(X), width)
     if _is_polars(X) and hasattr(X, "collect"):
-        X = passed(X.collect)
-    types = columns.types_of(X)
+        X = collect_rows(X.collect)
+    types = columns.column_types(X)
     if types:
         _no_times(name, *zip(*types, strict=True))
     elif not isinstance(X, np.ndarray):
@@ -201,7 +203,7 @@ def unread(X: Any, width: int | None = None, *, name: str = "X") -> tuple[Any, t
         X = _array(X)
     kind = getattr(X, "dtype", None)
     if isinstance(kind, np.dtype) and kind.kind in "mMV":
-        raise ParameterError(f"{name} must be numbers, not {kind_of(kind)}.")
+        raise ParameterError(f"{name} must be numbers, not {type_name(kind)}.")
     return X, tuple(X.shape)
 
 
@@ -279,7 +281,7 @@ def _no_times(name: str, names: Iterable[Any], kinds: Iterable[Any]) -> None:
     for column, kind in zip(names, kinds, strict=False):
         if is_time(kind):
             raise ParameterError(
-                f"{name} must be numbers, not {kind_of(kind)} as in its column "
+                f"{name} must be numbers, not {type_name(kind)} as in its column "
                 f"{column!r}; omit it, or convert it to a number, such as days since a fixed "
                 "date."
             )

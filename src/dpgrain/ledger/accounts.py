@@ -16,11 +16,11 @@ from typing import Any
 
 from dpgrain import _fields, _validate
 from dpgrain.errors import DataError, DpgrainError, ParameterError
-from dpgrain.ledger.lines import Line
+from dpgrain.ledger.lines import StoredLine
 from dpgrain.ledger.promise import LastingPromise
-from dpgrain.ledger.stores.protocol import END, START, Axis, Cells, Page
+from dpgrain.ledger.stores.protocol import END, START, Axis, CellRange, Transaction
 from dpgrain.ledger.units import Units
-from dpgrain.ledger.window import Meeting, Window
+from dpgrain.ledger.window import Meeting, TimeWindow
 from dpgrain.publishing.prices import Price
 from dpgrain.regions import EVERYTHING, Among, Region, Side, Span
 
@@ -69,7 +69,7 @@ class Charged:
         return _fields.read(Charged, values, "a charge")
 
 
-class DoesNotFitError(DpgrainError):
+class BudgetExceededError(DpgrainError):
     """A promise does not hold a charge.
 
     Args:
@@ -82,11 +82,11 @@ class DoesNotFitError(DpgrainError):
         self.charged, self.spent = charged, spent
 
 
-class TakenError(DpgrainError):
+class AlreadyReleasedError(DpgrainError):
     """A planned release was made before, by whoever took it out of the plan."""
 
 
-def put_in_force(page: Page, number: int, renews: int | None) -> None:
+def activate(page: Transaction, number: int, renews: int | None) -> None:
     """Open the first account of a promise, which is that of all units, and end what it renews.
 
     Args:
@@ -100,7 +100,7 @@ def put_in_force(page: Page, number: int, renews: int | None) -> None:
     page.set_class(number, 0, json.dumps(EVERYTHING.to_dict()))
 
 
-def charge(page: Page, promise: LastingPromise, charged: Charged) -> None:
+def charge(page: Transaction, promise: LastingPromise, charged: Charged) -> None:
     """Charge all units of a promise that a release meets, or none; or take it out of the plan.
 
     Raises:
@@ -109,19 +109,19 @@ def charge(page: Page, promise: LastingPromise, charged: Charged) -> None:
         ParameterError: if the price is no price, or the plan has no such release.
     """
     if charged.planned is not None:
-        _take_out(page, promise, charged)
+        _use_planned(page, promise, charged)
         return
     taken = Units.of(charged.price, promise.caps)
     if taken == Units():
         return
-    for cells in _met(page, promise, charged):
-        spent = page.most(charged.promise, cells)
+    for cells in _charged_cells(page, promise, charged):
+        spent = page.max_units(charged.promise, cells)
         if not (spent + taken).fits:
-            raise DoesNotFitError(charged, spent)
+            raise BudgetExceededError(charged, spent)
         page.add(charged.promise, cells, taken)
 
 
-def _take_out(page: Page, promise: LastingPromise, charged: Charged) -> None:
+def _use_planned(page: Transaction, promise: LastingPromise, charged: Charged) -> None:
     """Mark a planned release as made, once for all who share the ledger."""
     place = charged.planned
     if place is None or not 0 <= place < len(promise.plan) or charged.price != Price():
@@ -129,12 +129,12 @@ def _take_out(page: Page, promise: LastingPromise, charged: Charged) -> None:
             f"planned must be an index below {len(promise.plan)} in the plan of the promise, "
             f"without a price, not {_validate.said(place)}."
         )
-    if place in page.taken(charged.promise):
-        raise TakenError(f"Release {place} of the plan was already published.")
-    page.take(charged.promise, place)
+    if place in page.used_plan(charged.promise):
+        raise AlreadyReleasedError(f"Release {place} of the plan was already published.")
+    page.use_planned(charged.promise, place)
 
 
-def spent(page: Page, promise: LastingPromise, number: int, region: Region) -> Units:
+def spent(page: Transaction, promise: LastingPromise, number: int, region: Region) -> Units:
     """Return the most that an account has been charged of those that a region meets.
 
     Args:
@@ -146,7 +146,7 @@ def spent(page: Page, promise: LastingPromise, number: int, region: Region) -> U
     axis = page.axis(number)
     rest, spans = divided(region, axis, promise.window)
     result = [
-        page.most(number, Cells(within, *span))
+        page.max_units(number, CellRange(within, *span))
         for within, known in page.classes(number).items()
         if _region(known).meets(rest)
         for span in spans
@@ -158,7 +158,7 @@ def spent(page: Page, promise: LastingPromise, number: int, region: Region) -> U
     )
 
 
-def fullest(page: Page, promise: LastingPromise, number: int) -> Region:
+def fullest(page: Transaction, promise: LastingPromise, number: int) -> Region:
     """Return the records of the units whose account is the fullest, the first one of several.
 
     Args:
@@ -184,7 +184,9 @@ def fullest(page: Page, promise: LastingPromise, number: int) -> Region:
     return Region((*known.sides, Side(axis.column, span, kind=kind)))
 
 
-def _met(page: Page, promise: LastingPromise, charged: Charged) -> Iterator[Cells]:
+def _charged_cells(
+    page: Transaction, promise: LastingPromise, charged: Charged
+) -> Iterator[CellRange]:
     """Yield the cells that a charge meets, in classes that lie inside it."""
     axis = page.axis(charged.promise)
     if axis is None and (axis := _first_axis(charged.region, promise.window)) is not None:
@@ -192,20 +194,20 @@ def _met(page: Page, promise: LastingPromise, charged: Charged) -> Iterator[Cell
     rest, spans = divided(charged.region, axis, promise.window, charged.meeting)
     for within in _classes_inside(page, charged.promise, rest):
         for first, end in spans:
-            yield Cells(within, first, end)
+            yield CellRange(within, first, end)
 
 
-def _first_axis(region: Region, window: Window | None) -> Axis | None:
+def _first_axis(region: Region, window: TimeWindow | None) -> Axis | None:
     """Return the axis of the first side that is an interval, of the window's if there is one."""
     for side in region.sides:
         mine = window is None or window.column == side.column
         if mine and isinstance(side.values, Span):
-            return Axis(side.column, _way(side, side.values))
+            return Axis(side.column, _axis_kind(side, side.values))
     return None
 
 
 def divided(
-    region: Region, axis: Axis | None, window: Window | None, meeting: Meeting = "any"
+    region: Region, axis: Axis | None, window: TimeWindow | None, meeting: Meeting = "any"
 ) -> tuple[Region, list[tuple[int, int]]]:
     """Divide a region into intervals of the axis, and what it says of other columns.
 
@@ -228,7 +230,7 @@ def divided(
     if axis is None or side is None:
         return region, everywhere
     others = _without(region, axis.column)
-    if not isinstance(side.values, Span) or _way(side, side.values) != axis.kind:
+    if not isinstance(side.values, Span) or _axis_kind(side, side.values) != axis.kind:
         # Labels divide units into classes, where the cells are not starts of windows.
         keeps = isinstance(side.values, Among) and window is None
         return (region if keeps else others), everywhere
@@ -240,16 +242,16 @@ def _without(region: Region, column: str) -> Region:
     return Region(tuple(side for side in region.sides if side.column != column))
 
 
-def _way(side: Side, span: Span) -> str:
+def _axis_kind(side: Side, span: Span) -> str:
     """Return the way in which an axis reads its column, with the type where it is not the usual one."""
     return f"{span.axis} {side.kind}".rstrip()
 
 
 def _intervals(
-    side: Side, span: Span, window: Window | None, meeting: Meeting
+    side: Side, span: Span, window: TimeWindow | None, meeting: Meeting
 ) -> list[tuple[int, int]]:
     """Return (first, end) of the cells that a side of the axis meets."""
-    met = [(span.low, span.high)] if window is None else window.starts_that(meeting, span)
+    met = [(span.low, span.high)] if window is None else window.window_starts(meeting, span)
     result = [(_MISSING, _MISSING + 1)] if side.missing else []
     for low, high in met:
         # Numbers that no store can count lie in the first or the last cell, which they share.
@@ -259,7 +261,7 @@ def _intervals(
     return result
 
 
-def _classes_inside(page: Page, promise: int, region: Region) -> list[int]:
+def _classes_inside(page: Transaction, promise: int, region: Region) -> list[int]:
     """Return the classes inside a region, after those that lie inside in part have been split."""
     known = page.classes(promise)
     free = max(known) + 1
@@ -295,7 +297,7 @@ def _region(text: str) -> Region:
     return _fields.read(Region, json.loads(text), "the region of a class")
 
 
-def made_again(page: Page, lines: Iterable[Line]) -> None:
+def rebuild(page: Transaction, lines: Iterable[StoredLine]) -> None:
     """Make everything beside the lines of a ledger again from them.
 
     Args:
@@ -310,13 +312,13 @@ def made_again(page: Page, lines: Iterable[Line]) -> None:
         if line.values.get("kind") == "promise":
             promise = LastingPromise.from_dict(line.field("promise"))
             promises[line.number] = promise
-            put_in_force(page, line.number, line.optional("renews", int))
-        for each in map(Charged.from_dict, line.several("charged")):
+            activate(page, line.number, line.optional_field("renews", int))
+        for each in map(Charged.from_dict, line.list_field("charged")):
             if each.promise not in promises:
                 raise DataError(
                     f"line {line.number:,} of the ledger charges line {each.promise:,}, "
                     "which is not a promise: the file was changed or damaged."
                 )
             charge(page, promises[each.promise], each)
-        if mark := line.optional("mark", str):
+        if mark := line.optional_field("mark", str):
             page.set_mark(mark, line.number)

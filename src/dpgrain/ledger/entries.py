@@ -8,14 +8,14 @@ from functools import cached_property
 from typing import Any
 
 from dpgrain.ledger.accounts import Charged
-from dpgrain.ledger.lines import Line
+from dpgrain.ledger.lines import StoredLine
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.receipt import Receipt
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """One line of a ledger: its beginning, a promise, or a release.
 
     Args:
@@ -26,7 +26,7 @@ class Entry:
 
     ledger: str
     name: str
-    line: Line
+    line: StoredLine
 
     @property
     def number(self) -> int:
@@ -51,7 +51,7 @@ class Entry:
     @cached_property
     def guarantees(self) -> tuple[Guarantee, ...]:
         """The guarantees of the releases charged by the line; none for other lines."""
-        return tuple(map(Guarantee.from_dict, self.line.several("releases")))
+        return tuple(map(Guarantee.from_dict, self.line.list_field("releases")))
 
     @property
     def private(self) -> bool:
@@ -59,7 +59,7 @@ class Entry:
         # Guarantees of many lines take long to read, and this is asked of all of them.
         return all(
             isinstance(one, dict) and one.get("private", False)
-            for one in self.line.several("releases")
+            for one in self.line.list_field("releases")
         )
 
     @property
@@ -76,12 +76,12 @@ class Entry:
     @property
     def renews(self) -> int | None:
         """The line of the promise that this one renews; None for other lines."""
-        return self.line.optional("renews", int)
+        return self.line.optional_field("renews", int)
 
     @cached_property
     def charged(self) -> tuple[Charged, ...]:
         """The charges of the line to each promise."""
-        return tuple(map(Charged.from_dict, self.line.several("charged")))
+        return tuple(map(Charged.from_dict, self.line.list_field("charged")))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the line as plain JSON values, with its hash."""
@@ -94,7 +94,7 @@ SEEDED = "NOT PRIVATE: seeded noise"
 _NAMED = 5
 
 
-def seeds_in_words(entries: Iterable[Entry]) -> str:
+def seed_note(entries: Iterable[LedgerEntry]) -> str:
     """Say which lines charge releases that had a seed; empty if none does.
 
     Args:

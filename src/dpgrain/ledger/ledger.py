@@ -13,14 +13,14 @@ from dpgrain._shown import ShownLedger
 from dpgrain._wording import percent, powers, rounded_up
 from dpgrain.errors import DataError, ParameterError, RefusedError
 from dpgrain.ledger import accounts, plans
-from dpgrain.ledger.accounts import Charged, DoesNotFitError, TakenError
-from dpgrain.ledger.entries import Entry, seeds_in_words
-from dpgrain.ledger.lines import Line, checked
+from dpgrain.ledger.accounts import AlreadyReleasedError, BudgetExceededError, Charged
+from dpgrain.ledger.entries import LedgerEntry, seed_note
+from dpgrain.ledger.lines import StoredLine, check_chain
+from dpgrain.ledger.messages import refusal_text, remaining_text
 from dpgrain.ledger.promise import LastingPromise
-from dpgrain.ledger.refusal import left_in_words, refusal
 from dpgrain.ledger.stores import store_at
-from dpgrain.ledger.stores.memory import memory_page
-from dpgrain.ledger.stores.protocol import FORMAT, Page
+from dpgrain.ledger.stores.memory import memory_transaction
+from dpgrain.ledger.stores.protocol import FORMAT, Transaction
 from dpgrain.ledger.units import Units
 from dpgrain.ledger.window import Meeting
 from dpgrain.publishing import ledgers
@@ -34,11 +34,11 @@ from dpgrain.regions import EVERYTHING, Region
 _LANGUAGE = 1
 
 
-class _TakenBack(Exception):  # noqa: N818 - it is no error: a dry run writes nothing
+class _RolledBack(Exception):  # noqa: N818 - it is no error: a dry run writes nothing
     """The end of a dry run: the transaction with its line is taken back."""
 
 
-class _RenewedMeanwhile(Exception):  # noqa: N818 - it is no error: the charge is tried again
+class _PromiseRenewed(Exception):  # noqa: N818 - it is no error: the charge is tried again
     """A promise was renewed after prices were found for it."""
 
 
@@ -91,7 +91,7 @@ class Ledger(ShownLedger):
         with self._store.reading() as page:
             result = page.format()
         if result is not None and result < FORMAT:
-            self._make_accounts_again()
+            self._rebuild_accounts()
         with self._store.reading() as page:
             self._check_format(page)
             first, self._seen = self._checked(page, expected)
@@ -130,16 +130,16 @@ class Ledger(ShownLedger):
         noted: dict[str, Any] = {"language": _LANGUAGE, "id": secrets.token_hex(16), "name": name}
         with store_at(place).creating() as page:
             page.set_format(FORMAT)
-            last = Line.after(None, _now(), "ledger", **noted, user=user)
+            last = StoredLine.after(None, _now(), "ledger", **noted, user=user)
             page.append(last)
             for promise in listed:
-                last = _promised(page, last, promise)
+                last = _activate(page, last, promise)
                 page.append(last)
         return Ledger(place)
 
     # ------------------------------------------------------------------------------ opening
 
-    def _check_format(self, page: Page) -> None:
+    def _check_format(self, page: Transaction) -> None:
         result = page.format()
         if result is None:
             raise DataError(f"{self._store.name!r} contains no ledger; create a new one.")
@@ -152,11 +152,11 @@ class Ledger(ShownLedger):
             "version or a later one."
         )
 
-    def _checked(self, page: Page, expected: str | None) -> tuple[Line, Line]:
+    def _checked(self, page: Transaction, expected: str | None) -> tuple[StoredLine, StoredLine]:
         """Check the chain of lines, and return the first and the last."""
         first = last = None
         held = expected is None
-        for last in checked(page.lines()):
+        for last in check_chain(page.lines()):
             first = first or last
             held = held or last.hash == expected
         if first is None or last is None or first.values.get("kind") != "ledger":
@@ -171,14 +171,14 @@ class Ledger(ShownLedger):
             )
         return first, last
 
-    def _make_accounts_again(self) -> None:
+    def _rebuild_accounts(self) -> None:
         """Bring what is kept beside the lines to this version's format; the lines stay."""
         try:
             with self._store.writing() as page:
                 page.clear_accounts()
-                accounts.made_again(page, page.lines())
+                accounts.rebuild(page, page.lines())
                 page.set_format(FORMAT)
-        except DoesNotFitError as error:
+        except BudgetExceededError as error:
             raise DataError(
                 f"{self._store.name!r} has charged more than the promise of line "
                 f"{error.charged.promise:,} allows, because earlier versions treated dates in "
@@ -229,7 +229,7 @@ class Ledger(ShownLedger):
                 charged then.
             DataError: if the ledger cannot be written, or was changed.
         """
-        line = self._charged_in_a_line(guarantees, mark, again=again, kept=True)
+        line = self._charge_line(guarantees, mark, again=again, kept=True)
         return Receipt(self.id, self.name, line.number, line.hash)
 
     def rehearse(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> None:
@@ -244,11 +244,11 @@ class Ledger(ShownLedger):
             RefusedError: if a promise does not hold the releases, or the mark is refused.
             DataError: if the ledger cannot be written, or was changed.
         """
-        self._charged_in_a_line(guarantees, mark, again=again, kept=False)
+        self._charge_line(guarantees, mark, again=again, kept=False)
 
-    def _charged_in_a_line(
+    def _charge_line(
         self, guarantees: tuple[Guarantee, ...], mark: str, *, again: bool, kept: bool
-    ) -> Line:
+    ) -> StoredLine:
         """Return the line that charges releases, written unless it is to be taken back."""
         if not guarantees:
             raise ParameterError("guarantees must contain at least one guarantee.")
@@ -266,31 +266,33 @@ class Ledger(ShownLedger):
             for each in self._charges(number, promise, guarantees)
         ]
 
-        def noted(page: Page, last: Line) -> Line:
+        def noted(page: Transaction, last: StoredLine) -> StoredLine:
             if page.in_force() != list(promises):
-                raise _RenewedMeanwhile
+                raise _PromiseRenewed
             before = None if again else page.marked(mark)
             if before is not None:
-                raise self._charged_before(page, mark, before)
+                raise self._already_charged(page, mark, before)
             for each in charged:
                 accounts.charge(page, promises[each.promise], each)
             released = [guarantee.to_dict() for guarantee in guarantees]
             listed = [each.to_dict() for each in charged]
             more = {"mark": mark} if mark else {}
-            line = Line.after(last, _now(), "release", releases=released, charged=listed, **more)
+            line = StoredLine.after(
+                last, _now(), "release", releases=released, charged=listed, **more
+            )
             if mark:
                 page.set_mark(mark, line.number)
             return line
 
         try:
             return self._append(noted, kept=kept)
-        except (_RenewedMeanwhile, TakenError):
-            return self._charged_in_a_line(guarantees, mark, again=again, kept=kept)
-        except DoesNotFitError as error:
-            told = refusal(self.name, promises[error.charged.promise], error, self.entries)
+        except (_PromiseRenewed, AlreadyReleasedError):
+            return self._charge_line(guarantees, mark, again=again, kept=kept)
+        except BudgetExceededError as error:
+            told = refusal_text(self.name, promises[error.charged.promise], error, self.entries)
             raise RefusedError(told) from None
 
-    def add(self, promise: LastingPromise) -> Entry:
+    def add(self, promise: LastingPromise) -> LedgerEntry:
         """Add a promise to a ledger that has charged nothing yet.
 
         Returns:
@@ -303,7 +305,7 @@ class Ledger(ShownLedger):
         promise = _validate.instance(LastingPromise, promise=promise)
         _check_users(self._user, promise.plan)
 
-        def noted(page: Page, last: Line) -> Line:
+        def noted(page: Transaction, last: StoredLine) -> StoredLine:
             # As long as nothing was charged, every line but the first is a promise.
             if last.values.get("kind") == "release" or len(page.in_force()) < last.number:
                 raise ParameterError(
@@ -311,11 +313,11 @@ class Ledger(ShownLedger):
                     "count that; renew a promise, or create another ledger, which adds its "
                     "promises to these."
                 )
-            return _promised(page, last, promise)
+            return _activate(page, last, promise)
 
         return self._entry(self._append(noted))
 
-    def renew(self, number: int, promise: LastingPromise) -> Entry:
+    def renew(self, number: int, promise: LastingPromise) -> LedgerEntry:
         """Let a promise take the place of an earlier one, whose caps then count as used up.
 
         Args:
@@ -339,16 +341,18 @@ class Ledger(ShownLedger):
                 "units create another ledger, which adds its promises to these."
             )
 
-        def noted(page: Page, last: Line) -> Line:
+        def noted(page: Transaction, last: StoredLine) -> StoredLine:
             if number not in page.in_force():
                 raise ParameterError(
                     f"number = {number} was renewed in the meantime; check the ledger."
                 )
-            return _promised(page, last, promise, renews=number)
+            return _activate(page, last, promise, renews=number)
 
         return self._entry(self._append(noted))
 
-    def _append(self, noted: Callable[[Page, Line], Line], *, kept: bool = True) -> Line:
+    def _append(
+        self, noted: Callable[[Transaction, StoredLine], StoredLine], *, kept: bool = True
+    ) -> StoredLine:
         """Append a line durably, after the last one was checked; or take it back."""
         try:
             with self._store.writing() as page:
@@ -357,21 +361,21 @@ class Ledger(ShownLedger):
                 line = noted(page, last)
                 page.append(line)
                 if not kept:
-                    raise _TakenBack
-        except _TakenBack:
+                    raise _RolledBack
+        except _RolledBack:
             return line
         self._seen = line
         return line
 
-    def _last(self, page: Page) -> Line:
+    def _last(self, page: Transaction) -> StoredLine:
         """Return the last line, which must be what was written, and not before what was seen."""
         last, seen = page.last(), page.line(self._seen.number)
         if last is None or seen is None or seen.hash != self._seen.hash:
-            raise self._older()
+            raise self._replaced_by_older()
         last.check(last.number)
         return last
 
-    def _older(self) -> DataError:
+    def _replaced_by_older(self) -> DataError:
         return DataError(
             f"{self._store.name!r} lacks lines that were seen before: it was replaced by an "
             "older copy; treat every promise in it as fully spent."
@@ -384,8 +388,8 @@ class Ledger(ShownLedger):
         taken = set[int]()
         if promise.plan:
             with self._store.reading() as page:
-                taken = page.taken(number)
-        planned, others = plans.taken_out(promise.plan, guarantees, taken)
+                taken = page.used_plan(number)
+        planned, others = plans.split_planned(promise.plan, guarantees, taken)
         free = [
             Charged(number, Price(), promise.reach(guarantee.scope), place)
             for place, guarantee in planned.items()
@@ -403,14 +407,14 @@ class Ledger(ShownLedger):
         region, room = promise.reach(guarantee.scope), None
         if promise.caps.pure > 0:
             # Where the promise keeps pure ε, the choice between prices depends on what is left.
-            room = self._spent(number, promise, region).rest_of(promise.caps)
+            room = self._spent(number, promise, region).remaining(promise.caps)
         price = promise.price(guarantee, room, meeting)
         return Charged(number, price, region, meeting=meeting)
 
     # ------------------------------------------------------------------------------ reading
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[LedgerEntry, ...]:
         """All lines, in their order."""
         with self._store.reading() as page:
             return tuple(map(self._entry, page.lines()))
@@ -421,7 +425,7 @@ class Ledger(ShownLedger):
         with self._store.reading() as page:
             return {number: self._promise(page, number) for number in page.in_force()}
 
-    def renewed_with(self, number: int) -> str:
+    def renewal_text(self, number: int) -> str:
         """Say what a promise and all those that it renews promise together; empty if it renews none.
 
         Args:
@@ -433,13 +437,13 @@ class Ledger(ShownLedger):
         earlier = sorted(set(self._chain(number)) - {number})
         if not earlier:
             return ""
-        epsilon, delta = self.promised(number)
+        epsilon, delta = self.combined_parameters(number)
         return (
             f"renews line {' and '.join(map(str, earlier))}; together they promise "
             f"ε = {rounded_up(epsilon)} at δ = {powers(delta)}."
         )
 
-    def promised(self, number: int) -> tuple[float, float]:
+    def combined_parameters(self, number: int) -> tuple[float, float]:
         """Return ε and δ of a promise together with all promises that it renews.
 
         Args:
@@ -468,7 +472,7 @@ class Ledger(ShownLedger):
         region = _validate.instance(Region, region=region)
         return max(1.0 - self._spent(number, promise, promise.reach(region)).share, 0.0)
 
-    def left_in_words(self, number: int) -> str:
+    def remaining_text(self, number: int) -> str:
         """Say how much ε of a promise is used, which part of it is scarce, and what would fit; a note.
 
         Args:
@@ -478,7 +482,7 @@ class Ledger(ShownLedger):
             ParameterError: if no such promise is in force.
         """
         promise = self._in_force(number)
-        return left_in_words(promise, self._spent(number, promise, promise.reach(EVERYTHING)))
+        return remaining_text(promise, self._spent(number, promise, promise.reach(EVERYTHING)))
 
     def fullest(self, number: int) -> Region:
         """Return the region of the units of which least is left, the first one of several; a note.
@@ -493,7 +497,7 @@ class Ledger(ShownLedger):
         with self._store.reading() as page:
             return accounts.fullest(page, promise, number)
 
-    def would_take(self, number: int, *guarantees: Guarantee) -> tuple[Charged, ...]:
+    def projected_charges(self, number: int, *guarantees: Guarantee) -> tuple[Charged, ...]:
         """Return what releases would take of a promise if they were charged now; a note.
 
         Args:
@@ -505,7 +509,7 @@ class Ledger(ShownLedger):
         """
         return tuple(self._charges(number, self._in_force(number), guarantees))
 
-    def holds(self, receipt: Receipt) -> bool:
+    def contains(self, receipt: Receipt) -> bool:
         """Return whether a release was charged in a line of this ledger.
 
         Args:
@@ -520,7 +524,7 @@ class Ledger(ShownLedger):
         with self._store.reading() as page:
             line = page.line(receipt.number)
         if line is None or line.hash != receipt.hash:
-            raise self._older()
+            raise self._replaced_by_older()
         return True
 
     def verify(self) -> Receipt:
@@ -531,18 +535,18 @@ class Ledger(ShownLedger):
         """
         with self._store.reading() as page:
             _, last = self._checked(page, None)
-            with memory_page() as anew:
-                accounts.made_again(anew, page.lines())
-                if _kept(anew) != _kept(page):
+            with memory_transaction() as anew:
+                accounts.rebuild(anew, page.lines())
+                if _account_state(anew) != _account_state(page):
                     raise DataError(
                         f"the accounts of {self._store.name!r} do not match its lines: the "
                         "file was changed; the lines themselves are intact."
                     )
         return self._entry(last).receipt
 
-    def _charged_before(self, page: Page, mark: str, number: int) -> RefusedError:
+    def _already_charged(self, page: Transaction, mark: str, number: int) -> RefusedError:
         line = page.line(number)
-        seeded = "" if line is None else seeds_in_words([self._entry(line)])
+        seeded = "" if line is None else seed_note([self._entry(line)])
         said = (
             f"{mark!r} was charged before, in line {number:,} of the ledger, whether or not "
             "it was published; pass again=True (--again) to publish again, which is charged "
@@ -550,8 +554,8 @@ class Ledger(ShownLedger):
         )
         return RefusedError(f"{said} {seeded}".rstrip(), line=number)
 
-    def _entry(self, line: Line) -> Entry:
-        return Entry(self.id, self.name, line)
+    def _entry(self, line: StoredLine) -> LedgerEntry:
+        return LedgerEntry(self.id, self.name, line)
 
     def _spent(self, number: int, promise: LastingPromise, region: Region) -> Units:
         with self._store.reading() as page:
@@ -579,10 +583,10 @@ class Ledger(ShownLedger):
                         name="number",
                     )
                 chain[renews] = self._promise(page, renews)
-                renews = line.optional("renews", int)
+                renews = line.optional_field("renews", int)
         return chain
 
-    def _promise(self, page: Page, number: int) -> LastingPromise:
+    def _promise(self, page: Transaction, number: int) -> LastingPromise:
         """Return the promise of a line, which is read once: lines do not change."""
         if number not in self._known:
             line = page.line(number)
@@ -621,24 +625,26 @@ def _check_users(user: str, guarantees: Iterable[Guarantee]) -> None:
             )
 
 
-def _promised(page: Page, last: Line, promise: LastingPromise, renews: int | None = None) -> Line:
+def _activate(
+    page: Transaction, last: StoredLine, promise: LastingPromise, renews: int | None = None
+) -> StoredLine:
     """Put a promise in force, and return its line."""
     noted = {} if renews is None else {"renews": renews}
-    line = Line.after(last, _now(), "promise", promise=promise.to_dict(), **noted)
-    accounts.put_in_force(page, line.number, renews)
+    line = StoredLine.after(last, _now(), "promise", promise=promise.to_dict(), **noted)
+    accounts.activate(page, line.number, renews)
     return line
 
 
-def _kept(page: Page) -> tuple[object, ...]:
+def _account_state(page: Transaction) -> tuple[object, ...]:
     """Return the accounts, which planned releases were made, and which lines have marks."""
-    return page.accounts(), page.all_taken(), page.all_marks()
+    return page.accounts(), page.all_used_plans(), page.all_marks()
 
 
 def _composed(guarantees: Iterable[Guarantee]) -> list[Guarantee]:
     """Compose the guarantees that are about the same units in the same region."""
     groups: dict[Any, Guarantee] = {}
     for one in guarantees:
-        about = plans.about(one)
+        about = plans.scope_key(one)
         groups[about] = groups[about] + one if about in groups else one
     return list(groups.values())
 

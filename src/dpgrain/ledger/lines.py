@@ -19,7 +19,7 @@ Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
-class Line:
+class StoredLine:
     """One line, as it is stored.
 
     Args:
@@ -33,7 +33,7 @@ class Line:
     body: str
 
     @staticmethod
-    def after(last: Line | None, at: str, kind: str, **noted: Any) -> Line:
+    def after(last: StoredLine | None, at: str, kind: str, **noted: Any) -> StoredLine:
         """Make the next line after another.
 
         Args:
@@ -55,7 +55,7 @@ class Line:
             allow_nan=False,
             separators=(",", ":"),
         )
-        return Line(number, _hash(body), body)
+        return StoredLine(number, _hash(body), body)
 
     @cached_property
     def values(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Line:
             raise _broken(self.number, f"has no field {name!r}")
         return self.values[name]
 
-    def several(self, name: str) -> list[Any]:
+    def list_field(self, name: str) -> list[Any]:
         """Return the parts of a field, which is a list; none where there is no such field.
 
         Args:
@@ -99,7 +99,7 @@ class Line:
             raise _broken(self.number, f"has no list in its field {name!r}")
         return found
 
-    def optional(self, name: str, kind: type[Kind]) -> Kind | None:
+    def optional_field(self, name: str, kind: type[Kind]) -> Kind | None:
         """Return a field, or None where there is none.
 
         Args:
@@ -133,7 +133,7 @@ class Line:
             raise _broken(number, "does not follow the previous line")
 
 
-def checked(lines: Iterable[Line]) -> Iterator[Line]:
+def check_chain(lines: Iterable[StoredLine]) -> Iterator[StoredLine]:
     """Yield lines in their order from the first on, each checked against the one before.
 
     Raises:

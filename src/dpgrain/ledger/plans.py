@@ -20,7 +20,7 @@ from dpgrain.units import Level, Relation
 
 
 @lru_cache(maxsize=64)
-def loss_of(
+def plan_loss(
     plan: tuple[Guarantee, ...], level: Level, cells: Partition | None, relation: Relation
 ) -> Loss:
     """Return the privacy loss of all planned releases together for one promised unit.
@@ -54,7 +54,7 @@ def _loss(guarantee: Guarantee, level: Level, cells: Partition | None, relation:
     return loss
 
 
-def about(guarantee: Guarantee) -> Any:
+def scope_key(guarantee: Guarantee) -> Any:
     """Return what must be the same of releases that are about the same units of the same records."""
     return (
         guarantee.level,
@@ -66,7 +66,7 @@ def about(guarantee: Guarantee) -> Any:
     )
 
 
-def taken_out(
+def split_planned(
     plan: Sequence[Guarantee], guarantees: Iterable[Guarantee], taken: Collection[int]
 ) -> tuple[dict[int, Guarantee], list[Guarantee]]:
     """Divide releases into those that a plan still holds, and those that are charged.
@@ -83,10 +83,10 @@ def taken_out(
     free = defaultdict[Any, list[int]](list)
     for place in reversed(range(len(plan))):
         if place not in taken:
-            free[about(plan[place]), plan[place].event].append(place)
+            free[scope_key(plan[place]), plan[place].event].append(place)
     planned, others = dict[int, Guarantee](), []
     for one in guarantees:
-        if places := free.get((about(one), one.event)):
+        if places := free.get((scope_key(one), one.event)):
             planned[places.pop()] = one
         else:
             others.append(one)

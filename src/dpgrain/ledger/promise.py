@@ -12,7 +12,7 @@ from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Loss
 from dpgrain.errors import ParameterError
 from dpgrain.ledger import plans
-from dpgrain.ledger.window import Meeting, Window
+from dpgrain.ledger.window import Meeting, TimeWindow
 from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing.budget import planned_guarantee
 from dpgrain.publishing.caps import Caps
@@ -57,7 +57,7 @@ class LastingPromise:
 
     level: Level
     partition: Partition | None
-    window: Window | None
+    window: TimeWindow | None
     relation: Relation
     epsilon: float
     delta: float
@@ -97,7 +97,7 @@ class LastingPromise:
         delta: float = 0.0,
         *,
         relation: Relation = "zero_out",
-        window: Window | None = None,
+        window: TimeWindow | None = None,
         pure: float | None = None,
         leak: float | None = None,
         plan: Iterable[Query[Any] | Callable[[], Any] | Guarantee] = (),
@@ -218,7 +218,7 @@ class LastingPromise:
 
     def _loss(self, plan: tuple[Guarantee, ...]) -> Loss:
         """Return what a plan costs each promised unit."""
-        return plans.loss_of(plan, *self._asked(self.cells))
+        return plans.plan_loss(plan, *self._asked(self.cells))
 
     def together(self, *earlier: LastingPromise) -> Caps:
         """Return the caps and plans of this promise and of those that it renews: all may be used up."""

@@ -64,7 +64,7 @@ class Units:
         """The largest part, as a share of its cap."""
         return max(self.pure, self.mu, self.leak) / WHOLE
 
-    def rest_of(self, caps: Price) -> Price:
+    def remaining(self, caps: Price) -> Price:
         """Return what these units leave of the caps, as a note."""
         pure, mu, leak = (max(1 - part / WHOLE, 0.0) for part in (self.pure, self.mu, self.leak))
         return Price(caps.pure * pure, caps.mu * math.sqrt(mu), caps.leak * leak)

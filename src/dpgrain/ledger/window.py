@@ -20,7 +20,7 @@ _HOUR = 3600 * 10**6
 Meeting: TypeAlias = Literal["any", "whole", "parts"]
 
 
-class Window:
+class TimeWindow:
     """A stretch of time of one promise; each is known by its start."""
 
     column: str
@@ -38,7 +38,7 @@ class Window:
         """Return the kinds of windows that pay different prices for what a side of the column holds."""
         raise NotImplementedError
 
-    def starts_that(self, meeting: Meeting, span: Span) -> list[tuple[int | None, int | None]]:
+    def window_starts(self, meeting: Meeting, span: Span) -> list[tuple[int | None, int | None]]:
         """Return the starts of windows that meet an interval in one of these ways, as intervals."""
         raise NotImplementedError
 
@@ -47,7 +47,7 @@ class Window:
         raise NotImplementedError
 
     @staticmethod
-    def from_dict(values: Any) -> Window:
+    def from_dict(values: Any) -> TimeWindow:
         """Read a window from its fields in JSON.
 
         Raises:
@@ -58,7 +58,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class AnyDays(Window):
+class AnyDays(TimeWindow):
     """Any window of a stated number of days: a promise for what a person has in each such window.
 
     Args:
@@ -96,7 +96,7 @@ class AnyDays(Window):
         """Return one kind: a window holds whole days, and a release by days is charged as such."""
         return ("any",)
 
-    def starts_that(self, meeting: Meeting, span: Span) -> list[tuple[int | None, int | None]]:  # noqa: ARG002
+    def window_starts(self, meeting: Meeting, span: Span) -> list[tuple[int | None, int | None]]:  # noqa: ARG002
         """Return the starts of windows that meet some days."""
         return [self.starts(span)]
 
@@ -134,7 +134,7 @@ class AnyDays(Window):
 
 
 @dataclass(frozen=True)
-class AnyHours(Window):
+class AnyHours(TimeWindow):
     """Any window of a stated number of hours: a promise for what a person has in each such window.
 
     Args:
@@ -151,7 +151,7 @@ class AnyHours(Window):
 
     >>> hour = 3600 * 10**6
     >>> window, day = AnyHours(720, "at"), Span("time", 0, 24 * hour)
-    >>> whole, parts = window.starts_that("whole", day), window.starts_that("parts", day)
+    >>> whole, parts = window.window_starts("whole", day), window.window_starts("parts", day)
     >>> whole == [(-696 * hour, 1)], parts == [(-720 * hour + 1, -696 * hour), (1, 24 * hour)]
     (True, True)
     """
@@ -191,7 +191,7 @@ class AnyHours(Window):
             return ("any",)
         return ("whole", "parts")
 
-    def starts_that(self, meeting: Meeting, span: Span) -> list[tuple[int | None, int | None]]:
+    def window_starts(self, meeting: Meeting, span: Span) -> list[tuple[int | None, int | None]]:
         """Return the starts of windows that meet an interval in one of these ways, as intervals."""
         first, end = self.starts(span)
         if meeting == "any" or span.low is None or span.high is None:

@@ -31,7 +31,7 @@ class Charging(Protocol):
     def charge(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> Receipt:
         """Charge releases durably, or refuse them."""
 
-    def holds(self, receipt: Receipt) -> bool:
+    def contains(self, receipt: Receipt) -> bool:
         """Return whether a release was charged in a line of this ledger."""
 
 

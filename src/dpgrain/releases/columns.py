@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpgrain.arrays.blocks import Unread
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.blocks import LabelledRows
 from dpgrain.learn.distributed import RowsThere
 from dpgrain.learn.features import (
     Encoding,
@@ -208,7 +208,7 @@ class OfTable(Given):
 
     def check(self, unit: Unit, *, places: bool) -> None:
         """Refuse elements that are not used, or lack."""
-        Unread.of(0, self.users, self.elements, unit, places=places)
+        LabelledRows.of(0, self.users, self.elements, unit, places=places)
 
     def read(self, charge: Charge) -> Read:
         """Read the columns."""

@@ -25,8 +25,8 @@ from dpgrain._arrow import numbers, texts
 from dpgrain._files import note_read
 from dpgrain._wording import counted
 from dpgrain.errors import DataError, ParameterError, SchemaError, raise_alone
-from dpgrain.inputs.calls import silent
-from dpgrain.inputs.labels import exact, key, written
+from dpgrain.inputs.callbacks import silent
+from dpgrain.inputs.labels import as_fraction, canonical_text, key
 from dpgrain.partitions import period_of
 
 Missing: TypeAlias = Literal["own", "drop", "error"]
@@ -523,9 +523,9 @@ def _name(cell: Any) -> str:
         return str(cell)
     if isinstance(cell, np.generic):
         cell = cell.item()
-    value = exact(cell)
+    value = as_fraction(cell)
     if value is not None:
-        text = written(value)
+        text = canonical_text(value)
         if text is None:
             return " ".join(key(value) or ())
         # A decimal that equals no float is another cell than the float with the same text.

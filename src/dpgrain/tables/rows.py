@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.inputs.labels import exact, whole, written
-from dpgrain.inputs.long_labels import any_long, label_of_stated
+from dpgrain.inputs.labels import as_fraction, as_integer, canonical_text
+from dpgrain.inputs.long_labels import any_long, stated_label
 from dpgrain.provenance import Provenance, checked
 from dpgrain.regions import EVERYTHING, Region
 from dpgrain.tables.elements import NAMED, Elements, as_elements
@@ -465,7 +465,7 @@ class Rows:
         result: int | str | None
         form = _form_of(self.schema[column])
         if self.is_integer(column):
-            result = whole(label)
+            result = as_integer(label)
         elif column in self.cells and not isinstance(label, str):
             # A cell that is a number is written in another way there.
             result = None
@@ -512,7 +512,7 @@ class Rows:
         result = self.stated(label, column, role)
         if isinstance(result, int) or column in self.cells:
             return result
-        return label_of_stated(result)
+        return stated_label(result)
 
     def require_key(self, column: str, role: str) -> None:
         """Raise unless the column can name things: integers and what has one text for each value do.
@@ -650,14 +650,14 @@ def _text_key(label: Any, kind: str) -> str | None:
     """Return the text that a column of another type than integers has for a label; None for none."""
     if isinstance(label, date) and not isinstance(label, datetime):
         return label.isoformat()
-    number = None if isinstance(label, str | bytes) else exact(label)
+    number = None if isinstance(label, str | bytes) else as_fraction(label)
     if number is None:
-        return written(label)
+        return canonical_text(label)
     if kind == TRUTH:
         return None if number not in (0, 1) else "true" if number else "false"
     places = decimals(kind)
     if places is None:
-        return written(label)
+        return canonical_text(label)
     # SQL writes the number with as many digits as the type says.
     scaled = number * 10**places
     if scaled.denominator != 1 or abs(scaled) >= 10**38:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dpgrain._types import IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.long_labels import label_of
+from dpgrain.inputs.long_labels import text_label
 from dpgrain.statistics import (
     count,
     distribution,
@@ -122,7 +122,7 @@ REGIONS: list[tuple[dict[str, Any], Callable[[Any], bool]]] = [
 ]
 
 
-class Row(NamedTuple):
+class EngineRow(NamedTuple):
     """One record, with any value missing."""
 
     who: int | None
@@ -139,7 +139,7 @@ def topic_of(item: str) -> str:
     return "early" if item < "b" else "late"
 
 
-def some_rows(users: int, seed: int = 1) -> list[Row]:
+def some_rows(users: int, seed: int = 1) -> list[EngineRow]:
     """Make rows of some users: repeated, null and odd ones, and one user with most of them."""
     rng = np.random.default_rng(seed)
     items = ["a", "b", "x", "é", "日本", "", None]
@@ -150,7 +150,7 @@ def some_rows(users: int, seed: int = 1) -> list[Row]:
             day = None if rng.random() < 0.1 else datetime.date(2024, 5, int(rng.integers(1, 4)))
             code = None if rng.random() < 0.1 else int(rng.integers(-1, 4))
             item, w = items[rng.integers(len(items))], numbers[rng.integers(len(numbers))]
-            rows += [Row(user, item, code, day, w)] * int(rng.choice([1, 1, 1, 3]))
+            rows += [EngineRow(user, item, code, day, w)] * int(rng.choice([1, 1, 1, 3]))
     return rows
 
 
@@ -163,7 +163,7 @@ def rows_of(groups: Groups) -> list[tuple[Any, ...]]:
     )
 
 
-def cell_of(row: Row, column: str) -> str | int | None:
+def cell_of(row: EngineRow, column: str) -> str | int | None:
     """Return the key of a row in any column, by the definition."""
     if column == "day":
         return None if row.day is None else row.day.isoformat()
@@ -199,7 +199,7 @@ class EngineContract:
     one_release_in = 1
     first_release = 0
 
-    def table(self, rows: Sequence[Row], **options: Any) -> UserTable:
+    def table(self, rows: Sequence[EngineRow], **options: Any) -> UserTable:
         """Return the table of these rows, with two columns of cells, for the tested engine."""
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(SCHEMA)
         made = [pa.array(column, kind) for column, kind in zip(columns, SCHEMA.types, strict=True)]
@@ -210,7 +210,7 @@ class EngineContract:
         return table.with_cells("few", of="item", by=few)
 
     @contextmanager
-    def both(self, rows: Sequence[Row], **options: Any) -> Iterator[tuple[Engine, Engine]]:
+    def both(self, rows: Sequence[EngineRow], **options: Any) -> Iterator[tuple[Engine, Engine]]:
         """Yield the engine and the other one, opened on the same rows in different orders."""
         order = np.random.default_rng(2).permutation(len(rows))
         mine = self.table([rows[i] for i in order], **options)
@@ -232,13 +232,13 @@ class EngineContract:
     def test_long_texts_have_the_labels_of_the_definition(self) -> None:
         """Also one that looks like the label of another; a text beyond the longest is missing."""
         long = "é\U0001f600" * 200
-        texts = ["a", "x" * 256, "x" * 257, long, long[:-1], label_of(long), "x" * 65_537]
+        texts = ["a", "x" * 256, "x" * 257, long, long[:-1], text_label(long), "x" * 65_537]
         rows = [
-            Row(user, text, 0, None, 1.0)
+            EngineRow(user, text, 0, None, 1.0)
             for user in range(self.users)
             for text in texts[user % len(texts) :]
         ]
-        held = list(map(label_of, texts[:-1]))
+        held = list(map(text_label, texts[:-1]))
         with self.table(rows).open_engine() as engine:
             assert sorted(rows_of(engine.distinct(("item",)))) == sorted(zip(held))
         for domain in (texts[1:5], held[1:5]):
@@ -489,8 +489,8 @@ def _one_in(many: int, cases: Sequence[Case], place: int = 0) -> Sequence[Case]:
 
 
 def _held(
-    rows: Sequence[Row], keys: Sequence[str], value: str | None = None
-) -> list[tuple[Row, tuple[Any, ...]]]:
+    rows: Sequence[EngineRow], keys: Sequence[str], value: str | None = None
+) -> list[tuple[EngineRow, tuple[Any, ...]]]:
     """Return the rows that count, each with its group, by the definition."""
     held = []
     for row in rows:
@@ -505,7 +505,9 @@ def _form(table: UserTable, name: str) -> Form:
     return "number" if table.schema[name] == "DOUBLE" else "key"
 
 
-def _by_user(rows: Sequence[Row], by: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
+def _by_user(
+    rows: Sequence[EngineRow], by: Sequence[str]
+) -> dict[tuple[Any, ...], list[EngineRow]]:
     """Return the rows of each user and group, by the definition."""
     result = defaultdict(list)
     for row in rows:
@@ -515,7 +517,7 @@ def _by_user(rows: Sequence[Row], by: Sequence[str]) -> dict[tuple[Any, ...], li
     return result
 
 
-def _numbers(rows: Sequence[Row]) -> tuple[Any, ...]:
+def _numbers(rows: Sequence[EngineRow]) -> tuple[Any, ...]:
     """Return the numbers of one person of these rows, in the order of :data:`NUMBERS`."""
     w = [row.w for row in rows if row.w is not None and math.isfinite(row.w)]
     codes = [row.code for row in rows if row.code is not None]

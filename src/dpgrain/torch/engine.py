@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, cast
 
 from dpgrain import _validate
-from dpgrain.arrays.blocks import Unread, unit_of
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.blocks import LabelledRows, default_unit
 from dpgrain.means import Mean
 from dpgrain.noise import RandomState, Source
 from dpgrain.publishing import Promise, Query
@@ -182,7 +182,7 @@ class PrivacyEngine:
                 cases.
         """
         self.check_new()
-        unit = unit_of(self._unit, users)
+        unit = default_unit(self._unit, users)
         module, processes = Processes.of(module)
         check_dataset(dataset)
         _check_optimizer(module, optimizer)
@@ -212,7 +212,7 @@ class PrivacyEngine:
             promise = Promise(unit, 1.0, target_delta, self._relation)
             ask = partial(given_mean, mean=mean, numbers=numbers, noise=noise)
         places = getattr(mean, "fresh", False)
-        whose = Unread.of(len(dataset), users, elements, unit, places=places)
+        whose = LabelledRows.of(len(dataset), users, elements, unit, places=places)
         run = Run(
             module,
             optimizer,
@@ -369,7 +369,7 @@ class PrivacyEngine:
         checkpoint = processes.told(lambda: Checkpoint.read(path))
         plan = checkpoint.plan
         stated = OWN_UNIT[plan.level] if plan.max_elements is None else User(plan.max_elements)
-        unit = unit_of(stated, users)
+        unit = default_unit(stated, users)
         engine = cls(unit=unit, relation=plan.guarantee.relation)
         source, engine._extra = resuming.source_of(checkpoint), checkpoint.extra
         check_dataset(dataset)
@@ -379,7 +379,7 @@ class PrivacyEngine:
         promise = Promise(unit, 1.0, plan.guarantee.delta, plan.guarantee.relation)
         asked = Asked(promise, plan.mean, plan.rule)
         passed = Passed(
-            dataset, Unread.of(len(dataset), users, elements, unit), max_rows, collate_fn
+            dataset, LabelledRows.of(len(dataset), users, elements, unit), max_rows, collate_fn
         )
         guarantee = replace(passed.promised(asked), private=source.private)
         resuming.check_alike(plan, guarantee, users, elements)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from dpgrain.arrays.blocks import Rows, Unread
-from dpgrain.arrays.guarantees import guarantee_of
+from dpgrain.inputs.blocks import BlockRows, LabelledRows
+from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.noise import RandomState, Source
 from dpgrain.publishing import Charge, Planned, Promise, Query
 from dpgrain.publishing.budget import open_budget
@@ -34,13 +34,13 @@ class Passed:
     """Records and labels as passed by a caller, not read yet."""
 
     dataset: Any
-    whose: Unread
+    whose: LabelledRows
     max_rows: int | None
     collate_fn: Callable[[list[Any]], Any] | None
 
     def promised(self, asked: Asked) -> Guarantee:
         """Return the guarantee of a run on these records, before it is charged."""
-        return guarantee_of(
+        return array_guarantee(
             asked.promise,
             asked.mean.event,
             asked.facts(named=self.whose.users is not None, collated=self.collate_fn is not None),
@@ -50,7 +50,7 @@ class Passed:
         )
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> BlockRows:
         """Rows in blocks; labels are read once."""
         return self.whose.arranged()
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, Protocol
 
 from dpgrain._types import IndexArray
-from dpgrain.arrays.blocks import Rows
-from dpgrain.arrays.roster import check_holds_all, places_of
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.blocks import BlockRows
+from dpgrain.inputs.population import check_population_size, population_indices
 from dpgrain.means import ClippedMean, Mean
 from dpgrain.means.bands import Correlated
 from dpgrain.means.grid import grid_step
@@ -228,8 +228,8 @@ def steps_of(
     return ClippedSteps(mean, parameters, source, asked.rule), mean.start(source, owners)
 
 
-def owners_of(mean: Mean, rows: Rows, users: Any) -> IndexArray:
+def owners_of(mean: Mean, rows: BlockRows, users: Any) -> IndexArray:
     """Return the user (or user's population index, if needed) of each block, (blocks,)."""
     if mean.compares:
-        check_holds_all(mean.n_users, rows.users)
-    return places_of(users, rows.owners, "fresh users") if mean.fresh else rows.owners
+        check_population_size(mean.n_users, rows.users)
+    return population_indices(users, rows.owners, "fresh users") if mean.fresh else rows.owners

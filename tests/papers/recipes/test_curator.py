@@ -19,9 +19,9 @@ from tests.refusals import refuses
 import dpgrain as dg
 from dpgrain import learn, optimize
 from dpgrain.accounting import Parallel
-from dpgrain.arrays.blocks import arrange
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import RecordBlocks
+from dpgrain.inputs.blocks import arrange
 from dpgrain.learn import Minimum, minimise
 from dpgrain.learn.rounds import roster_index
 from dpgrain.learn.summary import coefficients

@@ -7,7 +7,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from dpgrain.inputs.long_labels import label_of
+from dpgrain.inputs.long_labels import text_label
 from dpgrain.tables.engines.column_types import LONGEST_LABEL
 from dpgrain.tables.engines.sql import Written, held_key, holds, key, number, quoted, text, tried
 
@@ -28,11 +28,11 @@ def asked(sql: str, value: str) -> Any:
         ("DATE", "DATE '2026-01-02'", "2026-01-02"),
         ("VARCHAR", text("it's"), "it's"),
         ("VARCHAR", text(LONG[:256]), LONG[:256]),
-        ("VARCHAR", text(LONG[:257]), label_of(LONG[:257])),
-        ("VARCHAR", text(label_of(LONG)), label_of(label_of(LONG))),
-        ("LABEL", text(label_of(LONG)), label_of(LONG)),
-        ("VARCHAR", text("é\U0001f600" * 200), label_of("é\U0001f600" * 200)),
-        ("VARCHAR", text(LONG[1:]), label_of(LONG[1:])),
+        ("VARCHAR", text(LONG[:257]), text_label(LONG[:257])),
+        ("VARCHAR", text(text_label(LONG)), text_label(text_label(LONG))),
+        ("LABEL", text(text_label(LONG)), text_label(LONG)),
+        ("VARCHAR", text("é\U0001f600" * 200), text_label("é\U0001f600" * 200)),
+        ("VARCHAR", text(LONG[1:]), text_label(LONG[1:])),
         ("VARCHAR", text(LONG), None),
         ("VARCHAR", "NULL", None),
         ("INTEGER", "NULL", None),

@@ -42,7 +42,7 @@ class Connections(Generic[Connection]):
         _all.add(self)
 
     @contextmanager
-    def at_hand(self) -> Iterator[Connection]:
+    def connected(self) -> Iterator[Connection]:
         """Enter with the connection, which one thread has at a time."""
         if self._pid != os.getpid():
             self._renew()

@@ -6,14 +6,14 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from dpgrain.ledger.stores.protocol import Page
-from dpgrain.ledger.stores.sql import TABLES, SqlPage
+from dpgrain.ledger.stores.protocol import Transaction
+from dpgrain.ledger.stores.sql import TABLES, SqlTransaction
 
 
 @contextmanager
-def memory_page() -> Iterator[Page]:
+def memory_transaction() -> Iterator[Transaction]:
     """Yield an empty page that is gone when it is left."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         for table in TABLES:
             connection.execute(table)
-        yield SqlPage(connection.execute)
+        yield SqlTransaction(connection.execute)

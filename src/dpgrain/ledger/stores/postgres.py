@@ -11,15 +11,15 @@ from urllib.parse import quote
 
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.ledger.stores.connections import Connections
-from dpgrain.ledger.stores.protocol import Page
-from dpgrain.ledger.stores.sql import TABLES, SqlPage
+from dpgrain.ledger.stores.protocol import Transaction
+from dpgrain.ledger.stores.sql import TABLES, SqlTransaction
 
 _SCHEME = "postgresql://"
 # Lock on the lines that only one transaction at a time has; others read them meanwhile.
 _LOCK = "LOCK TABLE lines IN EXCLUSIVE MODE"
 # A commit returns when it is on the server's disk, and texts are Unicode, whatever the server does by
 # default.
-_SAFELY = ("SET synchronous_commit TO on", "SET client_encoding TO 'UTF8'")
+_SESSION = ("SET synchronous_commit TO on", "SET client_encoding TO 'UTF8'")
 # What messages show of an address, where all of it has this form, and nothing else: a password may
 # stand in any other part, and in these, too, where it was not escaped.
 _PUBLIC = {
@@ -31,7 +31,7 @@ _PUBLIC = {
 }
 # The tables of a ledger as the server knows them: ordinary ones, whose rows outlast a restart.
 _NAMES = tuple(words.split()[-1] for words in (table.partition(" (")[0] for table in TABLES))
-_KEPT = (
+_DURABLE = (
     "SELECT name, relkind = 'r' AND relpersistence = 'p' "
     "FROM unnest(%s::text[]) AS name JOIN pg_class ON pg_class.oid = to_regclass(name)"
 )
@@ -57,10 +57,10 @@ class PostgresStore:
         self._connections = Connections(self._opened, lambda connection: connection.closed)
 
     @contextmanager
-    def creating(self) -> Iterator[Page]:
+    def creating(self) -> Iterator[Transaction]:
         """Enter a transaction that makes the tables of a ledger."""
         with self._at_hand() as connection:
-            found = [name for name, _ in connection.execute(_KEPT, [list(_NAMES)])]
+            found = [name for name, _ in connection.execute(_DURABLE, [list(_NAMES)])]
             if found:
                 raise ParameterError(
                     f"{self.name!r} already has a table {found[0]!r}; if it belongs to a "
@@ -72,34 +72,34 @@ class PostgresStore:
             yield _page(connection)
 
     @contextmanager
-    def writing(self) -> Iterator[Page]:
+    def writing(self) -> Iterator[Transaction]:
         """Enter a transaction that no other one overlaps, and that is on the disk when it is left."""
         with self._at_hand() as connection:
             connection.execute(_LOCK)
-            self._check_kept(connection)
+            self._check_durable(connection)
             yield _page(connection)
 
     @contextmanager
-    def reading(self) -> Iterator[Page]:
+    def reading(self) -> Iterator[Transaction]:
         """Enter a transaction that sees one state."""
         with self._at_hand() as connection:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            self._check_kept(connection)
+            self._check_durable(connection)
             yield _page(connection)
 
     @contextmanager
     def _at_hand(self) -> Iterator[Any]:
         """Enter a transaction of this process's connection."""
         with (
-            self._telling(),
-            self._connections.at_hand() as connection,
+            self._translated_errors(),
+            self._connections.connected() as connection,
             connection.transaction(),
         ):
             yield connection
 
-    def _check_kept(self, connection: Any) -> None:
+    def _check_durable(self, connection: Any) -> None:
         """Refuse tables that lose their rows when the server stops, or are none."""
-        for name, kept in connection.execute(_KEPT, [list(_NAMES)]):
+        for name, kept in connection.execute(_DURABLE, [list(_NAMES)]):
             if not kept:
                 raise DataError(
                     f"the table {name!r} of {self.name!r} is unlogged, temporary or a view, "
@@ -116,7 +116,7 @@ class PostgresStore:
         """Connect to a server that keeps what it has committed."""
         connection = self._library.connect(self.place, autocommit=True)
         try:
-            for each in _SAFELY:
+            for each in _SESSION:
                 connection.execute(each)
             encoding = connection.info.parameter_status("server_encoding")
             if encoding == "SQL_ASCII":
@@ -138,15 +138,15 @@ class PostgresStore:
         return connection
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         """Turn errors of PostgreSQL into one sentence each, whose cause holds no secret either."""
         try:
             yield
         except self._library.Error as error:
             secret = any(each in str(error) for each in self._secrets)
-            raise DataError(self._sentence(error)) from (None if secret else error)
+            raise DataError(self._error_message(error)) from (None if secret else error)
 
-    def _sentence(self, error: Exception) -> str:
+    def _error_message(self, error: Exception) -> str:
         """Say what is wrong with the database of a ledger, and what to do."""
         told = self._library.errors
         if isinstance(error, told.UndefinedTable):
@@ -181,12 +181,12 @@ class PostgresStore:
         )
 
 
-def _page(connection: Any) -> Page:
+def _page(connection: Any) -> Transaction:
     def execute(statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         cursor = connection.execute(statement.replace("?", "%s"), values)
         return list(cursor) if cursor.description else []
 
-    return SqlPage(execute)
+    return SqlTransaction(execute)
 
 
 def _shown(place: str, library: Any) -> tuple[str, tuple[str, ...]]:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from dpgrain.ledger.lines import Line
+from dpgrain.ledger.lines import StoredLine
 from dpgrain.ledger.units import Units
 
 # The cells of accounts are numbered from START on, and before END.
@@ -32,7 +32,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Cells:
+class CellRange:
     """Consecutive cells of one class.
 
     Args:
@@ -46,7 +46,7 @@ class Cells:
     end: int = END
 
 
-class Page(Protocol):
+class Transaction(Protocol):
     """One transaction: lines are appended, and accounts are added to."""
 
     def format(self) -> int | None:
@@ -55,16 +55,16 @@ class Page(Protocol):
     def set_format(self, number: int) -> None:
         """State the format of the accounts."""
 
-    def last(self) -> Line | None:
+    def last(self) -> StoredLine | None:
         """Return the last line."""
 
-    def line(self, number: int) -> Line | None:
+    def line(self, number: int) -> StoredLine | None:
         """Return the line of a number, None if there is none."""
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[StoredLine]:
         """Yield all lines in their order."""
 
-    def append(self, line: Line) -> None:
+    def append(self, line: StoredLine) -> None:
         """Append a line."""
 
     def marked(self, mark: str) -> int | None:
@@ -97,19 +97,19 @@ class Page(Protocol):
     def copy_class(self, promise: int, source: int, target: int) -> None:
         """Give a class the accounts of another one."""
 
-    def most(self, promise: int, cells: Cells) -> Units:
+    def max_units(self, promise: int, cells: CellRange) -> Units:
         """Return the most that any account of some cells has been charged, part by part."""
 
-    def add(self, promise: int, cells: Cells, taken: Units) -> None:
+    def add(self, promise: int, cells: CellRange, taken: Units) -> None:
         """Charge some cells, whose accounts are split from those of others where they were one."""
 
-    def taken(self, promise: int) -> set[int]:
+    def used_plan(self, promise: int) -> set[int]:
         """Return the places of the planned releases of a promise that were made."""
 
-    def take(self, promise: int, place: int) -> None:
+    def use_planned(self, promise: int, place: int) -> None:
         """Mark a planned release as made."""
 
-    def all_taken(self) -> list[tuple[int, ...]]:
+    def all_used_plans(self) -> list[tuple[int, ...]]:
         """Return the rows (promise, place) of planned releases that were made, in their order."""
 
     def all_marks(self) -> list[tuple[str, int]]:
@@ -137,7 +137,7 @@ class Store(Protocol):
     def name(self) -> str:
         """The place, as messages show it, without passwords."""
 
-    def creating(self) -> AbstractContextManager[Page]:
+    def creating(self) -> AbstractContextManager[Transaction]:
         """Enter a transaction that makes the tables of a ledger.
 
         Raises:
@@ -145,7 +145,7 @@ class Store(Protocol):
             DataError: if it cannot be written.
         """
 
-    def writing(self) -> AbstractContextManager[Page]:
+    def writing(self) -> AbstractContextManager[Transaction]:
         """Enter a transaction that no other one overlaps.
 
         When it is left without an error, all that was written is on the disk to stay; after an error
@@ -155,7 +155,7 @@ class Store(Protocol):
             DataError: if the place cannot be written, or is damaged.
         """
 
-    def reading(self) -> AbstractContextManager[Page]:
+    def reading(self) -> AbstractContextManager[Transaction]:
         """Enter a transaction that sees one state, and writes nothing.
 
         Raises:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from dpgrain.errors import DataError
-from dpgrain.ledger.lines import Line
-from dpgrain.ledger.stores.protocol import END, START, Axis, Cells
+from dpgrain.ledger.lines import StoredLine
+from dpgrain.ledger.stores.protocol import END, START, Axis, CellRange
 from dpgrain.ledger.units import Units
 
 #: A function that runs a statement, with a value for each ``?``, and yields its rows.
@@ -42,7 +42,7 @@ _AT = "(SELECT max(first) FROM accounts WHERE promise = ? AND class = ? AND firs
 _LINES_AT_ONCE = 1000
 
 
-class SqlPage:
+class SqlTransaction:
     """A page of tables for a function to read and write.
 
     Args:
@@ -65,17 +65,17 @@ class SqlPage:
         self._execute("DELETE FROM about", ())
         self._execute("INSERT INTO about VALUES (?)", (number,))
 
-    def last(self) -> Line | None:
+    def last(self) -> StoredLine | None:
         """Return the last line."""
         result = self._one(f"{_LINE} ORDER BY number DESC LIMIT 1")
         return None if result is None else _line(result)
 
-    def line(self, number: int) -> Line | None:
+    def line(self, number: int) -> StoredLine | None:
         """Return the line of a number, None if there is none."""
         result = self._one(f"{_LINE} WHERE number = ?", number)
         return None if result is None else _line(result)
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[StoredLine]:
         """Yield all lines in their order."""
         statement = f"{_LINE} WHERE number > ? ORDER BY number LIMIT {_LINES_AT_ONCE}"
         last = START
@@ -83,7 +83,7 @@ class SqlPage:
             yield from result
             last = result[-1].number
 
-    def append(self, line: Line) -> None:
+    def append(self, line: StoredLine) -> None:
         """Append a line."""
         self._execute("INSERT INTO lines VALUES (?, ?, ?)", (line.number, line.hash, line.body))
 
@@ -153,7 +153,7 @@ class SqlPage:
             (promise, source),
         )
 
-    def most(self, promise: int, cells: Cells) -> Units:
+    def max_units(self, promise: int, cells: CellRange) -> Units:
         """Return the most that any account of some cells has been charged, part by part."""
         one = (promise, cells.within)
         result = self._one(
@@ -163,7 +163,7 @@ class SqlPage:
         )
         return Units(*_numbers(result or ()))
 
-    def add(self, promise: int, cells: Cells, taken: Units) -> None:
+    def add(self, promise: int, cells: CellRange, taken: Units) -> None:
         """Charge some cells, whose accounts are split from those of others where they were one."""
         one = (promise, cells.within)
         for cell in {cells.first, cells.end} - {START, END}:
@@ -179,16 +179,16 @@ class SqlPage:
             (taken.pure, taken.mu, taken.leak, *one, cells.first, cells.end),
         )
 
-    def taken(self, promise: int) -> set[int]:
+    def used_plan(self, promise: int) -> set[int]:
         """Return the places of the planned releases of a promise that were made."""
         result = self._execute("SELECT place FROM taken WHERE promise = ?", (promise,))
         return {_numbers(row)[0] for row in result}
 
-    def take(self, promise: int, place: int) -> None:
+    def use_planned(self, promise: int, place: int) -> None:
         """Mark a planned release as made."""
         self._execute("INSERT INTO taken VALUES (?, ?)", (promise, place))
 
-    def all_taken(self) -> list[tuple[int, ...]]:
+    def all_used_plans(self) -> list[tuple[int, ...]]:
         """Return the rows (promise, place) of planned releases that were made, in their order."""
         result = self._execute("SELECT promise, place FROM taken ORDER BY promise, place", ())
         return list(map(_numbers, result))
@@ -212,12 +212,12 @@ def _hash(mark: str) -> str:
     return hashlib.sha256(mark.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _line(row: tuple[Any, ...]) -> Line:
+def _line(row: tuple[Any, ...]) -> StoredLine:
     """Return a line as it is stored."""
     number, digest, body = row
     if not isinstance(digest, str) or not isinstance(body, str):
         raise _damaged()
-    return Line(_numbers((number,))[0], digest, body)
+    return StoredLine(_numbers((number,))[0], digest, body)
 
 
 def _numbers(row: tuple[Any, ...]) -> tuple[int, ...]:

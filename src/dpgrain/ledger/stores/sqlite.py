@@ -16,17 +16,17 @@ from dpgrain import _validate
 from dpgrain._files import note_read, on_disk
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.ledger.stores.connections import Connections
-from dpgrain.ledger.stores.protocol import Page
-from dpgrain.ledger.stores.sql import TABLES, SqlPage
+from dpgrain.ledger.stores.protocol import Transaction
+from dpgrain.ledger.stores.sql import TABLES, SqlTransaction
 
 # Seconds that a process waits for others that write.
 _PATIENCE_SECONDS = 120.0
 # Seconds, at most, between two looks whether others have closed a file of an earlier version.
 _PAUSE_SECONDS = 0.1
 # Endings of the names of files that belong to the file of a ledger.
-_BESIDE = ("-journal", "-wal", "-shm")
+_SUFFIXES = ("-journal", "-wal", "-shm")
 # Settings of each connection: a commit returns when file, journal and folder are on the disk.
-_ASKED = {
+_SETTINGS = {
     "synchronous": "EXTRA",
     "fullfsync": "1",
     "checkpoint_fullfsync": "1",
@@ -34,9 +34,9 @@ _ASKED = {
     "trusted_schema": "0",
 }
 # Answers of each connection before it is used: 3 is EXTRA.
-_ANSWERED = {"synchronous": 3, "locking_mode": "normal"}
+_REQUIRED = {"synchronous": 3, "locking_mode": "normal"}
 # Errors of a file beside what a killed process has left, which only whoever may write can take back.
-_CUT_OFF = (
+_NEEDS_RECOVERY = (
     sqlite3.SQLITE_READONLY_ROLLBACK,
     sqlite3.SQLITE_READONLY_RECOVERY,
     sqlite3.SQLITE_READONLY_CANTINIT,
@@ -67,12 +67,12 @@ class SqliteStore:
         return str(self._path)
 
     @contextmanager
-    def creating(self) -> Iterator[Page]:
+    def creating(self) -> Iterator[Transaction]:
         """Enter a transaction that makes the tables of a ledger."""
         with self._using():
             with closing(self._connected("rwc")) as connection:
                 connection.execute("BEGIN IMMEDIATE")
-                if _holds_anything(connection):
+                if _has_tables(connection):
                     raise ParameterError(
                         f"{self.name!r} already exists; open it, or choose another name."
                     )
@@ -83,11 +83,11 @@ class SqliteStore:
             on_disk(self._path.resolve().parent)
 
     @contextmanager
-    def writing(self) -> Iterator[Page]:
+    def writing(self) -> Iterator[Transaction]:
         """Enter a transaction that no other one overlaps, and that is on the disk when it is left."""
         with self._using():
             self._leave_log()
-            with self._connections.at_hand() as connection:
+            with self._connections.connected() as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 with _transaction(connection) as page:
                     if _only_file(self._path, self.name) != self._file:
@@ -95,10 +95,10 @@ class SqliteStore:
                     yield page
 
     @contextmanager
-    def reading(self) -> Iterator[Page]:
+    def reading(self) -> Iterator[Transaction]:
         """Enter a transaction that sees one state."""
         with self._using():
-            with self._connections.at_hand() as connection:
+            with self._connections.connected() as connection:
                 connection.execute("BEGIN")
                 with _transaction(connection) as page:
                     yield page
@@ -134,7 +134,7 @@ class SqliteStore:
     def _connected_to_log(self) -> sqlite3.Connection | None:
         """Connect to a file of an earlier version where its log cannot be; None where it can."""
         real = self._path.resolve()
-        beside = [real.with_name(f"{real.name}{ending}") for ending in _BESIDE]
+        beside = [real.with_name(f"{real.name}{ending}") for ending in _SUFFIXES]
         if os.access(real.parent, os.W_OK) or any(each.exists() for each in beside):
             return None
         connection = self._connected("ro&immutable=1")
@@ -152,9 +152,9 @@ class SqliteStore:
             check_same_thread=False,
         )
         try:
-            for name, value in _ASKED.items():
+            for name, value in _SETTINGS.items():
                 connection.execute(f"PRAGMA {name} = {value}")
-            for name, answer in _ANSWERED.items():
+            for name, answer in _REQUIRED.items():
                 if _pragma(connection, name) != answer:
                     raise DataError(
                         f"{self.name!r} requires an SQLite that waits for the disk, but this "
@@ -172,7 +172,7 @@ class SqliteStore:
         """Move all that stands in the log of an earlier version to the file, which has none then."""
         until = time.monotonic() + _PATIENCE_SECONDS
         while True:
-            with self._connections.at_hand() as connection:
+            with self._connections.connected() as connection:
                 if not _has_log(connection):
                     return
                 try:
@@ -205,13 +205,13 @@ class SqliteStore:
         real = self._path.resolve()
         if not real.name:
             raise ParameterError(f"place must be a file, not {_validate.said(self.name)}.")
-        note_read(real, *(real.with_name(f"{real.name}{ending}") for ending in _BESIDE))
+        note_read(real, *(real.with_name(f"{real.name}{ending}") for ending in _SUFFIXES))
         try:
             yield
         except sqlite3.Error as error:
-            if _whole_code(error) == sqlite3.SQLITE_READONLY_DBMOVED:
+            if _extended_code(error) == sqlite3.SQLITE_READONLY_DBMOVED:
                 raise self._moved() from error
-            raise DataError(_sentence(self.name, error)) from error
+            raise DataError(_error_message(self.name, error)) from error
 
 
 def _only_file(path: Path, name: str) -> tuple[int, int] | None:
@@ -246,20 +246,20 @@ def _has_log(connection: sqlite3.Connection) -> bool:
     return bool(_pragma(connection, "journal_mode") == "wal")
 
 
-def _whole_code(error: sqlite3.Error) -> int:
+def _extended_code(error: sqlite3.Error) -> int:
     """Return which error SQLite has met."""
     return int(getattr(error, "sqlite_errorcode", 0))
 
 
 def _code(error: sqlite3.Error) -> int:
     """Return what kind of error SQLite has met."""
-    return _whole_code(error) & 0xFF
+    return _extended_code(error) & 0xFF
 
 
-def _sentence(name: str, error: sqlite3.Error) -> str:
+def _error_message(name: str, error: sqlite3.Error) -> str:
     """Say what is wrong with the file of a ledger, and what to do."""
     code = _code(error)
-    if _whole_code(error) in _CUT_OFF:
+    if _extended_code(error) in _NEEDS_RECOVERY:
         return (
             f"{name!r} is next to the journal or log of a killed process, which only a user "
             "with write access to both and their folder can recover; open it once with those "
@@ -291,10 +291,10 @@ def _sentence(name: str, error: sqlite3.Error) -> str:
 
 
 @contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[Page]:
+def _transaction(connection: sqlite3.Connection) -> Iterator[Transaction]:
     """Commit at the end of a transaction that has begun, or take it back after an error."""
     try:
-        yield SqlPage(lambda statement, values: connection.execute(statement, values))
+        yield SqlTransaction(lambda statement, values: connection.execute(statement, values))
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -309,7 +309,7 @@ def _check_whole(connection: sqlite3.Connection) -> None:
         raise sqlite3.DatabaseError(result)
 
 
-def _holds_anything(connection: sqlite3.Connection) -> bool:
+def _has_tables(connection: sqlite3.Connection) -> bool:
     """Return True if a file has tables; a ledger whose making was cut off has none."""
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if tables:

@@ -1,0 +1,152 @@
+"""Calls of a caller's function on records, which keep secret what it does on one of them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpgrain._later import later
+from dpgrain._types import FloatArray
+from dpgrain.errors import ParameterError, only_interrupts
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    # pandas is loaded only where a caller passes a frame, who has then loaded it already.
+    pd = later("pandas")
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Suppress warnings, each of which would reveal somebody's record."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def map_records(
+    call: Callable[[int, int], Any], records: int, shape: tuple[int, ...] = ()
+) -> FloatArray:
+    """Call a function on all records, with NaN as the result of those on which it fails.
+
+    Args:
+        call: takes the first record and the one after the last, and returns the results of these;
+            the result of a record must follow from that record alone.
+        records: the number of records.
+        shape: the shape of the result of one record.
+
+    An exception would say that somebody holds such a record, and so would missing results of others.
+    So a call that fails is repeated on each half of its records, down to the record that fails.
+
+    >>> def root(first, last):
+    ...     if first <= 2 < last:
+    ...         raise ValueError("somebody's record")
+    ...     return np.arange(first, last) ** 0.5
+    >>> map_records(root, 5).tolist()
+    [0.0, 1.0, nan, 1.7320508075688772, 2.0]
+    """
+    results = np.full((records, *shape), np.nan)
+    left = [(0, records)] if records else []
+    while left:
+        first, last = left.pop()
+        try:
+            with silent():
+                part = np.asarray(call(first, last), dtype=np.float64)
+            if part.shape == (last - first, *shape):
+                if last - first == records:
+                    return part
+                results[first:last] = part
+                continue
+        except BaseException as error:
+            # Each half is called by itself below.
+            only_interrupts(error)
+        if last - first > 1:
+            middle = (first + last) // 2
+            left += [(first, middle), (middle, last)]
+    return results
+
+
+def check_callback(
+    call: Callable[..., Any], parts: tuple[Any, ...], shape: tuple[int, ...], name: str, wanted: str
+) -> None:
+    """Refuse a function that fails on records that are public: two of zeros, or none at all.
+
+    Args:
+        call: the function, which takes parts of records and returns a result for each record.
+        parts: the records, of which only the form is looked at.
+        shape: the shape of the result of one record.
+        name: the name of the function, for messages.
+        wanted: the result that it must give, in words.
+
+    Raises:
+        ParameterError: if it raises on zeros, or gives something of another shape.
+
+    >>> check_callback(lambda x: x.mean(), (np.ones(7),), (), "loss", "one number for each record")
+    Traceback (most recent call last):
+    dpgrain.errors.ParameterError: loss must return one number for each record, not shape () for two.
+    """
+    zeros = [_zeros(part) for part in parts]
+    records = [part for part in zeros if part is not None]
+    if len(records) == len(parts):
+        try:
+            with silent():
+                answer_shape = np.shape(call(*records))
+        except BaseException as error:
+            only_interrupts(error)
+            raise ParameterError(
+                f"{name} must return {wanted}, also for records of zeros, but raises "
+                f"{type(error).__name__}: {error}."
+            ) from None
+        if answer_shape != (2, *shape):
+            raise ParameterError(f"{name} must return {wanted}, not shape {answer_shape} for two.")
+        return
+    # For texts and objects the only public records are none at all, and a function may fail on these.
+    try:
+        with silent():
+            answer_shape = np.shape(call(*(slice_records(part, 0, 0) for part in parts)))
+    except BaseException as error:
+        only_interrupts(error)
+        return
+    if answer_shape == ():
+        raise ParameterError(f"{name} must return {wanted}, not one value for all of them.")
+
+
+def slice_records(records: Any, first: int, last: int) -> Any:
+    """Return the records from ``first`` to before ``last``, in the same form.
+
+    >>> slice_records([1, 2, 3], 1, 3)
+    [2, 3]
+    """
+    if hasattr(records, "iloc"):
+        return records.iloc[first:last]
+    if hasattr(records, "slice") and hasattr(records, "column_names"):
+        # This is an Arrow table.
+        return records.slice(first, last - first)
+    if hasattr(records, "tocsr"):
+        return records.tocsr()[first:last]
+    return records[first:last]
+
+
+def _zeros(records: Any) -> Any:
+    """Make two records of zeros in the same form; None where the form has no zeros."""
+    if isinstance(records, np.ndarray) and records.dtype.kind in "fiubc" and records.ndim > 0:
+        return np.zeros((2, *records.shape[1:]), dtype=records.dtype)
+    if hasattr(records, "tocsr"):
+        return type(records)((2, records.shape[1]), dtype=records.dtype)
+    if not hasattr(records, "iloc"):
+        return None
+    if isinstance(records, pd.Series) and _is_numeric(records.dtype):
+        return pd.Series(np.zeros(2), dtype=records.dtype, name=records.name)
+    if isinstance(records, pd.DataFrame) and all(map(_is_numeric, records.dtypes)):
+        return pd.DataFrame(
+            {i: np.zeros(2, dtype=kind) for i, kind in enumerate(records.dtypes)}
+        ).set_axis(records.columns, axis=1)
+    return None
+
+
+def _is_numeric(kind: Any) -> bool:
+    return isinstance(kind, np.dtype) and kind.kind in "fiub"
