@@ -379,8 +379,8 @@ def test_a_line_that_was_changed_is_found(place: str) -> None:
     ("change", "told"),
     [
         ("DELETE FROM lines WHERE number = 3", "line 3 of the ledger is missing"),
-        ("DELETE FROM lines WHERE number = 4", "lacks lines that were seen before"),
-        ("UPDATE lines SET hash = '00' WHERE number = 4", "lacks lines that were seen"),
+        ("DELETE FROM lines WHERE number = 4", "lacks lines seen earlier"),
+        ("UPDATE lines SET hash = '00' WHERE number = 4", "lacks lines seen"),
         ("UPDATE lines SET body = '{' WHERE number = 4", "line 4 of the ledger"),
     ],
 )

@@ -1,4 +1,4 @@
-"""``dg.Ledger``: one record of all publications about some people, charged before data are read."""
+"""``dg.Ledger``: a durable record of releases about some people, charged before data are read."""
 
 from __future__ import annotations
 
@@ -30,40 +30,40 @@ from dpgrain.publishing.prices import Price
 from dpgrain.publishing.receipt import Receipt
 from dpgrain.regions import EVERYTHING, Region
 
-# Version of the language in which lines are written.
+# Version of the format of lines.
 _LANGUAGE = 1
 
 
-class _RolledBack(Exception):  # noqa: N818 - it is no error: a dry run writes nothing
-    """The end of a dry run: the transaction with its line is taken back."""
+class _RolledBack(Exception):  # noqa: N818 - not an error: a dry run writes nothing
+    """End of a dry run: the transaction is rolled back."""
 
 
-class _PromiseRenewed(Exception):  # noqa: N818 - it is no error: the charge is tried again
-    """A promise was renewed after prices were found for it."""
+class _PromiseRenewed(Exception):  # noqa: N818 - not an error: the charge is repeated
+    """A promise was renewed after prices were computed for it; the charge is repeated."""
 
 
 class Ledger(ShownLedger):
-    """A lasting record of releases: one that would break a promise of it is refused beforehand.
+    """A durable record of releases, which refuses a release that would break one of its promises.
 
     Args:
         place: the file, or the address of a PostgreSQL database (``postgresql://…``).
-        expected: a hash that the ledger must hold, such as that of the last receipt that you know: an
-            older copy that was put in its place does not hold it.
+        expected: a hash that the ledger must contain, such as the hash of the last receipt you
+            know. An older copy of the file does not contain it.
 
     Raises:
-        DataError: if there is no ledger, it is damaged, a later version has made it, or it does not
-            hold the expected hash.
+        DataError: if there is no ledger, it is damaged, a later version wrote it, or it does not
+            contain the expected hash.
 
-    Every release, fit and shuffled sum inside ``with`` is charged to every promise of the ledger, in
-    this process and in those that it forks or starts (which find it by ``DPGRAIN_LEDGER`` in their
-    environment), and is on the disk before anything is read. What was charged counts as released,
-    whatever happens then. A budget inside is a narrower promise: a release must fit into both. A line
-    can be read by everybody who reads the releases; it holds nothing of the data.
+    Inside ``with``, every release, fit and shuffled sum is charged to every promise of the ledger,
+    in this process and in processes that it forks or starts (they find the ledger through the
+    environment variable ``DPGRAIN_LEDGER``). The charge is on the disk before anything is read, and
+    counts as a release whatever happens next. A budget inside the ledger is a second, narrower
+    limit. Anyone who may read the releases may read the lines, because they contain no data.
 
-    Formal guarantee: each promise holds for everything that the ledger has charged, however each
-    release was chosen from the outcomes of those before. It is assumed that these people's records are
-    published through this ledger alone, that each of them has one id, and that no older copy is put in
-    its place. Source: docs/theory, "Ledgers".
+    Formal guarantee: each promise holds for everything charged to the ledger, for adaptively chosen
+    releases. This assumes that all releases about these people are charged to this ledger, that
+    each person has one id, and that the file is never replaced by an older copy. Source:
+    docs/theory, "Ledgers".
 
     >>> import tempfile
     >>> import pyarrow as pa
@@ -102,21 +102,24 @@ class Ledger(ShownLedger):
     def create(
         place: str | Path, *, name: str, promises: Iterable[LastingPromise], user: str = ""
     ) -> Ledger:
-        """Make a ledger, and open it.
+        """Create and open a ledger.
 
         Args:
             place: the file, or the address of a PostgreSQL database.
-            name: the name of the people whose records it is about.
-            promises: what is promised to them; each release must fit into all promises.
-            user: the column that names the user of a record, if all tables have the same.
+            name: the name of the people or data set that the ledger covers.
+            promises: the promises; each release must fit into all of them.
+            user: the user column, if it has the same name in all tables.
+
+        Returns:
+            The new ledger.
 
         Raises:
-            ParameterError: if there is no promise, or something at the place.
+            ParameterError: if there are no promises, or the place is not empty.
             DataError: if the place cannot be written.
         """
         if not isinstance(name, str) or not name.strip():
             raise ParameterError(f"name must be text, not {_validate.said(name)}.")
-        # An array without axes says that it can be listed, and cannot.
+        # A 0-dimensional array is an Iterable, but cannot be iterated.
         is_listed = isinstance(promises, Iterable) and getattr(promises, "ndim", 1) > 0
         given = list(promises) if is_listed else []
         listed = [one for one in given if isinstance(one, LastingPromise)]
@@ -153,7 +156,7 @@ class Ledger(ShownLedger):
         )
 
     def _checked(self, page: Transaction, expected: str | None) -> tuple[StoredLine, StoredLine]:
-        """Check the chain of lines, and return the first and the last."""
+        """Check the hash chain, and return the first and the last line."""
         first = last = None
         held = expected is None
         for last in check_chain(page.lines()):
@@ -172,7 +175,7 @@ class Ledger(ShownLedger):
         return first, last
 
     def _rebuild_accounts(self) -> None:
-        """Bring what is kept beside the lines to this version's format; the lines stay."""
+        """Rebuild the accounts in the format of this version; lines are unchanged."""
         try:
             with self._store.writing() as page:
                 page.clear_accounts()
@@ -190,7 +193,7 @@ class Ledger(ShownLedger):
 
     @property
     def place(self) -> str:
-        """The file or database, as another process can open it."""
+        """File or database address, as another process can open it."""
         return self._store.place
 
     def __enter__(self) -> Ledger:
@@ -207,41 +210,41 @@ class Ledger(ShownLedger):
         return False
 
     def close(self) -> None:
-        """Close the connection to the file or database; it is opened again when it is needed."""
+        """Close the connection to the file or database; it is reopened on the next access."""
         self._store.close()
 
     def charge(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> Receipt:
-        """Charge releases that are about to be made; when this returns, that is on the disk.
+        """Charge releases before they are made; on return, the charge is on the disk.
 
         Args:
-            guarantees: what each release promises. Several are charged as a whole or not at all; those
-                that read the same region for the same units are composed exactly, and all must be
-                fixed before the first of them is made. One that a promise plans is taken out of that
-                plan, and takes nothing of its caps.
-            mark: a text by which :attr:`entries` can be searched for the line.
-            again: False to refuse a mark that a line has already, whoever has charged it.
+            guarantees: the guarantee of each release. Several are charged together or not at all.
+                Releases that read the same region for the same units are composed exactly, so all
+                must be fixed before the first one is made. A release in the plan of a promise costs
+                nothing of its caps.
+            mark: a text to find the line in :attr:`entries`.
+            again: False refuses a mark that any line already has.
 
         Returns:
-            The receipt, which is that of all these releases.
+            The receipt of all these releases.
 
         Raises:
-            RefusedError: if a promise does not hold the releases, or the mark is refused; nothing is
-                charged then.
+            RefusedError: if a promise has no room for the releases, or the mark is refused; nothing
+                is charged.
             DataError: if the ledger cannot be written, or was changed.
         """
         line = self._charge_line(guarantees, mark, again=again, kept=True)
         return Receipt(self.id, self.name, line.number, line.hash)
 
     def rehearse(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> None:
-        """Raise what :meth:`charge` would raise now, and charge nothing.
+        """Raise the errors that :meth:`charge` would raise now, without a charge.
 
         Args:
-            guarantees: what each release promises.
-            mark: the text by which the line would be found.
-            again: False to refuse a mark that a line has already.
+            guarantees: the guarantee of each release.
+            mark: the mark of the line.
+            again: False refuses a mark that any line already has.
 
         Raises:
-            RefusedError: if a promise does not hold the releases, or the mark is refused.
+            RefusedError: if a promise has no room for the releases, or the mark is refused.
             DataError: if the ledger cannot be written, or was changed.
         """
         self._charge_line(guarantees, mark, again=again, kept=False)
@@ -249,7 +252,7 @@ class Ledger(ShownLedger):
     def _charge_line(
         self, guarantees: tuple[Guarantee, ...], mark: str, *, again: bool, kept: bool
     ) -> StoredLine:
-        """Return the line that charges releases, written unless it is to be taken back."""
+        """Return the line that charges releases; written only if ``kept``."""
         if not guarantees:
             raise ParameterError("guarantees must contain at least one guarantee.")
         for guarantee in guarantees:
@@ -258,7 +261,7 @@ class Ledger(ShownLedger):
         if not isinstance(mark, str):
             raise ParameterError(f"mark must be text, not {_validate.said(mark)}.", name="mark")
         _check_users(self._user, guarantees)
-        # Prices take a while to find, and are found before others have to wait.
+        # Computing prices is slow, so it precedes the transaction that blocks other processes.
         promises = self.promises
         charged = [
             each
@@ -293,20 +296,23 @@ class Ledger(ShownLedger):
             raise RefusedError(told) from None
 
     def add(self, promise: LastingPromise) -> LedgerEntry:
-        """Add a promise to a ledger that has charged nothing yet.
+        """Add a promise to a ledger without charges.
+
+        Args:
+            promise: the promise.
 
         Returns:
             The line of the promise.
 
         Raises:
-            ParameterError: if something was charged: it would not be counted.
+            ParameterError: if anything was charged, because the new promise would not count it.
             DataError: if the ledger cannot be written.
         """
         promise = _validate.instance(LastingPromise, promise=promise)
         _check_users(self._user, promise.plan)
 
         def noted(page: Transaction, last: StoredLine) -> StoredLine:
-            # As long as nothing was charged, every line but the first is a promise.
+            # Without charges, every line except the first is a promise.
             if last.values.get("kind") == "release" or len(page.in_force()) < last.number:
                 raise ParameterError(
                     "promise must be added before anything is charged, because it would not "
@@ -318,14 +324,14 @@ class Ledger(ShownLedger):
         return self._entry(self._append(noted))
 
     def renew(self, number: int, promise: LastingPromise) -> LedgerEntry:
-        """Let a promise take the place of an earlier one, whose caps then count as used up.
+        """Replace a promise by a new one; the caps of the old one count as fully spent.
 
         Args:
             number: the line of the earlier promise.
-            promise: the promise for what is released from now on, to the same units.
+            promise: the promise for later releases, to the same units.
 
         Returns:
-            The line of the new promise; :meth:`LastingPromise.together` says what both promise.
+            The line of the new promise; :meth:`LastingPromise.together` returns the total of both.
 
         Raises:
             ParameterError: if the earlier promise is not in force, or protects other units.
@@ -353,7 +359,7 @@ class Ledger(ShownLedger):
     def _append(
         self, noted: Callable[[Transaction, StoredLine], StoredLine], *, kept: bool = True
     ) -> StoredLine:
-        """Append a line durably, after the last one was checked; or take it back."""
+        """Append a line durably after checking the last one; roll back unless ``kept``."""
         try:
             with self._store.writing() as page:
                 self._check_format(page)
@@ -368,7 +374,7 @@ class Ledger(ShownLedger):
         return line
 
     def _last(self, page: Transaction) -> StoredLine:
-        """Return the last line, which must be what was written, and not before what was seen."""
+        """Return the last line; raise if it was changed, or precedes a line seen before."""
         last, seen = page.last(), page.line(self._seen.number)
         if last is None or seen is None or seen.hash != self._seen.hash:
             raise self._replaced_by_older()
@@ -377,14 +383,14 @@ class Ledger(ShownLedger):
 
     def _replaced_by_older(self) -> DataError:
         return DataError(
-            f"{self._store.name!r} lacks lines that were seen before: it was replaced by an "
+            f"{self._store.name!r} lacks lines seen earlier: it was replaced by an "
             "older copy; treat every promise in it as fully spent."
         )
 
     def _charges(
         self, number: int, promise: LastingPromise, guarantees: Iterable[Guarantee]
     ) -> list[Charged]:
-        """Return what releases take of a promise: its plan first, then the caps."""
+        """Return the charges of releases to a promise, planned releases first."""
         taken = set[int]()
         if promise.plan:
             with self._store.reading() as page:
@@ -403,10 +409,10 @@ class Ledger(ShownLedger):
     def _charged(
         self, number: int, promise: LastingPromise, guarantee: Guarantee, meeting: Meeting
     ) -> Charged:
-        """Return what a release takes of a promise, and of which accounts."""
+        """Return the charge of a release to a promise."""
         region, room = promise.reach(guarantee.scope), None
         if promise.caps.pure > 0:
-            # Where the promise keeps pure ε, the choice between prices depends on what is left.
+            # With reserved pure ε, the choice between prices depends on the remaining budget.
             room = self._spent(number, promise, region).remaining(promise.caps)
         price = promise.price(guarantee, room, meeting)
         return Charged(number, price, region, meeting=meeting)
@@ -415,18 +421,18 @@ class Ledger(ShownLedger):
 
     @property
     def entries(self) -> tuple[LedgerEntry, ...]:
-        """All lines, in their order."""
+        """All lines in order."""
         with self._store.reading() as page:
             return tuple(map(self._entry, page.lines()))
 
     @property
     def promises(self) -> dict[int, LastingPromise]:
-        """The promises in force, by the numbers of their lines."""
+        """Promises in force, by line."""
         with self._store.reading() as page:
             return {number: self._promise(page, number) for number in page.in_force()}
 
     def renewal_text(self, number: int) -> str:
-        """Say what a promise and all those that it renews promise together; empty if it renews none.
+        """Describe the total of a promise and all that it renews; empty if it renews none.
 
         Args:
             number: the line of the promise.
@@ -459,11 +465,11 @@ class Ledger(ShownLedger):
         return latest.together(*earlier).epsilon(delta), delta
 
     def left(self, number: int, region: Region = EVERYTHING) -> float:
-        """Return the share of a promise that is left; a note, not a promise.
+        """Return the remaining share of a promise, for information only.
 
         Args:
             number: the line of the promise.
-            region: the region of units that are asked about, of which the fullest account counts.
+            region: the region of the units; the fullest account in it counts.
 
         Raises:
             ParameterError: if no such promise is in force.
@@ -473,7 +479,7 @@ class Ledger(ShownLedger):
         return max(1.0 - self._spent(number, promise, promise.reach(region)).share, 0.0)
 
     def remaining_text(self, number: int) -> str:
-        """Say how much ε of a promise is used, which part of it is scarce, and what would fit; a note.
+        """Describe the spent ε of a promise, its other parts, and a release that would fit.
 
         Args:
             number: the line of the promise.
@@ -485,7 +491,7 @@ class Ledger(ShownLedger):
         return remaining_text(promise, self._spent(number, promise, promise.reach(EVERYTHING)))
 
     def fullest(self, number: int) -> Region:
-        """Return the region of the units of which least is left, the first one of several; a note.
+        """Return the region of the first account with the smallest remaining budget.
 
         Args:
             number: the line of the promise.
@@ -498,25 +504,26 @@ class Ledger(ShownLedger):
             return accounts.fullest(page, promise, number)
 
     def projected_charges(self, number: int, *guarantees: Guarantee) -> tuple[Charged, ...]:
-        """Return what releases would take of a promise if they were charged now; a note.
+        """Return what releases would charge to a promise now, for information only.
 
         Args:
             number: the line of the promise.
-            guarantees: what each release promises.
+            guarantees: the guarantee of each release.
 
         Raises:
-            ParameterError: if no such promise is in force, or nothing bounds what a unit adds.
+            ParameterError: if no such promise is in force, or the contribution of a unit is
+                unbounded.
         """
         return tuple(self._charges(number, self._in_force(number), guarantees))
 
     def contains(self, receipt: Receipt) -> bool:
-        """Return whether a release was charged in a line of this ledger.
+        """Return whether this ledger charged the release of a receipt.
 
         Args:
-            receipt: what the release carries of its line.
+            receipt: the receipt of a release.
 
         Raises:
-            DataError: if the receipt is of this ledger, and the line is not there.
+            DataError: if the receipt names this ledger, but the line is missing.
         """
         receipt = _validate.instance(Receipt, receipt=receipt)
         if receipt.ledger != self.id:
@@ -528,7 +535,7 @@ class Ledger(ShownLedger):
         return True
 
     def verify(self) -> Receipt:
-        """Check every line, and that the accounts are what the lines make them; return the last.
+        """Check the hash chain and the accounts, and return the receipt of the last line.
 
         Raises:
             DataError: if the chain breaks, with the number of the line, or the accounts differ.
@@ -562,7 +569,7 @@ class Ledger(ShownLedger):
             return accounts.spent(page, promise, number, region)
 
     def _in_force(self, number: int) -> LastingPromise:
-        """Return the promise of a line, which must be in force."""
+        """Return the promise of a line; raise if it is not in force."""
         promise = self.promises.get(number) if isinstance(number, int) else None
         if promise is None:
             raise ParameterError(
@@ -571,7 +578,7 @@ class Ledger(ShownLedger):
         return promise
 
     def _chain(self, number: int) -> dict[int, LastingPromise]:
-        """Return a promise and those that it renews, the latest first, by their lines' numbers."""
+        """Return a promise and those that it renews, latest first, by line."""
         chain: dict[int, LastingPromise] = {}
         renews: Any = _validate.integer(minimum=0, number=number)
         with self._store.reading() as page:
@@ -587,7 +594,7 @@ class Ledger(ShownLedger):
         return chain
 
     def _promise(self, page: Transaction, number: int) -> LastingPromise:
-        """Return the promise of a line, which is read once: lines do not change."""
+        """Return the promise of a line, cached because lines do not change."""
         if number not in self._known:
             line = page.line(number)
             if line is None:
@@ -615,7 +622,7 @@ class Ledger(ShownLedger):
 
 
 def _check_users(user: str, guarantees: Iterable[Guarantee]) -> None:
-    """Raise unless releases distinguish users as the ledger does, where both say how."""
+    """Raise if a release identifies users by another column than the ledger."""
     for guarantee in guarantees:
         if user and guarantee.user and guarantee.user != user:
             raise ParameterError(
@@ -636,12 +643,12 @@ def _activate(
 
 
 def _account_state(page: Transaction) -> tuple[object, ...]:
-    """Return the accounts, which planned releases were made, and which lines have marks."""
+    """Return the accounts, the published planned releases and the marks."""
     return page.accounts(), page.all_used_plans(), page.all_marks()
 
 
 def _composed(guarantees: Iterable[Guarantee]) -> list[Guarantee]:
-    """Compose the guarantees that are about the same units in the same region."""
+    """Compose the guarantees that affect the same units in the same region."""
     groups: dict[Any, Guarantee] = {}
     for one in guarantees:
         about = plans.scope_key(one)

@@ -1,6 +1,6 @@
-"""The lines of a ledger, each with the hash of the one before.
+"""Lines of a ledger, each with the hash of the previous line.
 
-The lines are the ledger. All else in its file is made of them, and can be made again.
+The lines are the ledger. Everything else in its file is derived from them and can be rebuilt.
 """
 
 from __future__ import annotations
@@ -20,12 +20,9 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True)
 class StoredLine:
-    """One line, as it is stored.
+    """One stored line: its number (from 0), the SHA-256 of the body, and the body.
 
-    Args:
-        number: the number of the line, from 0 on.
-        hash: the SHA-256 of the body, in hexadecimal.
-        body: JSON that names the number, the hash of the line before, the time and what is noted.
+    The body is JSON with the number, the hash of the previous line, the time and further fields.
     """
 
     number: int
@@ -34,13 +31,10 @@ class StoredLine:
 
     @staticmethod
     def after(last: StoredLine | None, at: str, kind: str, **noted: Any) -> StoredLine:
-        """Make the next line after another.
+        """Create the line after ``last``, or the first line if it is None.
 
-        Args:
-            last: the line before; None for the first.
-            at: the time by this machine's clock, which is a note: nothing depends on it.
-            kind: the kind of line.
-            noted: what the line holds.
+        ``at`` is the time on this machine's clock, for information only. The other fields are
+        stored in the body.
 
         >>> first = Line.after(None, "2026-01-01T00:00:00Z", "ledger", name="visits")
         >>> second = Line.after(first, "2026-01-02T00:00:00Z", "release")
@@ -59,10 +53,10 @@ class StoredLine:
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """The fields of the body.
+        """Fields of the body.
 
         Raises:
-            DataError: if the body is not what this ledger writes.
+            DataError: if the body is not JSON from this ledger.
         """
         try:
             values = _fields.loads(self.body, "a line of a ledger")
@@ -73,26 +67,14 @@ class StoredLine:
         return values
 
     def field(self, name: str) -> Any:
-        """Return a field that a line of this kind has.
-
-        Args:
-            name: the field.
-
-        Raises:
-            DataError: if the line has none.
-        """
+        """Return a required field; raise DataError if it is missing."""
         if name not in self.values:
             raise _broken(self.number, f"has no field {name!r}")
         return self.values[name]
 
     def list_field(self, name: str) -> list[Any]:
-        """Return the parts of a field, which is a list; none where there is no such field.
-
-        Args:
-            name: the field.
-
-        Raises:
-            DataError: if the field is no list.
+        """Return a field that contains a list, empty if it is missing; raise DataError for other
+        types.
         """
         found = self.values.get(name, [])
         if not isinstance(found, list):
@@ -100,33 +82,21 @@ class StoredLine:
         return found
 
     def optional_field(self, name: str, kind: type[Kind]) -> Kind | None:
-        """Return a field, or None where there is none.
-
-        Args:
-            name: the field.
-            kind: what it is.
-
-        Raises:
-            DataError: if the field is of another kind.
-        """
+        """Return a field of a type, or None if it is missing; raise DataError for other types."""
         found = self.values.get(name)
         if found is not None and type(found) is not kind:
             raise _broken(self.number, f"has an invalid field {name!r}")
         return found
 
     def check(self, number: int, before: str | None = None) -> None:
-        """Check the line by itself, and against the one before where that is known.
-
-        Args:
-            number: the number that the line must have.
-            before: the hash of the line before.
+        """Check the number and hash of the line, and the hash of the previous one if it is known.
 
         Raises:
             DataError: if the line is not the one that was written.
         """
         if self.hash != _hash(self.body):
             raise _broken(number, "does not match its hash")
-        # Both are looked up as they are written, since reading the JSON of all lines takes long.
+        # Compare text, because parsing the JSON of all lines is slow.
         if self.number != number or not self.body.startswith(f'{{"number":{number},"before":"'):
             raise _broken(number, "is missing")
         if before is not None and not self.body.startswith(_begin(number, before)):
@@ -134,10 +104,10 @@ class StoredLine:
 
 
 def check_chain(lines: Iterable[StoredLine]) -> Iterator[StoredLine]:
-    """Yield lines in their order from the first on, each checked against the one before.
+    """Yield lines in order, each checked against the previous one.
 
     Raises:
-        DataError: if the chain breaks, with the number of the line where it does.
+        DataError: if the chain breaks, with the number of the line.
     """
     before = ""
     for number, line in enumerate(lines):
@@ -147,7 +117,7 @@ def check_chain(lines: Iterable[StoredLine]) -> Iterator[StoredLine]:
 
 
 def _begin(number: int, before: str) -> str:
-    """Return the text with which the body of a line begins."""
+    """Return the beginning of the body of a line."""
     return f'{{"number":{number},"before":"{before}",'
 
 

@@ -14,7 +14,7 @@ from dpgrain.ledger.units import WHOLE, Units
 from dpgrain.publishing.caps import Caps, left_of
 from dpgrain.regions import Among
 
-# Multiple of a promise above which prices are not spelled out.
+# Prices above this multiple of a promise are not printed exactly.
 _MANY_TIMES = 100
 
 
@@ -33,7 +33,7 @@ def refusal_text(
             f"{refused}: {_cost(promise, error)}",
             _fitting(promise, error.spent),
             _more_noise(promise, error),
-            _all_of_time(promise, error.charged) or _read_otherwise(error.charged, entries),
+            _every_window(promise, error.charged) or _read_otherwise(error.charged, entries),
         ]
     return f"{_sentences(reasons)} {seed_note(entries)}".rstrip()
 
@@ -54,7 +54,7 @@ def _cost(promise: LastingPromise, error: BudgetExceededError) -> str:
     )
 
 
-def _all_of_time(promise: LastingPromise, charged: Charged) -> str:
+def _every_window(promise: LastingPromise, charged: Charged) -> str:
     """Explain why text labels in the window's column charge every window; empty otherwise."""
     window = promise.window
     side = None if window is None else charged.region.side(window.column)
@@ -97,7 +97,7 @@ def _selection_shortage(promise: LastingPromise, error: BudgetExceededError) -> 
 
 
 def remaining_text(promise: LastingPromise, spent: Units) -> str:
-    """Describe the spent ε of an account, a release that would fit, and what else remains."""
+    """Describe the spent ε of an account, a release that would fit, and other remaining parts."""
     room, parts = spent.remaining(promise.caps), []
     used = Caps(room.rest_of(promise.caps), promise.whole.planned).epsilon(promise.delta)
     if spent.leak > 0:
@@ -116,7 +116,7 @@ def remaining_text(promise: LastingPromise, spent: Units) -> str:
 
 
 def _more_noise(promise: LastingPromise, error: BudgetExceededError) -> str:
-    """Return the noise with which the release would fit; empty if more noise does not help."""
+    """Return the required amount of noise; empty if more noise does not suffice."""
     price, room = error.charged.price, error.spent.remaining(promise.caps)
     if price.pure > 0 or price.leak > room.leak or not 0 < room.mu < price.mu < math.inf:
         return ""

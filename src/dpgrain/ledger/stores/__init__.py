@@ -14,10 +14,9 @@ sqlite, postgres = later("dpgrain.ledger.stores.sqlite"), later("dpgrain.ledger.
 
 
 def store_at(place: str | Path) -> Store:
-    """Return the store at a place, which need not hold a ledger yet.
+    """Return the store at a place, which may be empty.
 
-    Args:
-        place: a file, or the address of a PostgreSQL database.
+    ``place`` is a file, or the address of a PostgreSQL database.
 
     >>> store_at("visits.ledger").name
     'visits.ledger'

@@ -1,4 +1,4 @@
-"""A page in memory, for making the accounts of a ledger anew and comparing them."""
+"""An in-memory database, for rebuilding the accounts of a ledger and comparing them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpgrain.ledger.stores.sql import TABLES, SqlTransaction
 
 @contextmanager
 def memory_transaction() -> Iterator[Transaction]:
-    """Yield an empty page that is gone when it is left."""
+    """Yield a transaction on an empty database that exists until exit."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         for table in TABLES:
             connection.execute(table)

@@ -1,4 +1,4 @@
-"""A ledger in a file, by the SQLite of Python's standard library."""
+"""A ledger in a file, with the SQLite of Python's standard library."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from dpgrain.ledger.stores.connections import Connections
 from dpgrain.ledger.stores.protocol import Transaction
 from dpgrain.ledger.stores.sql import TABLES, SqlTransaction
 
-# Seconds that a process waits for others that write.
+# Maximum wait for other writers, in seconds.
 _PATIENCE_SECONDS = 120.0
-# Seconds, at most, between two looks whether others have closed a file of an earlier version.
+# Maximum seconds between checks whether other processes closed a file of an earlier version.
 _PAUSE_SECONDS = 0.1
-# Endings of the names of files that belong to the file of a ledger.
+# Suffixes of the files that belong to a ledger.
 _SUFFIXES = ("-journal", "-wal", "-shm")
-# Settings of each connection: a commit returns when file, journal and folder are on the disk.
+# Settings of each connection: commits return when file, journal and folder are on the disk.
 _SETTINGS = {
     "synchronous": "EXTRA",
     "fullfsync": "1",
     "checkpoint_fullfsync": "1",
-    # A value that somebody else has put into the file is not run.
+    # Do not run functions that a foreign schema contains.
     "trusted_schema": "0",
 }
-# Answers of each connection before it is used: 3 is EXTRA.
+# Required settings of each connection; 3 is EXTRA.
 _REQUIRED = {"synchronous": 3, "locking_mode": "normal"}
-# Errors of a file beside what a killed process has left, which only whoever may write can take back.
+# Errors of a file with the journal of a killed process, which requires write access to recover.
 _NEEDS_RECOVERY = (
     sqlite3.SQLITE_READONLY_ROLLBACK,
     sqlite3.SQLITE_READONLY_RECOVERY,
@@ -44,31 +44,28 @@ _NEEDS_RECOVERY = (
 
 
 class SqliteStore:
-    """A file of SQLite, with a journal beside it (``-journal``) while something is written.
+    """A SQLite file, with a journal (``-journal``) next to it during writes.
 
-    Args:
-        place: the file.
-
-    A journal that a killed process has left is part of the ledger: whoever opens the file next takes
-    back by it what was not committed. Ledgers of earlier versions have a write-ahead log (``-wal``,
-    ``-shm``) in its place, until something is written.
+    The journal of a killed process is part of the ledger: the next process to open the file uses it
+    to roll back uncommitted writes. Ledgers of earlier versions have a write-ahead log (``-wal``,
+    ``-shm``) instead, until the next write.
     """
 
     def __init__(self, place: str | Path) -> None:
         self._path = Path(place).absolute()
         self.name = str(place)
         self._connections = Connections(self._opened)
-        # The device and number of the file that the connection is open to.
+        # Device and inode of the open file.
         self._file: tuple[int, int] | None = None
 
     @property
     def place(self) -> str:
-        """The file, as another process finds it."""
+        """Absolute path of the file."""
         return str(self._path)
 
     @contextmanager
     def creating(self) -> Iterator[Transaction]:
-        """Enter a transaction that makes the tables of a ledger."""
+        """Enter a transaction that creates the tables of a ledger."""
         with self._using():
             with closing(self._connected("rwc")) as connection:
                 connection.execute("BEGIN IMMEDIATE")
@@ -84,7 +81,7 @@ class SqliteStore:
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """Enter a transaction that no other one overlaps, and that is on the disk when it is left."""
+        """Enter an exclusive transaction that is on the disk after a normal exit."""
         with self._using():
             self._leave_log()
             with self._connections.connected() as connection:
@@ -96,7 +93,7 @@ class SqliteStore:
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
-        """Enter a transaction that sees one state."""
+        """Enter a read-only transaction with a consistent state."""
         with self._using():
             with self._connections.connected() as connection:
                 connection.execute("BEGIN")
@@ -104,15 +101,15 @@ class SqliteStore:
                     yield page
                 logged = _has_log(connection)
             if logged:
-                # Whoever writes next can leave the log when nobody has it open.
+                # The next writer can remove the log only if no process has it open.
                 self._connections.close()
 
     def close(self) -> None:
-        """Close this process's connection."""
+        """Close the connection of this process."""
         self._connections.close()
 
     def _opened(self) -> sqlite3.Connection:
-        """Connect to a file that exists, and that has one name alone."""
+        """Connect to an existing file with exactly one hard link."""
         file = _only_file(self._path, self.name)
         if file is None:
             raise DataError(
@@ -132,7 +129,7 @@ class SqliteStore:
         return connection
 
     def _connected_to_log(self) -> sqlite3.Connection | None:
-        """Connect to a file of an earlier version where its log cannot be; None where it can."""
+        """Connect to a file of an earlier version in a read-only folder; None elsewhere."""
         real = self._path.resolve()
         beside = [real.with_name(f"{real.name}{ending}") for ending in _SUFFIXES]
         if os.access(real.parent, os.W_OK) or any(each.exists() for each in beside):
@@ -169,7 +166,7 @@ class SqliteStore:
         return connection
 
     def _leave_log(self) -> None:
-        """Move all that stands in the log of an earlier version to the file, which has none then."""
+        """Move the contents of an earlier version's log to the file, and remove the log."""
         until = time.monotonic() + _PATIENCE_SECONDS
         while True:
             with self._connections.connected() as connection:
@@ -180,7 +177,7 @@ class SqliteStore:
                 except sqlite3.OperationalError as error:
                     if _code(error) != sqlite3.SQLITE_BUSY:
                         raise
-            # Of two that wait for each other to close it, each closes it for a while.
+            # Close the file for a moment, because another process may also wait to remove the log.
             self._connections.close()
             if time.monotonic() > until:
                 raise DataError(
@@ -198,9 +195,9 @@ class SqliteStore:
 
     @contextmanager
     def _using(self) -> Iterator[None]:
-        """Note that the files are in use, and turn errors of SQLite into one sentence each."""
+        """Note that the files are in use, and convert errors of SQLite to messages."""
         if not _validate.is_written(str(self._path)):
-            # SQLite takes names in UTF-8 alone.
+            # SQLite requires UTF-8 names.
             raise ParameterError(f"place must be a UTF-8 name, not {_validate.said(self.name)}.")
         real = self._path.resolve()
         if not real.name:
@@ -215,10 +212,10 @@ class SqliteStore:
 
 
 def _only_file(path: Path, name: str) -> tuple[int, int] | None:
-    """Return the device and number of a file, None where there is none.
+    """Return the device and inode of a file; None if there is none.
 
     Raises:
-        DataError: if it has a second name, beside which a journal is not found.
+        DataError: if it has several hard links, because a journal is found under one name only.
     """
     try:
         found = path.stat()
@@ -242,22 +239,22 @@ def _pragma(connection: sqlite3.Connection, name: str) -> Any:
 
 
 def _has_log(connection: sqlite3.Connection) -> bool:
-    """Return True if a file is one of an earlier version, with a write-ahead log."""
+    """Return True for a file of an earlier version, with a write-ahead log."""
     return bool(_pragma(connection, "journal_mode") == "wal")
 
 
 def _extended_code(error: sqlite3.Error) -> int:
-    """Return which error SQLite has met."""
+    """Return the extended error code of SQLite."""
     return int(getattr(error, "sqlite_errorcode", 0))
 
 
 def _code(error: sqlite3.Error) -> int:
-    """Return what kind of error SQLite has met."""
+    """Return the primary error code of SQLite."""
     return _extended_code(error) & 0xFF
 
 
 def _error_message(name: str, error: sqlite3.Error) -> str:
-    """Say what is wrong with the file of a ledger, and what to do."""
+    """Describe a problem with the file of a ledger, and the remedy."""
     code = _code(error)
     if _extended_code(error) in _NEEDS_RECOVERY:
         return (
@@ -292,7 +289,7 @@ def _error_message(name: str, error: sqlite3.Error) -> str:
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[Transaction]:
-    """Commit at the end of a transaction that has begun, or take it back after an error."""
+    """Commit an open transaction on exit, or roll it back after an error."""
     try:
         yield SqlTransaction(lambda statement, values: connection.execute(statement, values))
         connection.execute("COMMIT")
@@ -303,14 +300,14 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[Transaction]:
 
 
 def _check_whole(connection: sqlite3.Connection) -> None:
-    """Read every page of a file, as damage may lie in one that the next charge alone looks at."""
+    """Read every page of a file, because damage may be in a page that only charges read."""
     (result,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if result != "ok":
         raise sqlite3.DatabaseError(result)
 
 
 def _has_tables(connection: sqlite3.Connection) -> bool:
-    """Return True if a file has tables; a ledger whose making was cut off has none."""
+    """Return True if a file has tables; an interrupted creation leaves none."""
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if tables:
         connection.execute("ROLLBACK")
