@@ -1,4 +1,4 @@
-"""Calls of a caller's function on records, which keep secret what it does on one of them."""
+"""Calls of a caller's function on records that do not reveal its behaviour on single records."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dpgrain.errors import ParameterError, only_interrupts
 if TYPE_CHECKING:
     import pandas as pd
 else:
-    # pandas is loaded only where a caller passes a frame, who has then loaded it already.
+    # Only frames of callers need pandas, and they have loaded it.
     pd = later("pandas")
 
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """Suppress warnings, each of which would reveal somebody's record."""
+    """Suppress warnings, because a warning would reveal a record."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -31,16 +31,14 @@ def silent() -> Iterator[None]:
 def map_records(
     call: Callable[[int, int], Any], records: int, shape: tuple[int, ...] = ()
 ) -> FloatArray:
-    """Call a function on all records, with NaN as the result of those on which it fails.
+    """Call a function on all records; NaN for records on which it fails.
 
-    Args:
-        call: takes the first record and the one after the last, and returns the results of these;
-            the result of a record must follow from that record alone.
-        records: the number of records.
-        shape: the shape of the result of one record.
+    ``call`` takes the first record and the end, and returns their results, each of ``shape``. The
+    result of a record must depend only on that record.
 
-    An exception would say that somebody holds such a record, and so would missing results of others.
-    So a call that fails is repeated on each half of its records, down to the record that fails.
+    An exception would reveal that such a record exists, and so would missing results of other
+    records. A failed call is therefore repeated on each half of its records, down to the record
+    that fails.
 
     >>> def root(first, last):
     ...     if first <= 2 < last:
@@ -62,7 +60,7 @@ def map_records(
                 results[first:last] = part
                 continue
         except BaseException as error:
-            # Each half is called by itself below.
+            # Both halves are called below.
             only_interrupts(error)
         if last - first > 1:
             middle = (first + last) // 2
@@ -73,17 +71,13 @@ def map_records(
 def check_callback(
     call: Callable[..., Any], parts: tuple[Any, ...], shape: tuple[int, ...], name: str, wanted: str
 ) -> None:
-    """Refuse a function that fails on records that are public: two of zeros, or none at all.
+    """Reject a function that fails on public records: two of zeros, or an empty batch.
 
-    Args:
-        call: the function, which takes parts of records and returns a result for each record.
-        parts: the records, of which only the form is looked at.
-        shape: the shape of the result of one record.
-        name: the name of the function, for messages.
-        wanted: the result that it must give, in words.
+    ``parts`` are records, used only for their types and shapes; ``wanted`` describes the required
+    result.
 
     Raises:
-        ParameterError: if it raises on zeros, or gives something of another shape.
+        ParameterError: if it raises an error on zeros, or returns another shape.
 
     >>> check_callback(lambda x: x.mean(), (np.ones(7),), (), "loss", "one number for each record")
     Traceback (most recent call last):
@@ -104,7 +98,7 @@ def check_callback(
         if answer_shape != (2, *shape):
             raise ParameterError(f"{name} must return {wanted}, not shape {answer_shape} for two.")
         return
-    # For texts and objects the only public records are none at all, and a function may fail on these.
+    # For text and objects the only public batch is an empty one, on which a function may fail.
     try:
         with silent():
             answer_shape = np.shape(call(*(slice_records(part, 0, 0) for part in parts)))
@@ -116,7 +110,7 @@ def check_callback(
 
 
 def slice_records(records: Any, first: int, last: int) -> Any:
-    """Return the records from ``first`` to before ``last``, in the same form.
+    """Return the records from ``first`` to before ``last``, as the same type.
 
     >>> slice_records([1, 2, 3], 1, 3)
     [2, 3]
@@ -124,7 +118,7 @@ def slice_records(records: Any, first: int, last: int) -> Any:
     if hasattr(records, "iloc"):
         return records.iloc[first:last]
     if hasattr(records, "slice") and hasattr(records, "column_names"):
-        # This is an Arrow table.
+        # An Arrow table.
         return records.slice(first, last - first)
     if hasattr(records, "tocsr"):
         return records.tocsr()[first:last]
@@ -132,7 +126,7 @@ def slice_records(records: Any, first: int, last: int) -> Any:
 
 
 def _zeros(records: Any) -> Any:
-    """Make two records of zeros in the same form; None where the form has no zeros."""
+    """Return two records of zeros of the same type; None if the type has no zeros."""
     if isinstance(records, np.ndarray) and records.dtype.kind in "fiubc" and records.ndim > 0:
         return np.zeros((2, *records.shape[1:]), dtype=records.dtype)
     if hasattr(records, "tocsr"):

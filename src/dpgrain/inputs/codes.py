@@ -1,7 +1,7 @@
-"""Columns of labels, read cell by cell.
+"""Codes of labels in columns, read cell by cell.
 
-An odd cell in a column of text, or a label of another type in a list, must not change the labels of
-others. So each label is compared by its own :func:`dpgrain.inputs.labels.key`.
+An invalid cell in a column of text, or a label of another type in a list, must not change other
+labels. Labels are therefore compared by their separate :func:`dpgrain.inputs.labels.key`.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ __all__ = [
     "object_token",
 ]
 
-# The arrays that were passed and their tokens, by the identity of the array.
+# Weak references to arrays of callers, and their tokens, by id.
 _tokens: dict[int, tuple[weakref.ref[Any], str]] = {}
 _lock = threading.Lock()
-# Types whose equal values have equal keys, so that each needs to be looked at only once.
+# Types with equal keys for equal values, so that keys can be cached by value.
 _SIMPLE_TYPES = (str, bytes, bool, int)
-# Size below which few whole numbers share a hash; of longer ones any number may.
+# Integers below this share hashes with few others; any number of larger ones can share a hash.
 _HASHED_BELOW = 2**63
 
 
 def column(values: Any) -> NDArray[Any] | pd.Series:
-    """Return labels unchanged: a null among whole numbers must not turn the others into floats."""
+    """Return labels unchanged, so that a null among integers does not turn the others into floats."""
     cells = columns.values(values)
     if cells is not None:
         return cells
@@ -69,14 +69,13 @@ def column(values: Any) -> NDArray[Any] | pd.Series:
 
 
 def distinct_labels(name: str, stated: Any) -> NDArray[Any]:
-    """Sort the different labels of a caller; labels without an order stay as written.
+    """Sort the distinct labels of a caller; labels without a common order retain theirs.
 
-    Args:
-        name: the name of the labels in messages.
-        stated: labels of any type; a label that is stated again is left out.
+    ``stated`` can contain labels of any type; repeated labels are dropped. ``name`` is for
+    messages.
 
     Raises:
-        ParameterError: if the labels are no list, or one of them is null.
+        ParameterError: if the labels are not a list, or one of them is null.
 
     >>> [distinct_labels("classes", labels).tolist() for labels in ([2, 1, 2], [1, "1"])]
     [[1, 2], [1, '1']]
@@ -90,14 +89,14 @@ def distinct_labels(name: str, stated: Any) -> NDArray[Any]:
     labels = list(dict(zip(names[::-1], labels[::-1], strict=True)).values())[::-1]
     objects = np.empty(len(labels), dtype=object)
     objects[:] = labels
-    # Text and numbers cannot be sorted together, and neither can all kinds of times.
+    # Text and numbers cannot be compared, and neither can some types of times.
     with contextlib.suppress(Exception):
         objects = objects[np.argsort(objects, kind="stable")]
     return label_array(objects)
 
 
 def label_array(labels: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
-    """Make an array of labels, of their common type, or of objects where that would change one.
+    """Return labels as an array of their common type, or of objects if that would change a label.
 
     >>> label_array([1, 2]).dtype.kind, label_array([2**53 + 1, 0.5]).dtype.kind
     ('i', 'O')
@@ -109,25 +108,23 @@ def label_array(labels: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
         plain = np.asarray(objects.tolist())
     except ValueError:
         return objects
-    # NumPy turns numbers beside text into text, and long whole numbers into floats.
+    # NumPy converts numbers to text if other labels are text, and large integers to floats.
     same = plain.shape == objects.shape and list(map(key, plain)) == list(map(key, objects))
     return plain if same else objects
 
 
 def codes(values: Any, *, places: bool = False) -> tuple[NDArray[np.intp], list[Key]]:
-    """Return a code for each label, −1 for a null, and the key of each code.
+    """Return a code for each label, −1 for null, and the key of each code.
 
-    Args:
-        values: (m,) labels of any type.
-        places: True if labels are places in a stated roster 0, 1, …: a text that is the canonical
-            text of a place then is that place.
+    With ``places``, labels are indices 0, 1, … of a known population, and the canonical text of an
+    index equals the index.
 
     >>> codes(["a", 1, None, True, "1"])[0].tolist()
     [0, 1, -1, 1, 2]
     """
     labels_given, named = column(values), _placed if places else key
     if labels_given.ndim != 1:
-        # Labels have one dimension: the caller refuses codes of any other shape, in its own words.
+        # The caller raises an error for codes of any other shape.
         return np.full(labels_given.shape, -1, dtype=np.intp), []
     if not isinstance(labels_given.dtype, np.dtype) or labels_given.dtype.kind not in "biufmM":
         objects = (
@@ -135,10 +132,10 @@ def codes(values: Any, *, places: bool = False) -> tuple[NDArray[np.intp], list[
             if isinstance(labels_given, pd.Series)
             else labels_given
         )
-        # Text of fixed width is turned into Python's text, so that each cell is a str or bytes.
+        # Convert text of fixed width to Python's str or bytes.
         return _one_by_one(objects.tolist() if objects.dtype.kind in "US" else objects, named)
     labels_given = np.asarray(labels_given)
-    # Numbers are sorted, since a table of hashes is slow if somebody chose numbers with one hash.
+    # Sort numbers, because hash tables are slow for numbers chosen to share one hash.
     labels, first, raw = np.unique(
         labels_given.astype(labels_given.dtype.newbyteorder("="), copy=False),
         return_index=True,
@@ -156,12 +153,12 @@ def _one_by_one(
     objects: NDArray[Any] | list[Any], named: Callable[[Any], Key | None]
 ) -> tuple[NDArray[np.intp], list[Key]]:
     keys: dict[Key, int] = {}
-    # Most labels occur many times. They are remembered by type and value, since 1 equals True.
+    # Most labels occur many times, so cache them by type and value (1 equals True).
     seen: dict[Any, int] = {}
     out = np.empty(len(objects), dtype=np.intp)
     for place, label in enumerate(objects):
-        # Only simple labels are remembered: (1, "a") equals (True, "a"), and the first would stand for
-        # both. Long whole numbers are not, because any number of them may share a hash.
+        # Cache only simple labels: (1, "a") equals (True, "a"), but their keys differ. Large integers
+        # are not cached, because any number of them can share a hash.
         simple = type(label) in _SIMPLE_TYPES and (
             type(label) is not int or -_HASHED_BELOW <= label < _HASHED_BELOW
         )
@@ -176,7 +173,7 @@ def _one_by_one(
 
 
 def _placed(label: Any) -> Key | None:
-    """Return the key of a label, or of the place in a roster that its text stands for."""
+    """Return the key of a label, or of the population index that its text represents."""
     place = as_integer(label)
     return key(label if place is None else place)
 
@@ -186,17 +183,17 @@ def _place(keys: dict[Key, int], label: Key | None) -> int:
 
 
 def label_name(labels: Any) -> str | None:
-    """Return the name of a series of labels, None where it has none."""
+    """Return the name of a series of labels; None without one."""
     name = getattr(labels, "name", None)
     return name if isinstance(name, str) and name else None
 
 
 def object_token(labels: Any) -> str:
-    """Return a token for one object alone, since arrays have no names.
+    """Return a token for one object, because arrays have no names.
 
-    Promises about different users or partitions do not compose, and tokens distinguish these. An array
-    that is passed again has the same token, and any other array another. An object that cannot be
-    referred to weakly has a new token each time.
+    Guarantees about different users or partitions do not compose, and tokens distinguish them. An
+    array that is passed again has the same token, and any other array another. An object without
+    weak references has a new token each time.
     """
     with _lock:
         entry = _tokens.get(id(labels))

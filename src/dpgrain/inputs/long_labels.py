@@ -1,15 +1,14 @@
-"""Labels of long texts: the beginning and a hash, row by row and the same on every engine.
+"""Labels of long texts: the beginning and a hash, row by row and equal on every engine.
 
-Wherever texts of rows name things (users, items, cells, distinct values, the most frequent value),
-engines keep one copy of each different text, and one person can bring any number of long ones. So a
-text of more than :data:`WHOLE_BYTES` bytes in UTF-8 has another label: its first :data:`SHOWN`
-characters, ``…``, and the SHA-256 of the whole text in hexadecimal digits. Such a label has more than
-:data:`WHOLE_BYTES` and at most :data:`MOST_BYTES` bytes.
+Engines store each distinct user, item, cell or value once, and one person can contribute any number
+of long texts. A text with more than :data:`WHOLE_BYTES` bytes in UTF-8 is therefore replaced by its
+first :data:`SHOWN` characters, ``…``, and the SHA-256 of the whole text in hexadecimal digits. Such
+a label has more than :data:`WHOLE_BYTES` and at most :data:`MOST_BYTES` bytes.
 
-The label is a function of the text only, and no two texts have the same label unless SHA-256 collides:
-a text that looks like the label of another one is long, so its own label is a different one. Texts are
-renamed and never merged, so that all guarantees stay the same. A *stated* text, which is public, can be
-either the text or the published label.
+The label is a function of the text only, and two texts have equal labels only if SHA-256 collides:
+a text that looks like a label is itself long, so it has another label. Texts are renamed and never
+merged, so all guarantees are unchanged. A *stated* text, which is public, can be either the text or
+its published label.
 """
 
 from __future__ import annotations
@@ -21,24 +20,21 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: Bytes of the longest text, in UTF-8, that is its own label. E-mail addresses, host names, file names
-#: and titles of Wikipedia end before 256 bytes, and so do nearly all addresses of pages.
+#: Maximum bytes, in UTF-8, of a text that is not replaced. E-mail addresses, host names, file names
+#: and Wikipedia titles have fewer bytes, and so do nearly all URLs.
 WHOLE_BYTES = 256
-#: Characters of a longer text that its replacement shows: as few as make every replacement, of 190
-#: characters, a mark of 3 bytes and 64 digits, longer than WHOLE_BYTES.
+#: Characters of a longer text in its label: the fewest that make every label, with a mark of 3 bytes
+#: and 64 digits, longer than WHOLE_BYTES.
 SHOWN = 190
 #: Mark between the beginning of a text and its hash.
 MARK = "…"
-#: Bytes of the longest label: characters have at most 4.
+#: Maximum bytes of a label: characters have at most 4.
 MOST_BYTES = 4 * SHOWN + 67
 _REPLACEMENT = re.compile(rf".{{{SHOWN}}}{MARK}[0-9a-f]{{64}}", re.DOTALL)
 
 
 def text_label(text: str) -> str:
-    """Return the label of a text of rows.
-
-    Args:
-        text: the text.
+    """Return the label of a text in a row.
 
     >>> text_label("short"), len(text_label("x" * 257)), text_label("x" * 257)[185:195]
     ('short', 255, 'xxxxx…15eb')
@@ -50,10 +46,7 @@ def text_label(text: str) -> str:
 
 
 def stated_label(text: str) -> str:
-    """Return the label that a public text means: a published replacement stands for itself.
-
-    Args:
-        text: the text, as a domain or a partition states it.
+    """Return the label of a public text; a published label is its own label.
 
     >>> stated_label(text_label("x" * 300)) == stated_label("x" * 300) == text_label("x" * 300)
     True
@@ -62,39 +55,22 @@ def stated_label(text: str) -> str:
 
 
 def is_replacement(text: str) -> bool:
-    """Return whether a text has the form of the label of a long one.
-
-    Args:
-        text: the text.
-    """
+    """Return whether a text has the form of the label of a long text."""
     return _REPLACEMENT.fullmatch(text) is not None
 
 
 def is_long(text: str) -> bool:
-    """Return whether a text is replaced.
-
-    Args:
-        text: the text.
-    """
+    """Return whether a text is replaced."""
     return len(text) > WHOLE_BYTES // 4 and len(text.encode("utf-8", "surrogatepass")) > WHOLE_BYTES
 
 
 def any_long(texts: Iterable[str]) -> bool:
-    """Return whether one of some texts is replaced.
-
-    Args:
-        texts: the texts.
-    """
+    """Return whether any of some texts is replaced."""
     return any(map(is_long, texts))
 
 
 def text_labels(column: pa.ChunkedArray, longest: int) -> pa.ChunkedArray:
-    """Return the labels of a column of texts.
-
-    Args:
-        column: the texts.
-        longest: the bytes of the longest text that is read; longer ones are null.
-    """
+    """Return the labels of a column of texts; texts with more than ``longest`` bytes become null."""
     size = pc.binary_length(column)
     long = pc.greater(size, WHOLE_BYTES)
     if not pc.any(long).as_py():

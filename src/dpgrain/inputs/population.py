@@ -87,7 +87,7 @@ class Population:
 
 
 def compose_events(*events: Event | None) -> Event | None:
-    """Compose the events other than None into one; None if there are none."""
+    """Compose the events that are not None; None if there are none."""
     there = [event for event in events if event is not None]
     return sum(there[1:], start=there[0]) if there else None
 

@@ -36,8 +36,8 @@ class StoredLine:
         ``at`` is the time on this machine's clock, for information only. The other fields are
         stored in the body.
 
-        >>> first = Line.after(None, "2026-01-01T00:00:00Z", "ledger", name="visits")
-        >>> second = Line.after(first, "2026-01-02T00:00:00Z", "release")
+        >>> first = StoredLine.after(None, "2026-01-01T00:00:00Z", "ledger", name="visits")
+        >>> second = StoredLine.after(first, "2026-01-02T00:00:00Z", "release")
         >>> second.number, second.values["before"] == first.hash
         (1, True)
         """
