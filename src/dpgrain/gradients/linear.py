@@ -262,7 +262,7 @@ def parallel_map(work: Callable[[Item], Result], items: Sequence[Item]) -> list[
     """Apply a function to all items in parallel, and return the results in order.
 
     The number of threads is the number that BLAS may use. BLAS itself then uses one thread, because
-    its threads would wait longer for each other than they compute: the product of one tile is small.
+    its threads would wait for each other longer than they compute on small tiles.
 
     >>> parallel_map(abs, [-1, 2])
     [1, 2]

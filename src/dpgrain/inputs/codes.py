@@ -50,7 +50,7 @@ _HASHED_BELOW = 2**63
 
 
 def column(values: Any) -> NDArray[Any] | pd.Series:
-    """Return labels unchanged, so that a null among integers does not turn the others into floats."""
+    """Return labels unchanged; a null among integers must not turn the others into floats."""
     cells = columns.values(values)
     if cells is not None:
         return cells

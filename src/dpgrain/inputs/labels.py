@@ -1,14 +1,14 @@
 """Equality of labels of users, elements, classes and items, defined only in this module.
 
 * **Text** equals only the same text: ``"007"``, ``"7"``, ``"7.0"`` and ``" 7"`` are four labels.
-Bytes are the text that they encode.
+  Bytes are the text that they encode.
 * **Numbers** are equal by value for all types, and ``True`` is 1. **Times** are equal if they are
-the same instant. Numbers and times never equal text.
+  the same instant. Numbers and times never equal text.
 * **Stated labels** are public: classes, values of a domain, keys of a mapping, indices of a
-population. They also match text: a stated number matches its canonical decimal text (1 the text
-``"1"``, 2.5 the text ``"2.5"``; a boolean the text ``"True"``), and no other text. The caller
-specifies which side is stated, and each cell is matched separately. Text files and the command line
-state text, which matches a column of numbers in the same way.
+  population. They also match text: a stated number matches its canonical decimal text (1 the text
+  ``"1"``, 2.5 the text ``"2.5"``; a boolean the text ``"True"``), and no other text. The caller
+  specifies which side is stated, and each cell is matched separately. Text files and the command
+  line state text, which matches a column of numbers in the same way.
 * NaN, nulls, unhashable objects, and numbers with more than :data:`BITS` bits are not labels.
 
 The data of a privacy unit are the rows with one label. If two parts of the library disagreed on

@@ -70,7 +70,7 @@ def any_long(texts: Iterable[str]) -> bool:
 
 
 def text_labels(column: pa.ChunkedArray, longest: int) -> pa.ChunkedArray:
-    """Return the labels of a column of texts; texts with more than ``longest`` bytes become null."""
+    """Return the labels of a column of texts; null for texts of more than ``longest`` bytes."""
     size = pc.binary_length(column)
     long = pc.greater(size, WHOLE_BYTES)
     if not pc.any(long).as_py():

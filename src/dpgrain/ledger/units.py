@@ -13,8 +13,8 @@ from dpgrain.publishing.prices import Price
 
 # Integer units in a cap.
 WHOLE = 1 << 60
-# Units by which sums may exceed a cap, less than 10^-9 of it, so that 365 shares of 1/365 fit. Caps
-# are below the limit of the promise by more than this.
+# Tolerance of caps, less than 10^-9 of them, so that 365 shares of 1/365 fit. Caps are below the
+# limit of the promise by more than this.
 _SPARE = 1 << 30
 # Sentinel for prices that exceed a cap many times.
 _TOO_MUCH = 1 << 61

@@ -1,1 +1,1 @@
-"""Records with several owners: the largest sum of which nobody's records are more than a bound."""
+"""Clipped sums of records with several owners: one person changes them by at most a bound."""

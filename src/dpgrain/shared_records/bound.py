@@ -1,8 +1,8 @@
-"""The bound on a person's records, found privately: where the extension stops to grow.
+"""Private choice of the bound on a person's records: the bound at which the extension flattens.
 
-Of a public grid of bounds B, 2B, 4B, … the first is taken at which q = (f(2B) − f(B))/B is small by a
-noisy look. It is at most the number of people whose records add up to B or more, and does not grow with
-B. One person moves it by 2 where records are removed and by 3 where they are exchanged.
+On the public grid B, 2B, 4B, … the first bound with a small noisy q = (f(2B) − f(B))/B is selected.
+q is at most the number of people with a total of B or more, and decreases with B. One person
+changes it by at most 2 if records are removed, and by at most 3 if they are replaced.
 """
 
 from __future__ import annotations
@@ -21,28 +21,22 @@ from dpgrain.shared_records.extension import extension
 from dpgrain.shared_records.owned_rows import OwnedRows
 from dpgrain.units import Level, Relation
 
-# Bits of the least bound in steps, and those by which a person counts in whole numbers.
+# Bits of the lowest bound in steps, and of one person in integer units.
 _LOW_BITS, _PERSON_BITS = 10, 11
-# Ratio of the budgets of the noise on queries and on the threshold: a threshold that is far too low
-# would pass by bound after bound.
+# Budget of the noise on queries relative to the threshold: a threshold that is much too low would
+# reject many bounds.
 _QUERIES = 0.6
-# Scales of its noise by which the threshold is raised, so that it is seldom below nothing.
+# Noise scales added to the threshold, so that it is rarely below 0.
 _RAISED = 3.0
 
 
 @dataclass(frozen=True)
 class BoundSearch:
-    """The search for the bound of each cell, in public numbers.
+    """Search for the bound of each cell, given by public numbers.
 
-    Args:
-        low: the least bound.
-        doublings: how often it may be doubled.
-        people: the number q, in people, below which a bound is wanted; the threshold lies higher, by
-            three times the scale of its noise.
-        threshold_scale: the scale of the noise on the threshold, in people.
-        query_scale: the scale of the noise on each q.
-        level: the unit that is protected.
-        relation: the relation of neighbours.
+    ``low`` is the lowest bound and ``doublings`` the maximum number of doublings. The target is a q
+    below ``people``; the threshold is higher by three times its noise scale. ``threshold_scale``
+    and ``query_scale`` are the noise scales of the threshold, in people, and of each q.
 
     >>> search = BoundSearch.of(0.15, 1.0, 2.0**20, level="user", relation="replace")
     >>> round(search.event.epsilon(relation="replace"), 6), round(search.query_scale)
@@ -61,15 +55,7 @@ class BoundSearch:
     def of(
         epsilon: float, low: float, high: float, *, level: Level, relation: Relation
     ) -> BoundSearch:
-        """Return the search with the least noise for an ε.
-
-        Args:
-            epsilon: the ε of the search.
-            low: the least bound.
-            high: the largest.
-            level: the unit that is protected.
-            relation: the relation of neighbours.
-        """
+        """Return the search between ``low`` and ``high`` with the least noise for an ε."""
         doublings = max(0, math.floor(math.log2(high / low) + 1e-9))
         search = BoundSearch(low, doublings, 0.0, 1.0, 1.0, level, relation)
         scale = search.sensitivity * (1 + _QUERIES) / epsilon * (1 + 1e-9)
@@ -77,13 +63,13 @@ class BoundSearch:
 
     @property
     def sensitivity(self) -> float:
-        """The most by which one unit moves a q, with what rounding it to whole numbers adds."""
+        """Largest change of q by one unit, including rounding to integers."""
         people = 2 if self.relation == "zero_out" else 3
         return people + 2.0**-_PERSON_BITS
 
     @property
     def event(self) -> AboveThreshold:
-        """The accountant's event."""
+        """Event for the accountant."""
         return AboveThreshold(
             self.threshold_scale,
             self.query_scale,
@@ -94,16 +80,11 @@ class BoundSearch:
         )
 
     def bounds(self, found: IntArray) -> FloatArray:
-        """Return the bounds that were found, (K,), from how often the least one is doubled."""
+        """Return the selected bounds, (K,), from their numbers of doublings."""
         return np.asarray(self.low * 2.0**found, dtype=np.float64)
 
     def find(self, pairs: OwnedRows, source: Source) -> IntArray:
-        """Return how often the least bound is doubled in each cell, (K,).
-
-        Args:
-            pairs: the rows.
-            source: where noise comes from.
-        """
+        """Return the noisy number of doublings of each cell, (K,)."""
         cells = pairs.cells
         found = np.full(cells, self.doublings, dtype=np.int64)
         if not self.doublings:
@@ -117,7 +98,7 @@ class BoundSearch:
         small = self._sums(pairs, 0)
         for doubled in range(self.doublings):
             large = self._sums(pairs, doubled + 1)
-            # In half steps, of which a bound has 2^(11 + doubled).
+            # In half steps; a bound has 2^(11 + doubled).
             people = (large - small) >> doubled
             noisy = with_laplace(people, raised(self.query_scale * unit), source=source)
             passed = open_ & (noisy <= limit + lowered)
@@ -129,7 +110,7 @@ class BoundSearch:
         return found
 
     def _sums(self, pairs: OwnedRows, doubled: int) -> IntArray:
-        """Return twice the extension of each cell at one bound, in steps of the least one's 2^-10."""
+        """Return twice the extension of each cell at one bound, in steps of 2^-10 of the lowest."""
         bound = np.full(pairs.cells, 1 << (_LOW_BITS + doubled), dtype=np.int64)
         step = np.full(pairs.cells, self.low * 2.0**-_LOW_BITS)
         return extension(pairs.within(bound, step))

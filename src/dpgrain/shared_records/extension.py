@@ -1,4 +1,8 @@
-"""The Lipschitz extension of a sum of rows that people share: nobody moves it beyond a bound."""
+"""Lipschitz extension of a sum of shared rows: one person changes it by at most a bound.
+
+Rows with a known weight are removed from the problem first (:func:`presolve`). The rest is a
+maximum flow.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +14,15 @@ from dpgrain._types import IntArray
 from dpgrain.shared_records.flow import two_owner_flow
 from dpgrain.shared_records.sharing import SharedAmounts, saturating_sums, sums_at
 
-# Rounds, at most: a long chain of people could take one for each of them, and what is left is solved.
+# Maximum rounds of the presolve, because a chain of people takes one round per person.
 _MOST_ROUNDS = 40
 
 
 def extension(sharing: SharedAmounts) -> IntArray:
-    """Return twice the largest sum of each cell, whole numbers.
+    """Return twice the largest clipped sum of each cell, (K,), for rows of at most two owners.
 
-    Args:
-        sharing: the rows, of two owners at most each.
-
-    Returns:
-        (K,) twice the largest sums.
-
-    Formal guarantee: if the rows that a person owns in a cell are removed, or exchanged for others that
-    the person owns, then this moves by at most twice the bound there. Source: docs/theory, "Records
-    with several owners".
+    Formal guarantee: removing or replacing the rows that a person owns in a cell changes the result
+    by at most twice the bound of the cell. Source: docs/theory, "Records with several owners".
 
     >>> import numpy as np
     >>> pairs = np.repeat(np.arange(3), 2), np.array([0, 1, 1, 2, 2, 0])
@@ -37,23 +34,23 @@ def extension(sharing: SharedAmounts) -> IntArray:
     taken = 2 * taken
     if not rest.amount.size:
         return taken
-    # Of rows with one owner that were left, none is: each has two.
+    # The presolve removes all rows with fewer than two owners.
     owners = rest.person.reshape(-1, 2)
     flow = two_owner_flow(owners[:, 0], owners[:, 1], rest.amount, rest.bound)
     return taken + sums_at(rest.cell_of_person(), flow, rest.cells)
 
 
 def presolve(sharing: SharedAmounts) -> tuple[IntArray, SharedAmounts]:
-    """Take out the rows whose share is known.
+    """Return the sum of rows with known weights in each cell, (K,), and the remaining problem.
 
-    Args:
-        sharing: rows of any number of owners.
+    People with a total of at most their bound impose no constraint. Rows without constrained owners
+    have weight 1. A row with exactly one constrained owner precedes the rows that this owner shares
+    with other constrained owners: it adds as much to the sum, and uses no other bound. Each step
+    can remove other constraints, so both are repeated. The remaining rows have several constrained
+    owners.
 
-    Returns:
-        (K,) what these rows add in each cell, and the rows that are left, with what is left of bounds.
-
-    Formal guarantee: the largest sum of all rows is what is taken out and the largest sum of the rest.
-    Source: docs/theory, "Records with several owners".
+    Formal guarantee: the largest sum of all rows is the returned sum plus the largest sum of the
+    rest. Source: docs/theory, "Records with several owners".
 
     >>> rows = SharedAmounts.of(np.array([4, 3, 9]), np.array([0, 1, 1, 2]), np.array([0, 0, 1, 1]), 5)
     >>> taken, rest = presolve(rows)
@@ -83,7 +80,7 @@ def presolve(sharing: SharedAmounts) -> tuple[IntArray, SharedAmounts]:
 
 
 def _clipped(sharing: SharedAmounts) -> SharedAmounts:
-    """Return the rows with no amount above the bound of an owner, those of none left out."""
+    """Clamp amounts to the bounds of their owners, and drop rows with amount 0."""
     amount = sharing.amount.copy()
     np.minimum.at(amount, sharing.row, sharing.bound[sharing.person])
     return replace(sharing, amount=amount).rows(amount > 0)

@@ -1,9 +1,10 @@
-"""Rows of two owners: the largest sum is half of a maximum flow, exactly.
+"""Rows of two owners: the largest clipped sum is half of a maximum flow, exactly.
 
-Each person is doubled, left and right. From the source an arc of the person's bound leads to the left
-copy, and from the right copy one to the sink; a row of u and v is an arc from u's left copy to v's
-right copy and one from v's left to u's right, each of the row's amount. Of a flow and its mirror image
-the mean is w·amount for weights w of the rows, and twice such weights are a flow.
+Each person has a left and a right copy. Arcs with the person's bound as capacity lead from the
+source to the left copy, and from the right copy to the sink. A row of u and v is an arc from u's
+left to v's right copy and one from v's left to u's right copy, each with the row's amount as
+capacity. The mean of a flow and its mirror image is w·amount for weights w of the rows, and twice
+such weights are a flow.
 """
 
 from __future__ import annotations
@@ -15,32 +16,26 @@ from scipy.sparse.csgraph import maximum_flow as flow_in_32_bits
 from dpgrain._types import IntArray
 from dpgrain.shared_records.sharing import saturating_sums
 
-# Largest capacity that the solver of SciPy keeps; it truncates others, without an error.
+# Largest capacity of SciPy's solver, which silently truncates larger ones.
 _LARGEST = 2**31 - 1
-# Bits by which capacities are looked at more finely, from one scale to the next.
+# Additional bits of capacity from one scale to the next.
 _FINER = 24
 
 
 def two_owner_flow(
     first: IntArray, second: IntArray, amount: IntArray, bound: IntArray
 ) -> IntArray:
-    """Return twice the share of each person in the largest sum of rows of two owners.
+    """Return twice the share of each person in the largest clipped sum, (P,).
 
-    Args:
-        first: (R,) one owner of each row.
-        second: (R,) the other, a different one.
-        amount: (R,) whole numbers of at least 0, what each row adds.
-        bound: (P,) whole numbers, of at most 2^62.
-
-    Returns:
-        (P,) whole numbers: their sum is twice the largest sum.
+    ``first`` and ``second`` are the distinct owners of each row, (R,), ``amount`` are integers of
+    at least 0, (R,), and ``bound`` integers of at most 2^62, (P,).
 
     >>> pairs, ones = np.array([[0, 1, 2], [1, 2, 0]]), np.ones(3, dtype=np.int64)
     >>> two_owner_flow(*pairs, 2 * ones, 3 * ones)
     array([3, 3, 3])
     """
     people = bound.size
-    # Parallel rows are one; Σ amounts may pass 64 bits, their clipped sum does not.
+    # Merge parallel rows; sums of amounts may exceed 64 bits, but clipped sums do not.
     amount = np.minimum(amount, np.minimum(bound[first], bound[second]))
     pair = np.minimum(first, second) * people + np.maximum(first, second)
     pairs, place = np.unique(pair, return_inverse=True)
@@ -58,21 +53,13 @@ def two_owner_flow(
 def maximum_flow(
     tail: IntArray, head: IntArray, capacity: IntArray, source: int, sink: int
 ) -> IntArray:
-    """Return a maximum flow, exactly, for capacities of up to 2^62.
+    """Return an exact maximum flow for capacities up to 2^62, (A,).
 
-    Args:
-        tail: (A,) where each arc begins; no two arcs join the same places, either way.
-        head: (A,) where it ends.
-        capacity: (A,) whole numbers of at least 0.
-        source: where the flow begins.
-        sink: where it ends.
+    ``tail`` and ``head`` are the ends of each arc, (A,); two nodes are joined by at most one arc.
 
-    Returns:
-        (A,) the flow of each arc.
-
-    Capacities beyond 32 bits are looked at coarsely first: what a flow of capacities in steps of a
-    power of two leaves of each arc, in both directions, is the next problem, until nothing can be added
-    in steps of 1.
+    Capacities beyond 32 bits are solved on coarser scales first: the residual capacities of a flow
+    with steps of a power of two, in both directions, are the next problem, until no flow of step 1
+    remains.
 
     >>> one = np.array([0, 1]), np.array([1, 2])
     >>> maximum_flow(*one, np.array([2**33, 2**62]), 0, 2)
@@ -98,7 +85,7 @@ def maximum_flow(
 def _pushed(
     tail: IntArray, head: IntArray, ahead: IntArray, back: IntArray, ends: tuple[int, int, int]
 ) -> IntArray:
-    """Return the change of each arc's flow by a maximum flow in what is left of them, (A,)."""
+    """Return the change of each arc's flow by a maximum flow in the residual graph, (A,)."""
     source, sink, nodes = ends
     left = np.minimum(np.concatenate([ahead, back]), _LARGEST).astype(np.int32)
     both = np.concatenate([tail, head]), np.concatenate([head, tail])

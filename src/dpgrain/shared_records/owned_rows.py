@@ -1,4 +1,4 @@
-"""Rows as they were read, each with its owners, before there are bounds."""
+"""Rows with their owners, before clipping bounds are chosen."""
 
 from __future__ import annotations
 
@@ -9,21 +9,17 @@ import numpy as np
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.shared_records.sharing import SharedAmounts
 
-# Size of a number in steps up to which a float holds it exactly.
+# Largest number of steps; floats represent integers up to it exactly.
 _LARGEST = 2.0**53
 
 
 @dataclass(frozen=True, eq=False)
 class OwnedRows:
-    """Rows that have owners, and the owners of each; a person with rows in two cells is two.
+    """Rows with at least one owner; a person with rows in two cells counts as two.
 
-    Args:
-        row: (E,) the row of each pair of a row and an owner, increasing.
-        person: (E,) the owner in the row's cell, once in a row.
-        cell_of: (P,) the cell of each person.
-        cell: (R,) the cell of each row.
-        cells: the number of cells.
-        number: (R,) the number of each row, finite; None where rows are counted.
+    ``row`` and ``person`` are the distinct pairs of a row and an owner, (E,), sorted by row.
+    ``cell_of`` is the cell of each person, (P,), and ``cell`` that of each row, (R,). ``number`` is
+    the finite number of each row, (R,); None for counts.
     """
 
     row: IntArray
@@ -42,15 +38,10 @@ class OwnedRows:
         cells: int,
         number: FloatArray | None,
     ) -> OwnedRows:
-        """Make it of the rows that are held and have an owner.
+        """Select the valid rows with an owner.
 
-        Args:
-            row: (E,) the row of each pair, in any order.
-            person: (E,) the owner; the same one may stand in a row twice.
-            held: (R,) whether a row counts.
-            cell: (R,) the cell of each row, from 0; of rows that are held.
-            cells: the number of cells.
-            number: (R,) the number of each row, or None.
+        ``row`` and ``person`` are pairs in any order, possibly repeated, (E,); ``held`` marks valid
+        rows, (R,).
         """
         mine = held[row]
         row, person = row[mine], person[mine]
@@ -65,13 +56,10 @@ class OwnedRows:
         return OwnedRows(row, person, inside % cells, cell, cells, numbers)
 
     def within(self, bound: IntArray, step: FloatArray) -> SharedAmounts:
-        """Return the rows with whole amounts and bounds.
+        """Return the rows with integer amounts and bounds.
 
-        Args:
-            bound: (K,) the bound of each cell, in steps.
-            step: (K,) the step of each cell, a power of two.
-
-        What a number adds beyond 0 is cut off to whole steps, and to the bound.
+        ``bound`` is the bound of each cell in steps, (K,), and ``step`` a power of two, (K,).
+        Numbers are rounded down to steps and clamped to [0, bound].
         """
         ones = np.ones(self.cell.size) if self.number is None else np.maximum(self.number, 0.0)
         with np.errstate(over="ignore"):
@@ -83,11 +71,7 @@ class OwnedRows:
         )
 
     def of_cells(self, kept: BoolArray) -> OwnedRows:
-        """Return the rows of some cells, which keep their numbers.
-
-        Args:
-            kept: (K,) whether a cell is kept.
-        """
+        """Return the rows of the selected cells, which retain their indices."""
         rows = kept[self.cell]
         pairs = rows[self.row]
         place = np.cumsum(rows) - 1

@@ -1,4 +1,4 @@
-"""Amounts of records that people share, and the most that may count of one person."""
+"""Amounts of records with several owners, and a bound for each person."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ import numpy as np
 
 from dpgrain._types import BoolArray, IntArray
 
-# Sum that stands for all that may be more than 64 bits hold; no bound is as large.
+# Sentinel for sums that may exceed 64 bits; all bounds are smaller.
 _LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, eq=False)
 class SharedAmounts:
-    """Rows with amounts, the owners of each, and a bound for each person.
+    """Rows with amounts, their owners, and a bound for each person.
 
-    What counts of the rows is the largest Σ w·amount with 0 ≤ w ≤ 1 such that the rows of each person
-    add up to the person's bound at most. A person with rows in two cells is a person of each.
+    The clipped sum of the rows is the largest Σ w·amount with 0 ≤ w ≤ 1 such that the weighted rows
+    of each person add up to at most the person's bound. A person with rows in two cells counts as
+    two.
 
-    Args:
-        amount: (R,) whole numbers of at least 0, what each row adds.
-        row: (E,) the row of each pair of a row and an owner, increasing; a row without owners is free.
-        person: (E,) the owner; an owner stands once in a row.
-        bound: (P,) whole numbers of at least 0, of at most 2^62.
-        cell: (R,) the cell of each row, from 0; its owners have rows in no other.
-        cells: the number of cells.
+    ``amount`` are integers of at least 0, (R,). ``row`` and ``person`` are the distinct pairs of a
+    row and an owner, (E,), sorted by row; a row without owners is unbounded. ``bound`` are integers
+    between 0 and 2^62, (P,). ``cell`` is the cell of each row, (R,); its owners have no rows in
+    other cells.
 
     >>> two = SharedAmounts.of(np.array([5, 5]), np.array([0, 0, 1]), np.array([0, 1, 1]), 9)
     >>> two.load()
@@ -41,13 +39,13 @@ class SharedAmounts:
 
     @staticmethod
     def of(amount: IntArray, row: IntArray, person: IntArray, bound: int) -> SharedAmounts:
-        """Return rows of one cell, in which the bound of all people is the same."""
+        """Return rows of one cell with the same bound for all people."""
         people = int(person.max()) + 1 if person.size else 0
         none = np.zeros(amount.size, dtype=np.int64)
         return SharedAmounts(amount, row, person, np.full(people, bound, dtype=np.int64), none, 1)
 
     def load(self) -> IntArray:
-        """Return the sum of the amounts of each person's rows, (P,), above all bounds if it is more."""
+        """Return the sum of each person's amounts, (P,); sums beyond 64 bits exceed all bounds."""
         return saturating_sums(self.person, self.amount[self.row], self.bound.size)
 
     def owners(self) -> IntArray:
@@ -61,7 +59,7 @@ class SharedAmounts:
         return cells
 
     def rows(self, kept: BoolArray) -> SharedAmounts:
-        """Return some of the rows; people keep their numbers."""
+        """Return the selected rows; people retain their indices."""
         place = np.cumsum(kept) - 1
         pairs = kept[self.row]
         return SharedAmounts(
@@ -75,7 +73,7 @@ class SharedAmounts:
 
 
 def sums_at(place: IntArray, amount: IntArray, size: int) -> IntArray:
-    """Return the sum of the amounts at each place, (size,), modulo 2^64.
+    """Return the sum of the amounts at each index, (size,), modulo 2^64.
 
     >>> sums_at(np.array([0, 2, 2]), np.array([1, 2, 2**60]), 3)
     array([                  1,                   0, 1152921504606846978])
@@ -86,7 +84,7 @@ def sums_at(place: IntArray, amount: IntArray, size: int) -> IntArray:
 
 
 def saturating_sums(place: IntArray, amount: IntArray, size: int) -> IntArray:
-    """Return the sum of amounts of at least 0 at each place, (size,), or the largest number of 64 bits.
+    """Return the sum of non-negative amounts at each index, (size,), at most the 64-bit maximum.
 
     >>> saturating_sums(np.array([0, 1, 1]), np.array([5, 2**62, 2**62]), 2)
     array([                  5, 9223372036854775807])
