@@ -122,7 +122,7 @@ def test_the_error_of_a_share_is_that_of_all_bins_beyond() -> None:
         shares, told = np.array([one.share_beyond(edge) for one in made]).T
         # The number of blocks is noisy as well, which counts for little beside so many of them.
         assert np.std(shares) == pytest.approx(told.mean(), rel=0.12)
-        covered = np.mean([one.most_beyond(edge) >= shares.mean() for one in made])
+        covered = np.mean([one.max_share_beyond(edge) >= shares.mean() for one in made])
         assert covered == pytest.approx(0.977, abs=0.015)
 
 

@@ -172,7 +172,7 @@ class LinearGradients:
         """Add the clipped gradients of a tile's counted blocks."""
         if len(tile.y) > TILE_ROWS and len(tile.sizes) == 1:
             if counted is None or counted[0]:
-                self._add_alone(tile, clip, total)
+                self._add_large_block(tile, clip, total)
             return
         slopes = self._slopes(tile.X, tile.y)
         if counted is not None:
@@ -193,7 +193,7 @@ class LinearGradients:
         else:
             add_multi_output(self.rows, tile, slopes, clip, total)
 
-    def _add_alone(self, tile: Tile, clip: float, total: FloatArray) -> None:
+    def _add_large_block(self, tile: Tile, clip: float, total: FloatArray) -> None:
         """Add one block with more rows than a tile, with a gradient in double precision."""
         gradient = np.zeros_like(total)
         for first in range(0, len(tile.y), TILE_ROWS):

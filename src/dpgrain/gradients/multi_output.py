@@ -98,7 +98,7 @@ def _by_gram(
     total: FloatArray,
 ) -> Array:
     """Return the weights of equal-sized blocks from products XX' in double precision."""
-    gram = rows.grams_of(tile, own, some)
+    gram = rows.block_grams(tile, own, some)
     by_block = r.astype(np.float64).reshape(len(gram), -1, r.shape[1])
     size = by_block.shape[1]
     agreements = by_block @ by_block.swapaxes(1, 2)

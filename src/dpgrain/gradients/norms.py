@@ -93,7 +93,7 @@ class NormHistogram:
         share = min(max(float(beyond.sum()) / self.blocks, 0.0), 1.0)
         return share, self.noise_sd * math.sqrt(len(beyond)) / self.blocks
 
-    def most_beyond(self, edge: float) -> float:
+    def max_share_beyond(self, edge: float) -> float:
         """Return the largest plausible share of blocks beyond a bin edge, at two noise sds."""
         share, error = self.share_beyond(edge)
         return min(share + 2 * error, 1.0)

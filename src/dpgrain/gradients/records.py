@@ -64,11 +64,11 @@ class RecordBlocks:
         """Number of blocks."""
         return len(self.starts) - 1
 
-    def taken(self, which: Drawn) -> RecordBlocks:
+    def select(self, which: Drawn) -> RecordBlocks:
         """Return the blocks with these indices, in order.
 
         >>> blocks = RecordBlocks.arrange([[1.0], [2.0], [3.0]], [0.0, 0.0, 0.0], [0, 1, 1])
-        >>> blocks.taken(np.array([1])).X.ravel().tolist()
+        >>> blocks.select(np.array([1])).X.ravel().tolist()
         [2.0, 3.0]
         """
         sizes = np.diff(self.starts)[which]

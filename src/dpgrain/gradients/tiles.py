@@ -2,7 +2,7 @@
 
 Small blocks come first, so that blocks of equal size are adjacent. Features are copied once, in
 bounded batches; the rest is a few numbers per block, and the products XX' of some blocks
-(:meth:`LinearBlocks.grams_of`).
+(:meth:`LinearBlocks.block_grams`).
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class LinearBlocks:
             grams[begin : begin + most] = _grams(self.X[some], size)
         return grams
 
-    def grams_of(self, tile: Tile, blocks: slice, rows: slice) -> Array:
+    def block_grams(self, tile: Tile, blocks: slice, rows: slice) -> Array:
         """Return the products XX' of equal-sized blocks, (n, s, s), cached or recomputed.
 
         Both give the same bits. ``blocks`` and ``rows`` are slices of the tile.

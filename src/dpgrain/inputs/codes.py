@@ -29,7 +29,6 @@ else:
 
 __all__ = [
     "Key",
-    "as_integer",
     "codes",
     "column",
     "distinct_labels",
@@ -62,10 +61,7 @@ def column(values: Any) -> NDArray[Any] | pd.Series:
         return np.asarray(values)
     if not isinstance(listed, list):
         return np.asarray(values)
-    objects = np.empty(len(listed), dtype=object)
-    for place, value in enumerate(listed):
-        objects[place] = value
-    return objects
+    return columns.objects(listed)
 
 
 def distinct_labels(name: str, stated: Any) -> NDArray[Any]:
@@ -87,8 +83,7 @@ def distinct_labels(name: str, stated: Any) -> NDArray[Any]:
     if None in names:
         raise ParameterError(f"{name} must be distinct and not null, not {_validate.said(labels)}.")
     labels = list(dict(zip(names[::-1], labels[::-1], strict=True)).values())[::-1]
-    objects = np.empty(len(labels), dtype=object)
-    objects[:] = labels
+    objects = columns.objects(labels)
     # Text and numbers cannot be compared, and neither can some types of times.
     with contextlib.suppress(Exception):
         objects = objects[np.argsort(objects, kind="stable")]
@@ -101,9 +96,7 @@ def label_array(labels: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
     >>> label_array([1, 2]).dtype.kind, label_array([2**53 + 1, 0.5]).dtype.kind
     ('i', 'O')
     """
-    objects = np.empty(len(labels), dtype=object)
-    for place, label in enumerate(labels):
-        objects[place] = label
+    objects = columns.objects(labels)
     try:
         plain = np.asarray(objects.tolist())
     except ValueError:

@@ -362,7 +362,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         fitted, ask, shortened, blocks = self.fitted_, self.asked_, 0.0, 1.0
         if fitted.looks:
             look = fitted.looks[-1]
-            shortened = look.most_beyond(fitted.history.clip)
+            shortened = look.max_share_beyond(fitted.history.clip)
             if ask.elements_per_user != "auto":
                 blocks = look.blocks / (self.evidence_.n_users * ask.elements_per_user)
         width = self.n_features_in_ + ask.fit_intercept

@@ -200,7 +200,7 @@ def follow(
             there = np.diff(records.starts) > 0
             if len(program.stages) > 1:
                 there &= (roster >= phase.users.start) & (roster < phase.users.stop)
-            own = records.taken(np.flatnonzero(there))
+            own = records.select(np.flatnonzero(there))
             smooth, longest = _smoothed(loss, stage.smoothing, source), LONGEST * stage.mean.reach
 
             def at(

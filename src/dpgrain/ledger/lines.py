@@ -99,7 +99,7 @@ class StoredLine:
         # Compare text, because parsing the JSON of all lines is slow.
         if self.number != number or not self.body.startswith(f'{{"number":{number},"before":"'):
             raise _broken(number, "is missing")
-        if before is not None and not self.body.startswith(_begin(number, before)):
+        if before is not None and not self.body.startswith(_prefix(number, before)):
             raise _broken(number, "does not follow the previous line")
 
 
@@ -116,7 +116,7 @@ def check_chain(lines: Iterable[StoredLine]) -> Iterator[StoredLine]:
         yield line
 
 
-def _begin(number: int, before: str) -> str:
+def _prefix(number: int, before: str) -> str:
     """Return the beginning of the body of a line."""
     return f'{{"number":{number},"before":"{before}",'
 

@@ -10,7 +10,7 @@ from dpgrain.accounting import gaussian_epsilon
 from dpgrain.ledger.accounts import BudgetExceededError, Charged
 from dpgrain.ledger.entries import LedgerEntry, seed_note
 from dpgrain.ledger.promise import LastingPromise
-from dpgrain.ledger.units import WHOLE, Units
+from dpgrain.ledger.units import Units
 from dpgrain.publishing.caps import Caps, left_of
 from dpgrain.regions import Among
 
@@ -45,7 +45,7 @@ def _sentences(texts: Iterable[str]) -> str:
 
 def _cost(promise: LastingPromise, error: BudgetExceededError) -> str:
     """Describe the cost of a release, and the remaining share of the promise."""
-    left = max(WHOLE - _most(error.spent), 0) / WHOLE
+    left = max(1.0 - error.spent.share, 0.0)
     cost = error.charged.price.share_of(promise.caps)
     needs = f"{percent(cost)} of" if cost <= _MANY_TIMES else f"more than {_MANY_TIMES} times"
     return (
@@ -137,7 +137,3 @@ def _fitting(promise: LastingPromise, spent: Units) -> str:
     if (epsilon := math.floor(1000 * room.pure) / 1000) > 0:
         return f"A release with ε ≤ {epsilon:g} at δ = 0 for this unit would fit"
     return "The promise is exhausted: renew it, which adds its budget again"
-
-
-def _most(units: Units) -> int:
-    return max(units.pure, units.mu, units.leak)

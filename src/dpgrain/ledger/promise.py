@@ -152,9 +152,9 @@ class LastingPromise:
         Formal guarantee: that of :func:`~dpgrain.publishing.promised.price_for`.
         """
         cells = self.partition if meeting == "whole" else self.cells
-        return price_for(guarantee, *self._asked(cells), self.caps, room)
+        return price_for(guarantee, *self._promised_unit(cells), self.caps, room)
 
-    def _asked(self, cells: Partition | None) -> tuple[Level, Partition | None, Relation]:
+    def _promised_unit(self, cells: Partition | None) -> tuple[Level, Partition | None, Relation]:
         """Return the promised unit with some cells, in the form that prices and losses take."""
         return self.level if cells is None else "element", cells, self.relation
 
@@ -224,7 +224,7 @@ class LastingPromise:
 
     def _loss(self, plan: tuple[Guarantee, ...]) -> Loss:
         """Return the privacy loss of a plan for each promised unit."""
-        return plans.plan_loss(plan, *self._asked(self.cells))
+        return plans.plan_loss(plan, *self._promised_unit(self.cells))
 
     def together(self, *earlier: LastingPromise) -> Caps:
         """Return caps and plans of this promise and of those it renews, all of which may be spent.

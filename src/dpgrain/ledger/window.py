@@ -120,7 +120,7 @@ class AnyDays(TimeWindow):
 
     def records(self, starts: Span) -> Span:
         """Return the interval of the first window of a range of starts, otherwise of the last."""
-        first = _one_of(starts)
+        first = _any_start(starts)
         ends = None if first is None else (first, first + self.days)
         if ends is None or starts.axis == "whole":
             return Span(starts.axis, *(ends or ()))
@@ -204,7 +204,7 @@ class AnyHours(TimeWindow):
 
     def records(self, starts: Span) -> Span:
         """Return the interval of the first window of a range of starts, otherwise of the last."""
-        first = _one_of(starts)
+        first = _any_start(starts)
         return Span(starts.axis, *(() if first is None else (first, first + self._length)))
 
     @property
@@ -215,6 +215,6 @@ class AnyHours(TimeWindow):
         return f"any {self.hours} hours in a row of {self.column!r}"
 
 
-def _one_of(starts: Span) -> int | None:
+def _any_start(starts: Span) -> int | None:
     """Return the first start, otherwise the last; None if both ends are open."""
     return starts.low if starts.low is not None or starts.high is None else starts.high - 1

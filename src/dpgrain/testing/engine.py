@@ -235,7 +235,7 @@ class EngineContract:
             combinations = itertools.product([*KEYS[1:], ("few",)], [None, "w"])
             for keys, value in itertools.islice(combinations, 0, None, self.one_in):
                 result = rows_of(engine.distinct(keys, value))
-                expected = {group for _, group in _held(rows, keys, value)}
+                expected = {group for _, group in _valid_rows(rows, keys, value)}
                 assert len(result) == len(set(result)), keys
                 assert set(result) == expected, (keys, value)
 
@@ -290,7 +290,7 @@ class EngineContract:
             combinations = itertools.product(("record", "user", "day", "topic"), KEYS)
             for unit, keys in itertools.islice(combinations, 0, None, self.one_in):
                 data, groups = _contributions(engine, UNITS[unit], keys)
-                held = _held(rows, keys)
+                held = _valid_rows(rows, keys)
                 sums = data.sums(Grid(np.array([2.0**20]), 20))
                 expected = Counter(group for _, group in held)
                 assert dict(zip(groups, sums.tolist(), strict=True)) == expected, (unit, keys)
@@ -324,7 +324,7 @@ class EngineContract:
                 pools = _pools(data.dictionary.cell_sizes.size)
                 result = data.pooled_counts(pools, "l1")
             place = dict(zip(groups, cells.tolist(), strict=True))
-            sizes = Counter((row.who, place[group]) for row, group in _held(rows, ("item",)))
+            sizes = Counter((row.who, place[group]) for row, group in _valid_rows(rows, ("item",)))
             mine = np.zeros((self.users + 2, *pools.shape), dtype=np.int64)
             for (who, cell), size in sizes.items():
                 passed = int((size / pools.scale[cell] > pools.edges[:-1]).sum())
@@ -498,7 +498,7 @@ def _one_in(many: int, cases: Sequence[Case], place: int = 0) -> Sequence[Case]:
     return cases[place % min(many, len(cases)) :: many]
 
 
-def _held(
+def _valid_rows(
     rows: Sequence[EngineRow], keys: Sequence[str], value: str | None = None
 ) -> list[tuple[EngineRow, tuple[Any, ...]]]:
     """Return the valid rows, each with its group, from the plain definition."""

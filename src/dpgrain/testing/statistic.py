@@ -113,11 +113,11 @@ class StatisticContract:
             return seen[-1]
 
         with _without_noise(), mock.patch.object(run, "Measured", measured):
-            release = self.publish(table_of(rows), **{**self._asked(), **options})
+            release = self.publish(table_of(rows), **{**self._options(), **options})
         assert len(seen) == 1, "sums are made by noisy_sums, once"
         return np.ravel(seen[0].masses / seen[0].sd[:, None]), release
 
-    def _asked(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, Any]:
         return {"unit": User(), "epsilon": 1.0, "delta": 1e-6, "clip": self.clip, "random_state": 1}
 
     def test_no_neighbours_exceed_the_charged_loss(self) -> None:
@@ -140,7 +140,7 @@ class StatisticContract:
     # -- releases --
 
     def _released(self) -> Release:
-        return self.publish(table_of(_some_rows()), **self._asked())
+        return self.publish(table_of(_some_rows()), **self._options())
 
     def test_release_has_its_statistic(self) -> None:
         release = self._released()
@@ -172,7 +172,7 @@ class StatisticContract:
         assert small.guarantee is None
 
     def _with(self, **options: Any) -> Release:
-        return self.publish(table_of(_some_rows()), **{**self._asked(), **options})
+        return self.publish(table_of(_some_rows()), **{**self._options(), **options})
 
 
 def _refused(publish: Callable[[], Release]) -> None:
