@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import Command
 
 import dpgrain as dg
-from dpgrain import _wording
+from dpgrain import _formatting
 from dpgrain.cli import printing
 from dpgrain.tables.engines import sources
 
@@ -185,7 +185,7 @@ def test_of_many_columns_schema_and_names_are_gone_through_once(
         monkeypatch.setattr(module, name, call)
 
     counted(sources, "described")
-    counted(_wording, "get_close_matches")
+    counted(_formatting, "get_close_matches")
     command("mean", wide / file, "--unit", "record", *EPSILON, "--value", "amout")
     assert calls == Counter(described=plans, get_close_matches=1)
 

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.query import Query
-from dpgrain.regions import Among, Span
+from dpgrain.scope.regions import LabelSet, Span
 from dpgrain.tables.elements import Elements
 from dpgrain.tables.engines.column_types import DAY, MOMENT, TEXT, TIME, TRUTH, WHOLE
 from dpgrain.tables.engines.sources import ArrowSource, OverSource, Source, TypedSource
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Record, Relation, User
 
@@ -285,7 +285,7 @@ def replaced(source: Any) -> Source:
             "table.",
             name="query",
         )
-    if isinstance(rows := getattr(source, "rows", None), Rows):
+    if isinstance(rows := getattr(source, "rows", None), TableRows):
         return replaced(rows.source)
     read: Source = source
     return read
@@ -297,7 +297,7 @@ def with_rows(source: Any, rows: pa.Table) -> Source:
     if isinstance(source, OverSource) and not isinstance(source, TypedSource):
         over: Source = replace(whole, source=with_rows(source.source, rows))
         return over
-    if isinstance(below := getattr(source, "rows", None), Rows):
+    if isinstance(below := getattr(source, "rows", None), TableRows):
         made: Source = replace(whole, rows=replace(below, source=with_rows(below.source, rows)))
         return made
     kinds = source.columns()
@@ -317,11 +317,11 @@ def _keys_of(asked: Any) -> dict[str, list[Any]]:
     return {name: column.to_pylist() for name, column in domain.public.items()}
 
 
-def _sides_of(table: Rows) -> dict[str, list[Any]]:
+def _sides_of(table: TableRows) -> dict[str, list[Any]]:
     """Return values inside the region of a table."""
     sides = {}
     for side in table.scope.sides:
-        if isinstance(side.values, Among) and not side.values.but:
+        if isinstance(side.values, LabelSet) and not side.values.but:
             sides[side.column] = list(side.values.labels)
         elif isinstance(side.values, Span):
             sides[side.column] = _within(side.values)
@@ -364,7 +364,7 @@ def _day(time: datetime, zone: str) -> date:
     return (time.astimezone(ZoneInfo(zone)) if zone else time).date()
 
 
-def _cells(query: Query[Any], table: Rows, values: Mapping[str, Sequence[Any]]) -> list[Row]:
+def _cells(query: Query[Any], table: TableRows, values: Mapping[str, Sequence[Any]]) -> list[Row]:
     """Return the values of all columns that determine the cell, for each cell."""
     column, zone, elements = _partition(query)
     if column is None or column not in values:

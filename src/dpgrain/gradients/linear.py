@@ -24,7 +24,6 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import ThreadpoolController
 
-from dpgrain._rows import grouped_products
 from dpgrain._types import Array, FloatArray
 from dpgrain.gradients.clip_factors import (
     LONGEST_CLIPS,
@@ -39,6 +38,7 @@ from dpgrain.gradients.clip_factors import (
 from dpgrain.gradients.multi_output import add_multi_output, clipping_method
 from dpgrain.gradients.tiles import TILE_ROWS, LinearBlocks, Places, Tile
 from dpgrain.means.protocol import Drawn
+from dpgrain.numerics.row_products import grouped_products
 from dpgrain.optimize.losses import MarginLoss
 
 Item = TypeVar("Item")

@@ -21,7 +21,6 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
-from dpgrain._rows import squares
 from dpgrain._types import Array, BoolArray, FloatArray
 from dpgrain.gradients.clip_factors import (
     UNCERTAINTY,
@@ -32,6 +31,7 @@ from dpgrain.gradients.clip_factors import (
     zero_rows,
 )
 from dpgrain.gradients.tiles import MAX_CACHED_ROWS, LinearBlocks, Tile
+from dpgrain.numerics.row_products import squares
 
 # Maximum bytes of gradients formed at once.
 _FORMED_BYTES = 1 << 21

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpgrain._later import later
+from dpgrain._lazy_import import loaded_types
 from dpgrain._types import FloatArray
-from dpgrain.errors import ParameterError, only_interrupts
+from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
 
 if TYPE_CHECKING:
     import pandas as pd
 else:
-    # Only frames of callers need pandas, and they have loaded it.
-    pd = later("pandas")
+    pd = loaded_types("pandas")
 
 
 @contextmanager
@@ -61,7 +60,7 @@ def map_records(
                 continue
         except BaseException as error:
             # Both halves are called below.
-            only_interrupts(error)
+            reraise_keyboard_interrupt(error)
         if last - first > 1:
             middle = (first + last) // 2
             left += [(first, middle), (middle, last)]
@@ -90,7 +89,7 @@ def check_callback(
             with silent():
                 answer_shape = np.shape(call(*records))
         except BaseException as error:
-            only_interrupts(error)
+            reraise_keyboard_interrupt(error)
             raise ParameterError(
                 f"{name} must return {wanted}, also for records of zeros, but raises "
                 f"{type(error).__name__}: {error}."
@@ -103,7 +102,7 @@ def check_callback(
         with silent():
             answer_shape = np.shape(call(*(slice_records(part, 0, 0) for part in parts)))
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         return
     if answer_shape == ():
         raise ParameterError(f"{name} must return {wanted}, not one value for all of them.")

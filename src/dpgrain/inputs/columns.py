@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain._later import later
-from dpgrain.errors import only_interrupts
+from dpgrain._lazy_import import lazy_import, loaded_types, require
+from dpgrain.errors import reraise_keyboard_interrupt
 
 if TYPE_CHECKING:
+    import pandas
     import pandas as pd
     import pyarrow as pa
     import pyarrow.types as kinds
 else:
-    pd = later("pandas")
-    pa = later("pyarrow")
-    kinds = later("pyarrow.types")
+    pd, pandas = loaded_types("pandas"), lazy_import("pandas")
+    pa = lazy_import("pyarrow")
+    kinds = lazy_import("pyarrow.types")
 
 __all__ = [
     "arrow_type",
@@ -170,13 +171,14 @@ def _from_chunk(chunk: pa.Array) -> NDArray[Any]:
         raw = counts.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
         return np.where(there, raw, np.iinfo(np.int64).min).view(unit)
     if kinds.is_timestamp(chunk.type):
-        # Timestamps with a time zone, which NumPy lacks.
+        # NumPy has no time zones; pandas has.
+        require("pandas")
         counts = chunk.view(pa.int64()).to_pylist()
         return objects([_moment(count, chunk.type.unit) for count in counts])
     try:
         return objects(chunk.to_pylist())
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         return objects([_python(cell) for cell in chunk])
 
 
@@ -200,10 +202,12 @@ def _moment(count: int | None, unit: Any) -> Any:
     """Return a timestamp in UTC from its count since 1970; None if pandas cannot represent it."""
     try:
         return (
-            None if count is None else pd.Timestamp(np.datetime64(count, unit)).tz_localize("UTC")
+            None
+            if count is None
+            else pandas.Timestamp(np.datetime64(count, unit)).tz_localize("UTC")
         )
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         return None
 
 
@@ -215,7 +219,7 @@ def _python(cell: Any) -> Any:
         # A text cell has a buffer; text nested in another cell has none.
         return cell.as_buffer().to_pybytes() if hasattr(cell, "as_buffer") else None
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         return None
 
 

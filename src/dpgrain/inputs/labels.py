@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain.errors import ParameterError, only_interrupts
+from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
 from dpgrain.inputs.long_labels import is_long, stated_label
 
 Key: TypeAlias = tuple[str, str]
@@ -102,7 +102,7 @@ def key(label: Any) -> Key | None:
         # The name of a type contains a dot, unlike all other types of keys.
         return f"{type(label).__module__}.{type(label).__qualname__}", repr(label)
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         return None
 
 
@@ -238,7 +238,7 @@ def match_stated(
         name_of_label, text = key(label), canonical_text(label)
         if name_of_label is None:
             raise ParameterError(
-                f"{name} must be labels without nulls, not {_validate.said(label)}."
+                f"{name} must be labels without nulls, not {_validate.describe(label)}."
             )
         if place.setdefault(name_of_label, i) != i:
             raise ParameterError(
@@ -279,7 +279,7 @@ def cell_text(label: Any) -> str | None:
     try:
         return str(label)
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         return None
 
 
@@ -355,7 +355,7 @@ def _exact(value: Any) -> Fraction | float | None:
             return _fraction(*value.as_integer_ratio())
         above, below = int(value.numerator), int(value.denominator)
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         # A number of a custom class may raise any error.
         return None
     if max(above.bit_length(), below.bit_length()) > BITS:
@@ -422,7 +422,7 @@ def _time(value: Any) -> Key | None:
             return "time", _seconds(_exactly(local))
         return "time UTC", _seconds(_exactly(local) - _exactly(offset))
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         # A time zone of a custom class may raise any error.
         return None
 

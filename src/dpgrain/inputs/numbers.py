@@ -11,17 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpgrain._later import later
-from dpgrain.errors import DataError, ParameterError, only_interrupts, raise_alone
+from dpgrain._lazy_import import lazy_import, loaded_types, require
+from dpgrain.errors import (
+    DataError,
+    ParameterError,
+    raise_without_context,
+    reraise_keyboard_interrupt,
+)
 from dpgrain.inputs import columns
 from dpgrain.inputs.columns import is_time, type_name
 
 if TYPE_CHECKING:
+    import pandas
     import pandas as pd
     import pyarrow as pa
 else:
-    pd = later("pandas")
-    pa = later("pyarrow")
+    pd, pandas = loaded_types("pandas"), lazy_import("pandas")
+    pa = lazy_import("pyarrow")
 
 #: Texts of booleans, and their numbers.
 BOOLEANS = {"True": 1, "False": 0, "true": 1, "false": 0}
@@ -57,7 +63,7 @@ def numbers(values: NDArray[Any]) -> NDArray[np.float64]:
                 # NumPy converts booleans to text if other cells are text.
                 flat[place] = float(BOOLEANS.get(value, value) if isinstance(value, str) else value)
             except BaseException as error:
-                only_interrupts(error)
+                reraise_keyboard_interrupt(error)
                 continue
     return out
 
@@ -143,9 +149,9 @@ def collect_rows(make: Callable[[], Any]) -> Any:
     try:
         return make()
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         told = "the iterator or frame passed as rows raised an error"
-        raise_alone(DataError(f"{told}; collect it into an array first."))
+        raise_without_context(DataError(f"{told}; collect it into an array first."))
 
 
 def table_and_shape(
@@ -221,7 +227,7 @@ def _rows(values: Sequence[Any] | NDArray[Any], width: int) -> NDArray[np.float6
             elif isinstance(row, list | tuple | np.ndarray | pd.Series) and len(row) == width:
                 cells[place] = columns.objects(list(row))
         except BaseException as error:
-            only_interrupts(error)
+            reraise_keyboard_interrupt(error)
             # A row that cannot be read is NaN.
             continue
     return numbers(cells)
@@ -241,7 +247,8 @@ def _framed(X: Any, name: str) -> pd.DataFrame:
         X = X.collect() if hasattr(X, "collect") else X
         names, columns_given, kinds = X.columns, X.get_columns(), X.dtypes
     _no_times(name, names, kinds)
-    return pd.DataFrame(
+    require("pandas")
+    return pandas.DataFrame(
         {i: numbers(vector(column)) for i, column in enumerate(columns_given)}
     ).set_axis(names, axis=1)
 

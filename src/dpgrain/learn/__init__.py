@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package, require
 
 if TYPE_CHECKING:
     from dpgrain.learn.accuracy import Accuracy, accuracy
@@ -49,7 +49,8 @@ __all__ = [
     "r2",
 ]
 
-face(
+require("sklearn", "threadpoolctl", "pandas")
+lazy_package(
     __name__,
     {
         "dpgrain.learn.accuracy": ("Accuracy", "accuracy"),

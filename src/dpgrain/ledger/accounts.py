@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 from dpgrain.errors import DataError, DpgrainError, ParameterError
 from dpgrain.ledger.lines import StoredLine
 from dpgrain.ledger.promise import LastingPromise
@@ -23,7 +23,7 @@ from dpgrain.ledger.stores.protocol import END, START, Axis, CellRange, Transact
 from dpgrain.ledger.units import Units
 from dpgrain.ledger.window import Meeting, TimeWindow
 from dpgrain.publishing.prices import Price
-from dpgrain.regions import EVERYTHING, Among, Region, Side, Span
+from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side, Span
 
 # Cell of records without a value in the column that numbers cells.
 _MISSING = START
@@ -60,7 +60,7 @@ class Charged:
     @staticmethod
     def from_dict(values: Any) -> Charged:
         """Read a charge from :meth:`to_dict`; raise ParameterError if a field is wrong."""
-        return _fields.read(Charged, values, "a charge")
+        return _validate.read_fields(Charged, values, "a charge")
 
 
 class BudgetExceededError(DpgrainError):
@@ -114,7 +114,7 @@ def _use_planned(page: Transaction, promise: LastingPromise, charged: Charged) -
     if place is None or not 0 <= place < len(promise.plan) or charged.price != Price():
         raise ParameterError(
             f"planned must be an index below {len(promise.plan)} in the plan of the promise, "
-            f"without a price, not {_validate.said(place)}."
+            f"without a price, not {_validate.describe(place)}."
         )
     if place in page.used_plan(charged.promise):
         raise AlreadyReleasedError(f"Release {place} of the plan was already published.")
@@ -149,10 +149,10 @@ def fullest(page: Transaction, promise: LastingPromise, number: int) -> Region:
     if axis is None or known.side(axis.column) is not None or (first, end) == (START, END):
         return known
     if (first, end) == (_MISSING, _MISSING + 1):
-        return Region((*known.sides, Side(axis.column, Among(), missing=True)))
+        return Region((*known.sides, Side(axis.column, LabelSet(), missing=True)))
     low, high = (None if first <= START + 1 else first), (None if end == END else end)
     counted, _, kind = axis.kind.partition(" ")
-    span = _fields.read(Span, {"axis": counted, "low": low, "high": high}, "an interval")
+    span = _validate.read_fields(Span, {"axis": counted, "low": low, "high": high}, "an interval")
     if promise.window is not None:
         span = promise.window.records(span)
     return Region((*known.sides, Side(axis.column, span, kind=kind)))
@@ -199,7 +199,7 @@ def divided(
     others = _without(region, axis.column)
     if not isinstance(side.values, Span) or _axis_kind(side, side.values) != axis.kind:
         # Labels divide units into classes, unless cells are starts of windows.
-        keeps = isinstance(side.values, Among) and window is None
+        keeps = isinstance(side.values, LabelSet) and window is None
         return (region if keeps else others), everywhere
     return others, _intervals(side, side.values, window, meeting)
 
@@ -261,7 +261,7 @@ def _comparable(region: Region, other: Region) -> Region:
 
 @lru_cache(maxsize=10_000)
 def _region(text: str) -> Region:
-    return _fields.read(Region, json.loads(text), "the region of a class")
+    return _validate.read_fields(Region, json.loads(text), "the region of a class")
 
 
 def rebuild(page: Transaction, lines: Iterable[StoredLine]) -> None:

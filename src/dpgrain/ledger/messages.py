@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from dpgrain._wording import percent, powers, rounded_down, rounded_up
+from dpgrain._formatting import percent, powers, rounded_down, rounded_up
 from dpgrain.accounting import gaussian_epsilon
 from dpgrain.ledger.accounts import BudgetExceededError, Charged
 from dpgrain.ledger.entries import LedgerEntry, seed_note
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.ledger.units import Units
 from dpgrain.publishing.caps import Caps, left_of
-from dpgrain.regions import Among
+from dpgrain.scope.regions import LabelSet
 
 # Prices above this multiple of a promise are not printed exactly.
 _MANY_TIMES = 100
@@ -58,7 +58,7 @@ def _every_window(promise: LastingPromise, charged: Charged) -> str:
     """Explain why text labels in the window's column charge every window; empty otherwise."""
     window = promise.window
     side = None if window is None else charged.region.side(window.column)
-    if side is None or not isinstance(side.values, Among) or not side.values.labels:
+    if side is None or not isinstance(side.values, LabelSet) or not side.values.labels:
         return ""
     return (
         f"{side.column!r} is read as {side.read_as}, not as dates or timestamps, so every window "

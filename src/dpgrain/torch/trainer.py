@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._fields import MISFITS
+from dpgrain._lazy_import import require
+from dpgrain._validate import MISFIT_ERRORS
 from dpgrain.errors import DataError, DpgrainError, ParameterError
 from dpgrain.means.of_users import MeanOfUsers, mean_of_users
 from dpgrain.noise import RandomState
@@ -40,13 +41,8 @@ from dpgrain.torch.shared_rows import shares_rows
 from dpgrain.torch.trained import EVALUATED
 from dpgrain.torch.trial import FEW_RECORDS, evaluating, same
 
-try:
-    import transformers
-except ImportError as error:
-    raise ImportError(
-        "dpgrain.torch.Trainer needs transformers: pip install 'dpgrain[transformers]'.",
-        name="transformers",
-    ) from error
+require("transformers")
+import transformers  # noqa: E402
 
 # Folder of the run's own files, which stay with the data; uploads exclude such names.
 _RUN = "_run"
@@ -725,7 +721,7 @@ def _check(args: Any) -> None:
         value = getattr(args, name, plain[0])
         if value not in plain:
             raise ParameterError(
-                f"{name} must be {plain[0]!r} in args, not {_validate.said(value)}: {why}.",
+                f"{name} must be {plain[0]!r} in args, not {_validate.describe(value)}: {why}.",
                 name=name,
             )
     if args.n_gpu > 1:
@@ -764,7 +760,7 @@ def _measured(name: str) -> Iterator[None]:
         yield
     except (DpgrainError, torch.OutOfMemoryError):
         raise
-    except (RuntimeError, *MISFITS) as error:
+    except (RuntimeError, *MISFIT_ERRORS) as error:
         raise ParameterError(
             f"{name} must contain records that the model, data_collator and compute_metrics "
             f"accept, but one raises a {type(error).__name__}.",

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import dpgrain as dg
-from dpgrain.regions import Among, Region, Side, Span
+from dpgrain.scope.regions import LabelSet, Region, Side, Span
 from dpgrain.tables.engines.given import source_of
 from dpgrain.tables.engines.scoped import ScopedSource
 from dpgrain.tables.engines.sources import RelationSource
@@ -89,9 +89,9 @@ def test_regions_of_other_makers_are_read_as_well() -> None:
     cells = "('a'), ('b'), (NULL), ('c')"
     table = table_of(cells)
     for values, missing, expected in [
-        (Among(("a", "b"), but=True), False, [3]),
-        (Among(("a", "b"), but=True), True, [2, 3]),
-        (Among(but=True), False, [0, 1, 3]),
+        (LabelSet(("a", "b"), but=True), False, [3]),
+        (LabelSet(("a", "b"), but=True), True, [2, 3]),
+        (LabelSet(but=True), False, [0, 1, 3]),
     ]:
         region = Region((Side("c", values, missing),))
         source = ScopedSource(table.source, region, table.schema, {})

@@ -20,8 +20,8 @@ FORMAT = 4
 class Axis:
     """Column with values that number the cells of a promise.
 
-    ``kind`` is the axis of its :class:`~dpgrain.regions.Span`, followed by the type if it is not
-    the usual one.
+    ``kind`` is the axis of its :class:`~dpgrain.scope.regions.Span`, followed by its type if that is
+    unusual.
     """
 
     column: str

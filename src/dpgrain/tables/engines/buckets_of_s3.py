@@ -18,7 +18,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow import fs
 
-from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError, raise_alone
+from dpgrain.errors import (
+    DataError,
+    DpgrainError,
+    ParameterError,
+    SchemaError,
+    raise_without_context,
+)
 from dpgrain.tables.engines.folders import (
     PARQUET,
     Partition,
@@ -150,4 +156,4 @@ def _reached() -> Iterator[None]:
             "The S3 files cannot be reached; check the address, the region (?region=…) and the "
             "credentials in the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE)."
         )
-        raise_alone(DataError(told))
+        raise_without_context(DataError(told))

@@ -16,7 +16,7 @@ from dpgrain.tables.engines.scoped import ScopedSource
 from dpgrain.tables.engines.sources import FileSource, TypedSource, reading
 from dpgrain.tables.engines.sql import ISO, Written, key, number, quoted, tried
 from dpgrain.tables.engines.sql import text as literal
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 
 #: Each fault of a line of CSV, by DuckDB's name for it, in words that say what the curator may do.
 _FAULTS = {
@@ -36,7 +36,7 @@ _HEADING = "For internal use only: these exact counts are NOT private and must n
 
 
 def check(
-    table: Rows,
+    table: TableRows,
     items: Sequence[str],
     weight: str | None,
     values: Sequence[str],
@@ -62,7 +62,7 @@ def check(
         counts |= _counts_of_domain(engine, domain)
         result = _answers(engine, counts, items)
         if table.user is not None:
-            user = key(table.user, table.keyed_as(table.user))
+            user = key(table.user, table.key_type(table.user))
             most = engine.ask(
                 f"SELECT coalesce(max(n), 0) AS n FROM (SELECT count(*) AS n FROM source "
                 f"WHERE {user} IS NOT NULL GROUP BY {user})"
@@ -88,14 +88,14 @@ def check(
     return {**nothing, **result}
 
 
-def check_owners(table: Rows, owners: Sequence[str]) -> dict[str, int]:
+def check_owners(table: TableRows, owners: Sequence[str]) -> dict[str, int]:
     """Count for the curator what concerns owners, of whom a record may have several.
 
     Args:
         table: the records.
         owners: the columns that name owners.
     """
-    names = {owner: key(owner, table.keyed_as(owner)) for owner in owners}
+    names = {owner: key(owner, table.key_type(owner)) for owner in owners}
     held = f"list_distinct([{', '.join(names.values())}])"
     with DuckDB(table) as engine:
         (row,) = engine.ask(
@@ -122,7 +122,7 @@ def check_owners(table: Rows, owners: Sequence[str]) -> dict[str, int]:
     }
 
 
-def _reads_as_nothing(table: Rows, numbers: Sequence[str]) -> dict[str, int]:
+def _reads_as_nothing(table: TableRows, numbers: Sequence[str]) -> dict[str, int]:
     """Count the cells of columns of text, in all rows, where none is of the type that is stated.
 
     Args:
@@ -159,7 +159,7 @@ def in_words(counts: Mapping[str, int]) -> str:
     return "\n".join([_HEADING, *(f"  {value:>14,}  {name}" for name, value in counts.items())])
 
 
-def _all_columns(table: Rows) -> list[str]:
+def _all_columns(table: TableRows) -> list[str]:
     """Return the columns of the source."""
     return [name for name in table.schema if name not in table.cells]
 
@@ -170,7 +170,7 @@ def _answers(engine: DuckDB, counts: dict[str, str], used: Sequence[str]) -> dic
     return dict(zip(counts, row.values(), strict=True))
 
 
-def _counts_of_rows(table: Rows, items: Sequence[str]) -> dict[str, str]:
+def _counts_of_rows(table: TableRows, items: Sequence[str]) -> dict[str, str]:
     """Return the counts of users and items for the report, as words → SQL."""
     counts = {"rows": "count(*)"}
     if table.user is not None:
@@ -206,7 +206,7 @@ def _counts_of_domain(engine: DuckDB, domain: Listed) -> dict[str, str]:
     return counts
 
 
-def _counts_of_typed(table: Rows, items: Sequence[str]) -> dict[str, str]:
+def _counts_of_typed(table: TableRows, items: Sequence[str]) -> dict[str, str]:
     """Return the counts of columns of items of a stated type, taken as they are in the source."""
     source, counts = as_read(table.source), {}
     if not isinstance(source, TypedSource):
@@ -226,7 +226,7 @@ def _counts_of_typed(table: Rows, items: Sequence[str]) -> dict[str, str]:
     return counts
 
 
-def _behind(table: Rows, column: str) -> str:
+def _behind(table: TableRows, column: str) -> str:
     """Return the source's column behind a column of cells or of days."""
     if column in table.cells:
         return _behind(table, table.cells[column].of)
@@ -234,7 +234,7 @@ def _behind(table: Rows, column: str) -> str:
 
 
 def _counts_of_numbers(
-    table: Rows, column: str, role: str, bounds: tuple[float, float] | None, zero: bool
+    table: TableRows, column: str, role: str, bounds: tuple[float, float] | None, zero: bool
 ) -> dict[str, str]:
     """Return the counts of a column of numbers, taken as it is written in the source."""
     table.require(column, role)
@@ -275,7 +275,7 @@ def _counts_of_numbers(
     return counts
 
 
-def _as_written(table: Rows) -> Rows:
+def _as_written(table: TableRows) -> TableRows:
     """Return the table before its columns of text are read as other types; the region stays."""
     whole = as_read(table.source)
     if not isinstance(whole, TypedSource):
@@ -289,7 +289,7 @@ def _as_written(table: Rows) -> Rows:
     return replace(table, source=source, schema=source.columns(), user=None, cells={})
 
 
-def _lines(table: Rows) -> dict[str, int]:
+def _lines(table: TableRows) -> dict[str, int]:
     """Count the lines of CSV files, of all rows, that are left out or cut, and why."""
     source = table.source.source if isinstance(table.source, TypedSource) else table.source
     if not isinstance(source, FileSource) or not source.is_csv:

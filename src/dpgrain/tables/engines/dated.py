@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import duckdb
 
+from dpgrain.scope.zones import RULE_BEGINS, RULE_LASTS, offsets
 from dpgrain.tables.engines.sources import OverSource, Source
 from dpgrain.tables.engines.sql import quoted
-from dpgrain.zones import RULE_BEGINS, RULE_LASTS, offsets
 
 # Microseconds since 1970 of the last time to which something is added: a few days are left before
 # the end of a TIMESTAMP, as at its beginning.

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpgrain._arrow import numbers
 from dpgrain._types import BoolArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.labels import cell_text
+from dpgrain.tables.arrow_arrays import number_array
 from dpgrain.tables.engines.column_types import FIRST_TIME, LAST_TIME
 
 # Microseconds in a unit of time.
@@ -120,11 +120,11 @@ def _readable_times(chunk: pa.Array) -> pa.Array:
         chunk = chunk.cast(chunk.type.value_type)
     if pa.types.is_date64(chunk.type):
         days = _counted(chunk) // _DAY_MILLISECONDS
-        result = numbers(days, _nulls(chunk) | (np.abs(days) >= 2**31 - 1))
+        result = number_array(days, _nulls(chunk) | (np.abs(days) >= 2**31 - 1))
         return result.cast(pa.int32(), safe=False).cast(pa.date32())
     if not pa.types.is_timestamp(chunk.type) or (chunk.type.unit == "us" and _in_range(chunk)):
         return chunk
-    result = numbers(*_microseconds(_counted(chunk), chunk.type.unit, _nulls(chunk)))
+    result = number_array(*_microseconds(_counted(chunk), chunk.type.unit, _nulls(chunk)))
     return result.cast(pa.timestamp("us", chunk.type.tz))
 
 

@@ -11,8 +11,8 @@ import duckdb
 import pyarrow as pa
 
 from dpgrain import _validate
-from dpgrain._later import later
-from dpgrain.errors import DpgrainError, ParameterError, raise_alone
+from dpgrain._lazy_import import lazy_import
+from dpgrain.errors import DpgrainError, ParameterError, raise_without_context
 from dpgrain.tables.engines.folders import Files
 from dpgrain.tables.engines.frames import of_pandas, of_polars, valid_texts
 from dpgrain.tables.engines.postgres_source import POSTGRES, Address, PostgresSource
@@ -30,7 +30,7 @@ from dpgrain.tables.engines.streams import DatasetSource, StreamSource
 if TYPE_CHECKING:
     from dpgrain.tables.engines import buckets_of_s3
 else:
-    buckets_of_s3 = later("dpgrain.tables.engines.buckets_of_s3")
+    buckets_of_s3 = lazy_import("dpgrain.tables.engines.buckets_of_s3")
 
 S3 = "s3://"
 #: Beginnings of addresses.
@@ -54,7 +54,7 @@ def source_of(data: Any, *, delimiter: str = ",", memory: int = 10**9, threads: 
     if not (is_text and len(delimiter) == 1 and delimiter.isascii() and delimiter not in '\0\n\r"'):
         raise ParameterError(
             "delimiter must be one ASCII character other than a quote or line break, not "
-            f"{_validate.said(delimiter)}."
+            f"{_validate.describe(delimiter)}."
         )
     if isinstance(data, PostgresSource):
         return data
@@ -142,7 +142,7 @@ def _stream(data: Any) -> pa.RecordBatchReader:
     except DpgrainError:
         raise
     except Exception:
-        raise_alone(broken_off("The stream"))
+        raise_without_context(broken_off("The stream"))
 
 
 def _collected(frame: Any) -> Any:
@@ -155,7 +155,7 @@ def _collected(frame: Any) -> Any:
     try:
         return frame.collect()
     except Exception:
-        raise_alone(broken_off("The data frame"))
+        raise_without_context(broken_off("The data frame"))
 
 
 def unreadable(data: Any) -> ParameterError:
@@ -187,7 +187,7 @@ def opened(source: Any, source_env: str | None, table: str | None, query: str | 
         if not isinstance(source_env, str):
             raise ParameterError(
                 "source_env must be the name of an environment variable, not "
-                f"{_validate.said(source_env)}.",
+                f"{_validate.describe(source_env)}.",
                 name="source_env",
             )
         source = _in_environment(source_env)

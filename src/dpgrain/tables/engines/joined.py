@@ -12,11 +12,11 @@ import duckdb
 import pyarrow as pa
 
 from dpgrain import _validate
-from dpgrain._wording import named_like
+from dpgrain._formatting import suggest_columns
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.long_labels import stated_label
 from dpgrain.publishing.facts import Fact
-from dpgrain.regions import EVERYTHING, Region
+from dpgrain.scope.regions import EVERYTHING, Region
 from dpgrain.tables.engines.column_types import (
     DAY,
     INTEGERS,
@@ -31,8 +31,8 @@ from dpgrain.tables.engines.scoped import all_rows
 from dpgrain.tables.engines.sources import OverSource, Source, begun, registered
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import label, quoted
-from dpgrain.tables.expression import Call, Column, Constant
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode
+from dpgrain.tables.rows import TableRows
 
 # Different values of a public column, at most, which are then a domain by themselves.
 _FEW = 1000
@@ -96,7 +96,7 @@ class PublicJoin(OverSource):
 
 
 def public_join(
-    rows: Rows, public: Rows, on: str, key: str
+    rows: TableRows, public: TableRows, on: str, key: str
 ) -> tuple[PublicJoin, dict[str, Derived]]:
     """Return the rows beside those of a public table, and what each new column is made of.
 
@@ -148,7 +148,7 @@ def public_join(
             name="on",
         )
     held = table.select(["key", *(f"c{place}" for place in range(len(names)))])
-    source = PublicJoin(all_rows(rows.source), on, rows.keyed_as(on), held, kinds)
+    source = PublicJoin(all_rows(rows.source), on, rows.key_type(on), held, kinds)
     title = public.source.title
     return source, {
         name: _looked_up(
@@ -183,7 +183,7 @@ def _looked_up(name: str, on: str, kind: str, table: pa.Table, title: str) -> De
     """Return a column of a public table as a function of the key, known by all of its values."""
     pairs = repr([table.column(place).to_pylist() for place in (0, 2)])
     mark = sha256(pairs.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    node = Call(_LOOKED_UP, (Column(on), Constant(name), Constant(mark)))
+    node = CallNode(_LOOKED_UP, (ColumnNode(on), ConstantNode(name), ConstantNode(mark)))
     values = None
     if kind in _LISTED:
         found = table.column(1).unique().drop_null()
@@ -210,13 +210,13 @@ class PeopleJoin:
             the order of a hash of the columns that are taken.
     """
 
-    rows: Rows
-    others: Rows
+    rows: TableRows
+    others: TableRows
     taken: tuple[str, ...]
     pairs: int
 
     @staticmethod
-    def of(rows: Rows, others: Any, columns: Sequence[str] | None, pairs: int) -> PeopleJoin:
+    def of(rows: TableRows, others: Any, columns: Sequence[str] | None, pairs: int) -> PeopleJoin:
         """Check what is asked for; nothing is read.
 
         Raises:
@@ -231,7 +231,7 @@ class PeopleJoin:
                 "is stored for each person.",
                 name="pairs",
             )
-        if not isinstance(others, Rows):
+        if not isinstance(others, TableRows):
             raise ParameterError(
                 f"join requires a table from dg.read, not {type(others).__name__}; for a "
                 "fully public table, use join_public.",
@@ -262,15 +262,16 @@ class PeopleJoin:
         ]
         if columns is not None and not isinstance(columns, str | list | tuple):
             raise ParameterError(
-                f"columns must be a list of columns, not {_validate.said(columns)}.", name="columns"
+                f"columns must be a list of columns, not {_validate.describe(columns)}.",
+                name="columns",
             )
         if isinstance(columns, str):
             columns = [columns]
         for name in columns or ():
             if name not in known:
                 raise SchemaError(
-                    f"columns contains {_validate.said(name)}, which cannot be taken from the "
-                    f"other table; {named_like(str(name), known)}.",
+                    f"columns contains {_validate.describe(name)}, which cannot be taken from the "
+                    f"other table; {suggest_columns(str(name), known)}.",
                     name="columns",
                 )
         taken = tuple(known if columns is None else dict.fromkeys(columns))
@@ -353,7 +354,7 @@ class PeopleJoin:
         )
         return (
             f"(SELECT own.*{shown} FROM {left} AS own LEFT JOIN {kept} AS others "
-            f"ON {key_of(rows.user, rows.keyed_as(rows.user), of='own')} = others.key)"
+            f"ON {key_of(rows.user, rows.key_type(rows.user), of='own')} = others.key)"
         )
 
     def _kept(self, connection: duckdb.DuckDBPyConnection) -> str:
@@ -366,7 +367,7 @@ class PeopleJoin:
         others = self.others
         assert others.user is not None  # noqa: S101 - as checked
         key, columns = (
-            key_of(others.user, others.keyed_as(others.user)),
+            key_of(others.user, others.key_type(others.user)),
             list(enumerate(self.taken)),
         )
         written = {place: self._written(name) for place, name in columns}
@@ -410,7 +411,7 @@ class PeopleJoin:
     def _written(self, column: str) -> str:
         """Return the SQL of a column as text, in which long texts are labels: so are those kept."""
         if self._is_text(column):
-            return key_of(column, self.others.keyed_as(column))
+            return key_of(column, self.others.key_type(column))
         return f"CAST({quoted(column)} AS VARCHAR)"
 
     def _is_text(self, column: str) -> bool:

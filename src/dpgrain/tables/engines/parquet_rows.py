@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from dpgrain._arrow import numbers
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import BoolArray
 from dpgrain.errors import SchemaError
+from dpgrain.tables.arrow_arrays import number_array
 from dpgrain.tables.engines.column_types import FIRST_TIME, LAST_TIME
 from dpgrain.tables.engines.frames import readable_times
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 else:
-    pq = later("pyarrow.parquet")
+    pq = lazy_import("pyarrow.parquet")
 
 # Rows that are copied at once.
 _ROWS = 1 << 16
@@ -162,7 +162,7 @@ def copy_readable(path: str, copy: Path, columns: Collection[str], *, rows: int 
         for table, reached in _microseconds(path, names, rows):
             for name, inside in reached.items():
                 place, column = table.schema.get_field_index(name), table.column(name)
-                kept = numbers(_ticks(column), ~inside | _nulls(column)).cast(column.type)
+                kept = number_array(_ticks(column), ~inside | _nulls(column)).cast(column.type)
                 table = table.set_column(place, table.schema.field(place), kept)
             writer.write_table(readable_times(table))
 

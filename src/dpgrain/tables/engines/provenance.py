@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
-from dpgrain.provenance import Provenance
+from dpgrain.scope.provenance import Provenance
 from dpgrain.tables.engines.given import is_stream, unreadable
 from dpgrain.tables.engines.postgres_source import PostgresSource
 from dpgrain.tables.engines.sources import TABLE, holds_its_values

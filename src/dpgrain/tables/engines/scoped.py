@@ -8,7 +8,7 @@ from functools import partial
 
 import duckdb
 
-from dpgrain.regions import DAY, Among, Region, Side, Span
+from dpgrain.scope.regions import DAY, LabelSet, Region, Side, Span
 from dpgrain.tables.engines.column_types import DAY as DATE
 from dpgrain.tables.engines.column_types import INTEGERS, LONGEST_LABEL, MOMENT, TEXT, TIMES
 from dpgrain.tables.engines.sources import OverSource, Source
@@ -54,7 +54,7 @@ class ScopedSource(OverSource):
         return f"({' OR '.join(inside)})"
 
 
-def _among(values: Among, column: str, kind: str) -> str:
+def _among(values: LabelSet, column: str, kind: str) -> str:
     """Return the SQL condition that a key is one of some labels, or none of them.
 
     DuckDB compares plain columns with texts and numbers as it reads them, and passes over rows that

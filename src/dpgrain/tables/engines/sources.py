@@ -25,9 +25,15 @@ import duckdb
 import pyarrow as pa
 
 from dpgrain import _validate
+from dpgrain._formatting import COLUMN_LETTERS, first_duplicate, shorten, suggest_columns
 from dpgrain._progress import step
-from dpgrain._wording import COLUMN_LETTERS, first_repeated, named_like, shorten
-from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError, raise_alone
+from dpgrain.errors import (
+    DataError,
+    DpgrainError,
+    ParameterError,
+    SchemaError,
+    raise_without_context,
+)
 from dpgrain.tables.engines.column_types import (
     TEXT,
     TIMES,
@@ -182,7 +188,7 @@ def reading(name: str) -> Iterator[None]:
         raise
     except (duckdb.Error, pa.ArrowException, OSError):
         # A stream of batches raises Arrow's exceptions, or OSError.
-        raise_alone(broken_off(name))
+        raise_without_context(broken_off(name))
 
 
 def waited(connection: duckdb.DuckDBPyConnection, work: Callable[[], Answer]) -> Answer:
@@ -637,7 +643,7 @@ def _footer(path: str) -> dict[str, str]:
         with schema_reader() as connection:
             kinds = described(connection, _parquet([path]))
     except (RuntimeError, UnicodeError):
-        raise_alone(
+        raise_without_context(
             SchemaError(
                 f"The file {path!r} has a column name that is not UTF-8 text; rename the column."
             )
@@ -660,7 +666,7 @@ def require_names(names: Iterable[str], source: str) -> None:
         raise SchemaError(
             f"{source} has the column name {nameless!r}, which queries cannot use; rename it."
         )
-    twice = first_repeated(name.casefold() for name in names)
+    twice = first_duplicate(name.casefold() for name in names)
     if twice is not None:
         alike = [name for name in names if name.casefold() == twice]
         other = (
@@ -976,7 +982,9 @@ def _csv_header(path: str, delimiter: str) -> list[str]:
         header = next(csv.reader([line.decode()], delimiter=delimiter), [])
     except (OSError, UnicodeError, csv.Error):
         # An error of decoding holds the line, which is a row where a file has no header.
-        raise_alone(DataError(f"The file {path!r} cannot be read; check that it is UTF-8 text."))
+        raise_without_context(
+            DataError(f"The file {path!r} cannot be read; check that it is UTF-8 text.")
+        )
     splitter = Splitter(delimiter)
     if splitter.ends(line + b"\n")[0] < 0 or splitter.odd:
         remedy = "put quotes around whole names, and double the quotes inside"
@@ -1002,7 +1010,7 @@ def columns_like(column: str, names: Sequence[str]) -> str:
     """
     if len(names) == 1 and (remedy := other_delimiter(names[0])):
         return f"its one column {shorten(names[0], COLUMN_LETTERS)!r} looks like several: {remedy}"
-    return named_like(column, names)
+    return suggest_columns(column, names)
 
 
 def other_delimiter(header: str) -> str:
