@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpgrain._types import IntArray
-from dpgrain.inputs.blocks import BlockRows
+from dpgrain.inputs.blocks import ArrangedRows
 from dpgrain.inputs.numbers import numbers, vector
 
 # Steps of the largest loss of a block.
@@ -32,7 +32,7 @@ class BlockLosses:
     [0.25, 1.0]
     """
 
-    rows: BlockRows
+    rows: ArrangedRows
     lower: float
     bound: float
 

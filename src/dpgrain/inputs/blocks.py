@@ -20,7 +20,7 @@ from dpgrain.units import Element, Record, Unit, User, unit_level
 
 
 @dataclass(frozen=True)
-class BlockRows:
+class ArrangedRows:
     """Valid rows with their blocks, (rows kept,), and the blocks' users, (G,).
 
     ``kept`` are row indices, and ``users`` is the number of distinct users in all rows.
@@ -31,7 +31,7 @@ class BlockRows:
     owners: IndexArray
     users: int
 
-    def by_value(self, X: Any, y: NDArray[Any]) -> BlockRows:
+    def by_value(self, X: Any, y: NDArray[Any]) -> ArrangedRows:
         """Sort the rows of each block by value, so that sums do not depend on their order.
 
         ``X`` and ``y`` contain all rows, including invalid ones; sparse matrices are not sorted.
@@ -118,7 +118,9 @@ def default_unit(unit: Unit | None, users: Any, n_users: int | None = None) -> U
     return unit
 
 
-def arrange(rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = False) -> BlockRows:
+def arrange(
+    rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = False
+) -> ArrangedRows:
     """Group rows into blocks, one per privacy unit.
 
     ``users`` and ``elements`` are (rows,) labels, compared by :mod:`dpgrain.inputs.labels`. Rows
@@ -188,7 +190,7 @@ class LabelledRows:
         listed, shape = _shape_of(users)
         return LabelledRows.of(shape[0] if shape else 0, listed, None, unit)
 
-    def arranged(self) -> BlockRows:
+    def arranged(self) -> ArrangedRows:
         """Read the labels, and group rows into blocks."""
         users, unit = self.users, self.unit
         owner = (
@@ -199,9 +201,9 @@ class LabelledRows:
         kept = np.flatnonzero(owner >= 0)
         n_users = int(owner.max(initial=-1)) + 1
         if isinstance(unit, Record):
-            return BlockRows(kept, np.arange(len(kept)), owner[kept], n_users)
+            return ArrangedRows(kept, np.arange(len(kept)), owner[kept], n_users)
         if self.elements is None:
-            return BlockRows(kept, owner[kept], np.arange(n_users), n_users)
+            return ArrangedRows(kept, owner[kept], np.arange(n_users), n_users)
         # Rows without an element form a separate cell.
         cells, names = _codes(self.elements, self.rows, "elements")
         cells, names = np.where(cells < 0, len(names), cells), [*names, ("null", "")]
@@ -210,7 +212,7 @@ class LabelledRows:
             kept = kept[first[kept]]
         pairs = owner[kept].astype(np.int64) * max(len(names), 1) + cells[kept]
         present, blocks = np.unique(pairs, return_inverse=True)
-        return BlockRows(kept, blocks, present // max(len(names), 1), n_users)
+        return ArrangedRows(kept, blocks, present // max(len(names), 1), n_users)
 
 
 def _one_each(labels: Any, rows: int, name: str) -> Any:

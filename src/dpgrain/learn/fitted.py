@@ -16,7 +16,7 @@ from dpgrain.accounting import Event
 from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.norms import NormHistogram
 from dpgrain.gradients.tiles import LinearBlocks
-from dpgrain.inputs.blocks import BlockRows
+from dpgrain.inputs.blocks import ArrangedRows
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.classes import Targets
@@ -50,7 +50,7 @@ class Data:
 
     X: Any
     targets: Targets
-    rows: BlockRows
+    rows: ArrangedRows
     users: Any
     loss: Callable[[Classes], MarginLoss]
 

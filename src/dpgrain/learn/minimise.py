@@ -22,7 +22,7 @@ from dpgrain.gradients.records import (
     ModelSteps,
     RecordBlocks,
 )
-from dpgrain.inputs.blocks import BlockRows, LabelledRows, default_unit
+from dpgrain.inputs.blocks import ArrangedRows, LabelledRows, default_unit
 from dpgrain.inputs.callbacks import silent
 from dpgrain.inputs.columns import is_distributed
 from dpgrain.inputs.guarantees import Sampling, array_guarantee, block_sampling_rate
@@ -45,7 +45,7 @@ from dpgrain.means import ClippedMean, Contributions
 from dpgrain.noise import RandomState
 from dpgrain.optimize import Loss, Sgd, Solver
 from dpgrain.optimize.models import Model
-from dpgrain.publishing import Charge, Planned, Promise, Query, publishes, told_if_interrupted
+from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt, publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, Unit, User
@@ -290,7 +290,7 @@ class MinimumQuery(Query[Minimum]):
 
     def run(self, charge: Charge) -> Minimum:
         """Run all steps."""
-        with told_if_interrupted("the fit"):
+        with annotate_interrupt("the fit"):
             if isinstance(self.solver, Recipe):
                 result = self._by_recipe(charge)
             elif isinstance(self.rows, _Here):
@@ -354,7 +354,7 @@ class _Here:
     width: int
     whose: LabelledRows
 
-    def read(self) -> tuple[FloatArray, FloatArray, BlockRows]:
+    def read(self) -> tuple[FloatArray, FloatArray, ArrangedRows]:
         """Read records and targets as numbers, and group the records into blocks."""
         return (*_read(self.X, self.y, self.width), self.whose.arranged())
 
@@ -372,7 +372,7 @@ def _held(
     return _Here(X, y, width, whose), features.shape[1]
 
 
-def _records(features: FloatArray, targets: FloatArray, rows: BlockRows) -> RecordBlocks:
+def _records(features: FloatArray, targets: FloatArray, rows: ArrangedRows) -> RecordBlocks:
     """Return records by block, without records that lack a target."""
     has = np.isfinite(targets[rows.kept])
     kept = rows.kept[has]

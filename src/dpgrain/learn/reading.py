@@ -15,7 +15,7 @@ from sklearn.utils import column_or_1d
 from dpgrain._types import FloatArray
 from dpgrain.errors import DpgrainError, ParameterError, raise_without_context
 from dpgrain.gradients.records import RecordBlocks
-from dpgrain.inputs.blocks import BlockRows
+from dpgrain.inputs.blocks import ArrangedRows
 from dpgrain.inputs.codes import column
 from dpgrain.inputs.columns import column_types, is_text
 from dpgrain.inputs.numbers import numeric_table
@@ -50,7 +50,7 @@ def ridge_of(ask: Ask, outputs: int, features: int) -> FloatArray:
     return strength.ravel()
 
 
-def by_record(X: Any, targets: FloatArray, rows: BlockRows, *, intercept: bool) -> RecordBlocks:
+def by_record(X: Any, targets: FloatArray, rows: ArrangedRows, *, intercept: bool) -> RecordBlocks:
     """Group dense rows, (m, d), by block; rows without a target are dropped."""
     there = np.isfinite(targets)
     dense = finite(X[there].toarray() if sparse.issparse(X) else X[there])

@@ -15,7 +15,7 @@ from dpgrain._progress import Progress
 from dpgrain._types import FloatArray
 from dpgrain.errors import EndedWarning, ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
-from dpgrain.inputs.blocks import BlockRows
+from dpgrain.inputs.blocks import ArrangedRows
 from dpgrain.inputs.population import Population, check_population_size, population_indices
 from dpgrain.learn.program import Program, Smoothing
 from dpgrain.means import ClippedMean, Contributions, Mean
@@ -61,8 +61,8 @@ class History:
         done = len(self.points)
         if self.planned is None or done >= self.planned:
             return ""
-        left = "the start is all that there is" if done == 0 else "the rest was left out"
-        return f"the run ended in round {done + 1:,} of {self.planned:,}, so that {left}"
+        result = "the starting point" if done == 0 else "the result of the earlier rounds"
+        return f"the run ended in round {done + 1:,} of {self.planned:,} and returned {result}"
 
     @property
     def norms(self) -> FloatArray:
@@ -271,7 +271,7 @@ def check_program(program: Program, users: Any, loss: Loss) -> None:
         population_indices(users, np.zeros(0, dtype=np.intp), _BY_PLACE)
 
 
-def roster_index(program: Program, users: Any, rows: BlockRows) -> NDArray[np.int64]:
+def roster_index(program: Program, users: Any, rows: ArrangedRows) -> NDArray[np.int64]:
     """Return the population index of each user for the program's phases, (blocks,).
 
     Several phases, or rounds with different users, require integer labels from 0 to n−1, so that an

@@ -11,7 +11,7 @@ from dpgrain.ledger.accounts import BudgetExceededError, Charged
 from dpgrain.ledger.entries import LedgerEntry, seed_note
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.ledger.units import Units
-from dpgrain.publishing.caps import Caps, left_of
+from dpgrain.publishing.caps import Caps, remaining_delta
 from dpgrain.scope.regions import LabelSet
 
 # Prices above this multiple of a promise are not printed exactly.
@@ -90,7 +90,7 @@ def _selection_shortage(promise: LastingPromise, error: BudgetExceededError) -> 
         return ""
     return (
         f"selecting items, or truncating noise, needs δ = {powers(price.leak)}, and "
-        f"{left_of(room.leak)} remains of the {powers(promise.caps.leak)} that the ledger "
+        f"{remaining_delta(room.leak)} remains of the {powers(promise.caps.leak)} that the ledger "
         "reserves for this. Pass the list of items, request a smaller δ, or create a ledger with "
         "a larger leak="
     )
@@ -102,7 +102,8 @@ def remaining_text(promise: LastingPromise, spent: Units) -> str:
     used = Caps(room.rest_of(promise.caps), promise.whole.planned).epsilon(promise.delta)
     if spent.leak > 0:
         parts.append(
-            f"{left_of(room.leak)} of δ = {powers(promise.caps.leak)} for selecting items (leak)"
+            f"{remaining_delta(room.leak)} of δ = {powers(promise.caps.leak)} for selecting items "
+            "(leak)"
         )
     if spent.pure > 0:
         parts.append(f"ε = {rounded_down(room.pure, 3)} for releases with δ = 0 (pure)")
@@ -131,8 +132,8 @@ def _fitting(promise: LastingPromise, spent: Units) -> str:
     gaussian = gaussian_epsilon(room.leak, room.mu) if room.mu > 0 and room.leak > 0 else 0.0
     if (epsilon := math.floor(1000 * gaussian) / 1000) > 0:
         return (
-            f"A Gaussian release with ε ≤ {epsilon:g} at δ = {left_of(room.leak)} for this unit "
-            "would fit"
+            f"A Gaussian release with ε ≤ {epsilon:g} at δ = {remaining_delta(room.leak)} for this "
+            "unit would fit"
         )
     if (epsilon := math.floor(1000 * room.pure) / 1000) > 0:
         return f"A release with ε ≤ {epsilon:g} at δ = 0 for this unit would fit"

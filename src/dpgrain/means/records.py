@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.blocks import BlockRows, LabelledRows, arrange
+from dpgrain.inputs.blocks import ArrangedRows, LabelledRows, arrange
 from dpgrain.inputs.numbers import numeric_array, table_and_shape
 from dpgrain.means.protocol import Vectors
 from dpgrain.numerics.row_clipping import clipped
+from dpgrain.publishing.array_origin import ArrayOrigin
 from dpgrain.publishing.charge import Charge
-from dpgrain.publishing.scope import Origin
 from dpgrain.units import User
 
 
-def by_user(records: FloatArray, users: Any) -> BlockRows:
+def by_user(records: FloatArray, users: Any) -> ArrangedRows:
     """Group records, (m, d), by user, and sort each user's records by value.
 
     A user's contribution then does not depend on the order of the rows.
@@ -36,7 +36,7 @@ def by_user(records: FloatArray, users: Any) -> BlockRows:
     return _in_order(arrange(len(records), users, None, User()), records)
 
 
-def _in_order(rows: BlockRows, records: FloatArray) -> BlockRows:
+def _in_order(rows: ArrangedRows, records: FloatArray) -> ArrangedRows:
     return rows.by_value(records, np.zeros(len(records)))
 
 
@@ -56,9 +56,9 @@ class Records(ABC):
         """Labels of users, possibly empty but named; None for one user per record."""
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> ArrayOrigin:
         """Public facts about the rows."""
-        return Origin()
+        return ArrayOrigin()
 
     def surely_more_than(self, n_users: int) -> bool:  # noqa: ARG002 - labels would have to be read
         """Return True if the shape alone shows that more users have records."""

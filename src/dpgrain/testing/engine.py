@@ -183,9 +183,9 @@ class EngineContract:
     Set ``engine`` to an argument of ``dg.read(engine=…)``. The methods whose names begin with
     ``test`` are tests, which pytest collects from a class named ``Test…``.
 
-    >>> class TestInMemory(EngineContract):
-    ...     engine = "in_memory"
-    >>> TestInMemory().test_extent_covers_all_integers()
+    >>> class TestDuckDB(EngineContract):
+    ...     engine = "duckdb"
+    >>> TestDuckDB().test_extent_covers_all_integers()
     """
 
     #: Engine to test.
@@ -330,7 +330,7 @@ class EngineContract:
                 passed = int((size / pools.scale[cell] > pools.edges[:-1]).sum())
                 if passed:
                     mine[who, pools.pool[cell], passed - 1] += pools.weight[cell]
-            expected = np.minimum(mine, pools.most << WEIGHT_BITS).sum(axis=0)
+            expected = np.minimum(mine, pools.max_blocks << WEIGHT_BITS).sum(axis=0)
             assert np.array_equal(result, expected), (unit, threads)
 
     def test_public_groups_without_rows_sum_to_zero(self) -> None:
@@ -601,7 +601,7 @@ def _integers(
         result["holdings"] = data.holdings(np.array([1, 3, 9, 2**62]))
     if isinstance(unit, User) and unit.max_elements is None:
         first = 1 + np.arange(len(groups)) * 7919 % 13
-        routes = Routes.of(first, first > 4, 9.0)
+        routes = Routes.after(first, first > 4, 9.0)
         result["first round"] = data.first_sums(Grid(np.ones(1), 20), max_items=5)
         result["routed"] = data.routed(routes, Grid(np.ones(1), 20), max_items=5)
     return result
