@@ -10,11 +10,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpgrain._lazy_import import is_installed
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from dpgrain.statistics.holdings import Holdings
     from dpgrain.statistics.release import Release
+
+#: Packages of the extra ``report``.
+PACKAGES = ("jinja2", "matplotlib")
 
 
 class ReportMixin:
@@ -63,8 +68,10 @@ class ReleaseReportMixin(ReportMixin):
 
         return plot(self, ax, top=top, beside=beside)
 
-    def _repr_html_(self) -> str:
-        """Return the plot, the first rows and the guarantee for a notebook."""
+    def _repr_html_(self) -> str | None:
+        """Return the plot, the first rows and the guarantee; None without the extra ``report``."""
+        if not is_installed(*PACKAGES):
+            return None
         from dpgrain.report import notebook_html
 
         return notebook_html(self)
@@ -137,8 +144,10 @@ class ReleasesReportMixin:
 class GuaranteeReportMixin(ReportMixin):
     """A guarantee: its plot shows the granularity curve, its page what is and is not protected."""
 
-    def _repr_html_(self) -> str:
-        """Return the guarantee sentence and the curve for a notebook."""
+    def _repr_html_(self) -> str | None:
+        """Return the guarantee sentence and the curve; None without the extra ``report``."""
+        if not is_installed(*PACKAGES):
+            return None
         from dpgrain.report import notebook_html
 
         return notebook_html(self)

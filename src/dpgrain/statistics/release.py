@@ -24,6 +24,7 @@ from dpgrain._files import (
     read_guarantee,
     record_input,
 )
+from dpgrain._lazy_import import require
 from dpgrain._report_mixins import ReleaseReportMixin
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import DataError, ParameterError
@@ -164,6 +165,7 @@ class Release(ReleaseReportMixin, ABC):
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the table of :meth:`to_arrow` as a pandas frame, with ``covers`` in its ``attrs``."""
+        require("pandas")
         frame: pd.DataFrame = self.to_arrow().to_pandas()
         frame.attrs["covers"] = self.covers
         return frame

@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpgrain import _validate
 from dpgrain._files import record_input
 from dpgrain._formatting import quantity
+from dpgrain._lazy_import import require
 from dpgrain.errors import DataError, ParameterError, SchemaError, raise_without_context
 from dpgrain.inputs.calls import silent
 from dpgrain.inputs.labels import exact, key, written
@@ -203,6 +204,7 @@ class Elements:
             raise ParameterError("vectors must be finite numbers.", name="vectors")
         if k > len(rows):
             raise ParameterError(f"k must be at most the number of items, {len(rows)}, not {k}.")
+        require("sklearn")
         from sklearn.cluster import KMeans
 
         labels = KMeans(k, n_init=1, init="k-means++", random_state=random_state).fit_predict(rows)
