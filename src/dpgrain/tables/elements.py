@@ -500,17 +500,9 @@ def _label(cell: Any) -> str:
     if isinstance(cell, str):
         text = str.__str__(cell)
         # Text with surrogates cannot be encoded, and is quoted below.
-        if not text.startswith(("own: ", "cell: ")) and _is_valid(text):
+        if not text.startswith(("own: ", "cell: ")) and _validate.is_utf8(text):
             return text
     return f"cell: {_name(cell)}"
-
-
-def _is_valid(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _name(cell: Any) -> str:
