@@ -357,8 +357,8 @@ class Region:
                     f"the region is empty: it contains no value of {side.column!r}; pass a "
                     "region that records can be in."
                 )
-        told = [side for side in self.sides if not side.everything]
-        ordered = sorted(told, key=lambda side: side.column)
+        limiting = [side for side in self.sides if not side.everything]
+        ordered = sorted(limiting, key=lambda side: side.column)
         object.__setattr__(self, "sides", tuple(ordered))
 
     @property

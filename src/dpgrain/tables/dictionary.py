@@ -62,16 +62,16 @@ class Dictionary:
         digests: Digests | None = None,
     ) -> Dictionary:
         """Return the dictionary of different groups, with codes for groups and cells."""
-        given = public_order(groups, cells, md5_words if digests is None else digests)
-        known = groups.take(given)
+        order = public_order(groups, cells, md5_words if digests is None else digests)
+        known = groups.take(order)
         if column_cells is not None:
             layout = Layout(len(known) * corners, column_cells, None)
-            return Dictionary(known, layout, np.array([layout.items]), given, corners)
-        cell = cells.codes[given]
+            return Dictionary(known, layout, np.array([layout.items]), order, corners)
+        cell = cells.codes[order]
         cell_of = np.cumsum(np.diff(cell, prepend=cell[:1]) != 0, dtype=np.int64)
         sizes = np.bincount(cell_of) * corners
         layout = Layout(len(known) * corners, sizes.size, np.repeat(cell_of, corners))
-        return Dictionary(known, layout, sizes, given, corners)
+        return Dictionary(known, layout, sizes, order, corners)
 
     def cell_rows(self, rows: int) -> IntArray:
         """Return the row of each group's cell, (V,), in an array with one row per cell or in total."""

@@ -158,8 +158,8 @@ def _implied(blocks: UnitBlocks, table: TableRows, keys: tuple[str, ...]) -> Gro
 
 def _known_values(table: TableRows, key: str) -> pa.Array | None:
     """Return the values of a derived column if they are public and few."""
-    made = table.derived.get(key)
-    values = None if made is None else public_values(made, table.scope)
+    derived = table.derived.get(key)
+    values = None if derived is None else public_values(derived, table.scope)
     if not values:
         return None
     # These are values of rows; convert long ones to labels.
@@ -167,19 +167,19 @@ def _known_values(table: TableRows, key: str) -> pa.Array | None:
     return _column(list(dict.fromkeys(labels)), table, key)
 
 
-def public_values(made: Derived, region: Region) -> tuple[Any, ...] | None:
+def public_values(derived: Derived, region: Region) -> tuple[Any, ...] | None:
     """Return all values of a derived column over a region if they are public and few.
 
     >>> from dpgrain.scope.regions import Side, Span
     >>> spring = Region((Side("day", Span("date", 19_783 * 86_400_000_000, 19_844 * 86_400_000_000)),))
-    >>> made = Derived.of_text("month(day)", {"day": "DATE"})
-    >>> [str(first) for first in public_values(made, spring)]
+    >>> derived = Derived.of_text("month(day)", {"day": "DATE"})
+    >>> [str(first) for first in public_values(derived, spring)]
     ['2024-03-01', '2024-04-01']
     """
-    if made.period is None:
-        return made.values
-    period, zone = made.period
-    side = next((side for side in region.sides if side.column == made.of[0]), None)
+    if derived.period is None:
+        return derived.values
+    period, zone = derived.period
+    side = next((side for side in region.sides if side.column == derived.of[0]), None)
     if side is None or side.missing or not isinstance(side.values, Span):
         return None
     ends = side.values.low, side.values.high

@@ -243,8 +243,8 @@ class TableRows:
         rows = self
         for name, text in stated.items():
             rows.require_new(name)
-            made = Derived.of_text(text, rows.own_columns)
-            rows = rows._derived(name, made)
+            expression = Derived.of_text(text, rows.own_columns)
+            rows = rows._derived(name, expression)
         return rows
 
     def filter(self, condition: str, /) -> Self:
@@ -293,16 +293,16 @@ class TableRows:
                 rows = rows.derive({name: name})
         return rows
 
-    def _derived(self, name: str, made: Derived) -> Self:
+    def _derived(self, name: str, expression: Derived) -> Self:
         """Return the rows with one more column."""
-        source = DerivedSource(all_rows(self.source), name, made)
-        schema, derived = {**self.schema, name: made.kind}, {**self.derived, name: made}
+        source = DerivedSource(all_rows(self.source), name, expression)
+        schema, derived = {**self.schema, name: expression.kind}, {**self.derived, name: expression}
         return self._over(source, schema=schema, derived=derived)
 
-    def _filtered(self, made: Derived) -> Self:
+    def _filtered(self, expression: Derived) -> Self:
         """Return the rows that satisfy a condition."""
-        source = FilteredSource(all_rows(self.source), made)
-        return self._over(source, filters=(*self.filters, made.text))
+        source = FilteredSource(all_rows(self.source), expression)
+        return self._over(source, filters=(*self.filters, expression.text))
 
     def _over(self, source: Source, **parts: Any) -> Self:
         """Return the rows of the same region from another source of all rows."""

@@ -125,16 +125,16 @@ class SharedTable:
                     "unreadable name would have no owner; omit it.",
                     name="types",
                 )
-        if rows.has(told := " and ".join(map(repr, owners))):
+        if rows.has(names := " and ".join(map(repr, owners))):
             raise SchemaError(
-                f"column name {told} is reserved for the owners; rename the column.", name="user"
+                f"column name {names} is reserved for the owners; rename the column.", name="user"
             )
         kinds = {name: rows.schema[name] for name in owners}
         texts = {"BIGINT" if kind in INTEGERS else kind for kind in kinds.values()}
         if len(texts) > 1:
-            said = ", ".join(f"{name!r} {kind}" for name, kind in kinds.items())
+            listed = ", ".join(f"{name!r} {kind}" for name, kind in kinds.items())
             raise SchemaError(
-                f"user must list columns of one type, not {said}: otherwise one person would "
+                f"user must list columns of one type, not {listed}: otherwise one person would "
                 "count as two; cast them to one type.",
                 name="user",
             )
@@ -189,7 +189,7 @@ class SharedTable:
         self,
         item: str | Sequence[str] | None = None,
         weight: str | None = None,
-        **asked: Any,
+        **options: Any,
     ) -> str:
         """Report invalid values in rows to the curator: **not private, not to be published**.
 
@@ -197,17 +197,17 @@ class SharedTable:
 
         >>> from dpgrain import read
         >>> mail = pa.table({"sender": ["ann", "bob", None], "receiver": ["bob", "bob", None]})
-        >>> said = read(mail, user=["sender", "receiver"]).check()
-        >>> "1  rows without an owner (dropped)" in said
+        >>> text = read(mail, user=["sender", "receiver"]).check()
+        >>> "1  rows without an owner (dropped)" in text
         True
         """
-        return in_words(self.check_counts(item, weight, **asked))
+        return in_words(self.check_counts(item, weight, **options))
 
     def check_counts(
         self,
         item: str | Sequence[str] | None = None,
         weight: str | None = None,
-        **asked: Any,
+        **options: Any,
     ) -> dict[str, int]:
         """Count invalid values in rows for the curator: **not private, not to be published**.
 
@@ -219,7 +219,7 @@ class SharedTable:
         >>> counts["owners with a record"], counts["rows without an owner (dropped)"]
         (2, 1)
         """
-        counts = self.rows.check_counts(item, weight, **asked)
+        counts = self.rows.check_counts(item, weight, **options)
         return {**counts, **check_owners(self.rows, self.owners)}
 
     def per_user(self, **_: Any) -> NoReturn:
@@ -264,26 +264,26 @@ class SharedTable:
         A missing or unreadable cell is not an owner.
         """
         key = groups.names[0] if groups.names else None
-        asked = [(name, "key") for name in self.owners]
+        wanted = [(name, "key") for name in self.owners]
         if key is not None:
-            asked.append((self._read_for(key), "key"))
+            wanted.append((self._data_column(key), "key"))
         if value is not None:
-            asked.append((value, "number"))
-        columns: list[pa.Array] = [one_array(each) for each in engine.columns(asked).columns]  # type: ignore[arg-type]
+            wanted.append((value, "number"))
+        columns: list[pa.Array] = [one_array(each) for each in engine.columns(wanted).columns]  # type: ignore[arg-type]
         count = len(columns[0])
-        held, cell = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.int64)
+        complete, cell = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.int64)
         number: FloatArray | None = None
         if value is not None:
             number = columns[-1].fill_null(np.nan).to_numpy(zero_copy_only=False).astype(np.float64)
-            held &= np.isfinite(number)
+            complete &= np.isfinite(number)
         if key is not None:
             cells = self._cells(columns[-1 if value is None else -2], key)
             cell = _codes(pc.index_in(cells, value_set=groups.columns[0]))
-            held &= cell >= 0
+            complete &= cell >= 0
         row, person = self._owners(columns, count)
-        return Pairs.of(row, person, held, cell, len(groups), number)
+        return Pairs.of(row, person, complete, cell, len(groups), number)
 
-    def _read_for(self, key: str) -> str:
+    def _data_column(self, key: str) -> str:
         """Return the data column of a key: the source of its cells."""
         while key in self.rows.cells:
             key = self.rows.cells[key].of
@@ -293,9 +293,9 @@ class SharedTable:
         """Return the cells of a key from its data column."""
         if key not in self.rows.cells:
             return column
-        made = self.rows.cells[key]
-        items = self._cells(column, made.of).dictionary_encode()
-        labels = pa.array(cell_labels(made.elements, items.dictionary.to_pylist()), pa.string())
+        cells = self.rows.cells[key]
+        items = self._cells(column, cells.of).dictionary_encode()
+        labels = pa.array(cell_labels(cells.elements, items.dictionary.to_pylist()), pa.string())
         return labels.take(items.indices)
 
     def _owners(self, columns: Sequence[pa.Array], count: int) -> tuple[IntArray, IntArray]:
@@ -320,7 +320,7 @@ def reject_table(table: object, statistic: str) -> NoReturn:
     raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
 
 
-def drop_unreadable_owners(source: Source, given: Any, owners: Sequence[str]) -> Source:
+def drop_unreadable_owners(source: Source, frame: Any, owners: Sequence[str]) -> Source:
     """Return rows in memory without those with an unreadable owner."""
     if not isinstance(source, ArrowSource):
         if hasattr(source, "stream"):
@@ -332,27 +332,27 @@ def drop_unreadable_owners(source: Source, given: Any, owners: Sequence[str]) ->
         return source
     lost = np.zeros(source.table.num_rows, dtype=np.bool_)
     for name in owners:
-        there = _is_filled(given, name)
-        if name in source.table.column_names and there is not None:
-            lost |= there & source.table.column(name).is_null().to_numpy()
+        filled = _is_filled(frame, name)
+        if name in source.table.column_names and filled is not None:
+            lost |= filled & source.table.column(name).is_null().to_numpy()
     return (
         replace(source, table=source.table.filter(boolean_array(~lost))) if lost.any() else source
     )
 
 
-def _is_filled(given: Any, name: str) -> BoolArray | None:
+def _is_filled(frame: Any, name: str) -> BoolArray | None:
     """Return the non-missing cells of a column, (n,); None without the column."""
-    module = type(given).__module__.partition(".")[0]
-    if isinstance(given, pa.Table):
-        found = given.column(name).is_valid() if name in given.column_names else None
+    module = type(frame).__module__.partition(".")[0]
+    if isinstance(frame, pa.Table):
+        filled = frame.column(name).is_valid() if name in frame.column_names else None
     elif module == "polars":
-        found = given.get_column(name).is_not_null().to_arrow() if name in given.columns else None
+        filled = frame.get_column(name).is_not_null().to_arrow() if name in frame.columns else None
     elif module == "pandas":
-        places = [place for place, each in enumerate(given.columns) if str(each) == name]
-        found = given.iloc[:, places[0]].notna() if places else None
+        places = [place for place, each in enumerate(frame.columns) if str(each) == name]
+        filled = frame.iloc[:, places[0]].notna() if places else None
     else:
-        found = None
-    return None if found is None else np.asarray(found, dtype=np.bool_)
+        filled = None
+    return None if filled is None else np.asarray(filled, dtype=np.bool_)
 
 
 def _readable(kinds: Mapping[str, str]) -> Derived:

@@ -120,9 +120,9 @@ class UserTable(TableRows):
         >>> list(people.schema)
         ['who', 'visits', 'spent', 'at_a', 'each']
         """
-        made = PerUser.of(self, by, numbers)
+        source = PerUser.of(self, by, numbers)
         parts: dict[str, Any] = {"cells": {}, "days": {}, "derived": {}, "filters": ()}
-        return self.replaced(source=made, schema=made.columns(), labels=made.labels, **parts)
+        return self.replaced(source=source, schema=source.columns(), labels=source.labels, **parts)
 
     def join_public(self, public: Any, /, on: str | tuple[str, str]) -> UserTable:
         """Return the table with the columns of a public table, joined by a key.
@@ -217,22 +217,22 @@ class UserTable(TableRows):
         joined = self.replaced(source=made, **parts)
         return replace(joined, provenance=combine(joined.provenance, others.provenance))
 
-    def _derived(self, name: str, made: Derived) -> UserTable:
+    def _derived(self, name: str, expression: Derived) -> UserTable:
         """Return the rows with one more column, which per-user rows compute directly."""
         people = made_of_people(self)
         if people is None:
-            return super()._derived(name, made)
-        source = replace(people, derived=(*people.derived, (name, made)))
-        schema, derived = {**self.schema, name: made.kind}, {**self.derived, name: made}
+            return super()._derived(name, expression)
+        source = replace(people, derived=(*people.derived, (name, expression)))
+        schema, derived = {**self.schema, name: expression.kind}, {**self.derived, name: expression}
         return self.replaced(source=source, schema=schema, derived=derived)
 
-    def _filtered(self, made: Derived) -> UserTable:
+    def _filtered(self, expression: Derived) -> UserTable:
         """Return the rows that satisfy a condition."""
         people = made_of_people(self)
         if people is None:
-            return super()._filtered(made)
-        source = replace(people, filters=(*people.filters, made))
-        return self.replaced(source=source, filters=(*self.filters, made.text))
+            return super()._filtered(expression)
+        source = replace(people, filters=(*people.filters, expression))
+        return self.replaced(source=source, filters=(*self.filters, expression.text))
 
     def check(
         self,
@@ -275,8 +275,8 @@ class UserTable(TableRows):
                        1  of these look like numbers with a decimal comma: pass decimal=','
         ...
         """
-        asked: dict[str, Any] = {"value": value, "bounds": bounds, "domain": domain, "zero": zero}
-        return in_words(self.check_counts(item, weight, **asked))
+        options: dict[str, Any] = {"value": value, "bounds": bounds, "domain": domain, "zero": zero}
+        return in_words(self.check_counts(item, weight, **options))
 
     def check_counts(
         self,
@@ -327,8 +327,10 @@ class UserTable(TableRows):
         columns = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())
         users = "not given" if self.n_users is None else f"{self.n_users:,}"
         scope = "" if self.scope.everything else f", where: {self.scope}"
-        made = "".join(f"; {fact}" for fact in facts_of_rows(self))
-        return f"UserTable(user={self.user!r}, n_users={users}, columns: {columns}{scope}{made})"
+        derivation = "".join(f"; {fact}" for fact in facts_of_rows(self))
+        return (
+            f"UserTable(user={self.user!r}, n_users={users}, columns: {columns}{scope}{derivation})"
+        )
 
 
 def _columns(**parameter: Any) -> tuple[str, ...]:

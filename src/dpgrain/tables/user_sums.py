@@ -64,7 +64,7 @@ class UserContributions:
             cell_column=self._cell_column,
             corners=1 if split is None else split.corners,
         )
-        self._held: Users | None = None if wider is None else wider._narrowed(self.dictionary)
+        self._read_users: Users | None = None if wider is None else wider._narrowed(self.dictionary)
         # Checksum of the rows of a first round.
         self._mark: int | None = None
 
@@ -164,24 +164,24 @@ class UserContributions:
         return _BoundKernel(added, (self.dictionary.layout, by), how)
 
     def _users(self) -> Users:
-        if self._held is None:
-            self._held = self._engine.users(
+        if self._read_users is None:
+            self._read_users = self._engine.users(
                 self.dictionary,
                 value=self._value,
                 split=self._split,
                 cell_column=self._cell_column,
             )
-        return self._held
+        return self._read_users
 
     def _narrowed(self, other: Dictionary) -> Users | None:
         """Return users' records of some of these groups from memory; None if that is not possible."""
         mine, theirs = self.dictionary.groups.columns, other.groups.columns
-        if self._held is None or self._cell_column is not None or len(mine) != 1:
+        if self._read_users is None or self._cell_column is not None or len(mine) != 1:
             return None
         codes = np.full(self.dictionary.layout.items, -1, dtype=np.int64)
         places = pyarrow.compute.index_in(theirs[0], value_set=mine[0]).to_numpy()
         codes[places] = np.arange(other.layout.items)
-        return self._held.narrowed(codes, other.layout.user_shift)
+        return self._read_users.narrowed(codes, other.layout.user_shift)
 
     def _records(self) -> Summed:
         return self._engine.records(self.dictionary, value=self._value, split=self._split)
