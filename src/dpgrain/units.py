@@ -49,8 +49,8 @@ class Element:
             :class:`pathlib.Path` of one); a function of the item; a :class:`dpgrain.Elements`; or
             None if elements are passed with the data.
 
-    The partition must be public. A partition computed from the protected data (k-means on
-    private vectors, say) voids the guarantee.
+    The partition must be public. A partition computed from the protected data (such as k-means on
+    private vectors) voids the guarantee.
 
     >>> Element("topic")
     Element(by='topic')

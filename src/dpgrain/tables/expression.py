@@ -93,18 +93,18 @@ class CallNode:
             return f"{self.function}({', '.join(map(str, self.parts))})"
         first, *others = self.parts
         if self.function == "in":
-            return f"{_held(first)} in ({', '.join(map(str, others))})"
+            return f"{_operand(first)} in ({', '.join(map(str, others))})"
         if self.function == "not":
-            return f"not {_held(first)}"
+            return f"not {_operand(first)}"
         if not others:
-            return f"{self.function}{_held(first)}"
-        return f" {self.function} ".join(map(_held, self.parts))
+            return f"{self.function}{_operand(first)}"
+        return f" {self.function} ".join(map(_operand, self.parts))
 
 
 Node: TypeAlias = ColumnNode | ConstantNode | CallNode
 
 
-def _held(node: Node) -> str:
+def _operand(node: Node) -> str:
     """Return the text of an operand, in parentheses if it is an operator."""
     own = isinstance(node, CallNode) and (
         node.function in _WORDS or not _NAME.fullmatch(node.function)
