@@ -43,7 +43,7 @@ from dpgrain.tables.engines.derived import (
 from dpgrain.tables.engines.scoped import ScopedSource, all_rows
 from dpgrain.tables.engines.sources import OverSource, Source, TypedSource, columns_like
 from dpgrain.tables.expression import is_expression
-from dpgrain.tables.where import intersect, parse_region
+from dpgrain.tables.region_conditions import intersect, parse_region
 
 
 @dataclass(frozen=True)
