@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpgrain._types import IntArray
 from dpgrain.tables.arrow_arrays import number_array
-from dpgrain.tables.engines.kernel import Layout
+from dpgrain.tables.engines.kernel import KeyLayout
 from dpgrain.tables.groups import Groups
 
 #: Hash function of names, (n,) to (n, 2), such as :func:`md5_words`.
@@ -44,7 +44,7 @@ class Dictionary:
     # (V,) the groups.
     groups: Groups
     # Packing of the keys of coordinates, with their cells.
-    layout: Layout
+    layout: KeyLayout
     # (K,) number of coordinates per cell; (1,) if another column has the cells.
     cell_sizes: IntArray
     # (V,) index of each group before sorting.
@@ -65,12 +65,12 @@ class Dictionary:
         order = public_order(groups, cells, md5_words if digests is None else digests)
         known = groups.take(order)
         if column_cells is not None:
-            layout = Layout(len(known) * corners, column_cells, None)
+            layout = KeyLayout(len(known) * corners, column_cells, None)
             return Dictionary(known, layout, np.array([layout.items]), order, corners)
         cell = cells.codes[order]
         cell_of = np.cumsum(np.diff(cell, prepend=cell[:1]) != 0, dtype=np.int64)
         sizes = np.bincount(cell_of) * corners
-        layout = Layout(len(known) * corners, sizes.size, np.repeat(cell_of, corners))
+        layout = KeyLayout(len(known) * corners, sizes.size, np.repeat(cell_of, corners))
         return Dictionary(known, layout, sizes, order, corners)
 
     def cell_rows(self, rows: int) -> IntArray:

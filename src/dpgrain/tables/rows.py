@@ -33,12 +33,12 @@ from dpgrain.tables.engines.column_types import (
     is_readable,
 )
 from dpgrain.tables.engines.dated import DatedSource
-from dpgrain.tables.engines.derived import (
-    Derived,
+from dpgrain.tables.engines.derived_columns import (
+    CompiledExpression,
     DerivedSource,
     FilteredSource,
-    as_read,
-    condition_of,
+    base_source,
+    compile_condition,
 )
 from dpgrain.tables.engines.scoped import ScopedSource, all_rows
 from dpgrain.tables.engines.sources import OverSource, Source, TypedSource, columns_like
@@ -95,7 +95,7 @@ class TableRows:
     threads: int
     cells: Mapping[str, CellColumn] = field(default_factory=dict)
     days: Mapping[str, DayColumn] = field(default_factory=dict)
-    derived: Mapping[str, Derived] = field(default_factory=dict)
+    derived: Mapping[str, CompiledExpression] = field(default_factory=dict)
     filters: tuple[str, ...] = ()
     provenance: Provenance = "as given"
     labels: frozenset[str] = frozenset()
@@ -243,7 +243,7 @@ class TableRows:
         rows = self
         for name, text in stated.items():
             rows.require_new(name)
-            expression = Derived.of_text(text, rows.own_columns)
+            expression = CompiledExpression.parse(text, rows.own_columns)
             rows = rows._derived(name, expression)
         return rows
 
@@ -267,7 +267,7 @@ class TableRows:
         >>> rows.filter("paid > 10").filters
         ('paid > 10',)
         """
-        return self._filtered(condition_of(condition, self.own_columns))
+        return self._filtered(compile_condition(condition, self.own_columns))
 
     def with_expressions(self, *names: Any) -> Self:
         """Return the table with a column for each expression, named by its text.
@@ -293,13 +293,13 @@ class TableRows:
                 rows = rows.derive({name: name})
         return rows
 
-    def _derived(self, name: str, expression: Derived) -> Self:
+    def _derived(self, name: str, expression: CompiledExpression) -> Self:
         """Return the rows with one more column."""
         source = DerivedSource(all_rows(self.source), name, expression)
         schema, derived = {**self.schema, name: expression.kind}, {**self.derived, name: expression}
         return self._over(source, schema=schema, derived=derived)
 
-    def _filtered(self, expression: Derived) -> Self:
+    def _filtered(self, expression: CompiledExpression) -> Self:
         """Return the rows that satisfy a condition."""
         source = FilteredSource(all_rows(self.source), expression)
         return self._over(source, filters=(*self.filters, expression.text))
@@ -399,12 +399,12 @@ class TableRows:
 
     def read_as(self, column: str) -> str:
         """Return the type that a column is read as, and an unusual format."""
-        source = as_read(self.source)
+        source = base_source(self.source)
         if not isinstance(source, TypedSource) or column not in source.types:
             return self.schema[column]
         # The declared type, not the converted one: a UUID becomes text, but may differ from the
         # text in the file.
-        return source.types[column] + source.written.of(source.types[column])
+        return source.types[column] + source.written.describe(source.types[column])
 
     def date_format(self, column: str) -> str:
         """Return the declared type and format of a column of dates; empty for the default.

@@ -16,13 +16,12 @@ from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.owners.pairs import Pairs
 from dpgrain.tables.arrow_arrays import boolean_array, one_array
 from dpgrain.tables.elements import cell_labels
-from dpgrain.tables.engines.check import check_owners, in_words
+from dpgrain.tables.engines.check import check_owners, format_counts
 from dpgrain.tables.engines.column_types import INTEGERS, TRUTH
-from dpgrain.tables.engines.derived import Derived, FilteredSource
+from dpgrain.tables.engines.derived_columns import CompiledExpression, FilteredSource
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.engines.sources import ArrowSource, Source
-from dpgrain.tables.engines.sql import key as key_of
-from dpgrain.tables.engines.sql import quoted
+from dpgrain.tables.engines.sql import key_sql, quoted
 from dpgrain.tables.expression import CallNode, ColumnNode
 from dpgrain.tables.groups import Groups
 
@@ -201,7 +200,7 @@ class SharedTable:
         >>> "1  rows without an owner (dropped)" in text
         True
         """
-        return in_words(self.check_counts(item, weight, **options))
+        return format_counts(self.check_counts(item, weight, **options))
 
     def check_counts(
         self,
@@ -355,17 +354,17 @@ def _is_filled(frame: Any, name: str) -> BoolArray | None:
     return None if filled is None else np.asarray(filled, dtype=np.bool_)
 
 
-def _readable(kinds: Mapping[str, str]) -> Derived:
+def _readable(kinds: Mapping[str, str]) -> CompiledExpression:
     """Return the condition that all owners of a row are readable.
 
     Otherwise the row of an unreadable owner would remain for the other owner.
     """
     conditions = " AND ".join(
-        f"({quoted(name)} IS NULL OR {key_of(name, kind)} IS NOT NULL)"
+        f"({quoted(name)} IS NULL OR {key_sql(name, kind)} IS NOT NULL)"
         for name, kind in kinds.items()
     )
     node = CallNode("and", tuple(map(ColumnNode, kinds)))
-    return Derived("names of owners can be read", TRUTH, f"({conditions})", node)
+    return CompiledExpression("names of owners can be read", TRUTH, f"({conditions})", node)
 
 
 def _codes(column: pa.Array) -> IntArray:

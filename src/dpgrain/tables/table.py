@@ -16,15 +16,20 @@ from dpgrain.inputs.calls import silent
 from dpgrain.inputs.labels import Key, key
 from dpgrain.scope.provenance import after_derivation, combine
 from dpgrain.tables.domain import listed_values
-from dpgrain.tables.engines.check import check, in_words
-from dpgrain.tables.engines.derived import Derived
+from dpgrain.tables.engines.check import check, format_counts
+from dpgrain.tables.engines.derived_columns import CompiledExpression
 from dpgrain.tables.engines.given import opened
 from dpgrain.tables.engines.joined import PeopleJoin, public_join
-from dpgrain.tables.engines.memory import LEAST
-from dpgrain.tables.engines.named import engine_for, opener, source_for
-from dpgrain.tables.engines.people import PerUser, facts_of_rows, made_of_people, of_whole_people
+from dpgrain.tables.engines.memory import MIN_BYTES
+from dpgrain.tables.engines.per_user import (
+    PerUser,
+    derivation_facts,
+    per_user_source,
+    whole_user_source,
+)
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.engines.provenance import provenance_of
+from dpgrain.tables.engines.registry import default_engine, open_source, resolve_engine
 from dpgrain.tables.engines.sources import typed
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.shared_table import SharedTable, drop_unreadable_owners
@@ -55,12 +60,12 @@ class UserTable(TableRows):
 
     def open_engine(self) -> Engine:
         """Return the engine of one release or fit, a context manager; only this creates engines."""
-        return opener(self.engine)(self)
+        return resolve_engine(self.engine)(self)
 
     @property
     def distributed(self) -> bool:
         """True if the rows are on a cluster, whose engine aggregates them there."""
-        return bool(getattr(opener(self.engine), "distributed", False))
+        return bool(getattr(resolve_engine(self.engine), "distributed", False))
 
     def require_records(self) -> None:
         """Raise unless rows are single records, which a region requires.
@@ -71,7 +76,7 @@ class UserTable(TableRows):
         Raises:
             ParameterError: if rows come from :meth:`per_user` or :meth:`join`.
         """
-        if of_whole_people(self) is not None:
+        if whole_user_source(self) is not None:
             raise ParameterError(
                 "where must be called before per_user and join: it selects the records from "
                 "which a person's rows are derived."
@@ -217,18 +222,18 @@ class UserTable(TableRows):
         joined = self.replaced(source=made, **parts)
         return replace(joined, provenance=combine(joined.provenance, others.provenance))
 
-    def _derived(self, name: str, expression: Derived) -> UserTable:
+    def _derived(self, name: str, expression: CompiledExpression) -> UserTable:
         """Return the rows with one more column, which per-user rows compute directly."""
-        people = made_of_people(self)
+        people = per_user_source(self)
         if people is None:
             return super()._derived(name, expression)
         source = replace(people, derived=(*people.derived, (name, expression)))
         schema, derived = {**self.schema, name: expression.kind}, {**self.derived, name: expression}
         return self.replaced(source=source, schema=schema, derived=derived)
 
-    def _filtered(self, expression: Derived) -> UserTable:
+    def _filtered(self, expression: CompiledExpression) -> UserTable:
         """Return the rows that satisfy a condition."""
-        people = made_of_people(self)
+        people = per_user_source(self)
         if people is None:
             return super()._filtered(expression)
         source = replace(people, filters=(*people.filters, expression))
@@ -276,7 +281,7 @@ class UserTable(TableRows):
         ...
         """
         options: dict[str, Any] = {"value": value, "bounds": bounds, "domain": domain, "zero": zero}
-        return in_words(self.check_counts(item, weight, **options))
+        return format_counts(self.check_counts(item, weight, **options))
 
     def check_counts(
         self,
@@ -327,7 +332,7 @@ class UserTable(TableRows):
         columns = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())
         users = "not given" if self.n_users is None else f"{self.n_users:,}"
         scope = "" if self.scope.everything else f", where: {self.scope}"
-        derivation = "".join(f"; {fact}" for fact in facts_of_rows(self))
+        derivation = "".join(f"; {fact}" for fact in derivation_facts(self))
         return (
             f"UserTable(user={self.user!r}, n_users={users}, columns: {columns}{scope}{derivation})"
         )
@@ -473,13 +478,13 @@ def read(
         threads = _validate.integer(minimum=1, threads=threads)
     source = opened(source, source_env, table, query)
     provenance = provenance_of(source, rows)
-    engine = engine_for(engine, source)
+    engine = default_engine(engine, source)
     owners = list(user) if isinstance(user, list | tuple) else None
     given = source
     for name in [user] if isinstance(user, str) else owners or []:
         source = _distinguish_users(source, name)
     size, workers = _bytes(memory), threads or os.cpu_count() or 1
-    result = source_for(engine, source, delimiter=delimiter, memory=size, threads=workers)
+    result = open_source(engine, source, delimiter=delimiter, memory=size, threads=workers)
     if owners is not None:
         result = drop_unreadable_owners(result, given, owners)
     if getattr(result, "may_end", False):
@@ -560,9 +565,9 @@ def _bytes(memory: str | int) -> int:
                 name="memory",
             )
         size = int(float(match[1]) * _UNITS.get(match[2], 1))
-    if size < LEAST:
+    if size < MIN_BYTES:
         raise ParameterError(
-            f"memory must be at least {LEAST // 10**6}MB, not {_validate.describe(memory)}.",
+            f"memory must be at least {MIN_BYTES // 10**6}MB, not {_validate.describe(memory)}.",
             name="memory",
         )
     return size

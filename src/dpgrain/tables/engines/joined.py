@@ -25,12 +25,11 @@ from dpgrain.tables.engines.column_types import (
     TRUTH,
     is_readable,
 )
-from dpgrain.tables.engines.derived import Derived
+from dpgrain.tables.engines.derived_columns import CompiledExpression
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.scoped import all_rows
 from dpgrain.tables.engines.sources import OverSource, Source, begun, registered
-from dpgrain.tables.engines.sql import key as key_of
-from dpgrain.tables.engines.sql import label, quoted
+from dpgrain.tables.engines.sql import key_sql, label_sql, quoted
 from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode
 from dpgrain.tables.rows import TableRows
 
@@ -83,7 +82,7 @@ class PublicJoin(OverSource):
         listed = ", ".join(f"public.{place} AS {quoted(name)}" for place, name in asked.items())
         return (
             f"(SELECT own.*, {listed} FROM {rows} AS own LEFT JOIN {public} AS public "
-            f"ON {key_of(self.on, self.kind, of='own')} = public.key)"
+            f"ON {key_sql(self.on, self.kind, of='own')} = public.key)"
         )
 
     def needed(self, used: Collection[str]) -> set[str]:
@@ -97,7 +96,7 @@ class PublicJoin(OverSource):
 
 def public_join(
     rows: TableRows, public: TableRows, on: str, key: str
-) -> tuple[PublicJoin, dict[str, Derived]]:
+) -> tuple[PublicJoin, dict[str, CompiledExpression]]:
     """Return the rows beside those of a public table, and what each new column is made of.
 
     Args:
@@ -130,7 +129,7 @@ def public_join(
     )
     made = _public_key(key, public.schema[key], on, rows.schema[on])
     with DuckDB(public) as engine:
-        table = engine.ask(
+        table = engine.query(
             f"SELECT * FROM (SELECT {made} AS key, {columns} FROM source) WHERE key IS NOT NULL "
             "ORDER BY ALL",
             [key, *names],
@@ -165,11 +164,11 @@ def _public_key(key: str, kind: str, on: str, own: str) -> str:
         SchemaError: if none can be a key of the rows.
     """
     if own in INTEGERS and kind == TEXT:
-        return f"TRY_CAST({label(quoted(key))} AS BIGINT)"
+        return f"TRY_CAST({label_sql(quoted(key))} AS BIGINT)"
     if kind == TEXT:
-        return label(quoted(key))
+        return label_sql(quoted(key))
     if kind == own or (own in INTEGERS and kind in INTEGERS):
-        return key_of(key, kind)
+        return key_sql(key, kind)
     if own == TEXT and kind in INTEGERS:
         return f"CAST({quoted(key)} AS VARCHAR)"
     raise SchemaError(
@@ -179,7 +178,7 @@ def _public_key(key: str, kind: str, on: str, own: str) -> str:
     )
 
 
-def _looked_up(name: str, on: str, kind: str, table: pa.Table, title: str) -> Derived:
+def _looked_up(name: str, on: str, kind: str, table: pa.Table, title: str) -> CompiledExpression:
     """Return a column of a public table as a function of the key, known by all of its values."""
     pairs = repr([table.column(place).to_pylist() for place in (0, 2)])
     mark = sha256(pairs.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -191,7 +190,9 @@ def _looked_up(name: str, on: str, kind: str, table: pa.Table, title: str) -> De
         with suppress(OverflowError, ValueError):
             if 0 < len(found) <= _FEW:
                 values = tuple(sorted(value for value in found.to_pylist() if _fits(value)))
-    return Derived(f"{name} of {title} by {on}", kind, quoted(name), node, values=values or None)
+    return CompiledExpression(
+        f"{name} of {title} by {on}", kind, quoted(name), node, values=values or None
+    )
 
 
 def _fits(value: Any) -> bool:
@@ -354,7 +355,7 @@ class PeopleJoin:
         )
         return (
             f"(SELECT own.*{shown} FROM {left} AS own LEFT JOIN {kept} AS others "
-            f"ON {key_of(rows.user, rows.key_type(rows.user), of='own')} = others.key)"
+            f"ON {key_sql(rows.user, rows.key_type(rows.user), of='own')} = others.key)"
         )
 
     def _kept(self, connection: duckdb.DuckDBPyConnection) -> str:
@@ -367,7 +368,7 @@ class PeopleJoin:
         others = self.others
         assert others.user is not None  # noqa: S101 - as checked
         key, columns = (
-            key_of(others.user, others.key_type(others.user)),
+            key_sql(others.user, others.key_type(others.user)),
             list(enumerate(self.taken)),
         )
         written = {place: self._written(name) for place, name in columns}
@@ -411,7 +412,7 @@ class PeopleJoin:
     def _written(self, column: str) -> str:
         """Return the SQL of a column as text, in which long texts are labels: so are those kept."""
         if self._is_text(column):
-            return key_of(column, self.others.key_type(column))
+            return key_sql(column, self.others.key_type(column))
         return f"CAST({quoted(column)} AS VARCHAR)"
 
     def _is_text(self, column: str) -> bool:

@@ -30,7 +30,7 @@ from dpgrain.tables.engines.sources import (
     reading,
     require_names,
 )
-from dpgrain.tables.engines.sql import quoted, text
+from dpgrain.tables.engines.sql import literal, quoted
 from dpgrain.tables.engines.streams import kept
 
 Answer = TypeVar("Answer")
@@ -373,7 +373,7 @@ class PostgresSource:
 
         From here on no name but the server's own is looked up without its schema.
         """
-        ((known,),) = self.asked(partial(_rows, connection, _NUMBER.format(text(table))))
+        ((known,),) = self.asked(partial(_rows, connection, _NUMBER.format(literal(table))))
         if known is None:
             raise DataError(
                 f"There is no table {table!r} in the database, or the user has no access to "

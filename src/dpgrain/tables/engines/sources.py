@@ -67,7 +67,7 @@ from dpgrain.tables.engines.parquet_rows import (
 )
 from dpgrain.tables.engines.schemas import described, kind_of, schema_reader
 from dpgrain.tables.engines.spill import COPIES
-from dpgrain.tables.engines.sql import DATES, ISO, Written, quoted, text, tried
+from dpgrain.tables.engines.sql import DATES, ISO, TextFormat, cast_sql, literal, quoted
 
 Answer = TypeVar("Answer")
 
@@ -562,10 +562,10 @@ class FileSource:
         guess whether it is inside quotes. A carriage return ends a line, with a line feed or without;
         were the ends of lines guessed, a single one would cost the next row its first letter.
         """
-        raw = ", ".join(f"{text(column)}: 'VARCHAR'" for column in columns)
+        raw = ", ".join(f"{literal(column)}: 'VARCHAR'" for column in columns)
         return (
             f"read_csv({_listed(paths)}, auto_detect=false, header=true, "
-            f"delim={text(self.delimiter)}, quote='\"', escape='\"', columns={{{raw}}}, "
+            f"delim={literal(self.delimiter)}, quote='\"', escape='\"', columns={{{raw}}}, "
             "ignore_errors=true, strict_mode=false, parallel=false, new_line='\\n', "
             f"buffer_size={_BUFFER_BYTES}, max_line_size={_BUFFER_BYTES}{more})"
         )
@@ -679,7 +679,7 @@ def require_names(names: Iterable[str], source: str) -> None:
 
 def _listed(paths: Sequence[str]) -> str:
     """Return the SQL of a list of files, whose names are no patterns."""
-    return "[" + ", ".join(text(glob.escape(path)) for path in paths) + "]"
+    return "[" + ", ".join(literal(glob.escape(path)) for path in paths) + "]"
 
 
 def _parquet(paths: Sequence[str], *, folders: bool = False) -> str:
@@ -716,7 +716,7 @@ def listing(columns: Mapping[str, str]) -> str:
 
 def _by_file(values: Sequence[str | None]) -> str:
     """Return the SQL of a value for all rows of each file, of files that are read together."""
-    listed = ", ".join("NULL" if value is None else text(value) for value in values)
+    listed = ", ".join("NULL" if value is None else literal(value) for value in values)
     place = 1 if len(values) == 1 else f"{_PLACE}::BIGINT + 1"
     return f"CAST([{listed}] AS VARCHAR[])[{place}]"
 
@@ -759,7 +759,7 @@ class TypedSource(OverSource):
 
     source: Source
     types: Mapping[str, str]
-    written: Written = field(default_factory=Written)
+    written: TextFormat = field(default_factory=TextFormat)
 
     def columns(self) -> dict[str, str]:
         """Return column name → type."""
@@ -780,8 +780,8 @@ class TypedSource(OverSource):
 
     def _stated(self, column: str, kind: str) -> str:
         if read_as(kind) == TEXT:
-            return f"TRY_CAST({tried(column, kind, self.written)} AS VARCHAR)"
-        return tried(column, read_as(kind), self.written)
+            return f"TRY_CAST({cast_sql(column, kind, self.written)} AS VARCHAR)"
+        return cast_sql(column, read_as(kind), self.written)
 
 
 def typed(
@@ -823,7 +823,7 @@ def typed(
     changed = {
         column: kind for column, kind in stated.items() if columns[column] == TEXT and kind != TEXT
     }
-    return TypedSource(source, changed, Written(decimal, dates)) if changed else source
+    return TypedSource(source, changed, TextFormat(decimal, dates)) if changed else source
 
 
 @dataclass(frozen=True, eq=False)
@@ -927,7 +927,7 @@ def _named(name: str) -> str:
     """Return the SQL of an aggregate: all tables and views of a name, and where names are looked up."""
     result = (
         f"SELECT list((database_name, schema_name, {kind}_oid) ORDER BY {kind}_oid) "
-        f"FROM duckdb_{kind}s() WHERE lower({kind}_name) = lower({text(name)})"
+        f"FROM duckdb_{kind}s() WHERE lower({kind}_name) = lower({literal(name)})"
         for kind in ("table", "view")
     )
     listed = ", ".join(f"({query}) AS found{place}" for place, query in enumerate(result))
@@ -942,7 +942,7 @@ def holds_its_values(table: duckdb.DuckDBPyRelation) -> bool:
     """
     found = (
         "SELECT count(*) FROM duckdb_tables() AS tables_ JOIN duckdb_databases() AS files "
-        f"USING (database_oid) WHERE lower(table_name) = lower({text(table.alias)}) "
+        f"USING (database_oid) WHERE lower(table_name) = lower({literal(table.alias)}) "
         "AND (files.type <> 'duckdb' OR contains(tables_.sql, 'GENERATED ALWAYS AS'))"
     )
     with reading("The relation"):

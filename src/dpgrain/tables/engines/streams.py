@@ -32,8 +32,8 @@ from dpgrain.tables.engines.sources import (
     usable,
     waited,
 )
-from dpgrain.tables.engines.spill import COPIES, SpillFolder, connected, new_spill_folder
-from dpgrain.tables.engines.sql import label, text
+from dpgrain.tables.engines.spill import COPIES, SpillFolder, connect, new_spill_folder
+from dpgrain.tables.engines.sql import label_sql, literal
 
 # Rows of a dataset that are read together, and batches and files that are read ahead.
 _ROWS, _BATCHES_AHEAD, _FILES_AHEAD = 1 << 16, 4, 2
@@ -63,7 +63,7 @@ class Aside:
         weakref.finalize(self, _removed, self._folder, os.getpid())
         self._key = secrets.token_hex(_KEY_BYTES)
         self._name = f"aside_{next(_counter)}"
-        with reading(name), connected(memory, self._folder.path) as connection:
+        with reading(name), connect(memory, self._folder.path) as connection:
             step("storing rows")
             connection.execute("SET preserve_insertion_order = true")
             self._attach(connection, "")
@@ -148,8 +148,10 @@ def _make(
 def _attach(
     connection: duckdb.DuckDBPyConnection, folder: Path, name: str, key: str, how: str = ""
 ) -> None:
-    path = text(str(folder / f"{COPIES}_{name}.db"))
-    connection.execute(f"ATTACH IF NOT EXISTS {path} AS {name} ({how}ENCRYPTION_KEY {text(key)})")
+    path = literal(str(folder / f"{COPIES}_{name}.db"))
+    connection.execute(
+        f"ATTACH IF NOT EXISTS {path} AS {name} ({how}ENCRYPTION_KEY {literal(key)})"
+    )
 
 
 def _removed(folder: SpillFolder, process: int) -> None:
@@ -210,7 +212,7 @@ class StreamSource:
         self._begun = True
         kinds = usable(self._kinds, None)
         rows = _readable(self.stream, list(kinds))
-        return Aside(rows, _carried(kinds), Memory.of(self.memory, self.threads), self.name)
+        return Aside(rows, _carried(kinds), Memory.split(self.memory, self.threads), self.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,7 +261,7 @@ def _kinds(schema: pa.Schema) -> dict[str, str]:
 def _carried(kinds: dict[str, str]) -> dict[str, str]:
     """Return column → SQL of what is kept of a stream: of texts those that are labels."""
     return {
-        name: label(sql) if read_as(kinds[name]) == TEXT else sql
+        name: label_sql(sql) if read_as(kinds[name]) == TEXT else sql
         for name, sql in readings_of_arrow(kinds).items()
     }
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.sources import Source, begun, reading
-from dpgrain.tables.engines.spill import connected, new_spill_folder
+from dpgrain.tables.engines.spill import connect, new_spill_folder
 
 # Bytes to read with, beside those of the rows.
 _MEMORY = 10**9
@@ -27,7 +27,7 @@ def whole(source: Source) -> pa.Table:
     """
     with (
         new_spill_folder() as folder,
-        connected(Memory.of(_MEMORY, 1), folder.path) as connection,
+        connect(Memory.split(_MEMORY, 1), folder.path) as connection,
         begun(source, connection),
         reading(source.name),
     ):
