@@ -1,6 +1,6 @@
-"""Regions as callers state them, such as a first and a last day, as a :class:`Region`.
+"""Parsing of regions, such as a first and a last day, into a :class:`Region`.
 
-What is stated is inclusive: ``("2026-01-01", "2026-01-31")`` holds the whole last day, and
+Bounds are inclusive: ``("2026-01-01", "2026-01-31")`` contains the whole last day, and
 ``"2026-01"`` the whole month.
 """
 
@@ -28,12 +28,12 @@ _PERIOD = re.compile(
 )
 
 
-# Form of text that may be meant for all days of the month, or all times of the day.
+# Format of text that may mean all days of a month, or all times of a day.
 _MONTH_OR_DAY = re.compile(r"\d{4}-\d{2}(-\d{2})?")
 
 
 class TableColumns(Protocol):
-    """The columns of a table, with their types and rules for labels."""
+    """Columns of a table, with their types and rules for labels."""
 
     @property
     def schema(self) -> Mapping[str, str]:
@@ -41,34 +41,34 @@ class TableColumns(Protocol):
 
     @property
     def cells(self) -> Mapping[str, Any]:
-        """The added columns of cells."""
+        """Added columns of cells."""
 
     @property
     def derived(self) -> Mapping[str, Any]:
-        """The added columns that expressions make."""
+        """Columns derived by expressions."""
 
     @property
     def days(self) -> Mapping[str, Any]:
-        """The added columns of days of times."""
+        """Added columns of dates."""
 
     def require(self, column: str, role: str) -> None:
         """Raise unless the table has the column."""
 
     def require_key(self, column: str, role: str) -> None:
-        """Raise unless the column can name things."""
+        """Raise unless the column has a key type."""
 
     def is_integer(self, column: str) -> bool:
         """Return whether keys of this column are integers."""
 
     def read_as(self, column: str) -> str:
-        """Return the type that a column is read as, in words."""
+        """Return the type that a column is read as."""
 
     def value_of_label(self, label: Any, column: str, role: str) -> int | str:
-        """Return the key of a column that a public label is."""
+        """Return the value of a column for a public label."""
 
 
 def parse_region(table: TableColumns, stated: Mapping[str, Any]) -> Region:
-    """Return the region that is stated of the columns of a table."""
+    """Return the region of conditions on columns of a table."""
     if not stated:
         raise ParameterError(
             "where requires a column, such as where(day=('2026-01-01', '2026-01-31'))."
@@ -76,13 +76,13 @@ def parse_region(table: TableColumns, stated: Mapping[str, Any]) -> Region:
     result = EVERYTHING
     for column, value in stated.items():
         side = _side(table, column, value)
-        # Several columns may be made of one, such as days of a time.
+        # Several columns may derive from one, such as dates from timestamps.
         result = intersect(result, Region((side,))) if side else Region((*result.sides, side))
     return result
 
 
 def intersect(region: Region, more: Region) -> Region:
-    """Return the records that lie in both of two regions of one table."""
+    """Return the intersection of two regions of one table; raise ParameterError if it is empty."""
     result = region.both(more) if region.comparable(more) else ()
     if len(result) != 1:
         raise ParameterError(
@@ -124,7 +124,7 @@ def _side(table: TableColumns, column: str, value: Any) -> Side:
 
 
 def _warn_of_periods(column: str, labels: Sequence[int | str]) -> None:
-    """Warn of a label in the form of a month or a day, if it equals no day or time of it."""
+    """Warn about a label that looks like a month or a date in a column of text."""
     for label in labels:
         if isinstance(label, str) and _MONTH_OR_DAY.fullmatch(label):
             warnings.warn(
@@ -137,7 +137,7 @@ def _warn_of_periods(column: str, labels: Sequence[int | str]) -> None:
 
 
 def _side_of_days(table: TableColumns, column: str, value: Any) -> Side:
-    """Return the times that days are made of, from the first midnight to that after the last."""
+    """Return the timestamps of dates, from the first midnight to the midnight after the last date."""
     stated, day = _parts(value), table.days[column]
     ends = [_interval(part) for part in stated if part is not None]
     days, kind = _times(DAY, column, ends), table.schema[day.of]
@@ -153,7 +153,7 @@ def _side_of_days(table: TableColumns, column: str, value: Any) -> Side:
 
 
 def _midnight(end: int, column: str, zone: str) -> int:
-    """Return when the day begins that a column of dates has at an end of an interval."""
+    """Return the start of the day at an end of an interval of dates."""
     result = midnight((datetime(1970, 1, 1) + timedelta(microseconds=end)).date(), zone)
     if result is None:
         raise ParameterError(f"where must use dates of {column!r} in the years 2 to 9998.")
@@ -161,12 +161,12 @@ def _midnight(end: int, column: str, zone: str) -> int:
 
 
 def _axis(kind: str) -> Axis:
-    """Return the axis of a type of dates or times."""
+    """Return the axis of a type of dates or timestamps."""
     return "date" if kind == DAY else "instant" if kind == MOMENT else "time"
 
 
 def _parts(value: Any) -> list[Any]:
-    """Return what a column may hold, one by one: a list means any of them."""
+    """Return the allowed values of a column, one or several."""
     if isinstance(value, str | bytes | tuple | date) or not hasattr(value, "__iter__"):
         return [value]
     parts = np.atleast_1d(value).tolist() if isinstance(value, np.ndarray) else list(value)
@@ -176,7 +176,7 @@ def _parts(value: Any) -> list[Any]:
 
 
 def _interval(part: Any) -> Any:
-    """Return the ends of an interval that a text writes with two points between; else what it is."""
+    """Return the ends of an interval such as ``"1..3"``; anything else unchanged."""
     if not isinstance(part, str) or ".." not in part:
         return part
     first, _, last = part.partition("..")
@@ -184,13 +184,13 @@ def _interval(part: Any) -> Any:
 
 
 def _is_dated(part: Any) -> bool:
-    """Return True for an interval of days, which a column of text without a type has not."""
+    """Return True for an interval of dates, which a column of text does not support."""
     ends = _interval(part)
     return ends is not part and any(end and _PERIOD.fullmatch(end) and "-" in end for end in ends)
 
 
 def _contiguous(labels: Sequence[int | str]) -> Span | None:
-    """Return the interval of whole numbers without a gap; None for other labels."""
+    """Return the interval of consecutive integers; None for other labels."""
     numbers = sorted({label for label in labels if isinstance(label, int)})
     if len(numbers) < len(set(labels)) or not numbers:
         return None
@@ -199,7 +199,7 @@ def _contiguous(labels: Sequence[int | str]) -> Span | None:
 
 
 def _ends(column: str, parts: Sequence[Any]) -> tuple[Any, Any]:
-    """Return the first and the last value of the one interval that is stated."""
+    """Return the first and the last value of the only interval."""
     if len(parts) != 1:
         raise ParameterError(
             f"where must have one interval of {column!r}, not {len(parts)}; publish a "
@@ -215,7 +215,7 @@ def _ends(column: str, parts: Sequence[Any]) -> tuple[Any, Any]:
 
 
 def _numbers(table: TableColumns, column: str, parts: Sequence[Any]) -> Span:
-    """Return an interval of whole numbers, which includes both ends."""
+    """Return an interval of integers, which includes both ends."""
     first, last = _ends(column, parts)
     if not table.is_integer(column):
         raise ParameterError(
@@ -233,7 +233,7 @@ def _numbers(table: TableColumns, column: str, parts: Sequence[Any]) -> Span:
 
 
 def _times(kind: str, column: str, parts: Sequence[Any]) -> Span | LabelSet:
-    """Return an interval of times, which includes all of the last period."""
+    """Return an interval of timestamps, which includes all of the last period."""
     if not parts:
         return LabelSet()
     first, last = _ends(column, parts)
@@ -253,7 +253,7 @@ def _ordered(span: Span, column: str, ends: tuple[Any, Any]) -> Span:
 
 
 def _period(stated: Any, kind: str, column: str) -> tuple[datetime, datetime]:
-    """Return when a stated day, month or moment begins, and when the next one does."""
+    """Return the start of a day, month or timestamp, and the start of the next one."""
     begin, end = _text_period(stated) if isinstance(stated, str) else _date_period(stated)
     if begin is None or end is None:
         raise ParameterError(
@@ -270,7 +270,7 @@ def _period(stated: Any, kind: str, column: str) -> tuple[datetime, datetime]:
 
 
 def _date_period(stated: Any) -> tuple[datetime | None, datetime | None]:
-    """Return the ends of a day or of a moment of Python's, or of NumPy's."""
+    """Return the ends of a date or timestamp object of Python or NumPy."""
     if isinstance(stated, np.datetime64):
         return _text_period(str(stated))
     if isinstance(stated, datetime):
@@ -281,7 +281,7 @@ def _date_period(stated: Any) -> tuple[datetime | None, datetime | None]:
 
 
 def _text_period(stated: str) -> tuple[datetime | None, datetime | None]:
-    """Return the ends of the period that a text writes as far as it goes: a year, …, a second."""
+    """Return the ends of the period of a text: a year, …, a second."""
     match = _PERIOD.fullmatch(stated.strip())
     if match is None:
         return None, None
@@ -302,7 +302,7 @@ _LEAST = ("01", "01", "01", "00", "00", "00")
 
 
 def _next(begin: datetime, found: Mapping[str, str | None]) -> datetime:
-    """Return the beginning of the next period of the smallest unit that was stated."""
+    """Return the start of the next period of the smallest stated unit."""
     if found["fraction"]:
         return begin + timedelta(microseconds=10 ** (6 - len(found["fraction"])))
     unit = next(name for name in reversed(_UNITS) if found[name])
