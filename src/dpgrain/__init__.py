@@ -1,4 +1,4 @@
-"""Differential privacy at the granularity you choose, for data in which one person holds many records.
+"""Differential privacy at the granularity you choose, for data with many records per person.
 
 >>> import dpgrain as dg
 >>> dg.Element("topic")
