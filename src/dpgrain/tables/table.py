@@ -449,12 +449,11 @@ def read(
         memory: working memory of a release beside the process as it is, such as ``"1GB"`` or a number
             of bytes (at least 256 MB); more is taken only for what grows with the number of items.
         threads: threads of a release; by default one per core.
-        engine: the reader of rows: ``"duckdb"``, which streams them; ``"in_memory"``, which keeps the
-            columns that it needs, for small tables; ``"spark"``, a session of Spark or the address of
-            a cluster, such as ``"spark://host:7077"``, for tables beyond one machine; or a class of
-            another package that keeps to :class:`~dpgrain.tables.engines.protocol.Engine`. By
-            default, Spark reads its own frames, and DuckDB all else. Releases are the same through
-            all of them.
+        engine: the reader of rows: ``"duckdb"``, which streams them; for tables larger than one
+            machine ``"spark"``, a Spark session or the address of a cluster, such as
+            ``"spark://host:7077"``; or a custom class that implements
+            :class:`~dpgrain.tables.engines.protocol.Engine`. By default, Spark reads its own frames
+            and DuckDB everything else. All engines produce the same releases.
         rows: ``"as given"`` where rows are as a query made them. The guarantee then says that nobody's
             rows are assumed to decide over those of others, as they do after ``LIMIT``, or over whether
             the query runs to its end; of frames and Arrow tables in memory it says so by itself.
