@@ -45,7 +45,7 @@ from dpgrain.noise.counts import BinomialLaw, PoissonLaw, counts_of
 from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.noise.laws import rounded_gaussian
 from dpgrain.papers import softcore
-from dpgrain.publishing.repeated import number_of_runs
+from dpgrain.publishing.best_of_runs import number_of_runs
 from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.plan import noise_sd
 

@@ -35,7 +35,7 @@ from dpgrain.optimize.models import Truncated
 from dpgrain.publishing.curator import Curator
 from dpgrain.publishing.prices import Price
 from dpgrain.publishing.query import Query
-from dpgrain.releases.columns import fit_columns
+from dpgrain.releases.table_queries import fit_columns
 from dpgrain.tables.engines.spark_session import silenced
 
 ENCODING = Encoding((Number("a", (-2.0, 2.0)), Number("b"), Category("kind", ("x", "y"))))

@@ -24,7 +24,7 @@ from dpgrain.means.distributed import Average, InSteps, RecordsThere
 from dpgrain.means.distributed import runs as runs_of
 from dpgrain.noise import SystemSource
 from dpgrain.publishing.prices import Price
-from dpgrain.releases.columns import mean_of_columns
+from dpgrain.releases.table_queries import mean_of_columns
 from dpgrain.tables.engines.spark_session import silenced
 
 COLUMNS = ["a", "b", "late"]

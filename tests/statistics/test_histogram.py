@@ -780,7 +780,7 @@ def share_named(unit: Unit) -> tuple[float, float]:
 def test_audit_of_selection(unit: Unit, monkeypatch: pytest.MonkeyPatch) -> None:
     found, claimed = share_named(unit)
     assert found <= claimed <= selection_delta(unit.level) * 0.05
-    real = Charge.named
+    real = Charge.select
 
     def careless(charge: Charge, event: Selection, *rest: Any) -> Any:
         lower = dataclasses.replace(event, threshold=0.8 * event.threshold)
@@ -788,7 +788,7 @@ def test_audit_of_selection(unit: Unit, monkeypatch: pytest.MonkeyPatch) -> None
         return real(charge, lower, *rest)
 
     # A name published below the threshold.
-    monkeypatch.setattr(Charge, "named", careless)
+    monkeypatch.setattr(Charge, "select", careless)
     found, claimed = share_named(unit)
     assert found > claimed
 

@@ -311,7 +311,7 @@ def test_an_item_that_goes_on_is_named_whether_or_not_anybody_gives_to_it(
     part: Any = guarantee.event.parts[1]
     monkeypatch.setattr(charge_module, "with_gaussian", lambda sums, *_, **__: sums + 10**9)
     with charge_module.Charge(guarantee, SeededSource(1)) as charge:
-        _, passed = charge.named(part, np.array([0, 5]), 1.0, 1.0)
+        _, passed = charge.select(part, np.array([0, 5]), 1.0, 1.0)
     assert passed.tolist() == [True, True]
 
 

@@ -26,8 +26,8 @@ from dpgrain.means.grid import added_in_steps
 from dpgrain.means.problem import Method
 from dpgrain.means.protocol import Rule, Vectors
 from dpgrain.means.records import Records, by_user, user_means
+from dpgrain.publishing.array_origin import ArrayOrigin
 from dpgrain.publishing.charge import Charge
-from dpgrain.publishing.scope import Origin
 from dpgrain.tables.engines.per_user import derivation_facts
 from dpgrain.tables.engines.protocol import CachedBlocks, ClusterEngine, Form
 from dpgrain.tables.table import UserTable, read
@@ -74,10 +74,10 @@ class RecordsThere(Records):
         return None if user is None else pd.Series([None], name=user, dtype=object)
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> ArrayOrigin:
         """The public facts of the rows."""
         made = tuple(derivation_facts(self.table))
-        return Origin(self.table.scope, provenance=self.table.provenance, made=made)
+        return ArrayOrigin(self.table.scope, provenance=self.table.provenance, made=made)
 
     @contextmanager
     def kept(self, charge: Charge, bound: float) -> Iterator[tuple[Vectors, Callable[[], int]]]:

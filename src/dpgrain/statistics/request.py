@@ -20,9 +20,9 @@ from dpgrain.accounting import (
 from dpgrain.errors import ParameterError
 from dpgrain.noise.additive import law_named
 from dpgrain.publishing import Promise, in_budget
-from dpgrain.publishing.expected import Expected, Times
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.release_plan import Expected, Times
 from dpgrain.statistics.asked import Asked, Clip, Each, Over
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.plan import (

@@ -23,9 +23,9 @@ from dpgrain.noise.additive import law_named
 from dpgrain.owners.bound import BoundSearch
 from dpgrain.owners.extension import extension
 from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget
-from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.release_plan import Expected
 from dpgrain.statistics.asked import Asked, Clip
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.intervals import at_least

@@ -25,8 +25,8 @@ from dpgrain.accounting import (
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publishes
-from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.facts import Fact
+from dpgrain.publishing.release_plan import Expected
 from dpgrain.statistics.asked import Clip
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import as_histogram

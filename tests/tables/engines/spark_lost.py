@@ -26,7 +26,7 @@ from dpgrain._types import IntArray
 from dpgrain.errors import DataError
 from dpgrain.learn import LinearRegression
 from dpgrain.learn.features import Encoding, Number
-from dpgrain.releases.columns import fit_columns, mean_of_columns
+from dpgrain.releases.table_queries import fit_columns, mean_of_columns
 from dpgrain.tables.engines.spark import Spark, SparkOpener
 from dpgrain.tables.engines.spark_session import silenced
 from dpgrain.tables.rows import TableRows

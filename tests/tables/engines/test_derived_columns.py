@@ -15,7 +15,7 @@ from tests.tables.engines.cluster import Cluster
 from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
-from dpgrain.releases.columns import mean_of_columns
+from dpgrain.releases.table_queries import mean_of_columns
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.tables.engines.derived_columns import CompiledExpression
 from dpgrain.tables.table import UserTable

@@ -20,7 +20,7 @@ from tests.tables.engines.in_memory import InMemory
 import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.learn.features import Encoding, Number
-from dpgrain.releases.columns import fit_columns, mean_of_columns
+from dpgrain.releases.table_queries import fit_columns, mean_of_columns
 from dpgrain.scope.provenance import Provenance
 from dpgrain.tables.engines.provenance import provenance_of
 

@@ -22,7 +22,7 @@ from tests.tables.engines.cluster import Cluster
 import dpgrain as dg
 from dpgrain._types import IntArray
 from dpgrain.errors import DataError, ParameterError, SchemaError
-from dpgrain.releases.columns import mean_of_columns
+from dpgrain.releases.table_queries import mean_of_columns
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.engines.protocol import Engine
