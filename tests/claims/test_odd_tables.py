@@ -29,7 +29,7 @@ from tests.malformed.systems import SYSTEMS
 from tests.malformed.uses import Use, uses
 
 import dpgrain as dg
-from dpgrain.inputs.long_labels import label_of
+from dpgrain.inputs.long_labels import text_label
 from dpgrain.tables.engines.protocol import Form
 
 every_way = pytest.mark.parametrize(("system", "way"), WAYS, ids=[" ".join(each) for each in WAYS])
@@ -135,7 +135,7 @@ def test_cells_are_read_as_the_definition_says(system: str, way: str, tmp_path: 
 def label(kind: Kind, cell: Cell) -> str | None:
     """The label of a cell: a long text has another one."""
     text = kind.label(cell)
-    return label_of(text) if text is not None and kind.meaning == "text" else text
+    return text_label(text) if text is not None and kind.meaning == "text" else text
 
 
 def read_in(table: dg.UserTable, kinds: Sequence[Kind]) -> tuple[dg.UserTable, list[Reading]]:

@@ -17,9 +17,9 @@ import dpgrain as dg
 from dpgrain import learn
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.learn.features import Encoding, Number
-from dpgrain.owners.bound import BoundSearch
 from dpgrain.publishing import charge
 from dpgrain.releases.table_queries import fit_columns, mean_of_columns
+from dpgrain.shared_records.bound import BoundSearch
 from dpgrain.statistics.release import Histogram
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Relation, Unit
 

@@ -113,7 +113,7 @@ def test_the_search_finds_a_statistic_that_moves_too_far() -> None:
             return 1.01 * sums, release
 
     with pytest.raises(AssertionError):
-        Broken().test_no_neighbours_move_it_farther_than_billed()
+        Broken().test_no_neighbours_exceed_the_charged_loss()
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def test_the_search_finds_one_that_nothing_moves() -> None:
             return 0 * sums, release
 
     with pytest.raises(AssertionError, match="at all"):
-        Still().test_no_neighbours_move_it_farther_than_billed()
+        Still().test_no_neighbours_exceed_the_charged_loss()
 
 
 def test_names_are_those_of_one_statistic() -> None:

@@ -158,7 +158,7 @@ def _parts(plan: PlannedReleases, ledger: Ledger) -> list[tuple[str, float, floa
     """Return each promise of a ledger, its remaining share, and the share that the file needs."""
     result = []
     for number, promise in ledger.promises.items():
-        charged = ledger.would_take(number, *plan.guarantees)
+        charged = ledger.projected_charges(number, *plan.guarantees)
         taken = sum(each.price.share_of(promise.caps) for each in charged)
         result.append((str(promise), ledger.left(number, plan.guarantee.scope), taken))
     return result

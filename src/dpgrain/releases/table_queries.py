@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpgrain.arrays.blocks import Unread
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.blocks import LabelledRows
 from dpgrain.learn.distributed import RowsThere
 from dpgrain.learn.features import (
     Encoding,
@@ -180,7 +180,7 @@ class TableInputs(Given):
 
     def check(self, unit: Unit, *, places: bool) -> None:
         """Raise ParameterError for unused or missing elements."""
-        Unread.of(0, self.users, self.elements, unit, places=places)
+        LabelledRows.of(0, self.users, self.elements, unit, places=places)
 
     def read(self, charge: Charge) -> Read:
         """Read the columns."""

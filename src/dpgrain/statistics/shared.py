@@ -20,12 +20,12 @@ from dpgrain.accounting.events.noise import ADDITIVE, Additive
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.noise.additive import law_named
-from dpgrain.owners.bound import BoundSearch
-from dpgrain.owners.extension import extension
 from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import Expected
+from dpgrain.shared_records.bound import BoundSearch
+from dpgrain.shared_records.extension import extension
 from dpgrain.statistics.asked import Asked, Clip
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.intervals import at_least

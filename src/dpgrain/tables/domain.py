@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.long_labels import label_of
+from dpgrain.inputs.long_labels import text_label
 from dpgrain.scope.partitions import period_of
 from dpgrain.scope.regions import Region, Span
 from dpgrain.tables.arrow_arrays import number_array, text_array
@@ -163,7 +163,7 @@ def _known_values(table: TableRows, key: str) -> pa.Array | None:
     if not values:
         return None
     # These are values of rows, which a row's own label follows from.
-    labels = [label_of(value) if isinstance(value, str) else value for value in values]
+    labels = [text_label(value) if isinstance(value, str) else value for value in values]
     return _column(list(dict.fromkeys(labels)), table, key)
 
 

@@ -25,8 +25,8 @@ from dpgrain._files import record_input
 from dpgrain._formatting import quantity
 from dpgrain._lazy_import import require
 from dpgrain.errors import DataError, ParameterError, SchemaError, raise_without_context
-from dpgrain.inputs.calls import silent
-from dpgrain.inputs.labels import exact, key, written
+from dpgrain.inputs.callbacks import silent
+from dpgrain.inputs.labels import as_fraction, canonical_text, key
 from dpgrain.scope.partitions import period_of
 from dpgrain.tables.arrow_arrays import number_array, text_array
 
@@ -518,9 +518,9 @@ def _name(cell: Any) -> str:
         return str(cell)
     if isinstance(cell, np.generic):
         cell = cell.item()
-    value = exact(cell)
+    value = as_fraction(cell)
     if value is not None:
-        text = written(value)
+        text = canonical_text(value)
         if text is None:
             return " ".join(key(value) or ())
         # A decimal that equals no float is another cell than the float with the same text.

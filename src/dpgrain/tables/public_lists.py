@@ -57,7 +57,7 @@ def _first_column(path: Path, integers: bool) -> list[Any]:
 def _typed(values: list[Any], integers: bool, path: Path) -> list[Any]:
     if not integers:
         return values
-    result = [labels.whole(value) for value in values]
+    result = [labels.as_integer(value) for value in values]
     if None in result:
         wrong = values[result.index(None)]
         raise ParameterError(

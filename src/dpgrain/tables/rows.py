@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.inputs.labels import exact, whole, written
-from dpgrain.inputs.long_labels import any_long, label_of_stated
+from dpgrain.inputs.labels import as_fraction, as_integer, canonical_text
+from dpgrain.inputs.long_labels import any_long, stated_label
 from dpgrain.scope.provenance import Provenance, after_derivation
 from dpgrain.scope.regions import EVERYTHING, Region
 from dpgrain.scope.zones import check_zone
@@ -431,11 +431,11 @@ class TableRows:
         return column in self.cells and self.cells[column].elements.missing == "drop"
 
     def value_of_label(self, label: Any, column: str, role: str) -> int | str:
-        """Return the value of a column that a public label is (the rule: :mod:`dpgrain.inputs.labels`)."""
+        """Return the column value that equals a public label (see :mod:`dpgrain.inputs.labels`)."""
         result: int | str | None
         form = _form_of(self.schema[column])
         if self.is_integer(column):
-            result = whole(label)
+            result = as_integer(label)
         elif column in self.cells and not isinstance(label, str):
             # A cell that is a number is written in another way there.
             result = None
@@ -470,7 +470,7 @@ class TableRows:
         result = self.value_of_label(label, column, role)
         if isinstance(result, int) or column in self.cells:
             return result
-        return label_of_stated(result)
+        return stated_label(result)
 
     def require_key(self, column: str, role: str) -> None:
         """Raise unless the column can name things: integers and what has one text for each value do."""
@@ -514,7 +514,7 @@ class TableRows:
     def require_numbers(
         self, columns: Sequence[str], role: str, *, also: Sequence[str] = (), instead: str = ""
     ) -> None:
-        """Raise unless all columns hold numbers by their types, which are public; no row is looked at."""
+        """Raise unless the public types of all columns are numeric; no row is read."""
         texts = []
         for column in columns:
             self.require(column, role)
@@ -583,14 +583,14 @@ def _text_key(label: Any, kind: str) -> str | None:
     """Return the text that a column of another type than integers has for a label; None for none."""
     if isinstance(label, date) and not isinstance(label, datetime):
         return label.isoformat()
-    number = None if isinstance(label, str | bytes) else exact(label)
+    number = None if isinstance(label, str | bytes) else as_fraction(label)
     if number is None:
-        return written(label)
+        return canonical_text(label)
     if kind == TRUTH:
         return None if number not in (0, 1) else "true" if number else "false"
     places = decimals(kind)
     if places is None:
-        return written(label)
+        return canonical_text(label)
     # SQL writes the number with as many digits as the type says.
     scaled = number * 10**places
     if scaled.denominator != 1 or abs(scaled) >= 10**38:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from dpgrain import _validate
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.owners.pairs import Pairs
+from dpgrain.shared_records.owned_rows import OwnedRows
 from dpgrain.tables.arrow_arrays import boolean_array, one_array
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.check import check_owners, format_counts
@@ -252,7 +252,7 @@ class SharedTable:
 
     # -- what is read --
 
-    def pairs(self, engine: Engine, groups: Groups, value: str | None) -> Pairs:
+    def pairs(self, engine: Engine, groups: Groups, value: str | None) -> OwnedRows:
         """Read rows that have an owner, a group and a number, each with its owners.
 
         Args:
@@ -280,7 +280,7 @@ class SharedTable:
             cell = _codes(pc.index_in(cells, value_set=groups.columns[0]))
             held &= cell >= 0
         row, person = self._owners(columns, count)
-        return Pairs.of(row, person, held, cell, len(groups), number)
+        return OwnedRows.of(row, person, held, cell, len(groups), number)
 
     def _read_for(self, key: str) -> str:
         """Return the column of data that is read for a key: that of which its cells are made."""

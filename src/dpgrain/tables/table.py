@@ -12,7 +12,7 @@ from typing import Any, Literal, cast, overload
 from dpgrain import _validate
 from dpgrain._progress import Progress
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.calls import silent
+from dpgrain.inputs.callbacks import silent
 from dpgrain.inputs.labels import Key, key
 from dpgrain.scope.provenance import after_derivation, combine
 from dpgrain.tables.domain import listed_values

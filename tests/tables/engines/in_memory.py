@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.long_labels import labels_of_texts
+from dpgrain.inputs.long_labels import text_labels
 from dpgrain.tables.arrow_arrays import boolean_array, number_array, one_array
 from dpgrain.tables.dictionary import Dictionary, GroupCells, column_order
 from dpgrain.tables.elements import cell_labels
@@ -228,7 +228,7 @@ class InMemory:
         if form == "key" and kind in INTEGERS and pa.types.is_integer(result.type):
             return result.cast(pa.int64())
         if form == "key" and kind == TEXT and result.type in _TEXTS:
-            return labels_of_texts(result, LONGEST_LABEL)
+            return text_labels(result, LONGEST_LABEL)
         if form == "number" and kind in (*INTEGERS, *REALS) and pa.types.is_primitive(result.type):
             return result.cast(pa.float64(), safe=False)
         return None

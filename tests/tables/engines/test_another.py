@@ -16,7 +16,7 @@ import pytest
 import dpgrain as dg
 from dpgrain._types import IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.long_labels import label_of
+from dpgrain.inputs.long_labels import text_label
 from dpgrain.scope.regions import EVERYTHING, Region, microseconds
 from dpgrain.tables.dictionary import Dictionary, GroupCells, column_order
 from dpgrain.tables.elements import cell_labels
@@ -198,7 +198,7 @@ def number_of(number: Aggregate, below: Lists, rows: list[int]) -> Any:
 
 def _key(value: Any, *, is_label: bool) -> Any:
     if isinstance(value, str) and not is_label:
-        return label_of(value) if len(value.encode()) <= LONGEST_LABEL else None
+        return text_label(value) if len(value.encode()) <= LONGEST_LABEL else None
     return value.isoformat() if isinstance(value, date) else value
 
 

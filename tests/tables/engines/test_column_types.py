@@ -15,7 +15,7 @@ from tests.refusals import refuses
 from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
-from dpgrain.inputs.long_labels import label_of
+from dpgrain.inputs.long_labels import text_label
 from dpgrain.tables.engines.column_types import (
     DAY,
     LONGEST_LABEL,
@@ -256,12 +256,12 @@ def test_a_label_has_a_longest_length(kind: str, engine: Any, tmp_path: Path) ->
     with read.open_engine() as opened:
         assert opened.columns([("w", "key")]).column(0).to_pylist() == [
             "a",
-            label_of(longest),
+            text_label(longest),
             None,
             None,
             None,
         ]
-        assert set(opened.distinct(["w"]).columns[0].to_pylist()) == {"a", label_of(longest)}
+        assert set(opened.distinct(["w"]).columns[0].to_pylist()) == {"a", text_label(longest)}
     for stated, expected in ((None, 3), ("a", 1), ([longest, longest + "x"], 1)):
         with read.where(w=stated).open_engine() as opened:
             assert len(opened.columns([("who", "key")])) == expected

@@ -28,7 +28,7 @@ from dpgrain.tables.engines.postgres_source import PostgresSource, Session, hold
 from dpgrain.tables.engines.whole import whole
 from dpgrain.tables.table import UserTable
 from dpgrain.testing import EngineContract
-from dpgrain.testing.engine import SCHEMA, Row, topic_of
+from dpgrain.testing.engine import SCHEMA, EngineRow, topic_of
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "all is there")
 
@@ -56,7 +56,7 @@ class TestOnPostgres(EngineContract):
     def _server(server: Database) -> None:
         TestOnPostgres.server = server
 
-    def table(self, rows: Sequence[Row], **options: Any) -> UserTable:
+    def table(self, rows: Sequence[EngineRow], **options: Any) -> UserTable:
         if "engine" in options:
             return super().table(rows, **options)
         key = tuple(map(repr, rows))

@@ -14,7 +14,7 @@ import pyarrow as pa
 from dpgrain import _validate
 from dpgrain._formatting import suggest_columns
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.inputs.long_labels import label_of_stated
+from dpgrain.inputs.long_labels import stated_label
 from dpgrain.publishing.facts import Fact
 from dpgrain.scope.regions import EVERYTHING, Region
 from dpgrain.tables.engines.column_types import (
@@ -136,7 +136,7 @@ def public_join(
         )
     keys = table.column("key")
     if pa.types.is_string(keys.type):
-        keys = pa.chunked_array([list(map(label_of_stated, keys.to_pylist()))], keys.type)
+        keys = pa.chunked_array([list(map(stated_label, keys.to_pylist()))], keys.type)
         table = table.set_column(0, "key", keys)
     if len(keys.unique()) < len(keys):
         counts = keys.value_counts()
