@@ -452,9 +452,9 @@ def read(
             a number of bytes (at least 256 MB); only data that grow with the number of items take
             more.
         threads: the number of threads of a release; by default one per core.
-        engine: the engine that reads rows: ``"duckdb"``, which streams them; ``"in_memory"``, which
-            loads the required columns, for small tables; ``"spark"``, a Spark session or the
-            address of a cluster, such as ``"spark://host:7077"``, for tables beyond one machine; or
+        engine: the engine that reads rows: ``"duckdb"``, which streams them; ``"spark"``, a Spark
+            session or the address of a cluster, such as ``"spark://host:7077"``, for tables beyond
+            one machine; or
             a class of another package that implements
             :class:`~dpgrain.tables.engines.protocol.Engine`. By default, Spark reads Spark frames,
             and DuckDB everything else. All engines give the same releases.
