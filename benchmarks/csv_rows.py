@@ -18,8 +18,8 @@ from pathlib import Path
 import duckdb
 from timing import seconds
 
-from dpgrain.tables.engines.csv_rows import Mender, Oddities, oddities, parts
-from dpgrain.tables.engines.sources import FileSource
+from dpgrain.tables.sources.csv_rows import Mender, Oddities, oddities, parts
+from dpgrain.tables.sources.files import FileSource
 
 # Row number i of each kind of file.
 KINDS: dict[str, Callable[[int], str]] = {

@@ -26,7 +26,7 @@ from dpgrain.noise.sources import source_of
 from dpgrain.publishing.charge import tickets
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.query import Query
-from dpgrain.tables.engines.whole import whole
+from dpgrain.tables.sources.loading import whole
 from dpgrain.units import RELATIONS, Relation
 
 # Tested factors between assumed and actual noise; the smallest detectable one is reported.

@@ -17,9 +17,11 @@ from dpgrain.errors import ParameterError
 from dpgrain.publishing.query import Query
 from dpgrain.regions import Among, Span
 from dpgrain.tables.elements import Elements
-from dpgrain.tables.engines.column_types import DAY, MOMENT, TEXT, TIME, TRUTH, WHOLE
-from dpgrain.tables.engines.sources import ArrowSource, OverSource, Source, TypedSource
 from dpgrain.tables.rows import Rows
+from dpgrain.tables.sources.column_types import DAY, MOMENT, TEXT, TIME, TRUTH, WHOLE
+from dpgrain.tables.sources.frames import ArrowSource
+from dpgrain.tables.sources.source import OverSource, Source
+from dpgrain.tables.sources.typed_columns import TypedSource
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Record, Relation, User
 

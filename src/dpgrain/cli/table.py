@@ -42,15 +42,16 @@ from dpgrain.errors import ParameterError, SchemaError
 if TYPE_CHECKING:
     from dpgrain.ledger import ledger as ledgers
     from dpgrain.tables import expression, listed, table
-    from dpgrain.tables.engines import column_types, features, postgres_source, spark_session
+    from dpgrain.tables.engines import features, spark_session
+    from dpgrain.tables.sources import column_types, postgres
     from dpgrain.tables.table import UserTable
 else:
     ledgers = later("dpgrain.ledger.ledger")
     listed, table = later("dpgrain.tables.listed"), later("dpgrain.tables.table")
     expression = later("dpgrain.tables.expression")
     features = later("dpgrain.tables.engines.features")
-    column_types = later("dpgrain.tables.engines.column_types")
-    postgres_source = later("dpgrain.tables.engines.postgres_source")
+    column_types = later("dpgrain.tables.sources.column_types")
+    postgres = later("dpgrain.tables.sources.postgres")
     spark_session = later("dpgrain.tables.engines.spark_session")
 
 
@@ -153,7 +154,7 @@ class Reading:
         what = {"table": self.named, "query": self.query, "rows": self.rows}
         if source.startswith(_VARIABLE):
             return {"source_env": source.removeprefix(_VARIABLE), **what}
-        if postgres_source.holds_secret(source):
+        if postgres.holds_secret(source):
             raise ParameterError(
                 "TABLE must not contain a password, which would stay in the shell history; put "
                 "the address into an environment variable, and pass its name, such as "

@@ -32,12 +32,12 @@ from dpgrain.partitions import Partition
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.scope import Origin, arrays_of
 from dpgrain.tables.blocks import rule_of
-from dpgrain.tables.engines.column_types import TRUTH
 from dpgrain.tables.engines.people import (
     facts_of_rows,
     require_whole_users,
 )
 from dpgrain.tables.shared import refuse_table
+from dpgrain.tables.sources.column_types import TRUTH
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Unit
 

@@ -18,9 +18,9 @@ from dpgrain.errors import DataError, DpgrainError, ParameterError
 from dpgrain.releases.keys import Key, check_keys, keys_of
 from dpgrain.releases.kinds import KINDS, Asked, Kind
 from dpgrain.releases.mistakes import Mistakes
-from dpgrain.tables.engines.given import is_address
-from dpgrain.tables.engines.postgres_source import holds_secret
 from dpgrain.tables.expression import is_expression
+from dpgrain.tables.sources.postgres import holds_secret
+from dpgrain.tables.sources.read_arguments import is_address
 from dpgrain.tables.table import UserTable, read
 from dpgrain.units import Element, Level, Record, Relation, Unit, User
 

@@ -16,13 +16,13 @@ from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.partitions import PERIODS, Partition, Rule
 from dpgrain.tables.dictionary import Cells
 from dpgrain.tables.elements import Elements, cell_codes
-from dpgrain.tables.engines.column_types import TIMES
 from dpgrain.tables.engines.derived import as_read, period_of
 from dpgrain.tables.engines.people import carried, of_whole_people, require_whole_users
-from dpgrain.tables.engines.sources import TypedSource
 from dpgrain.tables.expression import Call, Column, Constant, Node, columns_of
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import CellColumn, Rows
+from dpgrain.tables.sources.column_types import TIMES
+from dpgrain.tables.sources.typed_columns import TypedSource
 from dpgrain.units import Element, Level, Record, Unit, User
 
 Table = TypeVar("Table", bound=Rows)

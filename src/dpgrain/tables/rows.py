@@ -17,7 +17,16 @@ from dpgrain.inputs.long_labels import any_long, label_of_stated
 from dpgrain.provenance import Provenance, checked
 from dpgrain.regions import EVERYTHING, Region
 from dpgrain.tables.elements import NAMED, Elements, as_elements
-from dpgrain.tables.engines.column_types import (
+from dpgrain.tables.engines.derived import (
+    Derived,
+    DerivedSource,
+    FilteredSource,
+    as_read,
+    condition_of,
+)
+from dpgrain.tables.expression import is_expression
+from dpgrain.tables.sources.column_names import columns_like
+from dpgrain.tables.sources.column_types import (
     DAY,
     INTEGERS,
     LABEL,
@@ -31,17 +40,10 @@ from dpgrain.tables.engines.column_types import (
     is_number,
     is_readable,
 )
-from dpgrain.tables.engines.dated import DatedSource
-from dpgrain.tables.engines.derived import (
-    Derived,
-    DerivedSource,
-    FilteredSource,
-    as_read,
-    condition_of,
-)
-from dpgrain.tables.engines.scoped import ScopedSource, all_rows
-from dpgrain.tables.engines.sources import OverSource, Source, TypedSource, columns_like
-from dpgrain.tables.expression import is_expression
+from dpgrain.tables.sources.day_columns import DatedSource
+from dpgrain.tables.sources.region_source import ScopedSource, all_rows
+from dpgrain.tables.sources.source import OverSource, Source
+from dpgrain.tables.sources.typed_columns import TypedSource
 from dpgrain.tables.where import narrowed, region_of
 from dpgrain.zones import check_zone
 

@@ -17,14 +17,15 @@ from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.owners.pairs import Pairs
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.check import check_owners, in_words
-from dpgrain.tables.engines.column_types import INTEGERS, TRUTH
 from dpgrain.tables.engines.derived import Derived, FilteredSource
 from dpgrain.tables.engines.protocol import Engine
-from dpgrain.tables.engines.sources import ArrowSource, Source
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.expression import Call, Column
 from dpgrain.tables.groups import Groups
+from dpgrain.tables.sources.column_types import INTEGERS, TRUTH
+from dpgrain.tables.sources.frames import ArrowSource
+from dpgrain.tables.sources.source import Source
 
 if TYPE_CHECKING:
     from dpgrain.tables.table import UserTable

@@ -18,16 +18,15 @@ from dpgrain.provenance import checked, together
 from dpgrain.tables.domain import listed_values
 from dpgrain.tables.engines.check import check, in_words
 from dpgrain.tables.engines.derived import Derived
-from dpgrain.tables.engines.given import opened
-from dpgrain.tables.engines.joined import PeopleJoin, public_join
+from dpgrain.tables.engines.joins import PeopleJoin, public_join
 from dpgrain.tables.engines.memory import LEAST
 from dpgrain.tables.engines.named import engine_for, opener, source_for
 from dpgrain.tables.engines.people import PerUser, facts_of_rows, made_of_people, of_whole_people
 from dpgrain.tables.engines.protocol import Engine
-from dpgrain.tables.engines.provenance import provenance_of
-from dpgrain.tables.engines.sources import typed
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.shared import SharedTable, without_unreadable
+from dpgrain.tables.sources.read_arguments import opened, provenance_of
+from dpgrain.tables.sources.typed_columns import typed
 
 # Mark before the names of users that are no text.
 _MARK = "\x1f"

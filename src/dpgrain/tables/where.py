@@ -17,7 +17,7 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain.errors import CareWarning, ParameterError
 from dpgrain.regions import EVERYTHING, Among, Axis, Region, Side, Span, microseconds
-from dpgrain.tables.engines.column_types import DAY, MOMENT, TIMES
+from dpgrain.tables.sources.column_types import DAY, MOMENT, TIMES
 from dpgrain.zones import midnight
 
 _MICROSECOND = timedelta(microseconds=1)

@@ -20,15 +20,15 @@ from dpgrain.inputs.long_labels import label_of
 from dpgrain.regions import EVERYTHING, Region, microseconds
 from dpgrain.tables.dictionary import Cells, Dictionary, column_order
 from dpgrain.tables.elements import cell_labels
-from dpgrain.tables.engines.column_types import LONGEST_LABEL
 from dpgrain.tables.engines.features import Number
 from dpgrain.tables.engines.feed import Chunk
 from dpgrain.tables.engines.named import ENGINES
 from dpgrain.tables.engines.people import PerUser
 from dpgrain.tables.engines.protocol import Add, Engine, Form
-from dpgrain.tables.engines.scoped import ScopedSource
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import Rows
+from dpgrain.tables.sources.column_types import LONGEST_LABEL
+from dpgrain.tables.sources.region_source import ScopedSource
 from dpgrain.tables.split import Split
 from dpgrain.testing import EngineContract
 

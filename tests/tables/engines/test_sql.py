@@ -8,8 +8,8 @@ import duckdb
 import pytest
 
 from dpgrain.inputs.long_labels import label_of
-from dpgrain.tables.engines.column_types import LONGEST_LABEL
 from dpgrain.tables.engines.sql import Written, held_key, holds, key, number, quoted, text, tried
+from dpgrain.tables.sources.column_types import LONGEST_LABEL
 
 QUOTED = quoted('a "b"')
 LONG = "x" * (LONGEST_LABEL + 1)

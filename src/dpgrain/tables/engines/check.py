@@ -8,15 +8,17 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from dpgrain.tables.engines.column_types import DAY, TEXT, TIMES, TRUTH, is_number, read_as
-from dpgrain.tables.engines.csv_rows import LONGEST_BYTES, parts
 from dpgrain.tables.engines.derived import as_read
 from dpgrain.tables.engines.duckdb import DuckDB
-from dpgrain.tables.engines.scoped import ScopedSource
-from dpgrain.tables.engines.sources import FileSource, TypedSource, reading
 from dpgrain.tables.engines.sql import ISO, Written, key, number, quoted, tried
 from dpgrain.tables.engines.sql import text as literal
 from dpgrain.tables.rows import Rows
+from dpgrain.tables.sources.column_types import DAY, TEXT, TIMES, TRUTH, is_number, read_as
+from dpgrain.tables.sources.csv_rows import LONGEST_BYTES, parts
+from dpgrain.tables.sources.files import FileSource
+from dpgrain.tables.sources.read_errors import reading
+from dpgrain.tables.sources.region_source import ScopedSource
+from dpgrain.tables.sources.typed_columns import TypedSource
 
 #: Each fault of a line of CSV, by DuckDB's name for it, in words that say what the curator may do.
 _FAULTS = {

@@ -9,12 +9,13 @@ from typing import Any
 import duckdb
 
 from dpgrain.errors import SchemaError
-from dpgrain.tables.engines.column_types import TIMES, TRUTH
-from dpgrain.tables.engines.dated import in_known_years, local_time
 from dpgrain.tables.engines.functions import Reading, clock
-from dpgrain.tables.engines.sources import OverSource, Source, TypedSource
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.expression import Call, Column, Constant, Node, columns_of, parsed, stated
+from dpgrain.tables.sources.column_types import TIMES, TRUTH
+from dpgrain.tables.sources.day_columns import in_known_years, local_time
+from dpgrain.tables.sources.source import OverSource, Source
+from dpgrain.tables.sources.typed_columns import TypedSource
 
 # Functions that are periods of a calendar.
 _PERIODS = ("day", "week", "month", "quarter", "year")

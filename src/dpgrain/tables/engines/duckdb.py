@@ -31,12 +31,14 @@ from dpgrain.tables.engines.feed import (
 )
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.protocol import Form
-from dpgrain.tables.engines.sources import RECORDS, begun, reading, waited
 from dpgrain.tables.engines.spill import connected, new_spill_folder
 from dpgrain.tables.engines.sql import held_key, holds, number, quoted
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import Rows
+from dpgrain.tables.sources.duckdb_connection import waited
+from dpgrain.tables.sources.read_errors import reading
+from dpgrain.tables.sources.source import RECORDS, begun
 from dpgrain.tables.split import Split
 
 Answer = TypeVar("Answer")

@@ -27,12 +27,12 @@ from typing import Any, Literal, TypeAlias, cast
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.tables.engines.column_types import DAY, INTEGERS, TEXT, TIMES, TRUTH, is_number
 from dpgrain.tables.engines.functions import OF_ROWS
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import number, quoted
 from dpgrain.tables.expression import Call, Column, Node, is_expression, parsed
 from dpgrain.tables.rows import Rows
+from dpgrain.tables.sources.column_types import DAY, INTEGERS, TEXT, TIMES, TRUTH, is_number
 
 #: A function of one person's rows, by the name that pandas has for it.
 Function: TypeAlias = Literal[

@@ -30,7 +30,9 @@ from typing import Any
 
 from dpgrain._wording import named_like
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.tables.engines.column_types import (
+from dpgrain.tables.engines.sql import label, number, quoted, text
+from dpgrain.tables.expression import Call, Column, Constant, Node, stated
+from dpgrain.tables.sources.column_types import (
     DAY,
     INTEGERS,
     MOMENT,
@@ -40,8 +42,6 @@ from dpgrain.tables.engines.column_types import (
     WHOLE,
     is_number,
 )
-from dpgrain.tables.engines.sql import label, number, quoted, text
-from dpgrain.tables.expression import Call, Column, Constant, Node, stated
 from dpgrain.zones import check_zone
 
 #: The types of whole numbers and of others, in expressions.

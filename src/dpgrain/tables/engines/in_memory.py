@@ -17,15 +17,16 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs.long_labels import labels_of_texts
 from dpgrain.tables.dictionary import Cells, Dictionary, column_order
 from dpgrain.tables.elements import cell_labels
-from dpgrain.tables.engines.column_types import INTEGERS, LONGEST_LABEL, REALS, TEXT
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.feed import Chunk, Feed, Scanned, Share, require_bits
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.protocol import Form
-from dpgrain.tables.engines.sources import ArrowSource, OverSource, Source
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import Rows
+from dpgrain.tables.sources.column_types import INTEGERS, LONGEST_LABEL, REALS, TEXT
+from dpgrain.tables.sources.frames import ArrowSource
+from dpgrain.tables.sources.source import OverSource, Source
 from dpgrain.tables.split import Split
 
 _TEXTS = (pa.string(), pa.large_string())

@@ -7,12 +7,12 @@ from typing import Any
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.tables.engines.duckdb import DuckDB
-from dpgrain.tables.engines.given import source_of
 from dpgrain.tables.engines.in_memory import InMemory
 from dpgrain.tables.engines.protocol import Opener
-from dpgrain.tables.engines.sources import Source
 from dpgrain.tables.engines.spark import OnSpark
 from dpgrain.tables.engines.spark_session import ADDRESS, is_frame, is_session
+from dpgrain.tables.sources.read_arguments import source_of
+from dpgrain.tables.sources.source import Source
 
 ENGINES: dict[str, Opener] = {"duckdb": DuckDB, "in_memory": InMemory, "spark": OnSpark()}
 

@@ -12,16 +12,16 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.facts import Fact
 from dpgrain.regions import Region
-from dpgrain.tables.engines.column_types import TEXT
 from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.features import Number, feature, named
-from dpgrain.tables.engines.joined import PeopleJoin
-from dpgrain.tables.engines.sources import OverSource
+from dpgrain.tables.engines.joins import PeopleJoin
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.expression import is_expression
 from dpgrain.tables.rows import Rows
+from dpgrain.tables.sources.column_types import TEXT
+from dpgrain.tables.sources.source import OverSource
 from dpgrain.units import Element, Unit, User
 
 

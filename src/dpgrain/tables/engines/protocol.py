@@ -4,8 +4,8 @@ The code above asks an engine these questions and no others, and writes no query
 stay inside: only groups, sums of whole numbers and, for fits, columns come out. An engine is one
 file with a class that takes :class:`~dpgrain.tables.rows.Rows` and keeps to :class:`Engine`, as
 ``dpgrain.testing.EngineContract`` checks. It reads those sources that it can (``rows.source``; of a
-region, a :class:`~dpgrain.tables.engines.scoped.ScopedSource` around the source of all rows), and keeps
-to the fixed rules for odd rows:
+region, a :class:`~dpgrain.tables.sources.region_source.RegionSource` around the source of all rows),
+and keeps to the fixed rules for odd rows:
 
 - A row without a user, without a key of the groups, or without a finite number where one is split, is
   left out; so is one without a cell, in a column of cells that drops what lacks one.

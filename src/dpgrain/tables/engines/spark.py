@@ -25,23 +25,11 @@ from dpgrain._types import IntArray
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.tables.dictionary import Cells, Dictionary, column_order
 from dpgrain.tables.elements import Elements, labels_of
-from dpgrain.tables.engines.column_types import is_readable, read_as
-from dpgrain.tables.engines.dated import DatedSource
 from dpgrain.tables.engines.derived import DerivedSource, FilteredSource
 from dpgrain.tables.engines.feed import Narrow
-from dpgrain.tables.engines.folders import CSV
-from dpgrain.tables.engines.given import source_of
-from dpgrain.tables.engines.joined import PeopleJoin, PublicJoin
+from dpgrain.tables.engines.joins import PeopleJoin, PublicJoin
 from dpgrain.tables.engines.people import PerUser, made_of_people
 from dpgrain.tables.engines.protocol import Add, Form
-from dpgrain.tables.engines.schemas import kind_of
-from dpgrain.tables.engines.scoped import ScopedSource, all_rows
-from dpgrain.tables.engines.sources import (
-    ArrowSource,
-    OverSource,
-    Source,
-    TypedSource,
-)
 from dpgrain.tables.engines.spark_session import Session, is_frame, planning
 from dpgrain.tables.engines.spark_source import SparkSource
 from dpgrain.tables.engines.spark_tasks import (
@@ -68,6 +56,15 @@ from dpgrain.tables.engines.spark_tasks import (
 )
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import CellColumn, Rows
+from dpgrain.tables.sources.column_types import is_readable, read_as
+from dpgrain.tables.sources.day_columns import DatedSource
+from dpgrain.tables.sources.folders import CSV
+from dpgrain.tables.sources.frames import ArrowSource
+from dpgrain.tables.sources.read_arguments import source_of
+from dpgrain.tables.sources.region_source import ScopedSource, all_rows
+from dpgrain.tables.sources.schemas import kind_of
+from dpgrain.tables.sources.source import OverSource, Source
+from dpgrain.tables.sources.typed_columns import TypedSource
 from dpgrain.tables.split import Split
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from dpgrain._later import later
 from dpgrain.errors import ParameterError
-from dpgrain.tables.engines.column_types import TIMES, decimals, read_as
-from dpgrain.tables.engines.schemas import kind_of
-from dpgrain.tables.engines.sources import require_names
 from dpgrain.tables.engines.spark_session import Session, quiet
+from dpgrain.tables.sources.column_names import require_names
+from dpgrain.tables.sources.column_types import TIMES, decimals, read_as
+from dpgrain.tables.sources.schemas import kind_of
 
 if TYPE_CHECKING:
     from pyspark import errors, sql

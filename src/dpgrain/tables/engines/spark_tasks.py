@@ -28,15 +28,15 @@ from dpgrain.errors import DataError
 from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.feed import Chunk, Narrow
-from dpgrain.tables.engines.frames import readable
-from dpgrain.tables.engines.joined import PeopleJoin
+from dpgrain.tables.engines.joins import PeopleJoin
 from dpgrain.tables.engines.kernel import pair_totals
 from dpgrain.tables.engines.people import PerUser, made_of_people
 from dpgrain.tables.engines.protocol import Add, Form
-from dpgrain.tables.engines.sources import OverSource, Source
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.rows import Rows
+from dpgrain.tables.sources.frames import readable
+from dpgrain.tables.sources.source import OverSource, Source
 from dpgrain.tables.split import Split
 
 if TYPE_CHECKING:

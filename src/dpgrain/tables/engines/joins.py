@@ -1,0 +1,431 @@
+"""Rows beside others that belong to them: those of a public table, or more of the same person's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from dpgrain import _validate
+from dpgrain._wording import named_like
+from dpgrain.errors import ParameterError, SchemaError
+from dpgrain.inputs.long_labels import label_of_stated
+from dpgrain.publishing.facts import Fact
+from dpgrain.regions import EVERYTHING, Region
+from dpgrain.tables.engines.derived import Derived
+from dpgrain.tables.engines.duckdb import DuckDB
+from dpgrain.tables.engines.sql import key as key_of
+from dpgrain.tables.engines.sql import label, quoted
+from dpgrain.tables.expression import Call, Column, Constant
+from dpgrain.tables.rows import Rows
+from dpgrain.tables.sources.column_types import (
+    DAY,
+    INTEGERS,
+    LONGEST_LABEL,
+    TEXT,
+    TRUTH,
+    is_readable,
+)
+from dpgrain.tables.sources.duckdb_connection import registered
+from dpgrain.tables.sources.region_source import all_rows
+from dpgrain.tables.sources.source import OverSource, Source, begun
+
+# Different values of a public column, at most, which are then a domain by themselves.
+_FEW = 1000
+# Types whose values a domain can list.
+_LISTED = (*INTEGERS, TEXT, DAY, TRUTH)
+# Rows of a person that are paired, at most: of so many a hash is held.
+_MOST_PAIRS = 1000
+# Function that a column of a public table is, where a partition says what it is made of.
+_LOOKED_UP = "looked_up"
+
+
+@dataclass(frozen=True, eq=False)
+class PublicJoin(OverSource):
+    """The rows of a source, each beside the one row of a public table that has its key.
+
+    Args:
+        source: the source of all rows.
+        on: the column of keys.
+        kind: the type of that column.
+        table: the public table: ``key``, without missing or repeated ones, and the columns ``c0`` and
+            so on.
+        kinds: column → type, of these.
+    """
+
+    source: Source
+    on: str
+    kind: str
+    table: pa.Table
+    kinds: Mapping[str, str]
+
+    def columns(self) -> dict[str, str]:
+        """Return column name → type."""
+        return {**self.source.columns(), **self.kinds}
+
+    def attach(
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
+    ) -> str:
+        """Return each row beside what is public of its key, and beside nothing without a match."""
+        asked = {
+            f"c{place}": name
+            for place, name in enumerate(self.kinds)
+            if used is None or name in used
+        }
+        if not asked:
+            return self.source.attach(connection, used)
+        rows = self.source.attach(connection, None if used is None else self.needed(used))
+        public = registered(connection, self.table.select(["key", *asked]))
+        listed = ", ".join(f"public.{place} AS {quoted(name)}" for place, name in asked.items())
+        return (
+            f"(SELECT own.*, {listed} FROM {rows} AS own LEFT JOIN {public} AS public "
+            f"ON {key_of(self.on, self.kind, of='own')} = public.key)"
+        )
+
+    def needed(self, used: Collection[str]) -> set[str]:
+        """Return the columns of the source that are used, also to find the public ones.
+
+        Args:
+            used: the columns that are used.
+        """
+        return {*used, self.on} - set(self.kinds)
+
+
+def public_join(
+    rows: Rows, public: Rows, on: str, key: str
+) -> tuple[PublicJoin, dict[str, Derived]]:
+    """Return the rows beside those of a public table, and what each new column is made of.
+
+    Args:
+        rows: the rows.
+        public: the public table, which is read at once.
+        on: the column of keys of the rows.
+        key: that of the public table.
+
+    Raises:
+        ParameterError: if a key stands twice in the public table, or it has no other column.
+        SchemaError: if a column is missing, stands in both, or keys have types that cannot match.
+    """
+    rows.require_key(on, "on")
+    if on in rows.cells:
+        raise SchemaError(
+            f"on {on!r} is a column of cells; join by {rows.cells[on].of!r}, or create the "
+            "key with derive.",
+            name="on",
+        )
+    public.require_key(key, "on")
+    names = [name for name, kind in public.own_columns.items() if name != key and is_readable(kind)]
+    if not names:
+        raise ParameterError(f"{public.source.title} has no column other than {key!r} to join.")
+    for name in names:
+        rows.require_new(name)
+    kinds = {name: public.schema[name] for name in names}
+    columns = ", ".join(
+        f"{quoted(name)} AS c{place}, CAST({quoted(name)} AS VARCHAR) AS t{place}"
+        for place, name in enumerate(names)
+    )
+    made = _public_key(key, public.schema[key], on, rows.schema[on])
+    with DuckDB(public) as engine:
+        table = engine.ask(
+            f"SELECT * FROM (SELECT {made} AS key, {columns} FROM source) WHERE key IS NOT NULL "
+            "ORDER BY ALL",
+            [key, *names],
+        )
+    keys = table.column("key")
+    if pa.types.is_string(keys.type):
+        keys = pa.chunked_array([list(map(label_of_stated, keys.to_pylist()))], keys.type)
+        table = table.set_column(0, "key", keys)
+    if len(keys.unique()) < len(keys):
+        counts = keys.value_counts()
+        twice = next(each["values"] for each in counts.to_pylist() if each["counts"] > 1)
+        raise ParameterError(
+            f"{public.source.title} must have one row for each value of {key!r}, but "
+            f"{twice!r} occurs twice; remove one.",
+            name="on",
+        )
+    held = table.select(["key", *(f"c{place}" for place in range(len(names)))])
+    source = PublicJoin(all_rows(rows.source), on, rows.keyed_as(on), held, kinds)
+    title = public.source.title
+    return source, {
+        name: _looked_up(
+            name, on, kinds[name], table.select(["key", f"c{place}", f"t{place}"]), title
+        )
+        for place, name in enumerate(names)
+    }
+
+
+def _public_key(key: str, kind: str, on: str, own: str) -> str:
+    """Return the SQL of a public key as rows have it, but for long texts.
+
+    Raises:
+        SchemaError: if none can be a key of the rows.
+    """
+    if own in INTEGERS and kind == TEXT:
+        return f"TRY_CAST({label(quoted(key))} AS BIGINT)"
+    if kind == TEXT:
+        return label(quoted(key))
+    if kind == own or (own in INTEGERS and kind in INTEGERS):
+        return key_of(key, kind)
+    if own == TEXT and kind in INTEGERS:
+        return f"CAST({quoted(key)} AS VARCHAR)"
+    raise SchemaError(
+        f"on {on!r} has type {own}, and {key!r} of the public table has type {kind}; cast one of "
+        "them.",
+        name="on",
+    )
+
+
+def _looked_up(name: str, on: str, kind: str, table: pa.Table, title: str) -> Derived:
+    """Return a column of a public table as a function of the key, known by all of its values."""
+    pairs = repr([table.column(place).to_pylist() for place in (0, 2)])
+    mark = sha256(pairs.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    node = Call(_LOOKED_UP, (Column(on), Constant(name), Constant(mark)))
+    values = None
+    if kind in _LISTED:
+        found = table.column(1).unique().drop_null()
+        # Days beyond the years that are known are no values of a list.
+        with suppress(OverflowError, ValueError):
+            if 0 < len(found) <= _FEW:
+                values = tuple(sorted(value for value in found.to_pylist() if _fits(value)))
+    return Derived(f"{name} of {title} by {on}", kind, quoted(name), node, values=values or None)
+
+
+def _fits(value: Any) -> bool:
+    return not isinstance(value, str) or len(value.encode()) <= LONGEST_LABEL
+
+
+@dataclass(frozen=True, eq=False)
+class PeopleJoin:
+    """The rows of a table, each beside rows of the same person in another one, and of nobody else.
+
+    Args:
+        rows: the rows.
+        others: the rows of the other table.
+        taken: the columns of these that are taken.
+        pairs: the largest number of the other table's rows of a person that are kept: the first in
+            the order of a hash of the columns that are taken.
+    """
+
+    rows: Rows
+    others: Rows
+    taken: tuple[str, ...]
+    pairs: int
+
+    @staticmethod
+    def of(rows: Rows, others: Any, columns: Sequence[str] | None, pairs: int) -> PeopleJoin:
+        """Check what is asked for; nothing is read.
+
+        Raises:
+            ParameterError: if a table has no people, or there is nothing to take.
+            SchemaError: if a column is missing or stands in both tables, or people have names of types
+                that cannot match.
+        """
+        pairs = _validate.integer(minimum=1, pairs=pairs)
+        if pairs > _MOST_PAIRS:
+            raise ParameterError(
+                f"pairs must be at most {_MOST_PAIRS:,}, not {pairs:,}: one hash per pair "
+                "is stored for each person.",
+                name="pairs",
+            )
+        if not isinstance(others, Rows):
+            raise ParameterError(
+                f"join requires a table from dg.read, not {type(others).__name__}; for a "
+                "fully public table, use join_public.",
+                name="others",
+            )
+        if rows.user is None or others.user is None:
+            raise ParameterError(
+                "join requires user ids in both tables; pass user= to dg.read, or join a "
+                "public table with join_public.",
+                name="others",
+            )
+        own, kinds = (
+            "integers" if each.is_integer(name) else each.schema[name]
+            for each, name in ((rows, rows.user), (others, others.user))
+        )
+        # Of all other types a name is a text, as which tables of people hold it.
+        if own != kinds and ("integers" in (own, kinds) or TEXT not in (own, kinds)):
+            raise SchemaError(
+                f"user {rows.user!r} has type {rows.schema[rows.user]}, but "
+                f"{others.user!r} of the other table has type {others.schema[others.user]}; "
+                "cast one of them, or pass types= in dg.read.",
+                name="others",
+            )
+        known = [
+            name
+            for name, kind in others.own_columns.items()
+            if name != others.user and is_readable(kind)
+        ]
+        if columns is not None and not isinstance(columns, str | list | tuple):
+            raise ParameterError(
+                f"columns must be a list of columns, not {_validate.said(columns)}.", name="columns"
+            )
+        if isinstance(columns, str):
+            columns = [columns]
+        for name in columns or ():
+            if name not in known:
+                raise SchemaError(
+                    f"columns contains {_validate.said(name)}, which cannot be taken from the "
+                    f"other table; {named_like(str(name), known)}.",
+                    name="columns",
+                )
+        taken = tuple(known if columns is None else dict.fromkeys(columns))
+        if not taken:
+            raise ParameterError(
+                "join requires at least one column from the other table.", name="columns"
+            )
+        if twice := next((name for name in taken if rows.has(name)), None):
+            raise ParameterError(
+                f"columns of both tables are called {twice!r}; select the ones to add with "
+                f"columns=[…], or rename it in the other table with derive(other='{twice}').",
+                name="columns",
+            )
+        return PeopleJoin(rows, others, taken, pairs)
+
+    @property
+    def name(self) -> str:
+        """The name of the rows, which messages give the source."""
+        return self.rows.source.name
+
+    @property
+    def title(self) -> str:
+        """The title in reports."""
+        return f"{self.rows.source.title} with {self.others.source.title}"
+
+    @property
+    def region(self) -> Region:
+        """The public region that the rows of both tables lie in; everything where they differ."""
+        return self.rows.scope if self.rows.scope == self.others.scope else EVERYTHING
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files that the rows are in, if they are in files."""
+        return tuple(
+            path for each in (self.rows, self.others) for path in getattr(each.source, "paths", ())
+        )
+
+    @property
+    def one_row(self) -> bool:
+        """True where a user has one row at most."""
+        return self.pairs == 1 and bool(getattr(self.rows.source, "one_row", False))
+
+    def columns(self) -> dict[str, str]:
+        """Return column name → type."""
+        own = {name: kind for name, kind in self.rows.schema.items() if name not in self.rows.cells}
+        return {**own, **{name: self.others.schema[name] for name in self.taken}}
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """The columns of texts that are taken, which are labels."""
+        return frozenset(filter(self._is_text, self.taken))
+
+    @contextmanager
+    def begin(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        """Enter what has to be entered before both tables are read.
+
+        Args:
+            connection: the connection that reads them.
+        """
+        with begun(self.rows.source, connection), begun(self.others.source, connection):
+            yield
+
+    def attach(
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
+    ) -> str:
+        """Return the rows, each with up to so many of the same person's, or with nothing."""
+        rows, others = self.rows, self.others
+        assert rows.user is not None  # noqa: S101 - as checked
+        assert others.user is not None  # noqa: S101 - as checked
+        asked = [name for name in self.taken if used is None or name in used]
+        own = None if used is None else {rows.user, *used} - set(self.taken)
+        left = rows.source.attach(connection, own)
+        if not asked and self.pairs == 1:
+            return left
+        kept = self._kept(connection)
+        shown = "".join(
+            f", others.c{place} AS {quoted(name)}"
+            for place, name in enumerate(self.taken)
+            if name in asked
+        )
+        return (
+            f"(SELECT own.*{shown} FROM {left} AS own LEFT JOIN {kept} AS others "
+            f"ON {key_of(rows.user, rows.keyed_as(rows.user), of='own')} = others.key)"
+        )
+
+    def _kept(self, connection: duckdb.DuckDBPyConnection) -> str:
+        """Return the SQL of the other table's rows that are kept of each person.
+
+        They are the first in the order of a hash of their values, which does not depend on how the
+        engine goes through them. Only hashes are held of a person with many rows: rows that are alike
+        are one with a number.
+        """
+        others = self.others
+        assert others.user is not None  # noqa: S101 - as checked
+        key, columns = (
+            key_of(others.user, others.keyed_as(others.user)),
+            list(enumerate(self.taken)),
+        )
+        written = {place: self._written(name) for place, name in columns}
+        digest = f"md5_number(concat({', '.join(map(_told, written.values()))}))"
+        texts = [f"t{place}" for place, _ in columns]
+        listed = ", ".join(
+            f"{written[place]} AS t{place}"
+            + ("" if self._is_text(name) else f", {quoted(name)} AS c{place}")
+            for place, name in columns
+        )
+        back = ", ".join(
+            f"t{place} AS c{place}" if self._is_text(name) else f"any_value(c{place}) AS c{place}"
+            for place, name in columns
+        )
+        first, again = (
+            f"(SELECT {key} AS key, {digest} AS hash{more} "
+            f"FROM {others.source.attach(connection, {others.user, *self.taken})} "
+            f"WHERE {key} IS NOT NULL)"
+            for more in ("", f", {listed}")
+        )
+        # Numbers of rows are sorted, which spills; as many hashes of each person would not.
+        place = (
+            "" if self.pairs == 1 else ", row_number() OVER (PARTITION BY key ORDER BY hash) AS n"
+        )
+        last = "min(hash)" if self.pairs == 1 else f"max(hash) FILTER (n <= {self.pairs})"
+        alike = (
+            f"(SELECT key, hash, {', '.join(texts)}, {back}, count(*) AS number FROM {again} "
+            f"JOIN (SELECT key, {last} AS last FROM (SELECT *{place} FROM {first}) GROUP BY key) "
+            f"USING (key) "
+            f"WHERE hash <= last GROUP BY key, hash, {', '.join(texts)})"
+        )
+        ordered = f"PARTITION BY key ORDER BY hash, {', '.join(texts)}"
+        through = f"sum(number) OVER ({ordered} ROWS UNBOUNDED PRECEDING)"
+        places = ", ".join(f"c{place}" for place, _ in columns)
+        return (
+            f"(SELECT key, {places} FROM (SELECT key, {places}, unnest(range(CAST(least(number, "
+            f"greatest({self.pairs} - before, 0)) AS BIGINT))) AS copy FROM "
+            f"(SELECT *, {through} - number AS before FROM {alike})))"
+        )
+
+    def _written(self, column: str) -> str:
+        """Return the SQL of a column as text, in which long texts are labels: so are those kept."""
+        if self._is_text(column):
+            return key_of(column, self.others.keyed_as(column))
+        return f"CAST({quoted(column)} AS VARCHAR)"
+
+    def _is_text(self, column: str) -> bool:
+        return self.others.schema[column] == TEXT
+
+    @property
+    def fact(self) -> Fact:
+        """The public fact about the pairs of rows."""
+        one, other = self.rows.source.title, self.others.source.title
+        if self.pairs == 1:
+            return Fact("paired-row", (one, other))
+        return Fact("paired-rows", (one, self.pairs, other))
+
+
+def _told(text: str) -> str:
+    """Return the SQL of a text with its length, so that texts in a row are told apart; of none too."""
+    return f"coalesce(concat(strlen({text}), ':', {text}), 'none')"

@@ -1,0 +1,93 @@
+"""A source with a column of days: the days of another column's times in a stated zone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from dpgrain.tables.engines.sql import quoted
+from dpgrain.tables.sources.source import OverSource, Source
+from dpgrain.zones import RULE_BEGINS, RULE_LASTS, offsets
+
+# Microseconds since 1970 of the last time to which something is added: a few days are left before
+# the end of a TIMESTAMP, as at its beginning.
+_LAST = 2**63 - 3 * 24 * 60 * 60 * 10**6
+_FIRST = -9_223_372_022_400_000_000 + 3 * 24 * 60 * 60 * 10**6
+
+
+@dataclass(frozen=True, eq=False)
+class DatedSource(OverSource):
+    """The rows of a source, with the day of a time as a column of its own.
+
+    Args:
+        source: the source of all rows.
+        column: the name of the new column.
+        of: the column of times.
+        zone: the zone of the clocks; empty for times without a zone.
+    """
+
+    source: Source
+    column: str
+    of: str
+    zone: str = ""
+
+    def columns(self) -> dict[str, str]:
+        """Return column name → type."""
+        return {**self.source.columns(), self.column: "DATE"}
+
+    def attach(
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
+    ) -> str:
+        """Return the rows with their days; a missing or infinite time has such a day."""
+        if used is not None and self.column not in used:
+            return self.source.attach(connection, used)
+        needed = None if used is None else {*used, self.of} - {self.column}
+        time, counted = quoted(self.of), "ticks"
+        taken = {name.casefold() for name in self.columns()}
+        while taken & {counted, f"known {counted}"}:
+            counted += "'"
+        shown, known = quoted(counted), quoted(f"known {counted}")
+        local = f"make_timestamp({local_time(shown, known, self.zone)})::DATE"
+        day = f"CASE WHEN isfinite({time}) THEN {local} ELSE {time}::DATE END"
+        ticks = f"CASE WHEN isfinite({time}) THEN epoch_us({time}) END"
+        rows = f"(SELECT *, {ticks} AS {shown} FROM {self.source.attach(connection, needed)})"
+        return (
+            f"(SELECT * EXCLUDE ({shown}, {known}), {day} AS {quoted(self.column)} FROM "
+            f"(SELECT *, {in_known_years(shown)} AS {known} FROM {rows}))"
+        )
+
+
+def in_known_years(ticks: str) -> str:
+    """Return the SQL of a time with the same offset, in the years whose changes are listed.
+
+    Args:
+        ticks: the SQL of a time, in microseconds since 1970.
+    """
+    again = f"{RULE_BEGINS} + ({ticks} - {RULE_BEGINS}) % {RULE_LASTS}"
+    return f"CASE WHEN {ticks} < {RULE_BEGINS} THEN {ticks} ELSE {again} END"
+
+
+def local_time(ticks: str, known: str, zone: str) -> str:
+    """Return the SQL of what clocks of a zone show, in microseconds since 1970.
+
+    The changes of the zone are a tree of comparisons, which is as deep as their number has digits. So
+    no calendar but this process's is asked: an engine's own may know other laws.
+
+    Args:
+        ticks: the SQL of a time, in microseconds since 1970; it must not be missing.
+        known: a column of what :func:`in_known_years` is of it; each comparison would plan it anew.
+        zone: the zone; empty for times without a zone.
+    """
+    ahead = "0" if zone in ("", "UTC") else _tree(known, offsets(zone))
+    return f"greatest(least({ticks}, {_LAST}), {_FIRST}) + {ahead}"
+
+
+def _tree(ticks: str, known: Sequence[tuple[int, int]]) -> str:
+    """Return the SQL of the last offset of those that begin before a moment."""
+    if len(known) == 1:
+        return str(known[0][1])
+    half = len(known) // 2
+    below, above = _tree(ticks, known[:half]), _tree(ticks, known[half:])
+    return f"CASE WHEN {ticks} < {known[half][0]} THEN {below} ELSE {above} END"

@@ -1,0 +1,58 @@
+"""Errors of reading, as one sentence each: DuckDB's own text may quote rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import duckdb
+import pyarrow as pa
+
+from dpgrain.errors import DataError, DpgrainError, raise_alone
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Turn DuckDB's exceptions into one sentence; their own text may quote rows and is not shown."""
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise DataError(
+            f"{name} needs more memory or spill space than allowed; raise memory= in dg.read, "
+            "or free disk space in the temporary folder (TMPDIR)."
+        ) from error
+    except duckdb.IOException as error:
+        if any(word in str(error).lower() for word in ("no space", "disk", "write", "temp")):
+            raise unwritable(name) from error
+        raise DataError(
+            f"{name} cannot be read; check that it exists, is readable and is a complete file."
+        ) from error
+    except DpgrainError:
+        raise
+    except (duckdb.InterruptException, RuntimeError) as error:
+        if "interrupt" in str(error).lower():
+            raise KeyboardInterrupt from None
+        raise
+    except (duckdb.Error, pa.ArrowException, OSError):
+        # A stream of batches raises Arrow's exceptions, or OSError.
+        raise_alone(broken_off(name))
+
+
+def broken_off(name: str) -> DataError:
+    """Return the error about rows that end before their end.
+
+    Args:
+        name: the name of the source.
+    """
+    return DataError(
+        f"{name} cannot be read completely; check that every file is complete, or that its "
+        "query runs to completion."
+    )
+
+
+def unwritable(name: str) -> DataError:
+    """Return the error about a spill folder that cannot be written."""
+    return DataError(
+        f"The spill folder for {name} cannot be written; free disk space, or point TMPDIR to "
+        "a disk with free space."
+    )

@@ -1,0 +1,101 @@
+"""A source of the rows of a region alone: what lies outside reaches no query."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import duckdb
+
+from dpgrain.regions import DAY, Among, Region, Side, Span
+from dpgrain.tables.engines.sql import label, quoted, text
+from dpgrain.tables.sources.column_types import DAY as DATE
+from dpgrain.tables.sources.column_types import INTEGERS, LONGEST_LABEL, MOMENT, TEXT, TIMES
+from dpgrain.tables.sources.source import OverSource, Source
+
+
+@dataclass(frozen=True, eq=False)
+class ScopedSource(OverSource):
+    """The rows of a source in a region.
+
+    Args:
+        source: the source of all rows.
+        region: the region, of columns of the source.
+        kinds: column → type, as the region reads the columns.
+        read: column → SQL, for columns of text that the region reads as another type.
+    """
+
+    source: Source
+    region: Region
+    kinds: Mapping[str, str]
+    read: Mapping[str, str]
+
+    def attach(
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
+    ) -> str:
+        """Return the rows inside the region."""
+        inside = " AND ".join(self._inside(side) for side in self.region.sides)
+        needed = None if used is None else {*used, *(side.column for side in self.region.sides)}
+        return f"(SELECT * FROM {self.source.attach(connection, needed)} WHERE {inside})"
+
+    def _inside(self, side: Side) -> str:
+        """Return the SQL condition that the value of a column lies in its side."""
+        kind = self.kinds[side.column]
+        column = self.read.get(side.column, quoted(side.column))
+        inside = []
+        if isinstance(side.values, Span):
+            inside.append(_within(side.values, column, kind))
+        elif side.values:
+            inside.append(_among(side.values, column, kind))
+        if side.missing:
+            inside.append(f"{label(column) if kind == TEXT else column} IS NULL")
+            inside += [f"NOT isfinite({column})"] if kind in (DATE, *TIMES) else []
+        return f"({' OR '.join(inside)})"
+
+
+def _among(values: Among, column: str, kind: str) -> str:
+    """Return the SQL condition that a key is one of some labels, or none of them.
+
+    DuckDB compares plain columns with texts and numbers as it reads them, and passes over rows that
+    cannot match; so a text is compared as it is with labels, none of which is too long.
+    """
+    labels = [each for each in values.labels if isinstance(each, int) or _is_label(each)]
+    listed = ", ".join(str(each) if isinstance(each, int) else text(each) for each in labels)
+    if values.but:
+        key = label(column) if kind == TEXT else _key(column, kind)
+        return f"{key} NOT IN ({listed})" if listed else f"{key} IS NOT NULL"
+    return f"{_key(column, kind)} IN ({listed})" if listed else "false"
+
+
+def _is_label(written: str) -> bool:
+    return len(written.encode("utf-8", "surrogatepass")) <= LONGEST_LABEL
+
+
+def _key(column: str, kind: str) -> str:
+    return column if kind in INTEGERS or kind == TEXT else f"CAST({column} AS VARCHAR)"
+
+
+def _within(span: Span, column: str, kind: str) -> str:
+    """Return the SQL condition that a number or a time lies in an interval; infinite times do not."""
+    timed = span.axis != "whole"
+    made = partial(_moment, kind=kind) if timed else str
+    low, high = (None if end is None else made(end) for end in (span.low, span.high))
+    inside = [] if low is None else [f"{column} >= {low}"]
+    inside += [] if high is None else [f"{column} < {high}"]
+    if timed and (low is None or high is None):
+        inside.append(f"isfinite({column})")
+    return f"({' AND '.join(inside) or f'{column} IS NOT NULL'})"
+
+
+def _moment(end: int, kind: str) -> str:
+    """Return the SQL of a time, as a constant of the column's type."""
+    if kind == DATE:
+        return f"(DATE '1970-01-01' + {-(-end // DAY)})"
+    made = "make_timestamptz" if kind == MOMENT else "make_timestamp"
+    return f"{made}({end}::BIGINT)"
+
+
+def all_rows(source: Source) -> Source:
+    """Return the source of all rows, whatever region of them is read."""
+    return source.source if isinstance(source, ScopedSource) else source
