@@ -18,7 +18,7 @@ from tests.conftest import Command
 import dpgrain as dg
 from dpgrain import _wording
 from dpgrain.cli import printing
-from dpgrain.tables.sources import files
+from dpgrain.tables.sources import parquet_files
 
 ROWS = pa.table(
     {
@@ -184,7 +184,7 @@ def test_of_many_columns_schema_and_names_are_gone_through_once(
 
         monkeypatch.setattr(module, name, call)
 
-    counted(files, "described")
+    counted(parquet_files, "describe_columns")
     counted(_wording, "get_close_matches")
     command("mean", wide / file, "--unit", "record", *EPSILON, "--value", "amout")
     assert calls == Counter(described=plans, get_close_matches=1)

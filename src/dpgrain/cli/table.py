@@ -154,7 +154,7 @@ class Reading:
         what = {"table": self.named, "query": self.query, "rows": self.rows}
         if source.startswith(_VARIABLE):
             return {"source_env": source.removeprefix(_VARIABLE), **what}
-        if postgres.holds_secret(source):
+        if postgres.contains_password(source):
             raise ParameterError(
                 "TABLE must not contain a password, which would stay in the shell history; put "
                 "the address into an environment variable, and pass its name, such as "

@@ -37,7 +37,7 @@ from dpgrain.tables.engines.people import (
     require_whole_users,
 )
 from dpgrain.tables.shared import refuse_table
-from dpgrain.tables.sources.column_types import TRUTH
+from dpgrain.tables.sources.column_types import BOOLEAN
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Unit
 
@@ -52,7 +52,7 @@ def labels_named(labels: Sequence[Any], kind: str | None) -> list[Any]:
     Raises:
         ParameterError: if a label of truths is none of them: no row would have it.
     """
-    if kind != TRUTH:
+    if kind != BOOLEAN:
         return list(labels)
     named = [str(label).lower() for label in labels]
     if other := [name for name in named if name not in ("false", "true")]:

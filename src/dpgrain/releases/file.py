@@ -19,7 +19,7 @@ from dpgrain.releases.keys import Key, check_keys, keys_of
 from dpgrain.releases.kinds import KINDS, Asked, Kind
 from dpgrain.releases.mistakes import Mistakes
 from dpgrain.tables.expression import is_expression
-from dpgrain.tables.sources.postgres import holds_secret
+from dpgrain.tables.sources.postgres import contains_password
 from dpgrain.tables.sources.read_arguments import is_address
 from dpgrain.tables.table import UserTable, read
 from dpgrain.units import Element, Level, Record, Relation, Unit, User
@@ -408,7 +408,7 @@ def _opened(
 ) -> UserTable | None:
     """Open a table; options that are refused are left out, so that all of them are found."""
     listed = [source] if isinstance(source, str) else source or []
-    if any(map(holds_secret, listed)):
+    if any(map(contains_password, listed)):
         mistakes.add(
             place,
             "source must not contain a password, which every reader of the file would see; set "

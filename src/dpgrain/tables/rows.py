@@ -25,24 +25,24 @@ from dpgrain.tables.engines.derived import (
     condition_of,
 )
 from dpgrain.tables.expression import is_expression
-from dpgrain.tables.sources.column_names import columns_like
+from dpgrain.tables.sources.column_names import column_hint
 from dpgrain.tables.sources.column_types import (
+    ALL_INTEGERS,
+    BOOLEAN,
     DAY,
     INTEGERS,
     LABEL,
     MOMENT,
     TEXT,
     TIMES,
-    TRUTH,
-    WHOLE,
-    decimals,
+    decimal_places,
     is_key,
     is_number,
     is_readable,
 )
-from dpgrain.tables.sources.day_columns import DatedSource
-from dpgrain.tables.sources.region_source import ScopedSource, all_rows
-from dpgrain.tables.sources.source import OverSource, Source
+from dpgrain.tables.sources.day_columns import DayColumnSource
+from dpgrain.tables.sources.region_source import RegionSource, all_rows
+from dpgrain.tables.sources.source import RowSource, SourceWrapper
 from dpgrain.tables.sources.typed_columns import TypedSource
 from dpgrain.tables.where import narrowed, region_of
 from dpgrain.zones import check_zone
@@ -98,7 +98,7 @@ class Rows:
             rows, or was joined, long texts have been replaced.
     """
 
-    source: Source
+    source: RowSource
     user: str | None
     n_users: int | None
     schema: Mapping[str, str]
@@ -223,7 +223,7 @@ class Rows:
             )
         clocks = check_zone("UTC" if zone is None else zone) if kind == MOMENT else ""
         days = {**self.days, name: DayColumn(of, clocks)}
-        dated = DatedSource(all_rows(self.source), name, of, clocks)
+        dated = DayColumnSource(all_rows(self.source), name, of, clocks)
         return self._over(dated, schema={**self.schema, name: DAY}, days=days)
 
     def derive(self, columns: Mapping[str, str] | None = None, /, **more: str) -> Self:
@@ -321,11 +321,11 @@ class Rows:
         source = FilteredSource(all_rows(self.source), made)
         return self._over(source, filters=(*self.filters, made.text))
 
-    def _over(self, source: Source, **parts: Any) -> Self:
+    def _over(self, source: RowSource, **parts: Any) -> Self:
         """Return the rows of the same region of another source of all rows."""
-        if isinstance(self.source, ScopedSource):
+        if isinstance(self.source, RegionSource):
             schema = parts.get("schema", self.schema)
-            source = ScopedSource(source, self.scope, schema, {})
+            source = RegionSource(source, self.scope, schema, {})
         return self.made(source=source, **parts)
 
     def require_new(self, name: Any) -> None:
@@ -351,7 +351,7 @@ class Rows:
     def scope(self) -> Region:
         """The public region of the rows that are read; every release says it in its guarantee."""
         source: Any = self.source
-        while isinstance(source, OverSource) and not isinstance(source, ScopedSource):
+        while isinstance(source, SourceWrapper) and not isinstance(source, RegionSource):
             source = source.source
         region: Region = getattr(source, "region", EVERYTHING)
         return region
@@ -394,7 +394,7 @@ class Rows:
         self.require_records()
         region = region_of(self, {**_validate.mapping(columns=columns), **more})
         region = narrowed(self.scope, region)
-        return self.made(source=ScopedSource(all_rows(self.source), region, self.schema, {}))
+        return self.made(source=RegionSource(all_rows(self.source), region, self.schema, {}))
 
     def has(self, name: str) -> bool:
         """Return whether a column has the name; queries take capital and small letters as equal."""
@@ -418,7 +418,7 @@ class Rows:
         parts = [part.strip() for part in column.split(",")]
         if len(parts) > 1 and all(part in names for part in parts):
             return f"{', '.join(parts)} are columns: list each separately"
-        return columns_like(column, names)
+        return column_hint(column, names)
 
     def read_as(self, column: str) -> str:
         """Return the type that a column is read as, and how it is written where that is unusual."""
@@ -447,7 +447,7 @@ class Rows:
 
     def is_whole(self, column: str) -> bool:
         """Return whether a column holds whole numbers, by its type, which is public."""
-        return isinstance(column, str) and self.schema.get(column) in WHOLE
+        return isinstance(column, str) and self.schema.get(column) in ALL_INTEGERS
 
     def drops(self, column: str) -> bool:
         """Return whether records without a cell in this column of cells are left out."""
@@ -634,13 +634,13 @@ _TRUTHS = _Form(re.compile("true|false"), "booleans", "write true and false")
 
 def _form_of(kind: str) -> _Form | None:
     """Return how the keys of a column of this type are written; None where they are any text."""
-    if kind in WHOLE:
+    if kind in ALL_INTEGERS:
         return _INTEGER
-    if (places := decimals(kind)) is not None:
+    if (places := decimal_places(kind)) is not None:
         zero = f"0.{'0' * places}" if places else "0"
         pattern = re.compile(rf"-?[0-9]+{rf'[.][0-9]{{{places}}}' if places else ''}")
         return _Form(pattern, f"numbers with {places} decimals", f"write them such as {zero}")
-    return {DAY: _DAYS, TRUTH: _TRUTHS}.get(kind)
+    return {DAY: _DAYS, BOOLEAN: _TRUTHS}.get(kind)
 
 
 def _fit_a_column(numbers: Sequence[int]) -> bool:
@@ -655,9 +655,9 @@ def _text_key(label: Any, kind: str) -> str | None:
     number = None if isinstance(label, str | bytes) else exact(label)
     if number is None:
         return written(label)
-    if kind == TRUTH:
+    if kind == BOOLEAN:
         return None if number not in (0, 1) else "true" if number else "false"
-    places = decimals(kind)
+    places = decimal_places(kind)
     if places is None:
         return written(label)
     # SQL writes the number with as many digits as the type says.

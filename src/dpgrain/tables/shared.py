@@ -23,9 +23,9 @@ from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.expression import Call, Column
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.sources.column_types import INTEGERS, TRUTH
+from dpgrain.tables.sources.column_types import BOOLEAN, INTEGERS
 from dpgrain.tables.sources.frames import ArrowSource
-from dpgrain.tables.sources.source import Source
+from dpgrain.tables.sources.source import RowSource
 
 if TYPE_CHECKING:
     from dpgrain.tables.table import UserTable
@@ -155,7 +155,7 @@ class SharedTable:
         return " and ".join(map(repr, self.owners))
 
     @property
-    def source(self) -> Source:
+    def source(self) -> RowSource:
         """The source of the records."""
         return self.rows.source
 
@@ -329,7 +329,7 @@ def refuse_table(table: object, statistic: str) -> NoReturn:
     raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
 
 
-def without_unreadable(source: Source, given: Any, owners: Sequence[str]) -> Source:
+def without_unreadable(source: RowSource, given: Any, owners: Sequence[str]) -> RowSource:
     """Return rows in memory without those of which an owner is there and could not be read.
 
     Args:
@@ -381,7 +381,7 @@ def _readable(kinds: Mapping[str, str]) -> Derived:
         for name, kind in kinds.items()
     )
     node = Call("and", tuple(map(Column, kinds)))
-    return Derived("names of owners can be read", TRUTH, f"({conditions})", node)
+    return Derived("names of owners can be read", BOOLEAN, f"({conditions})", node)
 
 
 def _codes(column: pa.Array) -> IntArray:

@@ -18,15 +18,15 @@ from dpgrain.provenance import checked, together
 from dpgrain.tables.domain import listed_values
 from dpgrain.tables.engines.check import check, in_words
 from dpgrain.tables.engines.derived import Derived
-from dpgrain.tables.engines.joins import PeopleJoin, public_join
+from dpgrain.tables.engines.joins import UserJoin, join_public
 from dpgrain.tables.engines.memory import LEAST
 from dpgrain.tables.engines.named import engine_for, opener, source_for
 from dpgrain.tables.engines.people import PerUser, facts_of_rows, made_of_people, of_whole_people
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.shared import SharedTable, without_unreadable
-from dpgrain.tables.sources.read_arguments import opened, provenance_of
-from dpgrain.tables.sources.typed_columns import typed
+from dpgrain.tables.sources.read_arguments import provenance_of, resolve_address
+from dpgrain.tables.sources.typed_columns import with_types
 
 # Mark before the names of users that are no text.
 _MARK = "\x1f"
@@ -152,15 +152,15 @@ class UserTable(Rows):
         'VARCHAR'
         """
         own, key = (on, on) if isinstance(on, str) else _pair_of(on)
-        opened = public if isinstance(public, UserTable) else read(public)
-        if opened.user is not None:
+        resolve_address = public if isinstance(public, UserTable) else read(public)
+        if resolve_address.user is not None:
             raise ParameterError(
                 "join_public requires a fully public table, not a table of people; omit user= "
                 "in dg.read, or join rows of the same people with join.",
                 name="public",
             )
         rows = self.with_expressions(own)
-        source, made = public_join(rows, opened, own, key)
+        source, made = join_public(rows, resolve_address, own, key)
         schema, derived = {**rows.schema, **source.kinds}, {**rows.derived, **made}
         return rows._over(source, schema=schema, derived=derived)
 
@@ -198,7 +198,7 @@ class UserTable(Rows):
         >>> visits.join(people).schema
         {'who': 'BIGINT', 'cost': 'DOUBLE', 'born': 'BIGINT'}
         """
-        made = PeopleJoin.of(self, others, columns, pairs)
+        made = UserJoin.of(self, others, columns, pairs)
         if self.distributed != others.distributed:
             raise ParameterError(
                 "join requires both tables in the same engine; read both with Spark, or both "
@@ -467,7 +467,7 @@ def read(
         n_users = _validate.integer(minimum=1, n_users=n_users)
     if threads is not None:
         threads = _validate.integer(minimum=1, threads=threads)
-    source = opened(source, source_env, table, query)
+    source = resolve_address(source, source_env, table, query)
     provenance = provenance_of(source, rows)
     engine = engine_for(engine, source)
     owners = list(user) if isinstance(user, list | tuple) else None
@@ -480,7 +480,7 @@ def read(
         result = without_unreadable(result, given, owners)
     if getattr(result, "may_end", False):
         provenance = "as given"
-    stated = typed(result, types, decimal, dates)
+    stated = with_types(result, types, decimal, dates)
     made = UserTable(
         stated,
         None if owners is not None else cast("str | None", user),

@@ -16,16 +16,16 @@ from tests.refusals import refuses
 import dpgrain as dg
 from dpgrain.inputs.long_labels import label_of
 from dpgrain.tables.sources.column_types import (
+    ALL_INTEGERS,
+    BOOLEAN,
     DAY,
     LONGEST_LABEL,
     REALS,
     TEXT,
     TIMES,
-    TRUTH,
-    WHOLE,
+    column_type,
     is_readable,
     read_as,
-    type_of,
     widest,
 )
 from dpgrain.tables.sources.relations import RelationSource
@@ -105,9 +105,9 @@ USES: dict[str, Callable[[dg.UserTable], Any]] = {
 }
 # The uses that columns have, in the order above, by the type that they are read as.
 USED = {
-    **dict.fromkeys((*WHOLE, "DECIMAL(38,2)"), "YYYYY--YYY"),
+    **dict.fromkeys((*ALL_INTEGERS, "DECIMAL(38,2)"), "YYYYY--YYY"),
     **dict.fromkeys(REALS, "---YY---Y-"),
-    **dict.fromkeys((TEXT, TRUTH), "YYY----YYY"),
+    **dict.fromkeys((TEXT, BOOLEAN), "YYY----YYY"),
     **dict.fromkeys(TIMES, "-----YYYY-"),
     DAY: "YYY---YYYY",
 }
@@ -152,7 +152,7 @@ def test_a_column_is_refused_by_its_type_or_read_alike(kind: str, use: str) -> N
 @pytest.mark.parametrize("kind", VALUES)
 def test_a_type_that_is_not_listed_is_named_with_a_cast(kind: str) -> None:
     described = str(connection().sql(f"SELECT {VALUES[kind]} AS x").types[0])
-    assert (type_of(described) is None) == (kind in REFUSED)
+    assert (column_type(described) is None) == (kind in REFUSED)
     if kind not in REFUSED:
         assert is_readable(read_as(described))
         return

@@ -17,8 +17,8 @@ from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.tables.engines.duckdb import DuckDB
-from dpgrain.tables.sources.csv_rows import LONGEST_BYTES, Mender, Splitter
-from dpgrain.tables.sources.files import FileSource
+from dpgrain.tables.sources.csv_files import csv_reader
+from dpgrain.tables.sources.csv_rows import MAX_ROW_BYTES, QuoteNormalizer, RowSplitter
 
 #: All that matters to where a row ends; and what might, but does not.
 MATTERS, STRANGE = b'",\n\r x', b'",\n\0\xff'
@@ -41,7 +41,7 @@ def as_read(words: list[bytes], columns: list[str], folder: Path) -> Read:
         connection.execute("SET enable_progress_bar = false")
         for start in range(0, len(paths), 2000):
             names = [str(path) for path in paths[start : start + 2000]]
-            query = FileSource(tuple(names))._csv(columns, names, ", filename=true")
+            query = csv_reader(columns, names, options=", filename=true")
             for *values, path in connection.execute(f"SELECT * FROM {query}").fetchall():
                 found[words[int(Path(path).stem)]].append(tuple(values))
     return found
@@ -49,7 +49,7 @@ def as_read(words: list[bytes], columns: list[str], folder: Path) -> Read:
 
 def split(word: bytes, delimiter: str = ",") -> list[bytes]:
     """Its rows with their ends, found letter by letter."""
-    splitter = Splitter(delimiter)
+    splitter = RowSplitter(delimiter)
     ends = [i + 1 for i in range(len(word)) if splitter.ends(word[i : i + 1]) == (0, 0)]
     cuts = [0, *ends, len(word)]
     return [word[low:high] for low, high in itertools.pairwise(cuts) if low < high]
@@ -89,7 +89,7 @@ def test_pieces_do_not_matter(odd: float, delimiter: str) -> None:
         ends = list(itertools.accumulate(map(len, split(text, delimiter))))
         ends = [end - 1 for end in ends if end < len(text)]
         cuts = sorted(chance.sample(range(len(text)), k=4))
-        splitter = Splitter(delimiter)
+        splitter = RowSplitter(delimiter)
         for low, high in itertools.pairwise([0, *cuts, len(text) - 1]):
             inside = [end - low for end in ends if low <= end < high]
             expected = (inside[0], inside[-1]) if inside else (-1, -1)
@@ -127,9 +127,9 @@ def test_a_long_row_is_left_out_by_itself(
     """Up to the greatest length it is read, above it is not, and nobody else's row changes."""
     others = Counter(row.split(b",", 1)[0].decode() for row in OTHERS)
     cut = {"start": 0, "middle": len(OTHERS) // 3, "end": len(OTHERS)}[place]
-    lengths = [LONGEST_BYTES - 1, LONGEST_BYTES, LONGEST_BYTES + 1, 2 * LONGEST_BYTES + 7]
+    lengths = [MAX_ROW_BYTES - 1, MAX_ROW_BYTES, MAX_ROW_BYTES + 1, 2 * MAX_ROW_BYTES + 7]
     paths = []
-    for size in [*lengths, 5 * LONGEST_BYTES + 3]:
+    for size in [*lengths, 5 * MAX_ROW_BYTES + 3]:
         row = OWN_ROWS[own](size)
         assert len(row) == size
         end = b"\r\n" if size % 2 else b"\n"
@@ -138,7 +138,7 @@ def test_a_long_row_is_left_out_by_itself(
         paths[-1].write_bytes(gzip.compress(raw, 1) if ending == "csv.gz" else raw)
     for path, size in zip(paths, lengths, strict=False):
         counts = counted([path], threads=1)
-        assert counts.pop(("eve", "b"), 0) == (size <= LONGEST_BYTES), size
+        assert counts.pop(("eve", "b"), 0) == (size <= MAX_ROW_BYTES), size
         assert counts == {(who, "a"): n for who, n in others.items()}, size
     counts = counted(paths, threads=2)
     assert counts.pop(("eve", "b")) == 2
@@ -148,13 +148,13 @@ def test_a_long_row_is_left_out_by_itself(
 @pytest.mark.slow
 def test_the_curator_is_told(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
-    long = OWN_ROWS["rows of others"](LONGEST_BYTES + 1)
+    long = OWN_ROWS["rows of others"](MAX_ROW_BYTES + 1)
     # The last quote is left open.
     path.write_bytes(b"\n".join([b"who,item,x", *OTHERS, long, b'1,b,"', b"u1,a,1\n" * 2_000_000]))
     told = dg.read(path, user="who").check("item")
     for line in (
         "40,000  rows",
-        f"2  CSV rows dropped: longer than {LONGEST_BYTES:,} bytes",
+        f"2  CSV rows dropped: longer than {MAX_ROW_BYTES:,} bytes",
         "0  CSV lines that are empty or part of an unclosed quote",
     ):
         assert f" {line}\n" in f"{told}\n"
@@ -166,7 +166,7 @@ def test_a_copy_is_private_and_goes_with_the_release(
     monkeypatch.setenv("TMPDIR", str(tmp_path / "spill"))
     (tmp_path / "spill").mkdir()
     path = tmp_path / "rows.csv"
-    path.write_bytes(b"who,item\n1,a\n2," + b"b" * (LONGEST_BYTES + 1) + b"\n3,c\n")
+    path.write_bytes(b"who,item\n1,a\n2," + b"b" * (MAX_ROW_BYTES + 1) + b"\n3,c\n")
     with DuckDB(dg.read(path, user="who")) as engine:
         assert engine.ask("SELECT who FROM source").to_pydict() == {"who": ["1", "3"]}
         (copy,) = tmp_path.glob("spill/*/rows*")
@@ -179,7 +179,7 @@ MARK = b"\xef\xbb\xbf"
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])
-@pytest.mark.parametrize("row", ["", '3,5" disk', "3," + "x" * (LONGEST_BYTES + 1)])
+@pytest.mark.parametrize("row", ["", '3,5" disk', "3," + "x" * (MAX_ROW_BYTES + 1)])
 @pytest.mark.parametrize("header", ["who,item", '"who","item"', 'who,"item"'])
 def test_a_mark_of_the_byte_order_belongs_to_no_value(
     header: str, row: str, ending: str, tmp_path: Path
@@ -212,9 +212,9 @@ def test_what_cannot_stand_between_values(delimiter: str, tmp_path: Path) -> Non
 
 def mended(text: bytes, cuts: tuple[int, ...] = ()) -> tuple[bytes, int]:
     """The text with regular quotes, and how many rows were left out."""
-    mender = Mender(",")
+    mender = QuoteNormalizer(",")
     pieces = [text[low:high] for low, high in itertools.pairwise([0, *cuts, len(text)])]
-    return b"".join(mender.rows(pieces)), mender.left_out
+    return b"".join(mender.rows(pieces)), mender.dropped
 
 
 @pytest.mark.slow
@@ -238,12 +238,12 @@ def test_a_row_is_mended_to_what_it_says(columns: list[str], tmp_path: Path) -> 
 
 
 def odd_of(text: bytes, cuts: tuple[int, ...] = ()) -> bool:
-    splitter = Splitter(",")
+    splitter = RowSplitter(",")
     for low, high in itertools.pairwise([0, *cuts, len(text)]):
         splitter.ends(text[low:high])
     # What follows the last quote is known at the end only.
     splitter.ends(b"\n")
-    return splitter.odd or splitter.open
+    return splitter.irregular or splitter.open
 
 
 @pytest.mark.slow

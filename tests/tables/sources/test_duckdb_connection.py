@@ -8,24 +8,24 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from dpgrain.tables.sources.duckdb_connection import registered, waited
+from dpgrain.tables.sources.duckdb_connection import register_rows, run_interruptible
 
 
 def test_each_registered_table_has_its_own_name() -> None:
     connection = duckdb.connect()
-    names = [registered(connection, pa.table({"x": [value]})) for value in (1, 2)]
+    names = [register_rows(connection, pa.table({"x": [value]})) for value in (1, 2)]
     assert [connection.sql(f"FROM {name}").fetchall() for name in names] == [[(1,)], [(2,)]]
 
 
 def test_work_runs_in_another_thread_only_in_the_main_thread() -> None:
     connection = duckdb.connect()
     main = threading.current_thread()
-    assert waited(connection, threading.current_thread) is not main
+    assert run_interruptible(connection, threading.current_thread) is not main
     found: list[bool] = []
 
     def outside() -> None:
         here = threading.current_thread()
-        found.append(waited(connection, threading.current_thread) is here)
+        found.append(run_interruptible(connection, threading.current_thread) is here)
 
     thread = threading.Thread(target=outside)
     thread.start()
@@ -51,5 +51,5 @@ def test_an_interrupt_ends_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda *_: Interrupted(),
     )
     with pytest.raises(KeyboardInterrupt):
-        waited(Connection(), lambda: None)  # type: ignore[arg-type]
+        run_interruptible(Connection(), lambda: None)  # type: ignore[arg-type]
     assert ended == [True]

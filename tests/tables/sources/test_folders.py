@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.tables.engines.duckdb import DuckDB
-from dpgrain.tables.sources.folders import is_plain, said_by
+from dpgrain.tables.sources.folders import is_read_alike, read_partition
 
 NOTHING = "__HIVE_DEFAULT_PARTITION__"
 
@@ -134,8 +134,8 @@ def test_names_that_duckdb_reads_are_read_alike(name: str) -> None:
     except UnicodeError:
         return
     path = PurePath("lake") / folder / "rows.parquet"
-    partition = said_by(path, PurePath("lake"))
-    if is_plain(str(path), partition):
+    partition = read_partition(path, PurePath("lake"))
+    if is_read_alike(str(path), partition):
         ((_, value),) = partition
         assert value == name or "%" in name or name == NOTHING
 

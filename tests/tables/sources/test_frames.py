@@ -12,7 +12,7 @@ import pytest
 
 import dpgrain as dg
 from dpgrain.tables.sources.column_types import FIRST_TIME
-from dpgrain.tables.sources.frames import readable, readable_column
+from dpgrain.tables.sources.frames import readable_column, readable_table
 
 RAW = [0, -1, None, 2**63 - 1, -(2**63), 10**16, FIRST_TIME, FIRST_TIME - 1]
 
@@ -91,9 +91,9 @@ def test_days_of_milliseconds_are_days_or_null() -> None:
 
 def test_what_can_be_read_stays_as_it_is() -> None:
     table = pa.table({"a": [1], "t": pa.array([1], pa.timestamp("us")), "l": [[1]], "w": ["x"]})
-    assert readable(table).equals(table)
+    assert readable_table(table).equals(table)
     broken = pa.array([b"\xff", b"a"]).view(pa.string())
-    assert readable(pa.table({"w": broken})).column("w").to_pylist() == [None, "a"]
+    assert readable_table(pa.table({"w": broken})).column("w").to_pylist() == [None, "a"]
 
 
 class Raising(float):

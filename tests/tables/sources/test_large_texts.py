@@ -65,7 +65,7 @@ def test_a_column_is_large_by_the_values_that_are_read_together(
     held = [*["a", "b"] * 30_000, *texts(rows, size), *["c"] * 30_000]
     table = pa.table({"who": range(len(held)), "T": held, "u": ["z"] * len(held)})
     pq.write_table(table, path, data_page_size=page, write_batch_size=64)
-    assert large_texts.large_texts(str(path)) == ({"t"} if large else set())
+    assert large_texts.large_text_columns(str(path)) == ({"t"} if large else set())
 
 
 def test_headers_that_cannot_be_read_show_nothing(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_large_texts_stand_beside_times_and_uuids(engine: str, tmp_path: Path) -
             "TIMESTAMP '2024-05-01' + to_days(i::INTEGER) AS at, (i / 4)::DECIMAL(9, 2) AS d "
             f"FROM range({rows}) r(i)) TO '{path}' (FORMAT parquet)"
         )
-    assert large_texts.large_texts(str(path)) == {"t"}
+    assert large_texts.large_text_columns(str(path)) == {"t"}
     table = dg.read(path, user="who", engine=engine).with_days("day", of="at")
     wanted: Any = [("id", "key"), ("day", "key"), ("d", "key"), ("t", "text"), ("who", "key")]
     with table.open_engine() as opened:

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import dpgrain as dg
-from dpgrain.tables.sources.loading import whole
+from dpgrain.tables.sources.loading import load_rows
 
 
 def test_rows_are_those_that_were_read(tmp_path: Path) -> None:
     rows = pa.table({"who": [3, 1, 2], "page": ["a", None, "b"]})
     pq.write_table(rows, tmp_path / "rows.parquet")
     for source in (rows, tmp_path / "rows.parquet"):
-        found = whole(dg.read(source, user="who").source)
+        found = load_rows(dg.read(source, user="who").source)
         assert sorted(found.to_pylist(), key=str) == sorted(rows.to_pylist(), key=str)

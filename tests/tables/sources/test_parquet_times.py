@@ -11,7 +11,12 @@ import pytest
 
 import dpgrain as dg
 from dpgrain.tables.sources import parquet_times
-from dpgrain.tables.sources.parquet_times import copy_readable, far_days, odd_times, schema_of
+from dpgrain.tables.sources.parquet_times import (
+    copy_valid_times,
+    out_of_range_int96,
+    schema_key,
+    unchecked_times,
+)
 
 FAR = 2**62
 
@@ -46,7 +51,7 @@ def test_a_footer_shows_which_times_are_within_range(
     others: list[str],
     tmp_path: Path,
 ) -> None:
-    found = odd_times(written(tmp_path / "t.parquet", raw, unit, **options))
+    found = unchecked_times(written(tmp_path / "t.parquet", raw, unit, **options))
     assert sorted(found.milliseconds) == milliseconds
     assert sorted(found.others) == others
 
@@ -57,7 +62,7 @@ def test_files_of_one_schema_are_described_once(tmp_path: Path) -> None:
     paths = [str(tmp_path / f"{place}.parquet") for place in range(len(made))]
     for table, path in zip(made, paths, strict=True):
         pq.write_table(table, path)
-    same, other, odd = map(schema_of, paths)
+    same, other, odd = map(schema_key, paths)
     assert same == other
     assert same != odd
 
@@ -65,7 +70,7 @@ def test_files_of_one_schema_are_described_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [{}, {"row_group_size": 1}, {"row_group_size": 3}])
 def test_a_copy_has_the_columns_that_are_used(options: dict[str, Any], tmp_path: Path) -> None:
     path = written(tmp_path / "t.parquet", [0, FAR, None, 5], **options)
-    copy_readable(path, tmp_path / "copy.parquet", {"at"})
+    copy_valid_times(path, tmp_path / "copy.parquet", {"at"})
     found = pq.read_table(tmp_path / "copy.parquet")
     assert found.schema.names == ["At"]
     assert found["At"].cast(pa.int64()).to_pylist() == [0, None, None, 5000]
@@ -78,8 +83,8 @@ def test_batches_of_several_row_groups_meet(
     monkeypatch.setattr(parquet_times, "_ROWS", 3)
     options: dict[str, Any] = {"row_group_size": rows, "use_deprecated_int96_timestamps": True}
     path = written(tmp_path / "t.parquet", [*range(10), None], "us", **options)
-    assert far_days(path) == frozenset()
-    copy_readable(path, tmp_path / "copy.parquet", {"at", "who"})
+    assert out_of_range_int96(path) == frozenset()
+    copy_valid_times(path, tmp_path / "copy.parquet", {"at", "who"})
     found = pq.read_table(tmp_path / "copy.parquet")
     assert found["At"].cast(pa.int64()).to_pylist() == [*range(10), None]
     assert found["who"].to_pylist() == list(range(11))
@@ -110,7 +115,7 @@ def test_days_and_nanoseconds_are_read_or_copied(
 ) -> None:
     """A day out of range is a null, and all others are read as they are in files without one."""
     path = written(tmp_path / "t.parquet", raw, unit, use_deprecated_int96_timestamps=True)
-    assert sorted(far_days(path)) == far
+    assert sorted(out_of_range_int96(path)) == far
     for engine in ("duckdb", "in_memory"):
         with dg.read(path, user="who", engine=engine).open_engine() as opened:
             found = opened.columns([("At", "as it is")]).column(0)

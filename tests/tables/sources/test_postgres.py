@@ -23,8 +23,8 @@ import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.sources import postgres
-from dpgrain.tables.sources.loading import whole
-from dpgrain.tables.sources.postgres import PostgresSource, Session, holds_secret
+from dpgrain.tables.sources.loading import load_rows
+from dpgrain.tables.sources.postgres import PostgresSession, PostgresSource, contains_password
 from dpgrain.tables.table import UserTable
 from dpgrain.testing import EngineContract
 from dpgrain.testing.engine import SCHEMA, Row, topic_of
@@ -90,13 +90,13 @@ def visits(server: Database) -> str:
 def fetched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[str, ...], bool]]:
     """The columns of each query that is sent, and whether the server groups."""
     asked: list[tuple[tuple[str, ...], bool]] = []
-    fetch = Session._fetch
+    fetch = PostgresSession._fetch
 
-    def noted(self: Session, columns: list[str], grouped: bool) -> str:
+    def noted(self: PostgresSession, columns: list[str], grouped: bool) -> str:
         asked.append((tuple(columns), grouped))
         return fetch(self, columns, grouped)
 
-    monkeypatch.setattr(Session, "_fetch", noted)
+    monkeypatch.setattr(PostgresSession, "_fetch", noted)
     return asked
 
 
@@ -488,14 +488,14 @@ def test_a_connection_that_drops_is_one_sentence(
     """In the middle of what is sent, after the charge: nothing is published, and that is told."""
     name = server.holding(rows_of(3000, 100))
     table = dg.read(server.address, table=name, user="who")
-    read = Session._kept
+    read = PostgresSession._kept
 
-    def dropped(self: Session, *rest: Any) -> str:
+    def dropped(self: PostgresSession, *rest: Any) -> str:
         server.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                    "WHERE query LIKE 'COPY%' AND pid <> pg_backend_pid()")  # fmt: skip
         return read(self, *rest)
 
-    monkeypatch.setattr(Session, "_kept", dropped)
+    monkeypatch.setattr(PostgresSession, "_kept", dropped)
     monkeypatch.setattr(postgres, "_KEPT_SHARE", share)
     with dg.budget(9.0, 1e-5) as budget, pytest.raises(DataError) as caught:
         dg.sum(table, "w", bounds=(0, 1), unit=dg.User(), epsilon=1.0, delta=1e-6)
@@ -562,7 +562,7 @@ def test_what_is_sent_as_another_number_is_not_read(server: Database) -> None:
 
 
 def test_all_rows_are_read_for_the_curator(server: Database, visits: str) -> None:
-    assert whole(dg.read(server.address, table=visits).source).num_rows == 6000
+    assert load_rows(dg.read(server.address, table=visits).source).num_rows == 6000
 
 
 def test_options_of_a_database(server: Database, visits: str, tmp_path: Path) -> None:
@@ -770,4 +770,4 @@ def _ledger(folder: Path) -> Path:
     ],
 )
 def test_secrets_of_an_address_are_seen(address: str, secret: bool) -> None:
-    assert holds_secret(address) is secret
+    assert contains_password(address) is secret

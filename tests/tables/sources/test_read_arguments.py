@@ -11,7 +11,7 @@ import pytest
 import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.tables.sources.frames import ArrowSource
-from dpgrain.tables.sources.read_arguments import is_address, is_stream, source_of
+from dpgrain.tables.sources.read_arguments import is_address, is_stream, resolve_source
 from dpgrain.tables.sources.streams import StreamSource
 
 
@@ -25,14 +25,14 @@ def test_what_is_no_source_is_named(data: Any) -> None:
 @pytest.mark.parametrize("delimiter", ["", ",,", "é", '"', "\n"])
 def test_a_delimiter_is_one_plain_letter(delimiter: str) -> None:
     with pytest.raises(ParameterError, match="delimiter must be one ASCII character"):
-        source_of("rows.csv", delimiter=delimiter)
+        resolve_source("rows.csv", delimiter=delimiter)
 
 
 def test_tables_stay_in_memory_and_streams_do_not() -> None:
     rows = pa.table({"who": [1]})
-    assert isinstance(source_of(rows), ArrowSource)
-    assert isinstance(source_of(rows.to_reader()), StreamSource)
-    assert isinstance(source_of(rows.to_batches()[0]), StreamSource)
+    assert isinstance(resolve_source(rows), ArrowSource)
+    assert isinstance(resolve_source(rows.to_reader()), StreamSource)
+    assert isinstance(resolve_source(rows.to_batches()[0]), StreamSource)
 
 
 def test_a_path_is_no_address(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 import dpgrain as dg
 from dpgrain.regions import Among, Region, Side, Span
-from dpgrain.tables.sources.read_arguments import source_of
-from dpgrain.tables.sources.region_source import ScopedSource
+from dpgrain.tables.sources.read_arguments import resolve_source
+from dpgrain.tables.sources.region_source import RegionSource
 from dpgrain.tables.sources.relations import RelationSource
 
 _DATES = (
@@ -94,14 +94,14 @@ def test_regions_of_other_makers_are_read_as_well() -> None:
         (Among(but=True), False, [0, 1, 3]),
     ]:
         region = Region((Side("c", values, missing),))
-        source = ScopedSource(table.source, region, table.schema, {})
+        source = RegionSource(table.source, region, table.schema, {})
         with duckdb.connect(":memory:") as connection:
             rows = connection.sql(
                 f"SELECT n FROM {source.attach(connection)} ORDER BY n"
             ).fetchall()
         assert [n for (n,) in rows] == expected
     whole = Region((Side("n", Span("whole")),))
-    source = ScopedSource(table.source, whole, table.schema, {})
+    source = RegionSource(table.source, whole, table.schema, {})
     with duckdb.connect(":memory:") as connection:
         assert len(connection.sql(f"SELECT n FROM {source.attach(connection)}").fetchall()) == 4
 
@@ -153,11 +153,11 @@ def test_a_source_keeps_its_name_and_files(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("who,c\n1,a\n")
     table = dg.read(path, user="who").where(c="a")
-    inner = source_of(path)
-    assert isinstance(table.source, ScopedSource)
+    inner = resolve_source(path)
+    assert isinstance(table.source, RegionSource)
     assert (table.source.name, table.source.title) == (inner.name, "t.csv")
     assert table.source.paths == (str(path),)
     assert table.source.columns() == inner.columns()
-    assert not isinstance(table.where(c="a").source.source, ScopedSource)  # type: ignore[attr-defined]
+    assert not isinstance(table.where(c="a").source.source, RegionSource)  # type: ignore[attr-defined]
     assert table_of("('a')").where(c="a").source.paths == ()  # type: ignore[attr-defined]
     assert isinstance(table_of("('a')").source, RelationSource)

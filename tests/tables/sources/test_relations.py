@@ -7,7 +7,7 @@ import pytest
 from tests.refusals import refuses
 
 from dpgrain.errors import SchemaError
-from dpgrain.tables.sources.relations import RelationSource, holds_its_values
+from dpgrain.tables.sources.relations import RelationSource, stores_its_values
 
 
 @pytest.fixture
@@ -55,4 +55,4 @@ def test_only_tables_that_store_all_values_are_tables(
     column: str, stored: bool, database: duckdb.DuckDBPyConnection
 ) -> None:
     database.execute(f"CREATE TABLE computed (who INTEGER, {column})")
-    assert holds_its_values(database.table("computed")) is stored
+    assert stores_its_values(database.table("computed")) is stored

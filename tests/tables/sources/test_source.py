@@ -11,15 +11,15 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from dpgrain.tables.sources.duckdb_connection import registered
+from dpgrain.tables.sources.duckdb_connection import register_rows
 from dpgrain.tables.sources.frames import ArrowSource
-from dpgrain.tables.sources.source import OverSource, begun
+from dpgrain.tables.sources.source import SourceWrapper, transaction
 
 ROWS = ArrowSource(pa.table({"who": [1, 2]}), "The rows", "rows")
 
 
 @dataclass(frozen=True)
-class Wrapper(OverSource):
+class Wrapper(SourceWrapper):
     source: Any
 
     def attach(self, connection: Any, used: Any = None) -> str:
@@ -44,7 +44,7 @@ class Database:
         return {"who": "BIGINT"}
 
     def attach(self, connection: Any, used: Any = None) -> str:
-        return registered(connection, ROWS.table)
+        return register_rows(connection, ROWS.table)
 
 
 def test_wrapper_has_the_facts_of_its_source() -> None:
@@ -62,12 +62,12 @@ def test_transaction_is_that_of_the_innermost_source(depth: int) -> None:
     source: Any = database
     for _ in range(depth):
         source = Wrapper(source)
-    with begun(source, duckdb.connect()):
+    with transaction(source, duckdb.connect()):
         assert database.open == ["entered"]
     assert database.open == ["entered", "left"]
 
 
 def test_source_without_transaction_enters_nothing() -> None:
     connection = duckdb.connect()
-    with begun(Wrapper(ROWS), connection):
+    with transaction(Wrapper(ROWS), connection):
         assert connection.sql(f"FROM {ROWS.attach(connection)}").fetchall() == [(1,), (2,)]

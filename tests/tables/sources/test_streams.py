@@ -22,8 +22,8 @@ from tests.conftest import shown
 import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.tables.engines.duckdb import DuckDB
-from dpgrain.tables.sources.duckdb_connection import folder_of
-from dpgrain.tables.sources.streams import DatasetSource, StreamSource, kept
+from dpgrain.tables.sources.duckdb_connection import spill_path
+from dpgrain.tables.sources.streams import DatasetSource, StreamSource, store_stream
 
 PROMISE: dict[str, Any] = {"unit": dg.User(), "epsilon": 5.0, "delta": 1e-6, "random_state": 1}
 CANARY = "canary-81f3"
@@ -233,9 +233,11 @@ def test_rows_that_memory_does_not_hold_are_kept_in_a_file(memory: int, files: i
     rows = rows_of()
     with DuckDB(dg.read(rows, user="who")) as engine:
         batches = pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches(100))
-        found = kept(engine.connection, batches, {name: name for name in rows.schema.names}, memory)
+        found = store_stream(
+            engine.connection, batches, {name: name for name in rows.schema.names}, memory
+        )
         answer = engine.connection.sql(f"SELECT * FROM {found}").to_arrow_table()
-        assert len(list(folder_of(engine.connection).glob("*aside*.db"))) == files
+        assert len(list(spill_path(engine.connection).glob("*aside*.db"))) == files
     by = [(name, "ascending") for name in rows.schema.names]
     assert answer.sort_by(by).to_pydict() == rows.sort_by(by).to_pydict()
 

@@ -13,11 +13,11 @@ from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.sql import ISO, Written, key, number, quoted, tried
 from dpgrain.tables.engines.sql import text as literal
 from dpgrain.tables.rows import Rows
-from dpgrain.tables.sources.column_types import DAY, TEXT, TIMES, TRUTH, is_number, read_as
-from dpgrain.tables.sources.csv_rows import LONGEST_BYTES, parts
-from dpgrain.tables.sources.files import FileSource
-from dpgrain.tables.sources.read_errors import reading
-from dpgrain.tables.sources.region_source import ScopedSource
+from dpgrain.tables.sources.column_types import BOOLEAN, DAY, TEXT, TIMES, is_number, read_as
+from dpgrain.tables.sources.csv_files import CsvFiles
+from dpgrain.tables.sources.csv_rows import MAX_ROW_BYTES, read_pieces
+from dpgrain.tables.sources.read_errors import translate_errors
+from dpgrain.tables.sources.region_source import RegionSource
 from dpgrain.tables.sources.typed_columns import TypedSource
 
 #: Each fault of a line of CSV, by DuckDB's name for it, in words that say what the curator may do.
@@ -245,7 +245,7 @@ def _counts_of_numbers(
     written = kind if typed is None else typed.source.columns()[column]
     text = written == TEXT and column not in table.cells
     if not text or is_number(kind):
-        table.require_numbers([column], role, also=[TRUTH])
+        table.require_numbers([column], role, also=[BOOLEAN])
     written_as = Written() if typed is None else typed.written
     stated = kind if is_number(kind) else "DOUBLE"
     plain = tried(column, stated, written_as) if text else quoted(column)
@@ -287,14 +287,14 @@ def _as_written(table: Rows) -> Rows:
         {column: tried(column, kind, whole.written) for column, kind in whole.types.items()},
     )
     if not table.scope.everything:
-        source = ScopedSource(source, table.scope, table.schema, read)
+        source = RegionSource(source, table.scope, table.schema, read)
     return replace(table, source=source, schema=source.columns(), user=None, cells={})
 
 
 def _lines(table: Rows) -> dict[str, int]:
     """Count the lines of CSV files, of all rows, that are left out or cut, and why."""
     source = table.source.source if isinstance(table.source, TypedSource) else table.source
-    if not isinstance(source, FileSource) or not source.is_csv:
+    if not isinstance(source, CsvFiles):
         return {}
     with DuckDB(_as_written(table)) as engine:
         faults = source.faults(engine.connection)
@@ -304,10 +304,12 @@ def _lines(table: Rows) -> dict[str, int]:
         counted = f"SELECT count(*) AS n FROM source WHERE hash({read}) IS NOT NULL"
         seen = engine.ask(counted, columns)
         rows = seen.column("n")[0].as_py()
-    with reading(source.name):
-        result = {"lines of CSV, including headers": sum(map(_lines_of, map(parts, source.paths)))}
-        kept = sum(map(_lines_of, source.kept()))
-    result[f"CSV rows dropped: longer than {LONGEST_BYTES:,} bytes"] = faults.too_long
+    with translate_errors(source.name):
+        result = {
+            "lines of CSV, including headers": sum(map(_lines_of, map(read_pieces, source.paths)))
+        }
+        kept = sum(map(_lines_of, source.repaired()))
+    result[f"CSV rows dropped: longer than {MAX_ROW_BYTES:,} bytes"] = faults.too_long
     result["CSV rows dropped: characters after the quotes of a value, or an unclosed quote"] = (
         faults.broken
     )

@@ -12,9 +12,9 @@ from dpgrain.errors import SchemaError
 from dpgrain.tables.engines.functions import Reading, clock
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.expression import Call, Column, Constant, Node, columns_of, parsed, stated
-from dpgrain.tables.sources.column_types import TIMES, TRUTH
+from dpgrain.tables.sources.column_types import BOOLEAN, TIMES
 from dpgrain.tables.sources.day_columns import in_known_years, local_time
-from dpgrain.tables.sources.source import OverSource, Source
+from dpgrain.tables.sources.source import RowSource, SourceWrapper
 from dpgrain.tables.sources.typed_columns import TypedSource
 
 # Functions that are periods of a calendar.
@@ -168,7 +168,7 @@ def condition_of(text: str, kinds: Mapping[str, str]) -> Derived:
         SchemaError: if a column is missing, or it is not true or false.
     """
     made = Derived.of_text(text, kinds)
-    if made.kind != TRUTH:
+    if made.kind != BOOLEAN:
         raise SchemaError(
             f"the condition {stated(text)} must be true or false, such as amount > 0 or kind = 'er'."
         )
@@ -176,7 +176,7 @@ def condition_of(text: str, kinds: Mapping[str, str]) -> Derived:
 
 
 @dataclass(frozen=True, eq=False)
-class DerivedSource(OverSource):
+class DerivedSource(SourceWrapper):
     """The rows of a source with one more column, made of their others.
 
     Args:
@@ -185,7 +185,7 @@ class DerivedSource(OverSource):
         derived: what it holds.
     """
 
-    source: Source
+    source: RowSource
     column: str
     derived: Derived
 
@@ -212,7 +212,7 @@ class DerivedSource(OverSource):
 
 
 @dataclass(frozen=True, eq=False)
-class FilteredSource(OverSource):
+class FilteredSource(SourceWrapper):
     """The rows of a source for which a condition is true.
 
     Args:
@@ -220,7 +220,7 @@ class FilteredSource(OverSource):
         condition: the condition.
     """
 
-    source: Source
+    source: RowSource
     condition: Derived
 
     def attach(
@@ -239,10 +239,10 @@ class FilteredSource(OverSource):
         return {*used, *self.condition.of}
 
 
-def as_read(source: Source) -> Source:
+def as_read(source: RowSource) -> RowSource:
     """Return the source of all rows as they are read, without what is made of them."""
     below: Any = source
-    while isinstance(below, OverSource) and not isinstance(below, TypedSource):
+    while isinstance(below, SourceWrapper) and not isinstance(below, TypedSource):
         below = below.source
-    read: Source = below
+    read: RowSource = below
     return read

@@ -36,9 +36,9 @@ from dpgrain.tables.engines.sql import held_key, holds, number, quoted
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import Rows
-from dpgrain.tables.sources.duckdb_connection import waited
-from dpgrain.tables.sources.read_errors import reading
-from dpgrain.tables.sources.source import RECORDS, begun
+from dpgrain.tables.sources.duckdb_connection import run_interruptible
+from dpgrain.tables.sources.read_errors import translate_errors
+from dpgrain.tables.sources.source import RECORDS, transaction
 from dpgrain.tables.split import Split
 
 Answer = TypeVar("Answer")
@@ -75,7 +75,7 @@ class DuckDB:
     def __enter__(self) -> Self:
         self._spill = new_spill_folder()
         try:
-            with reading("The spill folder"):
+            with translate_errors("The spill folder"):
                 self._connection = connected(self._memory, self._spill.path)
         except BaseException:
             self._spill.remove()
@@ -84,7 +84,7 @@ class DuckDB:
         # rows a stream brings, and would hold all of them to join them the other way round.
         self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
         try:
-            self._begun.enter_context(begun(self.table.source, self._connection))
+            self._begun.enter_context(transaction(self.table.source, self._connection))
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -161,7 +161,7 @@ class DuckDB:
         if len(names) < _FEW_NAMES:
             return md5_of(names)
         self._keep("names", pa.table({"name": names, "place": numbers(np.arange(len(names)))}))
-        with reading("The domain"):
+        with translate_errors("The domain"):
             hashed = self._connection.sql(
                 "SELECT place, unhex(md5(name::VARCHAR)) AS digest FROM names"
             ).to_arrow_table()
@@ -179,7 +179,7 @@ class DuckDB:
             keys: columns that are read later, and may be fetched with it.
         """
         key = self._key(column)
-        with reading(self.table.source.name):
+        with translate_errors(self.table.source.name):
             self._fetch(self._alike([*keys, column]))
             rows = self._attach(self._alike([column]))
             self._execute(
@@ -237,7 +237,7 @@ class DuckDB:
         listed = ", ".join(
             f"{self._as(column, form)} AS c{place}" for place, (column, form) in enumerate(wanted)
         )
-        with reading(self.table.source.name):
+        with translate_errors(self.table.source.name):
             self._connection.execute("SET preserve_insertion_order = true")
             used = {column for column, _ in wanted}
             rows = self.table.source.attach(self._connection, used)
@@ -277,14 +277,14 @@ class DuckDB:
             raise ParameterError("user must be passed to dg.read for this privacy unit.")
         key = self._key(self.table.user)
         if self.table.is_integer(self.table.user):
-            with reading(self.table.source.name):
+            with translate_errors(self.table.source.name):
                 query = f"SELECT min({key}), max({key}) FROM {self._attach(self._alike())}"
                 ((low, high),) = self._wait(self._connection.sql(query).fetchall)
             low, high = (0, 0) if low is None else (low, high)
             if (high - low).bit_length() + shift <= KEY_BITS:
                 return f"(rows_.user_ - ({low}))", high - low + 1, ""
         step("numbering users")
-        with reading(self.table.source.name):
+        with translate_errors(self.table.source.name):
             self._execute(
                 "CREATE OR REPLACE TEMP TABLE users AS SELECT user_, row_number() OVER () - 1 AS code "
                 f"FROM (SELECT DISTINCT {self._held_key(self.table.user)} AS user_ "
@@ -330,7 +330,7 @@ class DuckDB:
                 f"FROM {self._attach(used)} WHERE {held}) rows_{items}{join}"
                 f"{_in_share(user, share)}"
             )
-            with reading(self.table.source.name):
+            with translate_errors(self.table.source.name):
                 rows = self._connection.sql(query)
                 for batch in self._wait(partial(rows.to_arrow_reader, self._memory.rows)):
                     result = plain(batch.column("key"))
@@ -376,7 +376,7 @@ class DuckDB:
     def _fetch(self, used: Sequence[str]) -> None:
         """Have a source that fetches rows fetch columns together, of which later answers are parts."""
         if self._counts:
-            with reading(self.table.source.name):
+            with translate_errors(self.table.source.name):
                 self._attach(used)
 
     def _lookup(self, name: str) -> str:
@@ -394,7 +394,7 @@ class DuckDB:
     def _keep(self, name: str, rows: pa.Table) -> None:
         """Keep rows as a table of DuckDB's own, which all threads read."""
         self._connection.register("kept", rows)
-        with reading("The domain"):
+        with translate_errors("The domain"):
             self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM kept")
         self._connection.unregister("kept")
 
@@ -409,14 +409,14 @@ class DuckDB:
 
     def keep(self, name: str, query: str, used: Sequence[str] = ()) -> None:
         """Make a table of the answer to a query of the table, which it calls ``source``."""
-        with reading(self.table.source.name):
+        with translate_errors(self.table.source.name):
             source = f"WITH source AS (SELECT * FROM {self._attach(used)})"
             step("making tables")
             self._execute(f"CREATE TEMP TABLE {name} AS {source} {query}")
 
     def ask(self, query: str, used: Sequence[str] = ()) -> pa.Table:
         """Return the answer to a query of the table, which it calls ``source``; private."""
-        with reading(self.table.source.name):
+        with translate_errors(self.table.source.name):
             query = f"WITH source AS (SELECT * FROM {self._attach(used)}) {query}"
             return self._wait(self._connection.sql(query).to_arrow_table)
 
@@ -424,7 +424,7 @@ class DuckDB:
         self._wait(partial(self._connection.execute, statement))
 
     def _wait(self, work: Callable[[], Answer]) -> Answer:
-        return waited(self._connection, work)
+        return run_interruptible(self._connection, work)
 
 
 def _singly(chunks: Iterator[Chunk], most: int) -> Iterator[Chunk]:

@@ -32,7 +32,7 @@ from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import number, quoted
 from dpgrain.tables.expression import Call, Column, Node, is_expression, parsed
 from dpgrain.tables.rows import Rows
-from dpgrain.tables.sources.column_types import DAY, INTEGERS, TEXT, TIMES, TRUTH, is_number
+from dpgrain.tables.sources.column_types import BOOLEAN, DAY, INTEGERS, TEXT, TIMES, is_number
 
 #: A function of one person's rows, by the name that pandas has for it.
 Function: TypeAlias = Literal[
@@ -94,7 +94,7 @@ class Number:
             SchemaError: if there is no such column, or its type does not suit the function.
         """
         column = self.of
-        if self.where is not None and rows.schema.get(self.where) != TRUTH:
+        if self.where is not None and rows.schema.get(self.where) != BOOLEAN:
             rows.require(self.where, self.name)
             raise SchemaError(
                 f"{self.name} must have a condition that is true or false, not "
@@ -114,23 +114,23 @@ class Number:
         elif self.function == "nunique":
             rows.require_key(column, self.name)
         elif self.function in ("sum", "mean"):
-            rows.require_numbers([column], self.name, also=[TRUTH])
+            rows.require_numbers([column], self.name, also=[BOOLEAN])
         else:
-            rows.require_numbers([column], self.name, also=[TRUTH, DAY])
+            rows.require_numbers([column], self.name, also=[BOOLEAN, DAY])
         return self
 
     def kind(self, rows: Rows) -> str:
         """Return the type of the number's column, which follows from public types."""
         if self.function in ("any", "all"):
-            return TRUTH
+            return BOOLEAN
         if self.of is None or self.counts:
             return "BIGINT"
         if self.function == "mean" or (self.function == "median" and rows.schema[self.of] != DAY):
             return "DOUBLE"
         kind = rows.schema[self.of]
-        if kind == DAY or (kind == TRUTH and self.chosen):
+        if kind == DAY or (kind == BOOLEAN and self.chosen):
             return kind
-        if not is_number(kind) and kind != TRUTH:
+        if not is_number(kind) and kind != BOOLEAN:
             return TEXT
         return "BIGINT" if _whole(self.of, rows) else "DOUBLE"
 
@@ -224,7 +224,7 @@ class Number:
 def _plain(column: str, rows: Rows) -> str:
     """Return the SQL of a column's values, of which equal ones have the same bits."""
     kind = rows.schema[column]
-    if kind == TRUTH:
+    if kind == BOOLEAN:
         return quoted(column)
     if _whole(column, rows):
         return f"CAST({quoted(column)} AS BIGINT)"
@@ -238,7 +238,7 @@ def _plain(column: str, rows: Rows) -> str:
 
 def _whole(column: str, rows: Rows) -> bool:
     """Return whether a column holds whole numbers that add up exactly as they are."""
-    return rows.schema[column] in (*INTEGERS, TRUTH)
+    return rows.schema[column] in (*INTEGERS, BOOLEAN)
 
 
 def _whole_sum(argument: str) -> str:

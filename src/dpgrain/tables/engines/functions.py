@@ -33,13 +33,13 @@ from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.tables.engines.sql import label, number, quoted, text
 from dpgrain.tables.expression import Call, Column, Constant, Node, stated
 from dpgrain.tables.sources.column_types import (
+    ALL_INTEGERS,
+    BOOLEAN,
     DAY,
     INTEGERS,
     MOMENT,
     TEXT,
     TIMES,
-    TRUTH,
-    WHOLE,
     is_number,
 )
 from dpgrain.zones import check_zone
@@ -64,7 +64,7 @@ _WORDS = {
     INTEGER: "integers",
     REAL: "numbers",
     TEXT: "text",
-    TRUTH: "booleans",
+    BOOLEAN: "booleans",
     DAY: "dates",
     "TIMESTAMP": "timestamps",
     MOMENT: "timestamps with a time zone",
@@ -155,7 +155,7 @@ class Reading:
     def _constant(self, node: Constant) -> Typed:
         value = node.value
         if isinstance(value, bool):
-            return Typed(TRUTH, str(value).lower(), value, (value,))
+            return Typed(BOOLEAN, str(value).lower(), value, (value,))
         if isinstance(value, str):
             return Typed(TEXT, text(value), value, (value,))
         if isinstance(value, int):
@@ -176,14 +176,14 @@ class Reading:
             )
         if kind in INTEGERS:
             return Typed(INTEGER, f"CAST({quoted(name)} AS BIGINT)")
-        if kind in WHOLE:
+        if kind in ALL_INTEGERS:
             return Typed(INTEGER, f"TRY_CAST({quoted(name)} AS BIGINT)")
         if is_number(kind):
             return Typed(REAL, number(name), finite=False)
         if kind == TEXT:
             return Typed(TEXT, label(quoted(name)))
-        if kind == TRUTH:
-            return Typed(TRUTH, quoted(name), values=(False, True))
+        if kind == BOOLEAN:
+            return Typed(BOOLEAN, quoted(name), values=(False, True))
         if kind == DAY:
             return Typed(DAY, f"CASE WHEN isfinite({quoted(name)}) THEN {quoted(name)} END")
         if kind in TIMES:
@@ -256,7 +256,7 @@ def _arithmetic(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
 
 def _comparison(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     one, other = _alike(reading, node, parts)
-    return Typed(TRUTH, f"({one} {node.function} {other})", values=(False, True))
+    return Typed(BOOLEAN, f"({one} {node.function} {other})", values=(False, True))
 
 
 def _alike(reading: Reading, node: Call, parts: list[Typed]) -> list[str]:
@@ -297,14 +297,14 @@ def _within(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     if len(parts) < 2 or any(part.constant is None for part in parts[1:]):
         raise reading.wrong("'in' requires constants, such as kind in ('er', 'gp')")
     one, *others = _alike(reading, node, parts)
-    return Typed(TRUTH, f"({one} IN ({', '.join(others)}))", values=(False, True))
+    return Typed(BOOLEAN, f"({one} IN ({', '.join(others)}))", values=(False, True))
 
 
 def _condition(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
-    reading.require(node, parts, *[(TRUTH,)] * (1 if node.function == "not" else 2))
+    reading.require(node, parts, *[(BOOLEAN,)] * (1 if node.function == "not" else 2))
     word = node.function.upper()
     sql = f"(NOT {parts[0].sql})" if len(parts) == 1 else f" {word} ".join(p.sql for p in parts)
-    return Typed(TRUTH, f"({sql})", values=(False, True))
+    return Typed(BOOLEAN, f"({sql})", values=(False, True))
 
 
 def _local(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
@@ -426,7 +426,7 @@ def _if(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
         raise reading.wrong(
             "'if' takes a condition and two values, such as if(amount > 0, 'in', 'out')"
         )
-    reading.require(node, parts[:1], (TRUTH,))
+    reading.require(node, parts[:1], (BOOLEAN,))
     condition = parts[0].sql
 
     def chosen(one: str, other: str) -> str:
@@ -467,7 +467,7 @@ def _one_of(
 def _known(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     if len(parts) != 1:
         raise reading.wrong(f"{node.function!r} takes one value")
-    return Typed(TRUTH, f"(({parts[0].used}) IS NOT NULL)", values=(False, True))
+    return Typed(BOOLEAN, f"(({parts[0].used}) IS NOT NULL)", values=(False, True))
 
 
 _FIRST_OF_MONTH = "make_date(year({0}), month({0}), 1)"

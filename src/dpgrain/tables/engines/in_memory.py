@@ -26,7 +26,7 @@ from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.sources.column_types import INTEGERS, LONGEST_LABEL, REALS, TEXT
 from dpgrain.tables.sources.frames import ArrowSource
-from dpgrain.tables.sources.source import OverSource, Source
+from dpgrain.tables.sources.source import RowSource, SourceWrapper
 from dpgrain.tables.split import Split
 
 _TEXTS = (pa.string(), pa.large_string())
@@ -236,10 +236,10 @@ class InMemory:
 
 
 @dataclass
-class _ReadOnce(OverSource):
+class _ReadOnce(SourceWrapper):
     """Columns of a source that DuckDB reads once, into a table of its own, in the order of rows."""
 
-    source: Source
+    source: RowSource
     needed: frozenset[str]
     _name: str | None = None
 

@@ -24,21 +24,21 @@ from dpgrain.tables.engines.sql import label, quoted
 from dpgrain.tables.expression import Call, Column, Constant
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.sources.column_types import (
+    BOOLEAN,
     DAY,
     INTEGERS,
     LONGEST_LABEL,
     TEXT,
-    TRUTH,
     is_readable,
 )
-from dpgrain.tables.sources.duckdb_connection import registered
+from dpgrain.tables.sources.duckdb_connection import register_rows
 from dpgrain.tables.sources.region_source import all_rows
-from dpgrain.tables.sources.source import OverSource, Source, begun
+from dpgrain.tables.sources.source import RowSource, SourceWrapper, transaction
 
 # Different values of a public column, at most, which are then a domain by themselves.
 _FEW = 1000
 # Types whose values a domain can list.
-_LISTED = (*INTEGERS, TEXT, DAY, TRUTH)
+_LISTED = (*INTEGERS, TEXT, DAY, BOOLEAN)
 # Rows of a person that are paired, at most: of so many a hash is held.
 _MOST_PAIRS = 1000
 # Function that a column of a public table is, where a partition says what it is made of.
@@ -46,7 +46,7 @@ _LOOKED_UP = "looked_up"
 
 
 @dataclass(frozen=True, eq=False)
-class PublicJoin(OverSource):
+class PublicJoin(SourceWrapper):
     """The rows of a source, each beside the one row of a public table that has its key.
 
     Args:
@@ -58,7 +58,7 @@ class PublicJoin(OverSource):
         kinds: column → type, of these.
     """
 
-    source: Source
+    source: RowSource
     on: str
     kind: str
     table: pa.Table
@@ -80,7 +80,7 @@ class PublicJoin(OverSource):
         if not asked:
             return self.source.attach(connection, used)
         rows = self.source.attach(connection, None if used is None else self.needed(used))
-        public = registered(connection, self.table.select(["key", *asked]))
+        public = register_rows(connection, self.table.select(["key", *asked]))
         listed = ", ".join(f"public.{place} AS {quoted(name)}" for place, name in asked.items())
         return (
             f"(SELECT own.*, {listed} FROM {rows} AS own LEFT JOIN {public} AS public "
@@ -96,7 +96,7 @@ class PublicJoin(OverSource):
         return {*used, self.on} - set(self.kinds)
 
 
-def public_join(
+def join_public(
     rows: Rows, public: Rows, on: str, key: str
 ) -> tuple[PublicJoin, dict[str, Derived]]:
     """Return the rows beside those of a public table, and what each new column is made of.
@@ -200,7 +200,7 @@ def _fits(value: Any) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class PeopleJoin:
+class UserJoin:
     """The rows of a table, each beside rows of the same person in another one, and of nobody else.
 
     Args:
@@ -217,7 +217,7 @@ class PeopleJoin:
     pairs: int
 
     @staticmethod
-    def of(rows: Rows, others: Any, columns: Sequence[str] | None, pairs: int) -> PeopleJoin:
+    def of(rows: Rows, others: Any, columns: Sequence[str] | None, pairs: int) -> UserJoin:
         """Check what is asked for; nothing is read.
 
         Raises:
@@ -285,7 +285,7 @@ class PeopleJoin:
                 f"columns=[…], or rename it in the other table with derive(other='{twice}').",
                 name="columns",
             )
-        return PeopleJoin(rows, others, taken, pairs)
+        return UserJoin(rows, others, taken, pairs)
 
     @property
     def name(self) -> str:
@@ -331,7 +331,7 @@ class PeopleJoin:
         Args:
             connection: the connection that reads them.
         """
-        with begun(self.rows.source, connection), begun(self.others.source, connection):
+        with transaction(self.rows.source, connection), transaction(self.others.source, connection):
             yield
 
     def attach(

@@ -11,8 +11,8 @@ from dpgrain.tables.engines.in_memory import InMemory
 from dpgrain.tables.engines.protocol import Opener
 from dpgrain.tables.engines.spark import OnSpark
 from dpgrain.tables.engines.spark_session import ADDRESS, is_frame, is_session
-from dpgrain.tables.sources.read_arguments import source_of
-from dpgrain.tables.sources.source import Source
+from dpgrain.tables.sources.read_arguments import resolve_source
+from dpgrain.tables.sources.source import RowSource
 
 ENGINES: dict[str, Opener] = {"duckdb": DuckDB, "in_memory": InMemory, "spark": OnSpark()}
 
@@ -44,8 +44,8 @@ def engine_for(engine: Any, data: Any) -> Any:
     return engine
 
 
-def source_for(engine: Any, data: Any, **how: Any) -> Source:
-    """Return an engine's source of rows, made as by :func:`source_of`.
+def source_for(engine: Any, data: Any, **how: Any) -> RowSource:
+    """Return an engine's source of rows, made as by :func:`resolve_source`.
 
     Raises:
         ParameterError: if the engine cannot read it.
@@ -54,8 +54,8 @@ def source_for(engine: Any, data: Any, **how: Any) -> Source:
     """
     made = opener(engine)
     if isinstance(made, OnSpark):
-        return made.source_of(data)
+        return made.resolve_source(data)
     if is_frame(data):
         told = "engine must be 'spark' for a Spark DataFrame; omit it."
         raise ParameterError(told, name="engine")
-    return source_of(data, **how)
+    return resolve_source(data, **how)

@@ -15,13 +15,13 @@ from dpgrain.regions import Region
 from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.features import Number, feature, named
-from dpgrain.tables.engines.joins import PeopleJoin
+from dpgrain.tables.engines.joins import UserJoin
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.expression import is_expression
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.sources.column_types import TEXT
-from dpgrain.tables.sources.source import OverSource
+from dpgrain.tables.sources.source import SourceWrapper
 from dpgrain.units import Element, Unit, User
 
 
@@ -229,16 +229,16 @@ def made_of_people(table: Rows) -> PerUser | None:
     return table.source if isinstance(table.source, PerUser) else None
 
 
-def of_whole_people(table: Rows) -> PerUser | PeopleJoin | None:
+def of_whole_people(table: Rows) -> PerUser | UserJoin | None:
     """Return what makes each row of a table of all rows of a person; None where records are rows.
 
     Args:
         table: the table, of which columns and a part of the rows may have been made.
     """
     source = table.source
-    while isinstance(source, OverSource):
+    while isinstance(source, SourceWrapper):
         source = source.source
-    return source if isinstance(source, PerUser | PeopleJoin) else None
+    return source if isinstance(source, PerUser | UserJoin) else None
 
 
 def facts_of_rows(table: Rows) -> list[Fact]:
@@ -251,7 +251,7 @@ def facts_of_rows(table: Rows) -> list[Fact]:
     if people is not None:
         return [Fact("person", (str(people),)), *facts_of_rows(people.rows)]
     below = [] if whole is None else [whole.rows]
-    if isinstance(whole, PeopleJoin):
+    if isinstance(whole, UserJoin):
         below.append(whole.others)
     known = {name for rows in below for name in rows.derived}
     derived = [
@@ -260,7 +260,7 @@ def facts_of_rows(table: Rows) -> list[Fact]:
         if name != made.text and name not in known
     ]
     kept = [Fact("rows-where", (str(condition),)) for condition in table.filters]
-    joined = [whole.fact] if isinstance(whole, PeopleJoin) else []
+    joined = [whole.fact] if isinstance(whole, UserJoin) else []
     if isinstance(whole, PerUser):
         joined = [Fact("person", (str(whole),))]
     return [*derived, *kept, *joined, *(fact for rows in below for fact in facts_of_rows(rows))]

@@ -27,7 +27,7 @@ from dpgrain.tables.dictionary import Cells, Dictionary, column_order
 from dpgrain.tables.elements import Elements, labels_of
 from dpgrain.tables.engines.derived import DerivedSource, FilteredSource
 from dpgrain.tables.engines.feed import Narrow
-from dpgrain.tables.engines.joins import PeopleJoin, PublicJoin
+from dpgrain.tables.engines.joins import PublicJoin, UserJoin
 from dpgrain.tables.engines.people import PerUser, made_of_people
 from dpgrain.tables.engines.protocol import Add, Form
 from dpgrain.tables.engines.spark_session import Session, is_frame, planning
@@ -57,13 +57,13 @@ from dpgrain.tables.engines.spark_tasks import (
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import CellColumn, Rows
 from dpgrain.tables.sources.column_types import is_readable, read_as
-from dpgrain.tables.sources.day_columns import DatedSource
-from dpgrain.tables.sources.folders import CSV
+from dpgrain.tables.sources.day_columns import DayColumnSource
+from dpgrain.tables.sources.folders import CSV_ENDINGS
 from dpgrain.tables.sources.frames import ArrowSource
-from dpgrain.tables.sources.read_arguments import source_of
-from dpgrain.tables.sources.region_source import ScopedSource, all_rows
-from dpgrain.tables.sources.schemas import kind_of
-from dpgrain.tables.sources.source import OverSource, Source
+from dpgrain.tables.sources.read_arguments import resolve_source
+from dpgrain.tables.sources.region_source import RegionSource, all_rows
+from dpgrain.tables.sources.schemas import duckdb_type
+from dpgrain.tables.sources.source import RowSource, SourceWrapper
 from dpgrain.tables.sources.typed_columns import TypedSource
 from dpgrain.tables.split import Split
 
@@ -251,7 +251,7 @@ class Spark:
 
     def _frame(self, rows: Rows, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
         """Return columns of the rows inside the region, as they are made, and their schema."""
-        if not isinstance(rows.source, OverSource):
+        if not isinstance(rows.source, SourceWrapper):
             return self._columns(rows.source, names)
         source, needed = _narrowed(rows.source, set(names))
         read = [name for name in rows.schema if name in needed]
@@ -262,11 +262,11 @@ class Spark:
         self._require(rows.schema, names, schema)
         return self._session.map(frame, task, schema), schema
 
-    def _columns(self, source: Source, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
+    def _columns(self, source: RowSource, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
         """Return columns of a source as they are, called c0, c1 and so on, and their schema."""
         if isinstance(source, SparkSource):
             return self._session.select(source.rows, names), source.schema(names)
-        if isinstance(source, PeopleJoin):
+        if isinstance(source, UserJoin):
             return self._joined(source, names)
         if isinstance(source, PerUser):
             question = Columns(tuple((name, "as it is") for name in names))
@@ -283,7 +283,7 @@ class Spark:
         self._require(source.columns(), names, table.schema)
         return self._session.frame(table), table.schema
 
-    def _joined(self, join: PeopleJoin, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
+    def _joined(self, join: UserJoin, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
         """Return columns of rows beside those of the same person, called c0, c1 and so on.
 
         Rows of both tables come to the task that has their person.
@@ -338,7 +338,7 @@ class Spark:
         """
         there = self._session.types_there(schema)
         for name, column, kind in zip(names, schema, there, strict=True):
-            if kind is None or read_as(kind_of(kind)) != kinds[name]:
+            if kind is None or read_as(duckdb_type(kind)) != kinds[name]:
                 raise SchemaError(
                     f"The column {name!r} has type {column.type}, which Spark lacks; cast it, or use "
                     "engine='duckdb'."
@@ -442,7 +442,7 @@ class OnSpark:
     place: Any = field(default="spark")
     distributed: ClassVar[bool] = True
 
-    def session(self, source: Source | None = None) -> Session:
+    def session(self, source: RowSource | None = None) -> Session:
         """Return the session, which is that of a frame where one is read.
 
         Raises:
@@ -459,7 +459,7 @@ class OnSpark:
             )
         return Session(own)
 
-    def source_of(self, data: Any) -> Source:
+    def resolve_source(self, data: Any) -> RowSource:
         """Return the source of rows: paths are read by Spark, from wherever it can.
 
         Raises:
@@ -470,7 +470,7 @@ class OnSpark:
         if not all(hasattr(path, "__fspath__") or isinstance(path, str) for path in paths):
             if is_frame(data):
                 return SparkSource.of(data)
-            source = source_of(data)
+            source = resolve_source(data)
             if not isinstance(source, ArrowSource):
                 raise ParameterError(
                     "source must be a Spark DataFrame, a path of Parquet files or a table in "
@@ -494,7 +494,7 @@ def _parquet(session: Session, paths: list[str]) -> SparkSource:
         DataError: if there are none.
         SchemaError: if a column has types that do not fit together.
     """
-    if any(path.lower().endswith(CSV) for path in paths):
+    if any(path.lower().endswith(CSV_ENDINGS) for path in paths):
         raise ParameterError(
             f"source {paths[0]!r} must not be CSV with Spark, because only DuckDB handles "
             "malformed CSV rows; use engine='duckdb', or convert it to Parquet once.",
@@ -520,18 +520,18 @@ def _bare(rows: Rows) -> Rows:
     )
 
 
-def _inner(source: Source) -> Source:
+def _inner(source: RowSource) -> RowSource:
     """Return the source of all rows as they are, without regions and stated types."""
-    return _inner(source.source) if isinstance(source, OverSource) else source
+    return _inner(source.source) if isinstance(source, SourceWrapper) else source
 
 
-def _narrowed(source: Source, names: set[str]) -> tuple[Source, set[str]]:
+def _narrowed(source: RowSource, names: set[str]) -> tuple[RowSource, set[str]]:
     """Return a source of some columns, made of rows that come; and the columns that have to come."""
-    if isinstance(source, ScopedSource):
+    if isinstance(source, RegionSource):
         names = names | {side.column for side in source.region.sides}
         inner, read = _narrowed(source.source, names)
         return replace(source, source=inner, kinds=dict(source.kinds)), read
-    if isinstance(source, DatedSource):
+    if isinstance(source, DayColumnSource):
         if source.column not in names:
             return _narrowed(source.source, names)
         inner, read = _narrowed(source.source, names - {source.column} | {source.of})

@@ -28,15 +28,15 @@ from dpgrain.errors import DataError
 from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.feed import Chunk, Narrow
-from dpgrain.tables.engines.joins import PeopleJoin
+from dpgrain.tables.engines.joins import UserJoin
 from dpgrain.tables.engines.kernel import pair_totals
 from dpgrain.tables.engines.people import PerUser, made_of_people
 from dpgrain.tables.engines.protocol import Add, Form
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.rows import Rows
-from dpgrain.tables.sources.frames import readable
-from dpgrain.tables.sources.source import OverSource, Source
+from dpgrain.tables.sources.frames import readable_table
+from dpgrain.tables.sources.source import RowSource, SourceWrapper
 from dpgrain.tables.split import Split
 
 if TYPE_CHECKING:
@@ -109,29 +109,29 @@ class Given:
         return "given" if self.kept else "stream"
 
 
-def over(rows: Rows, source: Source) -> Rows:
+def over(rows: Rows, source: RowSource) -> Rows:
     """Return the same rows, made of those of another source at the bottom."""
     return replace(rows, source=_over(rows.source, source))
 
 
-def _over(known: Any, source: Source) -> Source:
+def _over(known: Any, source: RowSource) -> RowSource:
     if isinstance(known, PerUser):
         return replace(known, rows=over(known.rows, source))
-    if isinstance(known, PeopleJoin):
+    if isinstance(known, UserJoin):
         return replace(known, rows=over(known.rows, source), others=over(known.others, source))
-    if isinstance(known, OverSource):
+    if isinstance(known, SourceWrapper):
         return _made_of(known, _over(known.source, source))
     return source
 
 
-def _made_of(known: Any, source: Source) -> Source:
+def _made_of(known: Any, source: RowSource) -> RowSource:
     """Return the same change of rows, made to those of another source."""
-    made: Source = replace(known, source=source)
+    made: RowSource = replace(known, source=source)
     return made
 
 
 @dataclass(frozen=True, eq=False)
-class Side(OverSource):
+class Side(SourceWrapper):
     """The rows of one of two tables that come together, marked with the table's number.
 
     Args:
@@ -140,7 +140,7 @@ class Side(OverSource):
         names: column → its name in both.
     """
 
-    source: Source
+    source: RowSource
     side: int
     names: Mapping[str, str]
 
@@ -228,13 +228,13 @@ class AskRows:
         return next(self._answer(nothing.to_reader())).schema
 
     def _named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        table = readable(pa.Table.from_batches([batch]).rename_columns(list(self.names)))
+        table = readable_table(pa.Table.from_batches([batch]).rename_columns(list(self.names)))
         return table.combine_chunks().to_batches()[0] if len(table) else _empty(table.schema)
 
     def _answer(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         # A person's rows are made by one query, which goes through the records once.
         kept = not self.question.once and made_of_people(self.rows) is None
-        kept |= isinstance(self.rows.source, PeopleJoin)
+        kept |= isinstance(self.rows.source, UserJoin)
         with DuckDB(over(self.rows, Given(stream, kept))) as engine:
             yield from self.question.answer(engine)
 

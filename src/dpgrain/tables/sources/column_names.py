@@ -34,18 +34,18 @@ def require_names(names: Iterable[str], source: str) -> None:
         raise SchemaError(f"{source} has the column {alike[0]!r} {other}; rename one of them.")
 
 
-def columns_like(column: str, names: Sequence[str]) -> str:
+def column_hint(column: str, names: Sequence[str]) -> str:
     """Say which columns there are in place of one that is missing, or that one looks like several.
 
-    >>> columns_like("paid", ["who;paid"])
+    >>> column_hint("paid", ["who;paid"])
     "its one column 'who;paid' looks like several: pass delimiter=';' in dg.read or --delimiter ';'"
     """
-    if len(names) == 1 and (remedy := other_delimiter(names[0])):
+    if len(names) == 1 and (remedy := delimiter_hint(names[0])):
         return f"its one column {shorten(names[0], COLUMN_LETTERS)!r} looks like several: {remedy}"
     return named_like(column, names)
 
 
-def other_delimiter(header: str) -> str:
+def delimiter_hint(header: str) -> str:
     """Say which delimiter to state where a header of one column looks like several; else nothing."""
     mark = next((mark for mark in _MARKS if mark in header), None)
     return "" if mark is None else (f"pass delimiter={mark!r} in dg.read or --delimiter {mark!r}")

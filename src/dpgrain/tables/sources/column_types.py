@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 #: Bytes of the longest text, in UTF-8, that is read.
 LONGEST_LABEL = 1 << 16
-TEXT, TRUTH, DAY = "VARCHAR", "BOOLEAN", "DATE"
+TEXT, BOOLEAN, DAY = "VARCHAR", "BOOLEAN", "DATE"
 #: Type of columns whose texts are labels already: engines read them as they are.
 LABEL = "LABEL"
 #: Types of times without a zone, and of moments; both are counted in microseconds.
@@ -38,7 +38,7 @@ TIMES = (TIME, MOMENT)
 #: Types whose values are keys as they are; all other keys are text.
 INTEGERS = ("TINYINT", "UTINYINT", "SMALLINT", "USMALLINT", "INTEGER", "UINTEGER", "BIGINT")
 #: Types of whole numbers.
-WHOLE = (*INTEGERS, "UBIGINT", "HUGEINT", "UHUGEINT")
+ALL_INTEGERS = (*INTEGERS, "UBIGINT", "HUGEINT", "UHUGEINT")
 REALS = ("FLOAT", "DOUBLE")
 #: Microseconds since 1970 of the first and the last time; those at ±(2⁶³ − 1) are infinite.
 FIRST_TIME, LAST_TIME = -9_223_372_022_400_000_000, 2**63 - 2
@@ -98,7 +98,7 @@ def _short(written: str) -> str:
 _WRITTEN = "TRY_CAST({0} AS VARCHAR)"
 _AS_TEXT = ColumnType(TEXT, _WRITTEN, _short(_WRITTEN))
 _TYPES = {
-    **{kind: ColumnType(kind) for kind in (*INTEGERS, "UBIGINT", *REALS, TRUTH, DAY)},
+    **{kind: ColumnType(kind) for kind in (*INTEGERS, "UBIGINT", *REALS, BOOLEAN, DAY)},
     TEXT: ColumnType(TEXT, carried=_short("{0}")),
     # Arrow's widest numbers have 38 digits.
     **{
@@ -114,11 +114,13 @@ _TYPES = {
 }  # fmt: skip
 
 
-def type_of(kind: str) -> ColumnType | None:
-    """Return how columns of a type are read; None for a type that no release can use.
+def column_type(kind: str) -> ColumnType | None:
+    """Return the reading of a column type; None for a type that no release can use.
 
-    >>> type_of("TIMESTAMPTZ_NS").read_as, type_of("ENUM('a', 'b')").read_as, type_of("DOUBLE[2]")
-    ('TIMESTAMP WITH TIME ZONE', 'VARCHAR', None)
+    >>> column_type("TIMESTAMPTZ_NS").read_as, column_type("DOUBLE[2]")
+    ('TIMESTAMP WITH TIME ZONE', None)
+    >>> column_type("ENUM('a', 'b')").read_as
+    'VARCHAR'
     """
     if result := _DECIMAL.fullmatch(kind):
         return _decimal(kind, int(result[1]), int(result[2]))
@@ -127,23 +129,23 @@ def type_of(kind: str) -> ColumnType | None:
 
 def read_as(kind: str) -> str:
     """Return the type that a column is read as; a type that none can use stays under its own name."""
-    result = type_of(kind)
+    result = column_type(kind)
     return _VALUES.sub("ENUM", kind) if result is None else result.read_as
 
 
-def reading_of(column: str, kind: str) -> str:
+def read_expression(column: str, kind: str) -> str:
     """Return the SQL of a column, which is itself quoted, as the type that it is read as."""
-    result = type_of(kind)
+    result = column_type(kind)
     return column if result is None else result.read.format(column)
 
 
-def carrying_of(column: str, kind: str) -> str:
+def export_expression(column: str, kind: str) -> str:
     """Return the SQL of a column that leaves the caller's DuckDB."""
-    result = type_of(kind)
+    result = column_type(kind)
     return column if result is None else result.carried.format(column)
 
 
-def decimals(kind: str) -> int | None:
+def decimal_places(kind: str) -> int | None:
     """Return the number of digits behind the point of a DECIMAL; None for other types."""
     result = _DECIMAL.fullmatch(kind)
     return None if result is None else int(result[2])
@@ -151,12 +153,12 @@ def decimals(kind: str) -> int | None:
 
 def is_number(kind: str) -> bool:
     """Return whether a type is one of numbers."""
-    return kind in WHOLE or kind in REALS or decimals(kind) is not None
+    return kind in ALL_INTEGERS or kind in REALS or decimal_places(kind) is not None
 
 
 def is_key(kind: str) -> bool:
     """Return whether values of a type can name things: each has one text, and stays what it is."""
-    return kind in (*WHOLE, TEXT, TRUTH, DAY) or decimals(kind) is not None
+    return kind in (*ALL_INTEGERS, TEXT, BOOLEAN, DAY) or decimal_places(kind) is not None
 
 
 def is_readable(kind: str) -> bool:
@@ -188,6 +190,6 @@ def widest(kinds: Sequence[str]) -> str:
     if "UHUGEINT" not in known:
         if all(map(is_number, known)):
             return "DOUBLE"
-        if all(kind in (*WHOLE, TEXT, DAY) for kind in known):
+        if all(kind in (*ALL_INTEGERS, TEXT, DAY) for kind in known):
             return TEXT
     return f"UNION of {' and '.join(known)}"

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 #: Bytes of the longest row that is read, without its end: half of what DuckDB holds at once.
-LONGEST_BYTES = 8 << 20
+MAX_ROW_BYTES = 8 << 20
 # Bytes that are searched together, so that they stay in the cache.
 _PIECE_BYTES = 1 << 19
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -53,7 +53,7 @@ _Bools = NDArray[np.bool_]
 _Words = NDArray[np.uint64]
 
 
-def parts(path: str) -> Iterator[bytes]:
+def read_pieces(path: str) -> Iterator[bytes]:
     """Yield the bytes of a file in pieces, unpacked if it is packed, without a mark of the byte order.
 
     Raises:
@@ -71,54 +71,54 @@ def parts(path: str) -> Iterator[bytes]:
 
 
 @dataclass(frozen=True)
-class Oddities:
+class MalformedLines:
     """Lines of a file to keep from DuckDB.
 
     Args:
-        long_rows: the rows that are longer than :data:`LONGEST_BYTES`: where each begins, and where the
+        long_rows: the rows that are longer than :data:`MAX_ROW_BYTES`: where each begins, and where the
             next does.
-        odd_quotes: True if some quotes are not regular.
+        irregular_quotes: True if some quotes are not regular.
     """
 
     long_rows: tuple[tuple[int, int], ...] = ()
-    odd_quotes: bool = False
+    irregular_quotes: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.long_rows) or self.odd_quotes
+        return bool(self.long_rows) or self.irregular_quotes
 
 
-def oddities(pieces: Iterable[bytes], delimiter: str) -> Oddities:
+def find_malformed(pieces: Iterable[bytes], delimiter: str) -> MalformedLines:
     r"""Find rows in a file that are too long, and quotes that are not regular.
 
     Args:
-        pieces: the bytes of a file, as :func:`parts` yields them.
+        pieces: the bytes of a file, as :func:`read_pieces` yields them.
         delimiter: the ASCII character that stands between values.
 
-    >>> oddities([b"who,item\n1,", b'"' + b"2,a\n" * LONGEST_BYTES, b'"\n3,a\n'], ",")
-    Oddities(long_rows=((9, 33554446),), odd_quotes=False)
-    >>> oddities([b'who,item\n1,5" disk\n'], ",")
-    Oddities(long_rows=(), odd_quotes=True)
+    >>> find_malformed([b"who,item\n1,", b'"' + b"2,a\n" * MAX_ROW_BYTES, b'"\n3,a\n'], ",")
+    MalformedLines(long_rows=((9, 33554446),), irregular_quotes=False)
+    >>> find_malformed([b'who,item\n1,5" disk\n'], ",")
+    MalformedLines(long_rows=(), irregular_quotes=True)
     """
     long_rows: list[tuple[int, int]] = []
-    splitter = Splitter(delimiter)
+    splitter = RowSplitter(delimiter)
     start = read = 0
     for piece in pieces:
         first, last = splitter.ends(piece)
         if first >= 0:
             # A row that begins and ends inside one piece is short.
-            if read + first - start > LONGEST_BYTES:
+            if read + first - start > MAX_ROW_BYTES:
                 long_rows.append((start, read + first + 1))
             start = read + last + 1
         read += len(piece)
-    if read - start > LONGEST_BYTES:
+    if read - start > MAX_ROW_BYTES:
         long_rows.append((start, read))
-    return Oddities(tuple(long_rows), splitter.odd or splitter.open)
+    return MalformedLines(tuple(long_rows), splitter.irregular or splitter.open)
 
 
-def without(pieces: Iterable[bytes], spans: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+def drop_spans(pieces: Iterable[bytes], spans: Sequence[tuple[int, int]]) -> Iterator[bytes]:
     """Yield the bytes of a file without some spans of them, which are in order.
 
-    >>> b"".join(without([b"abc", b"def", b"ghi"], [(1, 2), (4, 8)]))
+    >>> b"".join(drop_spans([b"abc", b"def", b"ghi"], [(1, 2), (4, 8)]))
     b'acdi'
     """
     read = 0
@@ -133,7 +133,7 @@ def without(pieces: Iterable[bytes], spans: Sequence[tuple[int, int]]) -> Iterat
         read += len(piece)
 
 
-class Mender:
+class QuoteNormalizer:
     r"""A writer of the rows of a file, all of whose quotes are regular.
 
     A value in which a quote is a letter is put into quotes. A row with other letters behind the quotes
@@ -142,17 +142,17 @@ class Mender:
     Args:
         delimiter: what stands between values, one ASCII character.
 
-    >>> mender = Mender(",")
+    >>> mender = QuoteNormalizer(",")
     >>> b"".join(mender.rows([b'1,5" disk\n2,"a"b\n3,"c"\n']))
     b'1,"5"" disk"\n3,"c"\n'
-    >>> mender.left_out
+    >>> mender.dropped
     1
     """
 
     def __init__(self, delimiter: str) -> None:
         #: The number of rows that were left out.
-        self.left_out = 0
-        self._splitter = Splitter(delimiter)
+        self.dropped = 0
+        self._splitter = RowSplitter(delimiter)
         letter = re.escape(delimiter.encode())
         outside, inside = rb'[^"\r\n' + letter + rb"]", rb"[^\r\n" + letter + rb"]"
         space = b"" if delimiter == " " else b" ?"
@@ -172,7 +172,7 @@ class Mender:
         """Yield the rows of a file, each with its end, several at once.
 
         Args:
-            pieces: the bytes of the file, in which no row is longer than :data:`LONGEST_BYTES`.
+            pieces: the bytes of the file, in which no row is longer than :data:`MAX_ROW_BYTES`.
         """
         left = b""
         for piece in pieces:
@@ -186,7 +186,7 @@ class Mender:
         if self._row.fullmatch(left + b"\n"):
             yield self._mended(left + b"\n")[:-1]
         else:
-            self.left_out += 1
+            self.dropped += 1
 
     def _whole(self, text: bytes) -> bytes:
         """Return some whole rows, mended all at once if no value of theirs is uncertain."""
@@ -210,7 +210,7 @@ class Mender:
             assert result is not None  # noqa: S101 - a row is made of values
             mended = _regular(result.group())
             if mended is None:
-                self.left_out += 1
+                self.dropped += 1
                 return b""
             at = result.end() + 1
             values += [mended, row[at - 1 : at]]
@@ -227,7 +227,7 @@ def _regular(value: bytes) -> bytes | None:
     return inner if _REGULAR.fullmatch(inner) else None
 
 
-class Splitter:
+class RowSplitter:
     """A reader that finds the ends of rows, piece by piece.
 
     Args:
@@ -239,7 +239,7 @@ class Splitter:
         # The beginning of the value in which the next piece begins, as far as it matters.
         self._begun = b""
         #: True once quotes were seen that are not regular.
-        self.odd = False
+        self.irregular = False
         self._same = np.zeros(0, dtype=np.bool_)
 
     @property
@@ -280,9 +280,9 @@ class Splitter:
         if not np.any(quotes & inside & ~(opening | _next(quotes))):
             # What follows the last letter is not known yet.
             closing = quotes & ~inside & ~_last_of(len(letters))
-            self.odd |= bool(np.any(closing & ~_previous(separators | quotes)))
+            self.irregular |= bool(np.any(closing & ~_previous(separators | quotes)))
             return inside, _INSIDE if inside[-1] >> np.uint64(63) else _BEHIND
-        self.odd = True
+        self.irregular = True
         opening |= quotes & _next(self._bits(letters, _SPACE) & _next(separators))
         if not np.any(opening):
             return opening, _MIDDLE

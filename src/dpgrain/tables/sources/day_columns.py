@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import duckdb
 
 from dpgrain.tables.engines.sql import quoted
-from dpgrain.tables.sources.source import OverSource, Source
+from dpgrain.tables.sources.source import RowSource, SourceWrapper
 from dpgrain.zones import RULE_BEGINS, RULE_LASTS, offsets
 
 # Microseconds since 1970 of the last time to which something is added: a few days are left before
@@ -18,7 +18,7 @@ _FIRST = -9_223_372_022_400_000_000 + 3 * 24 * 60 * 60 * 10**6
 
 
 @dataclass(frozen=True, eq=False)
-class DatedSource(OverSource):
+class DayColumnSource(SourceWrapper):
     """The rows of a source, with the day of a time as a column of its own.
 
     Args:
@@ -28,7 +28,7 @@ class DatedSource(OverSource):
         zone: the zone of the clocks; empty for times without a zone.
     """
 
-    source: Source
+    source: RowSource
     column: str
     of: str
     zone: str = ""

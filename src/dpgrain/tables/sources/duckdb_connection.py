@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 _counter = itertools.count()
 
 
-def registered(connection: duckdb.DuckDBPyConnection, data: Any) -> str:
+def register_rows(connection: duckdb.DuckDBPyConnection, data: Any) -> str:
     """Register something of Arrow's on a connection, and return the name that it has there.
 
     Args:
@@ -29,7 +29,7 @@ def registered(connection: duckdb.DuckDBPyConnection, data: Any) -> str:
     return name
 
 
-def folder_of(connection: duckdb.DuckDBPyConnection) -> Path:
+def spill_path(connection: duckdb.DuckDBPyConnection) -> Path:
     """Return the folder that a connection spills into.
 
     Args:
@@ -38,7 +38,7 @@ def folder_of(connection: duckdb.DuckDBPyConnection) -> Path:
     return Path(connection.execute("SELECT current_setting('temp_directory')").fetchall()[0][0])
 
 
-def memory_of(connection: duckdb.DuckDBPyConnection) -> int:
+def memory_limit(connection: duckdb.DuckDBPyConnection) -> int:
     """Return the bytes that a connection may hold before it spills.
 
     Args:
@@ -47,7 +47,7 @@ def memory_of(connection: duckdb.DuckDBPyConnection) -> int:
     return int(connection.execute("SELECT getvariable('memory')").fetchall()[0][0])
 
 
-def waited(connection: duckdb.DuckDBPyConnection, work: Callable[[], Answer]) -> Answer:
+def run_interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], Answer]) -> Answer:
     """Wait for DuckDB's work, which ctrl-C ends at once.
 
     DuckDB itself looks for signals when it is done, so it works in another thread meanwhile.

@@ -20,9 +20,9 @@ from dpgrain import _validate
 from dpgrain._files import is_there, note_read
 from dpgrain.errors import DataError, ParameterError, SchemaError
 
-PARQUET = (".parquet", ".pq")
+PARQUET_ENDINGS = (".parquet", ".pq")
 #: Endings of CSV files.
-CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+CSV_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 # Name of a folder of rows without a value.
 _NOTHING = "__HIVE_DEFAULT_PARTITION__"
 # What DuckDB reads from the name of a folder as it is read here.
@@ -34,7 +34,7 @@ Partition: TypeAlias = tuple[tuple[str, str | None], ...]
 
 
 @dataclass(frozen=True)
-class Files:
+class FileList:
     """Files of one kind.
 
     Args:
@@ -45,8 +45,13 @@ class Files:
     paths: tuple[str, ...]
     partitions: tuple[Partition, ...]
 
+    @property
+    def are_csv(self) -> bool:
+        """True for CSV files, False for Parquet."""
+        return self.paths[0].lower().endswith(CSV_ENDINGS)
+
     @staticmethod
-    def of(patterns: Sequence[str | Path]) -> Files:
+    def of(patterns: Sequence[str | Path]) -> FileList:
         """Return the files that paths, patterns and folders stand for, each once.
 
         Args:
@@ -64,30 +69,30 @@ class Files:
         for path in known:
             if not Path(path).suffix and not is_there(Path(path)):
                 raise DataError(f"There is no file or folder {path!r}; check the path.")
-            if not path.lower().endswith(PARQUET + CSV):
+            if not path.lower().endswith(PARQUET_ENDINGS + CSV_ENDINGS):
                 raise ParameterError(
                     f"source {path!r} must end in .parquet, .csv or .csv.gz, or be a folder of such "
                     "files; convert or rename it."
                 )
             if not Path(path).is_file():
                 raise DataError(f"The file {path!r} does not exist; check the path.")
-        if len({path.lower().endswith(CSV) for path in known}) > 1:
+        if len({path.lower().endswith(CSV_ENDINGS) for path in known}) > 1:
             raise ParameterError(
                 "source must not mix Parquet and CSV files; read one type at a time."
             )
-        partitions = {path: said_by(PurePath(path), known[path]) for path in known}
-        require_alike(partitions)
-        return Files(tuple(partitions), tuple(partitions.values()))
+        partitions = {path: read_partition(PurePath(path), known[path]) for path in known}
+        require_same_columns(partitions)
+        return FileList(tuple(partitions), tuple(partitions.values()))
 
 
-def said_by(path: PurePath, root: PurePath) -> Partition:
+def read_partition(path: PurePath, root: PurePath) -> Partition:
     """Return what the names of folders between a root and a file say of its rows.
 
     Args:
         path: the file.
         root: a folder above it, whose own name is not asked.
 
-    >>> said_by(PurePath("lake/year=2025/topic=a%2Fb/rows.parquet"), PurePath("lake"))
+    >>> read_partition(PurePath("lake/year=2025/topic=a%2Fb/rows.parquet"), PurePath("lake"))
     (('year', '2025'), ('topic', 'a/b'))
     """
     between = path.parent.parts[len(root.parts) :]
@@ -97,16 +102,16 @@ def said_by(path: PurePath, root: PurePath) -> Partition:
     )
 
 
-def is_plain(path: str, partition: Partition) -> bool:
+def is_read_alike(path: str, partition: Partition) -> bool:
     """Return whether DuckDB, which asks the names of all folders of a path, reads the same from them.
 
     Args:
         path: the file.
         partition: what the names of its folders say.
 
-    >>> is_plain("lake/year=2025/rows.parquet", (("year", "2025"),))
+    >>> is_read_alike("lake/year=2025/rows.parquet", (("year", "2025"),))
     True
-    >>> is_plain("user=ann/lake/year=2025/rows.parquet", (("year", "2025"),))
+    >>> is_read_alike("user=ann/lake/year=2025/rows.parquet", (("year", "2025"),))
     False
     """
     said = [name for name in PurePath(path).parent.parts if "=" in name]
@@ -126,7 +131,7 @@ def _value(written: str) -> str | None:
     return None if written == _NOTHING or "\0" in value else value
 
 
-def require_alike(partitions: dict[str, Partition]) -> None:
+def require_same_columns(partitions: dict[str, Partition]) -> None:
     """Raise unless the names of folders say the same columns of all files.
 
     Args:
@@ -182,15 +187,15 @@ def _below(folder: str) -> list[str]:
     try:
         for place, folders, names in os.walk(folder, followlinks=True, onerror=_raised):
             here = Path(place)
-            refuse_logs(folder, ((here.name, name) for name in (*folders, *names)))
+            refuse_versioned_table(folder, ((here.name, name) for name in (*folders, *names)))
             state = here.stat()
             # Links may lead back to a folder above.
             if (state.st_dev, state.st_ino) in seen:
                 folders.clear()
                 continue
             seen.add((state.st_dev, state.st_ino))
-            folders[:] = sorted(name for name in folders if is_shown(name))
-            files += [str(here / name) for name in sorted(names) if is_shown(name)]
+            folders[:] = sorted(name for name in folders if is_data_file(name))
+            files += [str(here / name) for name in sorted(names) if is_data_file(name)]
     except OSError as error:
         raise DataError(
             f"The folder {folder!r} cannot be listed; check its permissions."
@@ -200,10 +205,10 @@ def _below(folder: str) -> list[str]:
     return files
 
 
-def is_shown(name: str) -> bool:
+def is_data_file(name: str) -> bool:
     """Return whether a file or folder below a folder is one of its table's, by its name.
 
-    >>> is_shown("part-0.parquet"), is_shown("_SUCCESS"), is_shown(".part-0.parquet.crc")
+    >>> is_data_file("part-0.parquet"), is_data_file("_SUCCESS"), is_data_file(".part-0.parquet.crc")
     (True, False, False)
     """
     return not name.startswith((".", "_"))
@@ -213,7 +218,7 @@ def _raised(error: OSError) -> None:
     raise error
 
 
-def refuse_logs(folder: str, below: Iterable[tuple[str, str]]) -> None:
+def refuse_versioned_table(folder: str, below: Iterable[tuple[str, str]]) -> None:
     """Refuse a table of a format whose folder also holds files of earlier versions.
 
     Args:

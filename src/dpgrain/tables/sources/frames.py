@@ -21,10 +21,10 @@ from dpgrain._arrow import numbers
 from dpgrain._types import BoolArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.labels import cell_text
-from dpgrain.tables.sources.column_sql import readings_of_arrow, selected, usable
+from dpgrain.tables.sources.column_sql import arrow_expressions, select_from, usable_columns
 from dpgrain.tables.sources.column_types import FIRST_TIME, LAST_TIME, read_as
-from dpgrain.tables.sources.duckdb_connection import registered
-from dpgrain.tables.sources.schemas import kind_of
+from dpgrain.tables.sources.duckdb_connection import register_rows
+from dpgrain.tables.sources.schemas import duckdb_type
 
 # Microseconds in a unit of time.
 _MICROSECONDS = {"s": 10**6, "ms": 10**3, "us": 1}
@@ -33,7 +33,7 @@ _INFINITE = 2**63 - 1
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
+class FrameColumns:
     """Columns in memory.
 
     Args:
@@ -69,7 +69,7 @@ class ArrowSource:
 
     @property
     def _kinds(self) -> dict[str, str]:
-        kinds = {column.name: kind_of(column.type) for column in self.table.schema}
+        kinds = {column.name: duckdb_type(column.type) for column in self.table.schema}
         return {**kinds, **self.unread}
 
     def read(self, columns: Iterable[str]) -> pa.Table:
@@ -83,17 +83,17 @@ class ArrowSource:
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
         """Register the columns, and return their name."""
-        kinds = usable(self._kinds, used)
+        kinds = usable_columns(self._kinds, used)
         rows = self.read(kinds) if kinds else pa.table({"none": pa.nulls(self.table.num_rows)})
-        return selected(registered(connection, rows), readings_of_arrow(kinds))
+        return select_from(register_rows(connection, rows), arrow_expressions(kinds))
 
 
-def of_frame(
+def frame_columns(
     names: list[str],
     column: Callable[[int], pa.Array],
     kind: Callable[[int], Any],
     rows: int,
-) -> Columns:
+) -> FrameColumns:
     """Return the columns of a data frame, one by one.
 
     Args:
@@ -109,10 +109,10 @@ def of_frame(
         except (pa.ArrowException, TypeError):
             columns.append(pa.nulls(rows))
             unread[name] = str(kind(place))
-    return Columns(pa.table(columns, names=names), unread)
+    return FrameColumns(pa.table(columns, names=names), unread)
 
 
-def of_pandas(frame: Any) -> Columns:
+def pandas_columns(frame: Any) -> FrameColumns:
     """Return the columns of a data frame of pandas.
 
     Raises:
@@ -122,7 +122,7 @@ def of_pandas(frame: Any) -> Columns:
         raise ParameterError(
             f"source must be a pandas DataFrame, not a {type(frame).__name__}; use .to_frame()."
         )
-    return of_frame(
+    return frame_columns(
         [str(name) for name in frame.columns],
         lambda place: _from_column(frame.iloc[:, place]),
         lambda place: frame.dtypes.iloc[place],
@@ -130,19 +130,19 @@ def of_pandas(frame: Any) -> Columns:
     )
 
 
-def of_polars(frame: Any) -> Columns:
+def polars_columns(frame: Any) -> FrameColumns:
     """Return the columns of a data frame of Polars."""
     columns = frame.get_columns()
-    made = of_frame(
+    made = frame_columns(
         list(frame.columns),
         lambda place: columns[place].to_arrow(),
         lambda place: columns[place].dtype,
         len(frame),
     )
-    return Columns(valid_texts(made.table), made.unread)
+    return FrameColumns(valid_texts(made.table), made.unread)
 
 
-def readable(table: pa.Table) -> pa.Table:
+def readable_table(table: pa.Table) -> pa.Table:
     """Return a table whose texts are UTF-8 and whose times are microseconds within their range."""
     return readable_times(valid_texts(table))
 

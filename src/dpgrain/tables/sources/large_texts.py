@@ -38,7 +38,7 @@ _HEADER_BYTES = 1 << 10
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
 
 
-def large_texts(path: str) -> frozenset[str]:
+def large_text_columns(path: str) -> frozenset[str]:
     """Return the columns of a file, in small letters, of which runs of values may be large.
 
     Args:

@@ -6,14 +6,14 @@ import pyarrow as pa
 
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.spill import connected, new_spill_folder
-from dpgrain.tables.sources.read_errors import reading
-from dpgrain.tables.sources.source import Source, begun
+from dpgrain.tables.sources.read_errors import translate_errors
+from dpgrain.tables.sources.source import RowSource, transaction
 
 # Bytes to read with, beside those of the rows.
 _MEMORY = 10**9
 
 
-def whole(source: Source) -> pa.Table:
+def load_rows(source: RowSource) -> pa.Table:
     """Read all rows of a source into memory.
 
     Args:
@@ -23,14 +23,14 @@ def whole(source: Source) -> pa.Table:
         DataError: if they cannot be read.
 
     >>> from dpgrain.tables.sources.frames import ArrowSource
-    >>> whole(ArrowSource(pa.table({"who": [1, 2]}))).num_rows
+    >>> load_rows(ArrowSource(pa.table({"who": [1, 2]}))).num_rows
     2
     """
     with (
         new_spill_folder() as folder,
         connected(Memory.of(_MEMORY, 1), folder.path) as connection,
-        begun(source, connection),
-        reading(source.name),
+        transaction(source, connection),
+        translate_errors(source.name),
     ):
         connection.execute("SET preserve_insertion_order = true")
         return connection.sql(f"SELECT * FROM {source.attach(connection)}").to_arrow_table()

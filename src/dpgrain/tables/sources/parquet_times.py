@@ -36,26 +36,26 @@ _SECOND = 10**6
 
 
 @dataclass(frozen=True)
-class OddTimes:
+class UncheckedTimes:
     """Columns of times of which the footer of a file does not show that all are within range.
 
     Args:
         milliseconds: the columns, in small letters, that are counted in milliseconds.
         others: those that are counted in microseconds, or in days and nanoseconds.
-        days: those of these that are counted in days and nanoseconds, which no footer describes.
+        int96: those of these that are counted in days and nanoseconds, which no footer describes.
     """
 
     milliseconds: frozenset[str] = frozenset()
     others: frozenset[str] = frozenset()
-    days: frozenset[str] = frozenset()
+    int96: frozenset[str] = frozenset()
 
 
-def names_of(path: str) -> list[str]:
+def column_names(path: str) -> list[str]:
     """Return the names of the columns of a file, as it has them."""
     return list(pq.read_schema(path).names)
 
 
-def schema_of(path: str) -> Hashable | None:
+def schema_key(path: str) -> Hashable | None:
     """Return what is the same of files whose columns are; None where Arrow cannot read a footer.
 
     Args:
@@ -71,7 +71,7 @@ def schema_of(path: str) -> Hashable | None:
     return tuple(footer.schema.names), columns, (footer.metadata or {}).get(b"geo")
 
 
-def odd_times(path: str) -> OddTimes:
+def unchecked_times(path: str) -> UncheckedTimes:
     """Return the columns of a file whose times have to be judged one by one.
 
     Raises:
@@ -102,7 +102,7 @@ def odd_times(path: str) -> OddTimes:
             days.add(column.name.casefold())
         elif unit == "microseconds" and not _within(footer, place, FIRST_TIME, 2**63 - 1):
             others.add(column.name.casefold())
-    return OddTimes(frozenset(milliseconds), frozenset(others | days), frozenset(days))
+    return UncheckedTimes(frozenset(milliseconds), frozenset(others | days), frozenset(days))
 
 
 def _unit(column: Any) -> str | None:
@@ -132,7 +132,7 @@ def _lies_within(chunk: Any, low: int, high: int) -> bool:
     return bool(stated.has_null_count and stated.null_count == chunk.num_values)
 
 
-def far_days(path: str) -> frozenset[str]:
+def out_of_range_int96(path: str) -> frozenset[str]:
     """Return the columns of a file, in small letters, that hold days and nanoseconds out of range.
 
     Raises:
@@ -145,7 +145,7 @@ def far_days(path: str) -> frozenset[str]:
     return frozenset(name.casefold() for name in far)
 
 
-def copy_readable(path: str, copy: Path, columns: Collection[str], *, rows: int = _ROWS) -> None:
+def copy_valid_times(path: str, copy: Path, columns: Collection[str], *, rows: int = _ROWS) -> None:
     """Write columns of a file to another one, in which times out of range are nulls.
 
     Args:
@@ -154,7 +154,7 @@ def copy_readable(path: str, copy: Path, columns: Collection[str], *, rows: int 
         columns: the columns, in small letters.
         rows: the rows that are copied at once.
     """
-    names = [name for name in names_of(path) if name.casefold() in columns]
+    names = [name for name in column_names(path) if name.casefold() in columns]
     with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
         schema = readable_times(file.schema_arrow.empty_table().select(names)).schema
     # A file without rows is copied, too.

@@ -26,10 +26,10 @@ from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
 from dpgrain.tables.engines.sql import quoted, text
 from dpgrain.tables.sources.column_names import require_names
 from dpgrain.tables.sources.column_types import LONGEST_LABEL
-from dpgrain.tables.sources.duckdb_connection import memory_of
-from dpgrain.tables.sources.read_errors import reading
+from dpgrain.tables.sources.duckdb_connection import memory_limit
+from dpgrain.tables.sources.read_errors import translate_errors
 from dpgrain.tables.sources.source import RECORDS
-from dpgrain.tables.sources.streams import kept
+from dpgrain.tables.sources.streams import store_stream
 
 Answer = TypeVar("Answer")
 
@@ -211,7 +211,7 @@ class PostgresSource:
     address: Address
     table: str | None = None
     query: str | None = None
-    _sessions: dict[int, Session] = field(default_factory=dict, init=False)
+    _sessions: dict[int, PostgresSession] = field(default_factory=dict, init=False)
 
     @staticmethod
     def of(address: Address, table: str | None, query: str | None) -> PostgresSource:
@@ -285,7 +285,7 @@ class PostgresSource:
             now = self._described(there)
             if now != opened or now.kinds != opened.kinds:
                 raise self._another()
-            self._sessions[id(connection)] = Session(self, there, connection, now)
+            self._sessions[id(connection)] = PostgresSession(self, there, connection, now)
             try:
                 yield
             finally:
@@ -390,7 +390,7 @@ class PostgresSource:
         )
 
 
-class Session:
+class PostgresSession:
     """The rows that one release reads of a source, in one transaction.
 
     Args:
@@ -451,21 +451,23 @@ class Session:
             return self._source.asked(partial(self._kept, cursor.fetch_record_batch(), here))
 
     def _kept(self, rows: pa.RecordBatchReader, columns: dict[str, str]) -> str:
-        with reading(self._source.name):
-            return kept(self._here, rows, columns, int(_KEPT_SHARE * memory_of(self._here)))
+        with translate_errors(self._source.name):
+            return store_stream(
+                self._here, rows, columns, int(_KEPT_SHARE * memory_limit(self._here))
+            )
 
 
 def _records() -> str:
     return quoted(RECORDS)
 
 
-def holds_secret(address: str) -> bool:
+def contains_password(address: str) -> bool:
     """Return whether an address holds a password, which a file or a command line keeps for others.
 
     Args:
         address: the address.
 
-    >>> holds_secret("postgresql://ann:pw@host/db"), holds_secret("postgresql://ann@host/db")
+    >>> contains_password("postgresql://ann:pw@host/db"), contains_password("postgresql://ann@host/db")
     (True, False)
     """
     try:

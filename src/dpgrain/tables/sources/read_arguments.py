@@ -20,13 +20,14 @@ from dpgrain.errors import DpgrainError, ParameterError, raise_alone
 from dpgrain.provenance import Provenance
 from dpgrain.tables.engines.spark_session import is_frame
 from dpgrain.tables.sources.column_names import require_names
-from dpgrain.tables.sources.files import FileSource
-from dpgrain.tables.sources.folders import Files
-from dpgrain.tables.sources.frames import ArrowSource, of_pandas, of_polars, valid_texts
+from dpgrain.tables.sources.csv_files import CsvFiles
+from dpgrain.tables.sources.folders import FileList
+from dpgrain.tables.sources.frames import ArrowSource, pandas_columns, polars_columns, valid_texts
+from dpgrain.tables.sources.parquet_files import ParquetFiles
 from dpgrain.tables.sources.postgres import POSTGRES, Address, PostgresSource
-from dpgrain.tables.sources.read_errors import broken_off, reading
-from dpgrain.tables.sources.relations import TABLE, RelationSource, holds_its_values
-from dpgrain.tables.sources.source import Source
+from dpgrain.tables.sources.read_errors import incomplete_error, translate_errors
+from dpgrain.tables.sources.relations import TABLE_RELATION, RelationSource, stores_its_values
+from dpgrain.tables.sources.source import RowSource
 from dpgrain.tables.sources.streams import DatasetSource, StreamSource
 
 if TYPE_CHECKING:
@@ -36,10 +37,12 @@ else:
 
 S3 = "s3://"
 #: Beginnings of addresses.
-ADDRESSES = (S3, *POSTGRES)
+ADDRESS_SCHEMES = (S3, *POSTGRES)
 
 
-def source_of(data: Any, *, delimiter: str = ",", memory: int = 10**9, threads: int = 1) -> Source:
+def resolve_source(
+    data: Any, *, delimiter: str = ",", memory: int = 10**9, threads: int = 1
+) -> RowSource:
     """Return the source for a path, folder, glob, list of these, Arrow table or stream, or frame.
 
     Args:
@@ -73,7 +76,7 @@ def source_of(data: Any, *, delimiter: str = ",", memory: int = 10**9, threads: 
     module = type(data).__module__.partition(".")[0]
     if module in ("pandas", "polars"):
         # A column of a frame of pandas may be called "collect", as the method of a lazy frame is.
-        columns = of_pandas(data) if module == "pandas" else of_polars(_collected(data))
+        columns = pandas_columns(data) if module == "pandas" else polars_columns(_collected(data))
         require_names(columns.table.schema.names, "The data frame")
         return ArrowSource(columns.table, "The data frame", unread=columns.unread)
     if is_stream(data):
@@ -83,18 +86,20 @@ def source_of(data: Any, *, delimiter: str = ",", memory: int = 10**9, threads: 
         stream = _stream(data)
         require_names(stream.schema.names, "The stream")
         return StreamSource(stream, memory, threads)
-    raise unreadable(data)
+    raise unsupported_source(data)
 
 
-def _at(places: Sequence[str | Path], delimiter: str) -> Source:
+def _at(places: Sequence[str | Path], delimiter: str) -> RowSource:
     """Return the source of files at some places."""
     far = [str(place) for place in places if str(place).startswith(S3)]
     if not far:
-        files = Files.of(places)
-        return FileSource(files.paths, delimiter, files.partitions)
+        files = FileList.of(places)
+        if files.are_csv:
+            return CsvFiles(files.paths, files.partitions, delimiter)
+        return ParquetFiles(files.paths, files.partitions)
     if len(far) < len(places):
         raise ParameterError("source must not mix S3 and local files; read one kind at a time.")
-    return DatasetSource(s3.dataset_at(far), "The S3 files", "files of S3")
+    return DatasetSource(s3.open_dataset(far), "The S3 files", "files of S3")
 
 
 def is_address(place: str) -> bool:
@@ -106,7 +111,7 @@ def is_address(place: str) -> bool:
     >>> is_address("s3://bucket/visits"), is_address("visits.parquet")
     (True, False)
     """
-    return place.startswith(ADDRESSES)
+    return place.startswith(ADDRESS_SCHEMES)
 
 
 def is_stream(data: Any) -> bool:
@@ -134,7 +139,7 @@ def _is_cursor(data: Any) -> bool:
 def _stream(data: Any) -> pa.RecordBatchReader:
     """Return the rows of a stream; whatever its maker raises becomes one sentence."""
     try:
-        with reading("The stream"):
+        with translate_errors("The stream"):
             if _is_dataset(data):
                 return data.scanner().to_reader()
             if _is_cursor(data):
@@ -144,7 +149,7 @@ def _stream(data: Any) -> pa.RecordBatchReader:
     except DpgrainError:
         raise
     except Exception:
-        raise_alone(broken_off("The stream"))
+        raise_alone(incomplete_error("The stream"))
 
 
 def _collected(frame: Any) -> Any:
@@ -157,10 +162,10 @@ def _collected(frame: Any) -> Any:
     try:
         return frame.collect()
     except Exception:
-        raise_alone(broken_off("The data frame"))
+        raise_alone(incomplete_error("The data frame"))
 
 
-def unreadable(data: Any) -> ParameterError:
+def unsupported_source(data: Any) -> ParameterError:
     """Return the error about something that is no source."""
     return ParameterError(
         "source must be a path, folder or glob of Parquet or CSV files, an Arrow table or stream, a "
@@ -168,7 +173,9 @@ def unreadable(data: Any) -> ParameterError:
     )
 
 
-def opened(source: Any, source_env: str | None, table: str | None, query: str | None) -> Any:
+def resolve_address(
+    source: Any, source_env: str | None, table: str | None, query: str | None
+) -> Any:
     """Return what is passed, with an address from the environment, and a database opened.
 
     Args:
@@ -268,7 +275,7 @@ def _known(data: Any) -> Provenance | None:
     if isinstance(data, PostgresSource):
         return "table" if data.is_table else None
     if isinstance(data, duckdb.DuckDBPyRelation):
-        return "table" if data.type == TABLE and holds_its_values(data) else None
+        return "table" if data.type == TABLE_RELATION and stores_its_values(data) else None
     if isinstance(data, pa.Table | pa.RecordBatchReader):
         return "as given"
     module = type(data).__module__.partition(".")[0]
@@ -289,8 +296,8 @@ def _refused(data: Any) -> ParameterError:
         return _refused_of_postgres(data)
     lazy = hasattr(data, "collect") or is_frame(data)
     if not lazy and not isinstance(data, duckdb.DuckDBPyRelation):
-        return unreadable(data)
-    if not lazy and data.type == TABLE:
+        return unsupported_source(data)
+    if not lazy and data.type == TABLE_RELATION:
         return ParameterError(
             f"source {data.alias!r} has generated columns (GENERATED ALWAYS AS), or is in a "
             "database that is not DuckDB's, so one person may affect the data read of others; "

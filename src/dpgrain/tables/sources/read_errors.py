@@ -12,7 +12,7 @@ from dpgrain.errors import DataError, DpgrainError, raise_alone
 
 
 @contextmanager
-def reading(name: str) -> Iterator[None]:
+def translate_errors(name: str) -> Iterator[None]:
     """Turn DuckDB's exceptions into one sentence; their own text may quote rows and is not shown."""
     try:
         yield
@@ -23,7 +23,7 @@ def reading(name: str) -> Iterator[None]:
         ) from error
     except duckdb.IOException as error:
         if any(word in str(error).lower() for word in ("no space", "disk", "write", "temp")):
-            raise unwritable(name) from error
+            raise unwritable_error(name) from error
         raise DataError(
             f"{name} cannot be read; check that it exists, is readable and is a complete file."
         ) from error
@@ -35,10 +35,10 @@ def reading(name: str) -> Iterator[None]:
         raise
     except (duckdb.Error, pa.ArrowException, OSError):
         # A stream of batches raises Arrow's exceptions, or OSError.
-        raise_alone(broken_off(name))
+        raise_alone(incomplete_error(name))
 
 
-def broken_off(name: str) -> DataError:
+def incomplete_error(name: str) -> DataError:
     """Return the error about rows that end before their end.
 
     Args:
@@ -50,7 +50,7 @@ def broken_off(name: str) -> DataError:
     )
 
 
-def unwritable(name: str) -> DataError:
+def unwritable_error(name: str) -> DataError:
     """Return the error about a spill folder that cannot be written."""
     return DataError(
         f"The spill folder for {name} cannot be written; free disk space, or point TMPDIR to "

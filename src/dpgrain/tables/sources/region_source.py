@@ -12,11 +12,11 @@ from dpgrain.regions import DAY, Among, Region, Side, Span
 from dpgrain.tables.engines.sql import label, quoted, text
 from dpgrain.tables.sources.column_types import DAY as DATE
 from dpgrain.tables.sources.column_types import INTEGERS, LONGEST_LABEL, MOMENT, TEXT, TIMES
-from dpgrain.tables.sources.source import OverSource, Source
+from dpgrain.tables.sources.source import RowSource, SourceWrapper
 
 
 @dataclass(frozen=True, eq=False)
-class ScopedSource(OverSource):
+class RegionSource(SourceWrapper):
     """The rows of a source in a region.
 
     Args:
@@ -26,7 +26,7 @@ class ScopedSource(OverSource):
         read: column → SQL, for columns of text that the region reads as another type.
     """
 
-    source: Source
+    source: RowSource
     region: Region
     kinds: Mapping[str, str]
     read: Mapping[str, str]
@@ -96,6 +96,6 @@ def _moment(end: int, kind: str) -> str:
     return f"{made}({end}::BIGINT)"
 
 
-def all_rows(source: Source) -> Source:
+def all_rows(source: RowSource) -> RowSource:
     """Return the source of all rows, whatever region of them is read."""
-    return source.source if isinstance(source, ScopedSource) else source
+    return source.source if isinstance(source, RegionSource) else source

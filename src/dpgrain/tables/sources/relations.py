@@ -11,17 +11,22 @@ import duckdb
 
 from dpgrain.errors import SchemaError
 from dpgrain.tables.engines.sql import quoted, text
-from dpgrain.tables.sources.column_sql import listing, readings, selected, usable
+from dpgrain.tables.sources.column_sql import (
+    read_expressions,
+    select_from,
+    select_list,
+    usable_columns,
+)
 from dpgrain.tables.sources.column_types import (
-    carrying_of,
+    export_expression,
     read_as,
 )
-from dpgrain.tables.sources.duckdb_connection import registered
-from dpgrain.tables.sources.read_errors import reading
+from dpgrain.tables.sources.duckdb_connection import register_rows
+from dpgrain.tables.sources.read_errors import translate_errors
 
 #: Type of a relation that is a table by its name; a view, a query or a narrowed table has another
 #: one.
-TABLE = "TABLE_RELATION"
+TABLE_RELATION = "TABLE_RELATION"
 
 # Rows of a stream that are handed over at a time: DuckDB counts the bytes of texts in 31 bits, and as
 # many labels of the longest length take 128 MiB.
@@ -50,9 +55,9 @@ class RelationSource:
 
     def _as_it_is(self) -> tuple[dict[str, str], Any]:
         """Return column name → type, and of a table all that its name may stand for."""
-        with reading(self.name):
+        with translate_errors(self.name):
             columns = {column: read_as(kind) for column, kind in self._kinds.items()}
-            if self.relation.type != TABLE:
+            if self.relation.type != TABLE_RELATION:
                 return columns, None
             named = self.relation.filter("false").aggregate(_named(self.relation.alias))
             return columns, named.fetchall()
@@ -75,11 +80,13 @@ class RelationSource:
                 f"{self.name} has different columns than when it was opened, or its name "
                 "refers to another table; call dg.read again."
             )
-        kinds = usable(self._kinds, used)
-        carried = {column: carrying_of(quoted(column), kind) for column, kind in kinds.items()}
-        with reading(self.name):
-            stream = self.relation.project(listing(carried)).to_arrow_reader(_STREAMED_ROWS)
-            return selected(registered(connection, stream), readings(kinds))
+        kinds = usable_columns(self._kinds, used)
+        carried = {
+            column: export_expression(quoted(column), kind) for column, kind in kinds.items()
+        }
+        with translate_errors(self.name):
+            stream = self.relation.project(select_list(carried)).to_arrow_reader(_STREAMED_ROWS)
+            return select_from(register_rows(connection, stream), read_expressions(kinds))
 
 
 def _named(name: str) -> str:
@@ -93,7 +100,7 @@ def _named(name: str) -> str:
     return f"count(*) AS rows_, {listed}, current_setting('search_path') AS path"
 
 
-def holds_its_values(table: duckdb.DuckDBPyRelation) -> bool:
+def stores_its_values(table: duckdb.DuckDBPyRelation) -> bool:
     """Return whether all tables of a name hold each of their values, in a file of DuckDB's.
 
     A column that is computed as it is read may number the rows (``nextval``), and what another system
@@ -104,5 +111,5 @@ def holds_its_values(table: duckdb.DuckDBPyRelation) -> bool:
         f"USING (database_oid) WHERE lower(table_name) = lower({text(table.alias)}) "
         "AND (files.type <> 'duckdb' OR contains(tables_.sql, 'GENERATED ALWAYS AS'))"
     )
-    with reading("The relation"):
+    with translate_errors("The relation"):
         return table.filter("false").aggregate(f"({found}) + 0 * count(*)").fetchall() == [(0,)]

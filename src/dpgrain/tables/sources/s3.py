@@ -21,12 +21,12 @@ from pyarrow import fs
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError, raise_alone
 from dpgrain.tables.sources.column_names import require_names
 from dpgrain.tables.sources.folders import (
-    PARQUET,
+    PARQUET_ENDINGS,
     Partition,
-    is_shown,
-    refuse_logs,
-    require_alike,
-    said_by,
+    is_data_file,
+    read_partition,
+    refuse_versioned_table,
+    require_same_columns,
 )
 
 # Footers that are read side by side, each of which waits for the network.
@@ -34,7 +34,7 @@ _FOOTERS = 16
 _FORMAT = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
 
 
-def dataset_at(addresses: Sequence[str]) -> ds.FileSystemDataset:
+def open_dataset(addresses: Sequence[str]) -> ds.FileSystemDataset:
     """Return the dataset of all Parquet files at some addresses.
 
     Args:
@@ -53,8 +53,10 @@ def dataset_at(addresses: Sequence[str]) -> ds.FileSystemDataset:
             system, path = fs.FileSystem.from_uri(address)
             for each, root in _listed(system, path):
                 files.setdefault(each, (system, root))
-        partitions = {path: said_by(PurePosixPath(path), root) for path, (_, root) in files.items()}
-        require_alike({PurePosixPath(path).name: said for path, said in partitions.items()})
+        partitions = {
+            path: read_partition(PurePosixPath(path), root) for path, (_, root) in files.items()
+        }
+        require_same_columns({PurePosixPath(path).name: said for path, said in partitions.items()})
         with ThreadPoolExecutor(_FOOTERS) as pool:
             schemas = dict(zip(files, pool.map(_schema_of, files, files.values()), strict=True))
     (name, first), *others = (
@@ -107,12 +109,12 @@ def _listed(system: Any, path: str) -> Iterator[tuple[str, PurePosixPath]]:
     else:
         below = system.get_file_info(fs.FileSelector(path, recursive=True))
         paths = [PurePosixPath(each.path) for each in below]
-        refuse_logs(root.name, ((path.parent.name, path.name) for path in paths))
+        refuse_versioned_table(root.name, ((path.parent.name, path.name) for path in paths))
         found = [(each.path, root) for each in below if each.is_file and _is_shown(each.path, root)]
     if not found:
         raise DataError(f"The S3 folder {root.name!r} contains no files; check the address.")
     for each, _ in found:
-        if not each.lower().endswith(PARQUET):
+        if not each.lower().endswith(PARQUET_ENDINGS):
             raise ParameterError(
                 f"source {PurePosixPath(each).name!r} must end in .parquet: only Parquet can "
                 "be read from S3."
@@ -121,7 +123,7 @@ def _listed(system: Any, path: str) -> Iterator[tuple[str, PurePosixPath]]:
 
 
 def _is_shown(path: str, root: PurePosixPath) -> bool:
-    return all(map(is_shown, PurePosixPath(path).parts[len(root.parts) :]))
+    return all(map(is_data_file, PurePosixPath(path).parts[len(root.parts) :]))
 
 
 def _schema_of(path: str, place: tuple[Any, PurePosixPath]) -> pa.Schema:

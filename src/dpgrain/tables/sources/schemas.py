@@ -25,7 +25,7 @@ def _schema_database(_process: int) -> duckdb.DuckDBPyConnection:
     return duckdb.connect(":memory:", config=settings)
 
 
-def described(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:
+def describe_columns(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:
     """Return column name → type of what stands behind FROM.
 
     Of a wide table each query that is planned takes a second: this one is planned once, and not run.
@@ -35,7 +35,7 @@ def described(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str,
 
 
 @cache
-def kind_of(kind: pa.DataType) -> str:
+def duckdb_type(kind: pa.DataType) -> str:
     """Return the type of DuckDB's that a column of an Arrow type is; its own name if there is none.
 
     Types of other libraries, such as periods of pandas, mean more than what they are stored as.
@@ -46,6 +46,6 @@ def kind_of(kind: pa.DataType) -> str:
         nothing = pa.table({"column": pa.array([], kind)})
         with schema_reader() as connection:
             connection.register("nothing", nothing)
-            return described(connection, "nothing")["column"]
+            return describe_columns(connection, "nothing")["column"]
     except (pa.ArrowException, duckdb.Error):
         return str(kind)

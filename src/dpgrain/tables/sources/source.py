@@ -12,7 +12,7 @@ import duckdb
 RECORDS = "records of the row"
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """The place of the rows."""
 
     @property
@@ -37,10 +37,10 @@ class Source(Protocol):
         """
 
 
-class OverSource:
+class SourceWrapper:
     """Base of sources that wrap another source."""
 
-    source: Source
+    source: RowSource
 
     @property
     def name(self) -> str:
@@ -67,7 +67,9 @@ class OverSource:
         return self.source.columns()
 
 
-def begun(source: Source, connection: duckdb.DuckDBPyConnection) -> AbstractContextManager[None]:
+def transaction(
+    source: RowSource, connection: duckdb.DuckDBPyConnection
+) -> AbstractContextManager[None]:
     """Return what has to be entered before a source is read: the transaction of a database.
 
     Args:

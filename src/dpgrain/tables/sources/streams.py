@@ -21,12 +21,17 @@ from dpgrain.errors import DataError
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.spill import COPIES, SpillFolder, connected, new_spill_folder
 from dpgrain.tables.engines.sql import label, text
-from dpgrain.tables.sources.column_sql import listing, readings_of_arrow, selected, usable
+from dpgrain.tables.sources.column_sql import (
+    arrow_expressions,
+    select_from,
+    select_list,
+    usable_columns,
+)
 from dpgrain.tables.sources.column_types import TEXT, read_as
-from dpgrain.tables.sources.duckdb_connection import folder_of, registered, waited
-from dpgrain.tables.sources.frames import readable
-from dpgrain.tables.sources.read_errors import reading
-from dpgrain.tables.sources.schemas import kind_of
+from dpgrain.tables.sources.duckdb_connection import register_rows, run_interruptible, spill_path
+from dpgrain.tables.sources.frames import readable_table
+from dpgrain.tables.sources.read_errors import translate_errors
+from dpgrain.tables.sources.schemas import duckdb_type
 
 # Rows of a dataset that are read together, and batches and files that are read ahead.
 _ROWS, _BATCHES_AHEAD, _FILES_AHEAD = 1 << 16, 4, 2
@@ -35,7 +40,7 @@ _KEY_BYTES = 32
 _counter = itertools.count()
 
 
-class Aside:
+class SpilledStream:
     """Rows of a stream in an encrypted file of DuckDB's, until nothing refers to them any more.
 
     Args:
@@ -56,7 +61,7 @@ class Aside:
         weakref.finalize(self, _removed, self._folder, os.getpid())
         self._key = secrets.token_hex(_KEY_BYTES)
         self._name = f"aside_{next(_counter)}"
-        with reading(name), connected(memory, self._folder.path) as connection:
+        with translate_errors(name), connected(memory, self._folder.path) as connection:
             step("storing rows")
             connection.execute("SET preserve_insertion_order = true")
             self._attach(connection, "")
@@ -81,7 +86,7 @@ class Aside:
         _attach(connection, Path(self._folder.path), self._name, self._key, how)
 
 
-def kept(
+def store_stream(
     connection: duckdb.DuckDBPyConnection,
     rows: pa.RecordBatchReader,
     columns: dict[str, str],
@@ -105,7 +110,7 @@ def kept(
     if ended.is_set():
         return f"held_{number}"
     name = f"aside_{number}"
-    _attach(connection, folder_of(connection), name, secrets.token_hex(_KEY_BYTES))
+    _attach(connection, spill_path(connection), name, secrets.token_hex(_KEY_BYTES))
     _make(connection, f"TABLE {name}.rows", columns, rows)
     return f"(SELECT * FROM held_{number} UNION ALL SELECT * FROM {name}.rows)"
 
@@ -132,9 +137,9 @@ def _make(
     rows: pa.RecordBatchReader,
 ) -> None:
     """Make a table of a stream."""
-    name = registered(connection, rows)
-    query = f"CREATE {table} AS SELECT {listing(columns)} FROM {name}"
-    waited(connection, partial(connection.execute, query))
+    name = register_rows(connection, rows)
+    query = f"CREATE {table} AS SELECT {select_list(columns)} FROM {name}"
+    run_interruptible(connection, partial(connection.execute, query))
     connection.unregister(name)
 
 
@@ -167,7 +172,7 @@ class StreamSource:
     threads: int
     name: str = "The stream"
     title: str = "a stream"
-    _aside: Aside | None = field(default=None, init=False, repr=False)
+    _aside: SpilledStream | None = field(default=None, init=False, repr=False)
     _begun: bool = field(default=False, init=False, repr=False)
     _lock: Any = field(default_factory=threading.Lock, init=False, repr=False)
 
@@ -192,18 +197,18 @@ class StreamSource:
         with self._lock:
             if self._aside is None:
                 self._aside = self._put_aside()
-        with reading(self.name):
+        with translate_errors(self.name):
             return self._aside.on(connection)
 
-    def _put_aside(self) -> Aside:
+    def _put_aside(self) -> SpilledStream:
         if self._begun:
             raise DataError(
                 f"{self.name} can be read only once, and ended early; call dg.read with a new one."
             )
         self._begun = True
-        kinds = usable(self._kinds, None)
+        kinds = usable_columns(self._kinds, None)
         rows = _readable(self.stream, list(kinds))
-        return Aside(rows, _carried(kinds), Memory.of(self.memory, self.threads), self.name)
+        return SpilledStream(rows, _carried(kinds), Memory.of(self.memory, self.threads), self.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,8 +237,8 @@ class DatasetSource:
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
         """Register a fresh stream of the columns that are used, and return SQL of them."""
-        kinds = usable(self._kinds, used)
-        with reading(self.name):
+        kinds = usable_columns(self._kinds, used)
+        with translate_errors(self.name):
             scanner = self.dataset.scanner(
                 columns=list(kinds),
                 batch_size=_ROWS,
@@ -241,19 +246,19 @@ class DatasetSource:
                 fragment_readahead=_FILES_AHEAD,
             )
             rows = _readable(scanner.to_reader(), list(kinds))
-            return selected(registered(connection, rows), readings_of_arrow(kinds))
+            return select_from(register_rows(connection, rows), arrow_expressions(kinds))
 
 
 def _kinds(schema: pa.Schema) -> dict[str, str]:
     """Return column → type in DuckDB's words."""
-    return {column.name: kind_of(column.type) for column in schema}
+    return {column.name: duckdb_type(column.type) for column in schema}
 
 
 def _carried(kinds: dict[str, str]) -> dict[str, str]:
     """Return column → SQL of what is kept of a stream: of texts those that are labels."""
     return {
         name: label(sql) if read_as(kinds[name]) == TEXT else sql
-        for name, sql in readings_of_arrow(kinds).items()
+        for name, sql in arrow_expressions(kinds).items()
     }
 
 
@@ -262,7 +267,7 @@ def _readable(rows: pa.RecordBatchReader, names: list[str]) -> pa.RecordBatchRea
     places = [rows.schema.get_field_index(name) for name in names]
     fields = [rows.schema.field(place) for place in places]
     nothing = pa.RecordBatch.from_arrays([pa.array([], each.type) for each in fields], names=names)
-    schema = readable(pa.Table.from_batches([nothing])).schema if names else _NONE
+    schema = readable_table(pa.Table.from_batches([nothing])).schema if names else _NONE
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in rows:
@@ -270,7 +275,7 @@ def _readable(rows: pa.RecordBatchReader, names: list[str]) -> pa.RecordBatchRea
                 yield pa.record_batch([pa.nulls(batch.num_rows)], schema=_NONE)
                 continue
             columns = [batch.column(place) for place in places]
-            yield from readable(pa.Table.from_arrays(columns, names=names)).to_batches()
+            yield from readable_table(pa.Table.from_arrays(columns, names=names)).to_batches()
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 

@@ -10,16 +10,16 @@ import duckdb
 from dpgrain import _validate
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.tables.engines.sql import DATES, ISO, Written, quoted, tried
-from dpgrain.tables.sources.column_names import columns_like
+from dpgrain.tables.sources.column_names import column_hint
 from dpgrain.tables.sources.column_types import (
     TEXT,
     read_as,
 )
-from dpgrain.tables.sources.source import OverSource, Source
+from dpgrain.tables.sources.source import RowSource, SourceWrapper
 
 
 @dataclass(frozen=True, eq=False)
-class TypedSource(OverSource):
+class TypedSource(SourceWrapper):
     """A source of which some columns of text are read as another type; what does not fit is a null.
 
     Args:
@@ -28,7 +28,7 @@ class TypedSource(OverSource):
         written: how numbers and days are written in text.
     """
 
-    source: Source
+    source: RowSource
     types: Mapping[str, str]
     written: Written = field(default_factory=Written)
 
@@ -55,9 +55,9 @@ class TypedSource(OverSource):
         return tried(column, read_as(kind), self.written)
 
 
-def typed(
-    source: Source, types: Mapping[str, str] | None, decimal: str = ".", dates: str = ISO
-) -> Source:
+def with_types(
+    source: RowSource, types: Mapping[str, str] | None, decimal: str = ".", dates: str = ISO
+) -> RowSource:
     """Return the source with the types that are stated for columns of text.
 
     Args:
@@ -81,7 +81,7 @@ def typed(
         if column not in columns:
             raise SchemaError(
                 f"types contains column {column!r}, which does not exist; "
-                f"{columns_like(column, list(columns))}.",
+                f"{column_hint(column, list(columns))}.",
                 name="types",
             )
         stated[column] = _sql_type(column, kind)
