@@ -51,10 +51,10 @@ def looked(path: Path) -> MalformedLines:
 
 def copied(path: Path) -> int:
     """Write the rows of a file with regular quotes to nowhere, and return how many are left out."""
-    mender = QuoteNormalizer(",")
-    for _ in mender.rows(read_pieces(str(path))):
+    normalizer = QuoteNormalizer(",")
+    for _ in normalizer.rows(read_pieces(str(path))):
         pass
-    return mender.dropped
+    return normalizer.dropped
 
 
 def main() -> None:

@@ -212,9 +212,9 @@ def test_what_cannot_stand_between_values(delimiter: str, tmp_path: Path) -> Non
 
 def mended(text: bytes, cuts: tuple[int, ...] = ()) -> tuple[bytes, int]:
     """The text with regular quotes, and how many rows were left out."""
-    mender = QuoteNormalizer(",")
+    normalizer = QuoteNormalizer(",")
     pieces = [text[low:high] for low, high in itertools.pairwise([0, *cuts, len(text)])]
-    return b"".join(mender.rows(pieces)), mender.dropped
+    return b"".join(normalizer.rows(pieces)), normalizer.dropped
 
 
 @pytest.mark.slow

@@ -67,7 +67,7 @@ class TestOnPostgres(EngineContract):
         given: dict[str, Any] = {"user": "who", "rows": "as given", **options}
         source = dg.read(self.server.address, table=self.kept[key], **given)
         assert isinstance(source.source, PostgresSource)
-        assert source.source.tells_records
+        assert source.source.counts_duplicates
         table: dg.UserTable = source.with_cells("topic", of="item", by=topic_of)
         few = dg.Elements.from_mapping({"a": "x", "b": "x"}, missing="drop")
         return table.with_cells("few", of="item", by=few)

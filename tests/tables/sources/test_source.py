@@ -31,7 +31,7 @@ class Database:
     name: str = "The database"
     title: str = "a database"
     paths: tuple[str, ...] = ("x.db",)
-    tells_records: bool = True
+    counts_duplicates: bool = True
     open: list[str] = field(default_factory=list)
 
     @contextmanager
@@ -50,10 +50,10 @@ class Database:
 def test_wrapper_has_the_facts_of_its_source() -> None:
     wrapper = Wrapper(Wrapper(Database()))
     assert (wrapper.name, wrapper.title, wrapper.paths) == ("The database", "a database", ("x.db",))
-    assert wrapper.tells_records
+    assert wrapper.counts_duplicates
     assert wrapper.columns() == {"who": "BIGINT"}
     plain = Wrapper(ROWS)
-    assert (plain.paths, plain.tells_records) == ((), False)
+    assert (plain.paths, plain.counts_duplicates) == ((), False)
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])

@@ -63,7 +63,7 @@ class DuckDB:
         self._lookups: dict[str, str] = {}
         self._begun = ExitStack()
         # Rows that are alike may come once, with their number.
-        self._counts = bool(getattr(table.source, "tells_records", False))
+        self._counts = bool(getattr(table.source, "counts_duplicates", False))
 
     @staticmethod
     def over(table: Rows, connection: duckdb.DuckDBPyConnection) -> DuckDB:

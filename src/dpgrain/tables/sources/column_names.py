@@ -7,16 +7,12 @@ from collections.abc import Iterable, Sequence
 from dpgrain._wording import COLUMN_LETTERS, first_repeated, named_like, shorten
 from dpgrain.errors import SchemaError
 
-# Marks between columns in the header of a CSV file, where it is no comma.
+# Delimiters other than the comma, to suggest for a header with one column.
 _MARKS = (";", "\t", "|")
 
 
 def require_names(names: Iterable[str], source: str) -> None:
-    """Raise unless all column names differ in a query, where capital letters count as small ones.
-
-    Raises:
-        SchemaError: if two have one name, or one has none that a query can state.
-    """
+    """Raise SchemaError for empty column names, or names that differ only in case."""
     names = list(names)
     nameless = next((name for name in names if not name or "\0" in name), None)
     if nameless is not None:
@@ -35,7 +31,7 @@ def require_names(names: Iterable[str], source: str) -> None:
 
 
 def column_hint(column: str, names: Sequence[str]) -> str:
-    """Say which columns there are in place of one that is missing, or that one looks like several.
+    """Return a hint about a missing column: similar names, or the delimiter to pass.
 
     >>> column_hint("paid", ["who;paid"])
     "its one column 'who;paid' looks like several: pass delimiter=';' in dg.read or --delimiter ';'"
@@ -46,6 +42,6 @@ def column_hint(column: str, names: Sequence[str]) -> str:
 
 
 def delimiter_hint(header: str) -> str:
-    """Say which delimiter to state where a header of one column looks like several; else nothing."""
+    """Return the delimiter to pass if a header of one column looks like several; else an empty text."""
     mark = next((mark for mark in _MARKS if mark in header), None)
-    return "" if mark is None else (f"pass delimiter={mark!r} in dg.read or --delimiter {mark!r}")
+    return "" if mark is None else f"pass delimiter={mark!r} in dg.read or --delimiter {mark!r}"

@@ -32,7 +32,7 @@ def read_expressions(kinds: Mapping[str, str]) -> dict[str, str]:
 
 
 def arrow_expressions(kinds: Mapping[str, str]) -> dict[str, str]:
-    """Return column → SQL that reads it from Arrow rows, whose times are in range."""
+    """Return column → SQL that reads it from Arrow rows with timestamps in range."""
     times = {column: quoted(column) for column, kind in kinds.items() if read_as(kind) in TIMES}
     return {**read_expressions(kinds), **times}
 
@@ -44,5 +44,5 @@ def select_from(rows: str, columns: Mapping[str, str]) -> str:
 
 
 def file_list(paths: Sequence[str]) -> str:
-    """Return the SQL of a list of files, none of whose names is a pattern."""
+    """Return the SQL of a list of files; their names are not patterns."""
     return "[" + ", ".join(text(glob.escape(path)) for path in paths) + "]"

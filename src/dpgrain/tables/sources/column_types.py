@@ -1,7 +1,7 @@
-"""The types of columns: their names, the types that they are read as, and their uses.
+"""Column types: DuckDB's names, the types that columns are read as, and their uses.
 
-All sources end in DuckDB, so a type is what DuckDB calls it. :data:`_TYPES` lists those that are read.
-A column of any other type may stand in a table, but no release can use it, and the refusal says so.
+:data:`_TYPES` lists the readable types. A table can have columns of other types, but a release
+that uses one raises an error.
 
 =============================  ===  ======  ====  =======  ==========================================
 read as                        key  number  days  region   unreadable
@@ -10,7 +10,7 @@ read as                        key  number  days  region   unreadable
 ``UTINYINT`` … ``UINTEGER``    yes  yes           yes      –
 ``UBIGINT``, (U)``HUGEINT``    yes  yes           labels   –
 ``DECIMAL(p,s)``               yes  yes           labels   more than p digits
-``FLOAT``, ``DOUBLE``               yes                    NaN and ±∞ are no numbers
+``FLOAT``, ``DOUBLE``               yes                    NaN, ±∞
 ``BOOLEAN``                    yes  0, 1          labels   –
 ``VARCHAR``                    yes                labels   longer than :data:`LONGEST_LABEL` bytes
 ``DATE``                       yes                yes      –
@@ -18,7 +18,7 @@ read as                        key  number  days  region   unreadable
 ``TIMESTAMP WITH TIME ZONE``               yes    yes      likewise
 =============================  ===  ======  ====  =======  ==========================================
 
-A value that is missing or unreadable is a null, whatever column it stands in: no value ends a release.
+A missing or unreadable value is null: no value ends a release.
 """
 
 from __future__ import annotations
@@ -27,52 +27,52 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Bytes of the longest text, in UTF-8, that is read.
+#: Longest readable text, in bytes of UTF-8.
 LONGEST_LABEL = 1 << 16
 TEXT, BOOLEAN, DAY = "VARCHAR", "BOOLEAN", "DATE"
-#: Type of columns whose texts are labels already: engines read them as they are.
+#: Type of text columns that contain labels already, which engines read unchanged.
 LABEL = "LABEL"
-#: Types of times without a zone, and of moments; both are counted in microseconds.
+#: Types of timestamps without and with a zone, both in microseconds.
 TIME, MOMENT = "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"
 TIMES = (TIME, MOMENT)
-#: Types whose values are keys as they are; all other keys are text.
+#: Integer types used as integer keys; all other keys are text.
 INTEGERS = ("TINYINT", "UTINYINT", "SMALLINT", "USMALLINT", "INTEGER", "UINTEGER", "BIGINT")
-#: Types of whole numbers.
+#: All integer types.
 ALL_INTEGERS = (*INTEGERS, "UBIGINT", "HUGEINT", "UHUGEINT")
 REALS = ("FLOAT", "DOUBLE")
-#: Microseconds since 1970 of the first and the last time; those at ±(2⁶³ − 1) are infinite.
+#: Microseconds since 1970 of the first and last timestamp; ±(2⁶³ − 1) are infinite.
 FIRST_TIME, LAST_TIME = -9_223_372_022_400_000_000, 2**63 - 2
 _DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)")
-# Values of an ENUM in its type's name, where they are data.
+# Values in the name of an ENUM type, which are data and must not be shown.
 _VALUES = re.compile(r"ENUM\(.*\)", re.DOTALL)
-_NOTHING = '"NULL"'
+_NULL = '"NULL"'
 
 
 @dataclass(frozen=True)
 class ColumnType:
-    """The reading of columns of one type.
+    """How to read columns of one type.
 
     Args:
-        read_as: the type that all code but that of sources sees.
-        read: the SQL of a column as that type, null where it is unreadable; ``{0}`` is the column.
-        carried: the SQL of a column that leaves the caller's DuckDB, where Arrow lacks the type.
+        read_as: type outside this package.
+        read: SQL of the column ``{0}`` as that type; null if unreadable.
+        exported: SQL to export the column ``{0}`` from the caller's DuckDB to Arrow.
     """
 
     read_as: str
     read: str = "{0}"
-    carried: str = "{0}"
+    exported: str = "{0}"
 
 
 def _time(read_as: str, time: str = "{0}") -> ColumnType:
-    """Return the type of times of microseconds, of which files may hold any number."""
+    """Return the type of timestamps in microseconds; a file can contain any integer."""
     readable = f"epoch_us({time}) >= {FIRST_TIME} OR NOT isfinite({time})"
     return ColumnType(read_as, f"CASE WHEN {readable} THEN {time} END")
 
 
 def _nanoseconds(read_as: str, make: str) -> ColumnType:
-    """Return the type of times of nanoseconds; a cast would round the last of a day up to the next.
+    """Return the type of timestamps in nanoseconds, rounded down: a cast could round up a day.
 
-    Whole numbers are divided towards 0, also those of times before 1970.
+    DuckDB's integer division rounds towards 0, also before 1970.
     """
     ticks = "epoch_ns({0}) // 1000 - (epoch_ns({0}) % 1000 < 0)::BIGINT"
     cast = f"TRY_CAST({{0}} AS {read_as})"
@@ -80,9 +80,9 @@ def _nanoseconds(read_as: str, make: str) -> ColumnType:
 
 
 def _decimal(kind: str, digits: int, places: int) -> ColumnType:
-    """Return a type of decimal numbers; a cast of one with more digits than the type ends a query.
+    """Return a decimal type, with null for values with too many digits: casting one would end a query.
 
-    Each is brought into range, too: DuckDB casts the values of a dictionary that no row selects.
+    Values are also clamped, because DuckDB casts dictionary values that no row selects.
     """
     most = f"{'9' * (digits - places)}.{'9' * places}"
     low, high = (f"CAST('{sign}{most}' AS {kind})" for sign in ("-", ""))
@@ -91,7 +91,7 @@ def _decimal(kind: str, digits: int, places: int) -> ColumnType:
 
 
 def _short(written: str) -> str:
-    """Return the SQL of a text on its way out of the caller's DuckDB: null where it is no label."""
+    """Return the SQL of a text to export; null if it is too long."""
     return f"CASE WHEN strlen({written}) <= {LONGEST_LABEL} THEN {written} END"
 
 
@@ -99,13 +99,13 @@ _WRITTEN = "TRY_CAST({0} AS VARCHAR)"
 _AS_TEXT = ColumnType(TEXT, _WRITTEN, _short(_WRITTEN))
 _TYPES = {
     **{kind: ColumnType(kind) for kind in (*INTEGERS, "UBIGINT", *REALS, BOOLEAN, DAY)},
-    TEXT: ColumnType(TEXT, carried=_short("{0}")),
-    # Arrow's widest numbers have 38 digits.
+    TEXT: ColumnType(TEXT, exported=_short("{0}")),
+    # Export as text, because Arrow's widest integers have 38 digits.
     **{
         kind: ColumnType(kind, f"TRY_CAST({{0}} AS {kind})", "CAST({0} AS VARCHAR)")
         for kind in ("HUGEINT", "UHUGEINT")
     },
-    **dict.fromkeys(("ENUM", "UUID", _NOTHING), _AS_TEXT),
+    **dict.fromkeys(("ENUM", "UUID", _NULL), _AS_TEXT),
     TIME: _time(TIME),
     MOMENT: _time(MOMENT),
     **dict.fromkeys(("TIMESTAMP_S", "TIMESTAMP_MS"), _time(TIME, f"TRY_CAST({{0}} AS {TIME})")),
@@ -128,56 +128,56 @@ def column_type(kind: str) -> ColumnType | None:
 
 
 def read_as(kind: str) -> str:
-    """Return the type that a column is read as; a type that none can use stays under its own name."""
+    """Return the type that a column is read as, or the name of an unusable type."""
     result = column_type(kind)
     return _VALUES.sub("ENUM", kind) if result is None else result.read_as
 
 
 def read_expression(column: str, kind: str) -> str:
-    """Return the SQL of a column, which is itself quoted, as the type that it is read as."""
+    """Return the SQL of a quoted column as the type that it is read as."""
     result = column_type(kind)
     return column if result is None else result.read.format(column)
 
 
 def export_expression(column: str, kind: str) -> str:
-    """Return the SQL of a column that leaves the caller's DuckDB."""
+    """Return the SQL to export a quoted column from the caller's DuckDB."""
     result = column_type(kind)
-    return column if result is None else result.carried.format(column)
+    return column if result is None else result.exported.format(column)
 
 
 def decimal_places(kind: str) -> int | None:
-    """Return the number of digits behind the point of a DECIMAL; None for other types."""
+    """Return the decimal places of a DECIMAL; None for other types."""
     result = _DECIMAL.fullmatch(kind)
     return None if result is None else int(result[2])
 
 
 def is_number(kind: str) -> bool:
-    """Return whether a type is one of numbers."""
+    """Return whether a type is numeric."""
     return kind in ALL_INTEGERS or kind in REALS or decimal_places(kind) is not None
 
 
 def is_key(kind: str) -> bool:
-    """Return whether values of a type can name things: each has one text, and stays what it is."""
+    """Return whether values of a type can be keys: each has exactly one text."""
     return kind in (*ALL_INTEGERS, TEXT, BOOLEAN, DAY) or decimal_places(kind) is not None
 
 
 def is_readable(kind: str) -> bool:
-    """Return whether a release can use columns that are read as a type."""
+    """Return whether a release can use columns read as this type."""
     return is_number(kind) or is_key(kind) or kind in TIMES
 
 
 def widest(kinds: Sequence[str]) -> str:
-    """Return the type of a column that files hold with these types, as a function of schemas alone.
+    """Return the common type of a column in several files, from their schemas only.
 
-    Whole numbers have the widest type of whole numbers, other numbers DOUBLE, and types of several
-    kinds whose values have one text each are text. Others have none in common, and nothing takes their
-    union: 7, 7.0 and 7.00 are one number but would be three texts, and so are times and truths.
+    Integers get the widest integer type, other numbers DOUBLE, and a mixture of types with one text per
+    value becomes text. Other mixtures have no usable type: 7, 7.0 and 7.00 are equal numbers but would
+    be three texts, and so would timestamps and booleans.
 
     >>> widest(["INTEGER", "BIGINT"]), widest(["BIGINT", "DOUBLE"]), widest(["BIGINT", "VARCHAR"])
     ('BIGINT', 'DOUBLE', 'VARCHAR')
     """
-    # A column of nulls in one file fits to any.
-    stated = [kind for kind in kinds if kind != _NOTHING] or list(kinds[:1])
+    # A column of nulls in one file fits any type.
+    stated = [kind for kind in kinds if kind != _NULL] or list(kinds[:1])
     known = list(dict.fromkeys(map(read_as, stated)))
     if len(known) == 1:
         return known[0]

@@ -1,4 +1,4 @@
-"""A source with a column of days: the days of another column's times in a stated zone."""
+"""A source with a day column: the days of a timestamp column in a time zone."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.sources.source import RowSource, SourceWrapper
 from dpgrain.zones import RULE_BEGINS, RULE_LASTS, offsets
 
-# Microseconds since 1970 of the last time to which something is added: a few days are left before
-# the end of a TIMESTAMP, as at its beginning.
+# Clamp timestamps to this range, in microseconds since 1970, before adding an offset: three days
+# inside the range of a TIMESTAMP.
 _LAST = 2**63 - 3 * 24 * 60 * 60 * 10**6
 _FIRST = -9_223_372_022_400_000_000 + 3 * 24 * 60 * 60 * 10**6
 
 
 @dataclass(frozen=True, eq=False)
 class DayColumnSource(SourceWrapper):
-    """The rows of a source, with the day of a time as a column of its own.
+    """The rows of a source with the day of a timestamp as an additional column.
 
     Args:
         source: the source of all rows.
-        column: the name of the new column.
-        of: the column of times.
-        zone: the zone of the clocks; empty for times without a zone.
+        column: name of the new column.
+        of: timestamp column.
+        zone: time zone; empty for timestamps without a zone.
     """
 
     source: RowSource
@@ -40,7 +40,7 @@ class DayColumnSource(SourceWrapper):
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Return the rows with their days; a missing or infinite time has such a day."""
+        """Return SQL of the rows with their days; a missing or infinite timestamp has a like day."""
         if used is not None and self.column not in used:
             return self.source.attach(connection, used)
         needed = None if used is None else {*used, self.of} - {self.column}
@@ -60,32 +60,32 @@ class DayColumnSource(SourceWrapper):
 
 
 def in_known_years(ticks: str) -> str:
-    """Return the SQL of a time with the same offset, in the years whose changes are listed.
+    """Return the SQL of a timestamp with the same offset, in the years with listed offset changes.
 
     Args:
-        ticks: the SQL of a time, in microseconds since 1970.
+        ticks: SQL of a timestamp, in microseconds since 1970.
     """
     again = f"{RULE_BEGINS} + ({ticks} - {RULE_BEGINS}) % {RULE_LASTS}"
     return f"CASE WHEN {ticks} < {RULE_BEGINS} THEN {ticks} ELSE {again} END"
 
 
 def local_time(ticks: str, known: str, zone: str) -> str:
-    """Return the SQL of what clocks of a zone show, in microseconds since 1970.
+    """Return the SQL of local time in a zone, in microseconds since 1970.
 
-    The changes of the zone are a tree of comparisons, which is as deep as their number has digits. So
-    no calendar but this process's is asked: an engine's own may know other laws.
+    The offset changes become a binary tree of comparisons, because an engine's own calendar could be
+    of another version than this process's.
 
     Args:
-        ticks: the SQL of a time, in microseconds since 1970; it must not be missing.
-        known: a column of what :func:`in_known_years` is of it; each comparison would plan it anew.
-        zone: the zone; empty for times without a zone.
+        ticks: SQL of a timestamp, in microseconds since 1970; it must not be null.
+        known: column with :func:`in_known_years` of it, because each comparison would plan it again.
+        zone: time zone; empty for timestamps without a zone.
     """
     ahead = "0" if zone in ("", "UTC") else _tree(known, offsets(zone))
     return f"greatest(least({ticks}, {_LAST}), {_FIRST}) + {ahead}"
 
 
 def _tree(ticks: str, known: Sequence[tuple[int, int]]) -> str:
-    """Return the SQL of the last offset of those that begin before a moment."""
+    """Return the SQL of the last offset that begins before a timestamp."""
     if len(known) == 1:
         return str(known[0][1])
     half = len(known) // 2

@@ -1,4 +1,4 @@
-"""Helpers for a DuckDB connection: what is registered on it, its limits, and interrupts."""
+"""Helpers for a DuckDB connection: registered data, limits and interrupts."""
 
 from __future__ import annotations
 
@@ -13,49 +13,28 @@ import duckdb
 
 Answer = TypeVar("Answer")
 
-
 _counter = itertools.count()
 
 
 def register_rows(connection: duckdb.DuckDBPyConnection, data: Any) -> str:
-    """Register something of Arrow's on a connection, and return the name that it has there.
-
-    Args:
-        connection: the connection.
-        data: a table, or a stream that is read once.
-    """
+    """Register an Arrow table, or a stream for one read, and return its SQL name."""
     name = f"source_{next(_counter)}"
     connection.register(name, data)
     return name
 
 
 def spill_path(connection: duckdb.DuckDBPyConnection) -> Path:
-    """Return the folder that a connection spills into.
-
-    Args:
-        connection: the connection.
-    """
+    """Return the spill folder of a connection."""
     return Path(connection.execute("SELECT current_setting('temp_directory')").fetchall()[0][0])
 
 
 def memory_limit(connection: duckdb.DuckDBPyConnection) -> int:
-    """Return the bytes that a connection may hold before it spills.
-
-    Args:
-        connection: the connection.
-    """
+    """Return the bytes of memory that a connection can use before it spills."""
     return int(connection.execute("SELECT getvariable('memory')").fetchall()[0][0])
 
 
 def run_interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], Answer]) -> Answer:
-    """Wait for DuckDB's work, which ctrl-C ends at once.
-
-    DuckDB itself looks for signals when it is done, so it works in another thread meanwhile.
-
-    Args:
-        connection: the connection that works.
-        work: the work.
-    """
+    """Run DuckDB's work in another thread, because DuckDB handles Ctrl-C only when it has finished."""
     if threading.current_thread() is not threading.main_thread():
         return work()
     with ThreadPoolExecutor(1) as thread:

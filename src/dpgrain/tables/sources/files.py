@@ -39,7 +39,7 @@ class FileCache(Generic[Fact]):
         self._facts: dict[str, tuple[tuple[int, int, int], Fact]] = {}
 
     def get(self, path: str) -> Fact:
-        """Return the fact about a file as it is now; raises OSError if there is no such file."""
+        """Return the current fact about a file; raises OSError if it does not exist."""
         # State first: a file that changes in the meantime is read again by the next call.
         state = file_state(path)
         known = self._facts.get(path)
@@ -73,7 +73,7 @@ class FileSource(ABC):
         return f"{Path(self.paths[0]).name}{more}"
 
     def columns(self) -> dict[str, str]:
-        """Return column name → type, as of the first call."""
+        """Return column name → type at the first call."""
         return dict(self._opened)
 
     @cached_property
@@ -87,7 +87,7 @@ class FileSource(ABC):
         return {path: dict(each) for path, each in zip(self.paths, partitions, strict=True)}
 
     def _columns(self, schemas: Schemas) -> dict[str, str]:
-        """Return column → type, first of the files' columns, then of those from folder names."""
+        """Return column → type: the files' columns, then columns from folder names."""
         first = schemas[self.paths[0]]
         own = {column: widest([each[column] for each in schemas.values()]) for column in first}
         taken = {column.casefold() for column in own}
@@ -97,7 +97,7 @@ class FileSource(ABC):
         return {**own, **dict.fromkeys(folders, TEXT)}
 
     def _unchanged(self, schemas: Schemas) -> dict[str, str]:
-        """Return column → type; raises SchemaError if it is not that of the first call."""
+        """Return column → type; raises SchemaError if it has changed since the first call."""
         columns = self._columns(schemas)
         if columns != self._opened:
             raise SchemaError(
@@ -134,7 +134,7 @@ class FileSource(ABC):
         """Return the SQL of files with the same columns.
 
         Args:
-            files: file → the file or copy that is read in its place.
+            files: file → itself or its copy.
             read: column → SQL, for columns of the files.
             folders: columns from folder names.
         """
@@ -157,11 +157,11 @@ class FileSource(ABC):
 
     @abstractmethod
     def _schemas(self) -> Schemas:
-        """Return the schemas of the files as they are now."""
+        """Return the current schemas of the files."""
 
     @abstractmethod
     def _file_columns(self, path: str) -> Iterable[str]:
-        """Return the columns of a file, including those that the first file lacks."""
+        """Return the columns of a file, including additional ones."""
 
     @abstractmethod
     def _open_files(
@@ -170,7 +170,7 @@ class FileSource(ABC):
         """Return file → the file or copy that DuckDB can read, and column → SQL there.
 
         Args:
-            connection: the connection, whose spill folder holds the copies.
+            connection: the connection; copies go to its spill folder.
             columns: column → type to read it as, including columns from folder names.
             schemas: the schemas of the files.
         """
@@ -181,7 +181,7 @@ class FileSource(ABC):
 
 
 def _value_by_file(values: Sequence[str | None]) -> str:
-    """Return the SQL of one value for each of the files that are read together."""
+    """Return the SQL of one value per file, for files read together."""
     listed = ", ".join("NULL" if value is None else text(value) for value in values)
     index = 1 if len(values) == 1 else f"{_FILE_COLUMN}::BIGINT + 1"
     return f"CAST([{listed}] AS VARCHAR[])[{index}]"

@@ -1,7 +1,7 @@
-"""The files that paths, patterns and folders stand for, and what the names of folders say of rows.
+"""Files of paths, patterns and folders, and columns from folder names.
 
-A folder ``month=2025-01`` says of all rows below it that their ``month`` is ``2025-01``, as Hive, Spark
-and pyarrow write partitions. Names are text, and no type is guessed from them.
+All rows below a folder ``month=2025-01`` have the ``month`` ``2025-01``: the partitions of Hive, Spark
+and pyarrow. The values are text; no type is guessed.
 """
 
 from __future__ import annotations
@@ -21,25 +21,24 @@ from dpgrain._files import is_there, note_read
 from dpgrain.errors import DataError, ParameterError, SchemaError
 
 PARQUET_ENDINGS = (".parquet", ".pq")
-#: Endings of CSV files.
 CSV_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
-# Name of a folder of rows without a value.
-_NOTHING = "__HIVE_DEFAULT_PARTITION__"
-# What DuckDB reads from the name of a folder as it is read here.
+# Folder name value of a null.
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+# Folder names that DuckDB decodes as this module does.
 _PLAIN = re.compile(r"\w+=(?:[\w .:,-]|%[2-7][0-9A-Fa-f])+")
-# Folders beside the files of a table whose files also hold rows that are no longer in it.
+# Folders of table formats with files that also contain deleted rows.
 _LOGS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
-#: Column → value that the names of folders say; None where they say that there is none.
+#: Columns and values from folder names; None for null.
 Partition: TypeAlias = tuple[tuple[str, str | None], ...]
 
 
 @dataclass(frozen=True)
 class FileList:
-    """Files of one kind.
+    """Files of one type.
 
     Args:
         paths: the files, at least one.
-        partitions: what the names of folders say of each file's rows.
+        partitions: columns from folder names, for each file.
     """
 
     paths: tuple[str, ...]
@@ -52,19 +51,19 @@ class FileList:
 
     @staticmethod
     def of(patterns: Sequence[str | Path]) -> FileList:
-        """Return the files that paths, patterns and folders stand for, each once.
+        """List the files of paths, patterns and folders, each once.
 
         Args:
-            patterns: the paths. Of a folder all files below it are meant, but those whose names, or
-                those of whose folders, begin with a dot or an underscore.
+            patterns: the paths. A folder means all files below it, except files and folders with names
+                that begin with a dot or an underscore.
 
         Raises:
-            ParameterError: if files are of another kind, or of several.
-            DataError: if there is no such file.
-            SchemaError: if the names of folders do not say the same columns of all files.
+            ParameterError: if files are of another type, or of several.
+            DataError: if a file does not exist.
+            SchemaError: if the folder names of files have different columns.
         """
         listed = [each for pattern in patterns for each in _listed(str(pattern))]
-        known = _different(listed)
+        known = _without_repeats(listed)
         note_read(*known)
         for path in known:
             if not Path(path).suffix and not is_there(Path(path)):
@@ -86,11 +85,7 @@ class FileList:
 
 
 def read_partition(path: PurePath, root: PurePath) -> Partition:
-    """Return what the names of folders between a root and a file say of its rows.
-
-    Args:
-        path: the file.
-        root: a folder above it, whose own name is not asked.
+    """Return the columns from the names of the folders between a root, excluded, and a file.
 
     >>> read_partition(PurePath("lake/year=2025/topic=a%2Fb/rows.parquet"), PurePath("lake"))
     (('year', '2025'), ('topic', 'a/b'))
@@ -103,45 +98,34 @@ def read_partition(path: PurePath, root: PurePath) -> Partition:
 
 
 def is_read_alike(path: str, partition: Partition) -> bool:
-    """Return whether DuckDB, which asks the names of all folders of a path, reads the same from them.
-
-    Args:
-        path: the file.
-        partition: what the names of its folders say.
+    """Return whether DuckDB, which reads all folder names of a path, reads the same columns.
 
     >>> is_read_alike("lake/year=2025/rows.parquet", (("year", "2025"),))
     True
     >>> is_read_alike("user=ann/lake/year=2025/rows.parquet", (("year", "2025"),))
     False
     """
-    said = [name for name in PurePath(path).parent.parts if "=" in name]
-    return len(said) == len(partition) and all(
-        _PLAIN.fullmatch(name) and (value is not None or name.endswith(f"={_NOTHING}"))
-        for name, (_, value) in zip(said, partition, strict=True)
+    names = [name for name in PurePath(path).parent.parts if "=" in name]
+    return len(names) == len(partition) and all(
+        _PLAIN.fullmatch(name) and (value is not None or name.endswith(f"={_NULL}"))
+        for name, (_, value) in zip(names, partition, strict=True)
     )
 
 
 def _value(written: str) -> str | None:
-    """Return the value in the name of a folder; None where it has none that a text can be."""
+    """Return the value in a folder name; None for null or invalid text."""
     try:
         value = unquote(written, errors="strict")
         value.encode()
     except UnicodeError:
         return None
-    return None if written == _NOTHING or "\0" in value else value
+    return None if written == _NULL or "\0" in value else value
 
 
 def require_same_columns(partitions: dict[str, Partition]) -> None:
-    """Raise unless the names of folders say the same columns of all files.
-
-    Args:
-        partitions: file → what the names of its folders say.
-
-    Raises:
-        SchemaError: if they do not, or say one twice.
-    """
-    first, said = next(iter(partitions.items()))
-    columns = [name for name, _ in said]
+    """Raise SchemaError if the folder names of files have different columns, or one twice."""
+    first, partition = next(iter(partitions.items()))
+    columns = [name for name, _ in partition]
     for path, other in partitions.items():
         if [name for name, _ in other] != columns:
             raise SchemaError(
@@ -153,7 +137,7 @@ def require_same_columns(partitions: dict[str, Partition]) -> None:
 
 
 def _listed(pattern: str) -> Iterator[tuple[str, PurePath]]:
-    """Yield the files that a pattern stands for, each with the folder above which no name is asked."""
+    """Yield the files of a pattern, each with the root below which folder names are columns."""
     try:
         is_file, is_folder = Path(pattern).is_file(), Path(pattern).is_dir()
     except OSError as error:
@@ -170,26 +154,26 @@ def _listed(pattern: str) -> Iterator[tuple[str, PurePath]]:
         folder for folder in (PurePath(pattern), *PurePath(pattern).parents)
         if not glob.has_magic(str(folder))
     )  # fmt: skip
-    # Path.glob takes no absolute pattern.
+    # Path.glob rejects absolute patterns.
     for path in sorted(glob.glob(pattern, recursive=True)) or [pattern]:  # noqa: PTH207
         yield from ((each, root) for each in (_below(path) if Path(path).is_dir() else [path]))
 
 
 def _below(folder: str) -> list[str]:
-    """Return the files below a folder, in the order of their names.
+    """Return the files below a folder, sorted by name.
 
     Raises:
-        DataError: if it cannot be listed, or holds none.
-        ParameterError: if it is a table whose files also hold rows that are no longer in it.
+        DataError: if it cannot be listed, or is empty.
+        ParameterError: if it is a table of a versioned format.
     """
     files: list[str] = []
     seen: set[tuple[int, int]] = set()
     try:
-        for place, folders, names in os.walk(folder, followlinks=True, onerror=_raised):
+        for place, folders, names in os.walk(folder, followlinks=True, onerror=_reraise):
             here = Path(place)
             refuse_versioned_table(folder, ((here.name, name) for name in (*folders, *names)))
             state = here.stat()
-            # Links may lead back to a folder above.
+            # A link can lead back to a parent folder.
             if (state.st_dev, state.st_ino) in seen:
                 folders.clear()
                 continue
@@ -206,7 +190,7 @@ def _below(folder: str) -> list[str]:
 
 
 def is_data_file(name: str) -> bool:
-    """Return whether a file or folder below a folder is one of its table's, by its name.
+    """Return whether a file or folder belongs to its table, by its name.
 
     >>> is_data_file("part-0.parquet"), is_data_file("_SUCCESS"), is_data_file(".part-0.parquet.crc")
     (True, False, False)
@@ -214,19 +198,16 @@ def is_data_file(name: str) -> bool:
     return not name.startswith((".", "_"))
 
 
-def _raised(error: OSError) -> None:
+def _reraise(error: OSError) -> None:
     raise error
 
 
 def refuse_versioned_table(folder: str, below: Iterable[tuple[str, str]]) -> None:
-    """Refuse a table of a format whose folder also holds files of earlier versions.
+    """Raise ParameterError for a table format with files of earlier versions in its folder.
 
     Args:
         folder: the folder.
-        below: the name of each file and folder below it, after that of the folder in which it lies.
-
-    Raises:
-        ParameterError: if it is such a table.
+        below: names of the parent folder and of each file and folder below.
     """
     kind = next(filter(None, starmap(_format_of, below)), None)
     if kind is not None:
@@ -244,11 +225,8 @@ def _format_of(parent: str, name: str) -> str | None:
     return _LOGS.get(name) or _LOGS.get(parent)
 
 
-def _different(listed: Iterable[tuple[str, PurePath]]) -> dict[str, PurePath]:
-    """Return the paths without those of a file that an earlier one names: its records are there once.
-
-    A file has several names through ``./``, links, and folders that are linked.
-    """
+def _without_repeats(listed: Iterable[tuple[str, PurePath]]) -> dict[str, PurePath]:
+    """Return the paths, one for each file: links and ``./`` give a file several."""
     known: dict[Any, tuple[str, PurePath]] = {}
     for path, root in listed:
         result = Path(path)

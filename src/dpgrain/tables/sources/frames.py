@@ -1,7 +1,7 @@
-"""Arrow tables and data frames with values that Arrow, DuckDB and Spark can all read.
+"""Arrow tables and data frames in memory, with invalid values replaced by nulls.
 
-Arrow looks neither at the bytes of texts nor at the numbers of times, and what is beyond their range
-would end a query. Each such value is a null here, by itself.
+Arrow validates neither the bytes of texts nor the range of timestamps, and one invalid value would
+end a query in DuckDB or Spark.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _INFINITE = 2**63 - 1
 
 @dataclass(frozen=True, eq=False)
 class FrameColumns:
-    """Columns in memory.
+    """Columns of a data frame.
 
     Args:
-        table: the columns; one of a type that Arrow lacks is there as nulls.
-        unread: column → type, of columns of a type that Arrow lacks.
+        table: the columns; nulls for a type that Arrow lacks.
+        unread: column → type, for types that Arrow lacks.
     """
 
     table: pa.Table
@@ -50,17 +50,17 @@ class ArrowSource:
     """An Arrow table in memory, or the columns of a data frame.
 
     Args:
-        table: the columns; one of a type that Arrow lacks is there as nulls.
-        name: the name in messages.
-        title: the name in reports.
-        unread: column → type, of columns of a type that Arrow lacks.
+        table: the columns; nulls for a type that Arrow lacks.
+        name: name in error messages.
+        title: name in reports.
+        unread: column → type, for types that Arrow lacks.
     """
 
     table: pa.Table
     name: str = "The table"
     title: str = "a table in memory"
     unread: Mapping[str, str] = field(default_factory=dict)
-    # Not handed on to a copy with another table.
+    # Cached columns; init=False, so that a copy with another table begins with none.
     _read: dict[str, pa.ChunkedArray] = field(default_factory=dict, init=False, repr=False)
 
     def columns(self) -> dict[str, str]:
@@ -73,7 +73,7 @@ class ArrowSource:
         return {**kinds, **self.unread}
 
     def read(self, columns: Iterable[str]) -> pa.Table:
-        """Return columns, whose times are microseconds within their range."""
+        """Return columns with timestamps in microseconds; null if out of range."""
         for column in columns:
             if column not in self._read:
                 self._read[column] = readable_column(self.table.column(column))
@@ -82,25 +82,25 @@ class ArrowSource:
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Register the columns, and return their name."""
+        """Register the columns, and return SQL of them."""
         kinds = usable_columns(self._kinds, used)
         rows = self.read(kinds) if kinds else pa.table({"none": pa.nulls(self.table.num_rows)})
         return select_from(register_rows(connection, rows), arrow_expressions(kinds))
 
 
-def frame_columns(
+def _frame_columns(
     names: list[str],
     column: Callable[[int], pa.Array],
     kind: Callable[[int], Any],
     rows: int,
 ) -> FrameColumns:
-    """Return the columns of a data frame, one by one.
+    """Return the columns of a data frame, converted one by one.
 
     Args:
-        names: the name of each column.
-        column: the function from a place to the column, which fails on types that Arrow lacks.
-        kind: the function from a place to the type in the frame.
-        rows: the number of rows.
+        names: name of each column.
+        column: function from an index to the column; it raises for types that Arrow lacks.
+        kind: function from an index to the type in the frame.
+        rows: number of rows.
     """
     columns, unread = [], {}
     for place, name in enumerate(names):
@@ -113,16 +113,12 @@ def frame_columns(
 
 
 def pandas_columns(frame: Any) -> FrameColumns:
-    """Return the columns of a data frame of pandas.
-
-    Raises:
-        ParameterError: if it is no frame.
-    """
+    """Return the columns of a pandas data frame; raises ParameterError for a Series."""
     if not hasattr(frame, "columns"):
         raise ParameterError(
             f"source must be a pandas DataFrame, not a {type(frame).__name__}; use .to_frame()."
         )
-    return frame_columns(
+    return _frame_columns(
         [str(name) for name in frame.columns],
         lambda place: _from_column(frame.iloc[:, place]),
         lambda place: frame.dtypes.iloc[place],
@@ -131,52 +127,52 @@ def pandas_columns(frame: Any) -> FrameColumns:
 
 
 def polars_columns(frame: Any) -> FrameColumns:
-    """Return the columns of a data frame of Polars."""
+    """Return the columns of a Polars data frame."""
     columns = frame.get_columns()
-    made = frame_columns(
+    converted = _frame_columns(
         list(frame.columns),
         lambda place: columns[place].to_arrow(),
         lambda place: columns[place].dtype,
         len(frame),
     )
-    return FrameColumns(valid_texts(made.table), made.unread)
+    return FrameColumns(valid_texts(converted.table), converted.unread)
 
 
 def readable_table(table: pa.Table) -> pa.Table:
-    """Return a table whose texts are UTF-8 and whose times are microseconds within their range."""
+    """Return a table with valid UTF-8 and timestamps in microseconds; null if invalid."""
     return readable_times(valid_texts(table))
 
 
 def readable_times(table: pa.Table) -> pa.Table:
-    """Return a table whose times are microseconds within their range."""
+    """Return a table with timestamps in microseconds; null if out of range."""
     columns = [readable_column(column) for column in table.columns]
     return pa.table(columns, names=table.schema.names)
 
 
 def readable_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column whose times are microseconds within their range."""
+    """Return a column with timestamps in microseconds; null if out of range."""
     chunks = [_readable_times(chunk) for chunk in column.chunks or [pa.array([], column.type)]]
     return pa.chunked_array(chunks, chunks[0].type)
 
 
 def _readable_times(chunk: pa.Array) -> pa.Array:
-    """Return times as microseconds, and days as days; those beyond their range are nulls."""
+    """Return timestamps in microseconds, and dates in days; null if out of range."""
     if pa.types.is_run_end_encoded(chunk.type):
-        chunk = _of_runs(chunk)
+        chunk = _decode_runs(chunk)
     if pa.types.is_dictionary(chunk.type) and pa.types.is_temporal(chunk.type.value_type):
         chunk = chunk.cast(chunk.type.value_type)
     if pa.types.is_date64(chunk.type):
-        days = _counted(chunk) // _DAY_MILLISECONDS
+        days = _ticks(chunk) // _DAY_MILLISECONDS
         result = numbers(days, _nulls(chunk) | (np.abs(days) >= 2**31 - 1))
         return result.cast(pa.int32(), safe=False).cast(pa.date32())
     if not pa.types.is_timestamp(chunk.type) or (chunk.type.unit == "us" and _in_range(chunk)):
         return chunk
-    result = numbers(*_microseconds(_counted(chunk), chunk.type.unit, _nulls(chunk)))
+    result = numbers(*_microseconds(_ticks(chunk), chunk.type.unit, _nulls(chunk)))
     return result.cast(pa.timestamp("us", chunk.type.tz))
 
 
 def _microseconds(counted: IntArray, unit: str, null: BoolArray) -> tuple[IntArray, BoolArray]:
-    """Return microseconds of times in a unit, (n,), and where they are none, (n,)."""
+    """Return microseconds of timestamps in a unit, (n,), and whether each is null, (n,)."""
     infinite = (counted == _INFINITE) | (counted == -_INFINITE)
     if unit == "ns":
         result = counted // 1000
@@ -189,13 +185,13 @@ def _microseconds(counted: IntArray, unit: str, null: BoolArray) -> tuple[IntArr
 
 
 def _in_range(chunk: pa.Array) -> bool:
-    """Return whether times of microseconds are all within their range, infinite ones included."""
+    """Return whether timestamps in microseconds are all in range; infinite ones are."""
     least = pc.min(chunk.cast(pa.int64())).as_py()
     return least is None or least >= FIRST_TIME
 
 
-def _counted(chunk: pa.Array) -> IntArray:
-    """Return the numbers that times are stored as, (n,); 0 for nulls."""
+def _ticks(chunk: pa.Array) -> IntArray:
+    """Return the integers that timestamps are stored as, (n,); 0 for nulls."""
     return np.asarray(chunk.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
 
 
@@ -204,12 +200,12 @@ def _nulls(chunk: pa.Array) -> BoolArray:
 
 
 def _from_column(column: Any) -> pa.Array:
-    """Return a column of a data frame, read as its type says, whatever its values are."""
+    """Return a column of a data frame, by its type and never by its values."""
     if column.dtype == object:
-        # Any type may stand in any row; if it were guessed, one row would decide for all.
+        # If the type were inferred from the values, one row would decide it for all.
         return _texts(column)
     if column.dtype == "category":
-        # Categories are values, from which pandas takes their type: each is text by itself.
+        # pandas infers the type of categories from their values, so read each as text.
         names = _texts(column.cat.categories)
         codes = column.cat.codes.to_numpy()
         return names.take(pa.array(codes, pa.int64(), mask=codes < 0))
@@ -221,12 +217,12 @@ def _from_column(column: Any) -> pa.Array:
 
 
 def _texts(column: Any) -> pa.Array:
-    """Return each value as text by itself."""
+    """Return each value as text."""
     return pa.array([_as_text(value) for value in column], pa.string())
 
 
 def _is_null(value: Any) -> bool:
-    """Return whether a value stands for none; asking all at once might raise for one of them."""
+    """Return whether one value is missing; pd.isna of a column can raise for one of its values."""
     if isinstance(value, Decimal):
         return value.is_nan()
     if isinstance(value, float | np.floating | np.datetime64 | np.timedelta64):
@@ -235,20 +231,20 @@ def _is_null(value: Any) -> bool:
 
 
 def _as_text(value: Any) -> str | None:
-    """Return the value as text, or null where it has none: an error would reveal one row."""
+    """Return a value as text, or null if that fails: an error would reveal one row."""
     with warnings.catch_warnings():
-        # A warning would say something about one row, too.
+        # A warning would also reveal one row.
         warnings.simplefilter("ignore")
         try:
             result = None if _is_null(value) else cell_text(value)
-            # Half of a surrogate pair is no text; a substitute for it might be somebody else's name.
+            # A replacement for half of a surrogate pair could be another user's id.
             return None if result is None else result.encode().decode()
         except Exception:
             return None
 
 
 def valid_texts(table: pa.Table) -> pa.Table:
-    """Return a table whose texts are UTF-8, with nulls for those that are not: Arrow does not look."""
+    """Return a table with nulls in place of texts that are not UTF-8."""
     for place, column in enumerate(table.columns):
         chunks = [_valid_chunk(chunk) for chunk in column.chunks]
         if any(new is not old for new, old in zip(chunks, column.chunks, strict=True)):
@@ -261,7 +257,7 @@ def valid_texts(table: pa.Table) -> pa.Table:
 
 def _valid_chunk(chunk: pa.Array) -> pa.Array:
     if pa.types.is_run_end_encoded(chunk.type):
-        return _valid_chunk(_of_runs(chunk))
+        return _valid_chunk(_decode_runs(chunk))
     if pa.types.is_dictionary(chunk.type):
         names = _valid_chunk(chunk.dictionary)
         if names is chunk.dictionary:
@@ -277,8 +273,8 @@ def _valid_chunk(chunk: pa.Array) -> pa.Array:
     return chunk
 
 
-def _of_runs(chunk: pa.Array) -> pa.Array:
-    """Return the value of each row of runs; Arrow itself decodes those of plain values alone."""
+def _decode_runs(chunk: pa.Array) -> pa.Array:
+    """Decode a run-end encoded array, because Arrow decodes only runs of primitive values."""
     rows = np.arange(chunk.offset, chunk.offset + len(chunk))
     return chunk.values.take(pa.array(np.searchsorted(chunk.run_ends, rows, side="right")))
 

@@ -1,8 +1,8 @@
 """Parquet columns with large texts, which DuckDB reads from a copy with small row groups.
 
-DuckDB reads up to 2,048 values at a time and holds all pages with these values in memory, so that a few
-thousand long texts of one person could end a release. The headers of pages contain their sizes. A copy
-has nulls in place of texts of more than :data:`~dpgrain.tables.sources.column_types.LONGEST_LABEL`
+DuckDB reads up to 2,048 values at a time, with all their pages in memory, so that a few thousand long
+texts of one user could end a release. The headers of pages contain their sizes. A copy has nulls in
+place of texts of more than :data:`~dpgrain.tables.sources.column_types.LONGEST_LABEL`
 bytes, which are missing values anyway.
 """
 
@@ -25,24 +25,21 @@ if TYPE_CHECKING:
 else:
     pq = later("pyarrow.parquet")
 
-# Max bytes of the values that DuckDB reads at a time without a copy, a fifth of its memory where
-# memory= is least; and the number of these values.
-_MOST_BYTES, _RUN = 16 << 20, 2048
+# Max bytes of the values that DuckDB reads at a time without a copy, a fifth of the smallest memory=;
+# and the number of these values.
+_MAX_BYTES, _RUN = 16 << 20, 2048
 #: Rows per batch of a copy, and bytes of one of its row groups, about.
 COPIED_ROWS, _GROUP_BYTES = 128, 4 << 20
 # Bytes of a column that Arrow reads ahead.
 _AHEAD = 1 << 20
-# Bytes of the first read of a page header, which can contain the least and the largest value.
+# Bytes of the first read of a page header, which can contain a minimum and a maximum.
 _HEADER_BYTES = 1 << 10
 # Types of fields of Thrift's compact protocol that are not integers of a variable length.
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
 
 
 def large_text_columns(path: str) -> frozenset[str]:
-    """Return the columns of a file, in small letters, of which runs of values may be large.
-
-    Args:
-        path: the file.
+    """Return the lower-case names of columns with runs of values that can be large.
 
     Raises:
         pa.ArrowException: if the footer is damaged.
@@ -65,26 +62,26 @@ def copy_texts(path: str, copy: Path, columns: Collection[str]) -> None:
 
     Args:
         path: the file.
-        copy: the other one.
-        columns: the columns, in small letters.
+        copy: path of the copy.
+        columns: lower-case names of the columns.
     """
     with pq.ParquetFile(path, buffer_size=_AHEAD, pre_buffer=False) as file:
         names = [name for name in file.schema_arrow.names if name.casefold() in columns]
-        nothing = file.schema_arrow.empty_table().select(names).combine_chunks()
+        no_rows = file.schema_arrow.empty_table().select(names).combine_chunks()
         empty = pa.RecordBatch.from_arrays(
-            [each.combine_chunks() for each in nothing.columns], names
+            [each.combine_chunks() for each in no_rows.columns], names
         )
         schema = _short_texts(empty).schema
         with pq.ParquetWriter(copy, schema, use_dictionary=False) as writer:
-            held, size = list[pa.RecordBatch](), 0
+            batches, size = list[pa.RecordBatch](), 0
             for batch in file.iter_batches(COPIED_ROWS, columns=names):
                 short = _short_texts(batch)
-                held, size = [*held, short], size + short.nbytes
+                batches, size = [*batches, short], size + short.nbytes
                 if size > _GROUP_BYTES:
-                    writer.write_table(pa.Table.from_batches(held))
-                    held, size = [], 0
-            if held:
-                writer.write_table(pa.Table.from_batches(held))
+                    writer.write_table(pa.Table.from_batches(batches))
+                    batches, size = [], 0
+            if batches:
+                writer.write_table(pa.Table.from_batches(batches))
 
 
 def _short_texts(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -94,20 +91,20 @@ def _short_texts(rows: pa.RecordBatch) -> pa.RecordBatch:
 def _short(column: pa.Array) -> pa.Array:
     """Return a column with nulls in place of texts beyond the longest, and UUIDs as text."""
     if pa.types.is_fixed_size_binary(column.type):
-        # No other type of fixed length names things.
+        # No other fixed-size type is read as text.
         return pa.array(
             [value and str(UUID(bytes=value)) for value in column.to_pylist()], pa.string()
         )
     if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
         return column
     long = pc.greater(pc.binary_length(column), LONGEST_LABEL)
-    # Kept values alone are copied: a slice would carry the bytes of the others.
+    # Copy the short values, because a slice would share the bytes of the long ones.
     return pc.if_else(long, None, column)
 
 
 def _is_large(file: BinaryIO, chunk: Any) -> bool:
-    """Return whether a run of values of a column chunk may be large, by the headers of its pages."""
-    if chunk.total_uncompressed_size <= _MOST_BYTES:
+    """Return whether a run of values of a column chunk can be large, from its page headers."""
+    if chunk.total_uncompressed_size <= _MAX_BYTES:
         return False
     run, values, size = deque[tuple[int, int]](), 0, 0
     try:
@@ -118,10 +115,10 @@ def _is_large(file: BinaryIO, chunk: Any) -> bool:
             while len(run) > 1 and values - run[0][0] - run[-1][0] + 2 > _RUN:
                 first = run.popleft()
                 values, size = values - first[0], size - first[1]
-            if size > _MOST_BYTES:
+            if size > _MAX_BYTES:
                 return True
     except (IndexError, KeyError, OSError, OverflowError, ValueError):
-        # Headers that cannot be read, of encrypted pages, show nothing.
+        # Headers of encrypted pages are unreadable.
         return True
     return False
 

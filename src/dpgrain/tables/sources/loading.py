@@ -1,4 +1,4 @@
-"""All rows of a source in memory, for the curator alone: nothing that is released comes from here."""
+"""All rows of a source in memory, for internal use only: no release reads them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,12 @@ from dpgrain.tables.engines.spill import connected, new_spill_folder
 from dpgrain.tables.sources.read_errors import translate_errors
 from dpgrain.tables.sources.source import RowSource, transaction
 
-# Bytes to read with, beside those of the rows.
+# Bytes of working memory, in addition to the rows.
 _MEMORY = 10**9
 
 
 def load_rows(source: RowSource) -> pa.Table:
-    """Read all rows of a source into memory.
-
-    Args:
-        source: the source.
-
-    Raises:
-        DataError: if they cannot be read.
+    """Load all rows of a source.
 
     >>> from dpgrain.tables.sources.frames import ArrowSource
     >>> load_rows(ArrowSource(pa.table({"who": [1, 2]}))).num_rows

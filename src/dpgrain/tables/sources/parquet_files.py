@@ -126,10 +126,10 @@ class ParquetFiles(FileSource):
         """Return the file or copy that DuckDB can read, and column → SQL.
 
         Args:
-            connection: the connection, whose spill folder holds the copies.
+            connection: the connection; copies go to its spill folder.
             path: the file.
             kinds: column → type in the file.
-            columns: column → type to read it as, for columns that are used.
+            columns: column → type to read it as, for the columns used.
         """
         unchecked, out_of_range = UncheckedTimes(), frozenset[str]()
         used = {name.casefold() for name in columns}
@@ -211,5 +211,5 @@ def _replace_invalid_utf8() -> str:
 def _widen(sql: str, kind: str, wider: str) -> str:
     if kind == wider:
         return sql
-    # No release can use a column whose types have no common type.
+    # No release can use a column without a common type.
     return f"TRY_CAST({sql} AS {wider})" if is_readable(wider) else "NULL"

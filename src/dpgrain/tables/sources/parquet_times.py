@@ -1,10 +1,9 @@
-"""Times of Parquet out of range, which no query may see: DuckDB ends at the first of them.
+"""Parquet timestamps out of range, at which a DuckDB query would fail.
 
-A file holds times as whole numbers of milliseconds, microseconds or nanoseconds, or as a day and its
-nanoseconds (INT96, of Spark), and any number can be written. DuckDB multiplies milliseconds and days as
-it reads them and fails at one that is too large. So a file whose footer does not show that all
-milliseconds are within range, or one with a day that is not, is read from a copy, in which such a time
-is a null. Microseconds are read as they are, and judged by the query.
+A file stores timestamps as integers of milliseconds, microseconds or nanoseconds, or as a day and its
+nanoseconds (Spark's INT96), with any value. DuckDB multiplies milliseconds and days when reading them,
+and fails on overflow. So it reads a copy with nulls in place of these values, unless the footer shows
+that all milliseconds are in range and no day is out of range. The query itself checks microseconds.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 else:
     pq = later("pyarrow.parquet")
 
-# Rows that are copied at once.
+# Rows copied per batch.
 _ROWS = 1 << 16
 # Microseconds in a second.
 _SECOND = 10**6
@@ -37,12 +36,12 @@ _SECOND = 10**6
 
 @dataclass(frozen=True)
 class UncheckedTimes:
-    """Columns of times of which the footer of a file does not show that all are within range.
+    """Lower-case names of timestamp columns that the footer does not show to be in range.
 
     Args:
-        milliseconds: the columns, in small letters, that are counted in milliseconds.
-        others: those that are counted in microseconds, or in days and nanoseconds.
-        int96: those of these that are counted in days and nanoseconds, which no footer describes.
+        milliseconds: columns in milliseconds.
+        others: columns in microseconds, or in days and nanoseconds.
+        int96: columns in days and nanoseconds, which no footer describes.
     """
 
     milliseconds: frozenset[str] = frozenset()
@@ -51,31 +50,27 @@ class UncheckedTimes:
 
 
 def column_names(path: str) -> list[str]:
-    """Return the names of the columns of a file, as it has them."""
+    """Return the column names of a file."""
     return list(pq.read_schema(path).names)
 
 
 def schema_key(path: str) -> Hashable | None:
-    """Return what is the same of files whose columns are; None where Arrow cannot read a footer.
-
-    Args:
-        path: the file.
-    """
+    """Return a key that is equal for files of one schema; None if Arrow cannot read the footer."""
     try:
         footer = pq.read_metadata(path)
     except (pa.ArrowException, OSError, UnicodeError):
         return None
-    # Its first line names the object, which differs from file to file.
+    # Drop the first line, which contains the address of the object.
     columns = str(footer.schema).partition("\n")[2]
-    # What lies in files of places on earth is stated beside their columns.
+    # GeoParquet describes its columns in the metadata.
     return tuple(footer.schema.names), columns, (footer.metadata or {}).get(b"geo")
 
 
 def unchecked_times(path: str) -> UncheckedTimes:
-    """Return the columns of a file whose times have to be judged one by one.
+    """Return the timestamp columns that the footer does not show to be in range.
 
     Raises:
-        SchemaError: if a column, used or not, has a type that Arrow cannot read.
+        SchemaError: if any column has a type that Arrow cannot read.
         pa.ArrowException: if the footer is damaged.
         OSError: if the file cannot be read.
     """
@@ -91,7 +86,7 @@ def unchecked_times(path: str) -> UncheckedTimes:
     for place in range(footer.num_columns):
         column = footer.schema.column(place)
         if column.path != column.name:
-            # Nothing reads what lies inside lists and structures.
+            # No release reads columns inside lists and structs.
             continue
         unit = _unit(column)
         if unit == "milliseconds" and not _within(
@@ -106,69 +101,68 @@ def unchecked_times(path: str) -> UncheckedTimes:
 
 
 def _unit(column: Any) -> str | None:
-    """Return the unit of a column of times; None for other columns, and for nanoseconds."""
+    """Return the unit of a timestamp column; None for other columns."""
     if column.physical_type == "INT96":
         return "INT96"
-    told = f"{column.logical_type.to_json()} {column.converted_type}".lower()
-    if "timestamp" not in told:
+    description = f"{column.logical_type.to_json()} {column.converted_type}".lower()
+    if "timestamp" not in description:
         return None
-    return next((unit for unit in ("milli", "micro") if unit in told), "nano") + "seconds"
+    return next((unit for unit in ("milli", "micro") if unit in description), "nano") + "seconds"
 
 
 def _within(footer: Any, column: int, low: int, high: int) -> bool:
-    """Return whether the footer shows that all values of a column lie from low to high."""
+    """Return whether the footer shows that all values of a column are in [low, high]."""
     return all(
-        _lies_within(footer.row_group(place).column(column), low, high)
+        _chunk_within(footer.row_group(place).column(column), low, high)
         for place in range(footer.num_row_groups)
     )
 
 
-def _lies_within(chunk: Any, low: int, high: int) -> bool:
-    stated = chunk.statistics
-    if stated is None:
+def _chunk_within(chunk: Any, low: int, high: int) -> bool:
+    statistics = chunk.statistics
+    if statistics is None:
         return False
-    if stated.has_min_max:
-        return bool(low <= stated.min_raw and stated.max_raw <= high)
-    return bool(stated.has_null_count and stated.null_count == chunk.num_values)
+    if statistics.has_min_max:
+        return bool(low <= statistics.min_raw and statistics.max_raw <= high)
+    return bool(statistics.has_null_count and statistics.null_count == chunk.num_values)
 
 
 def out_of_range_int96(path: str) -> frozenset[str]:
-    """Return the columns of a file, in small letters, that hold days and nanoseconds out of range.
+    """Return the lower-case names of INT96 columns with values out of range.
 
     Raises:
         pa.ArrowException: if the file is damaged.
         OSError: if it cannot be read.
     """
-    names, far = _days_in(path), set()
-    for _, reached in _microseconds(path, names):
-        far |= {name for name in names if not reached[name].all()}
-    return frozenset(name.casefold() for name in far)
+    names, result = _int96_columns(path), set()
+    for _, in_range in _microseconds(path, names):
+        result |= {name for name in names if not in_range[name].all()}
+    return frozenset(name.casefold() for name in result)
 
 
 def copy_valid_times(path: str, copy: Path, columns: Collection[str], *, rows: int = _ROWS) -> None:
-    """Write columns of a file to another one, in which times out of range are nulls.
+    """Copy columns of a file, with nulls in place of timestamps out of range.
 
     Args:
         path: the file.
-        copy: the other one.
-        columns: the columns, in small letters.
-        rows: the rows that are copied at once.
+        copy: path of the copy.
+        columns: lower-case names of the columns.
+        rows: rows per batch.
     """
     names = [name for name in column_names(path) if name.casefold() in columns]
     with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
         schema = readable_times(file.schema_arrow.empty_table().select(names)).schema
-    # A file without rows is copied, too.
     with pq.ParquetWriter(copy, schema) as writer:
-        for table, reached in _microseconds(path, names, rows):
-            for name, inside in reached.items():
+        for table, in_range in _microseconds(path, names, rows):
+            for name, valid in in_range.items():
                 place, column = table.schema.get_field_index(name), table.column(name)
-                kept = numbers(_ticks(column), ~inside | _nulls(column)).cast(column.type)
-                table = table.set_column(place, table.schema.field(place), kept)
+                values = numbers(_ticks(column), ~valid | _nulls(column)).cast(column.type)
+                table = table.set_column(place, table.schema.field(place), values)
             writer.write_table(readable_times(table))
 
 
-def _days_in(path: str) -> list[str]:
-    """Return the names of the columns of a file that hold days and nanoseconds."""
+def _int96_columns(path: str) -> list[str]:
+    """Return the names of the INT96 columns of a file."""
     schema = pq.read_metadata(path).schema
     columns = [schema.column(place) for place in range(len(schema.names))]
     return [each.name for each in columns if each.path == each.name and _unit(each) == "INT96"]
@@ -177,47 +171,44 @@ def _days_in(path: str) -> list[str]:
 def _microseconds(
     path: str, names: Sequence[str], rows: int = _ROWS
 ) -> Iterator[tuple[pa.Table, dict[str, BoolArray]]]:
-    """Yield rows of a file, and for each column of days and nanoseconds the microseconds to use.
+    """Yield rows in microseconds, and for each INT96 column which values are in range.
 
-    Arrow makes microseconds of them modulo 2^64, and seconds as they are; both agree on the others.
+    Arrow computes microseconds modulo 2^64 but seconds exactly, so they disagree out of range.
     """
-    days = [name for name in _days_in(path) if name in names]
+    int96 = [name for name in _int96_columns(path) if name in names]
     with (
         pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file,
         pq.ParquetFile(path, coerce_int96_timestamp_unit="s") as coarse,
     ):
-        seconds = _next_rows(coarse, days)
+        seconds = _next_rows(coarse, int96)
         for batch in file.iter_batches(rows, columns=list(names)):
             result, by_seconds = pa.Table.from_batches([batch]), seconds(batch.num_rows)
             yield (
                 result,
                 {
                     name: _ticks(result.column(name)) // _SECOND == _ticks(by_seconds.column(name))
-                    for name in days
+                    for name in int96
                 },
             )
 
 
 def _next_rows(file: pq.ParquetFile, names: Sequence[str]) -> Callable[[int], pa.Table]:
-    """Return a function that reads the next rows of a file, as many as it is asked for.
-
-    Where a file is read in batches, their lengths depend on the columns that are read.
-    """
+    """Return a function that reads the next n rows; lengths of batches depend on the columns read."""
     batches = file.iter_batches(_ROWS, columns=names) if names else iter(())
-    held = file.schema_arrow.empty_table().select(names)
+    waiting = file.schema_arrow.empty_table().select(names)
 
     def read(rows: int) -> pa.Table:
-        nonlocal held
-        while names and held.num_rows < rows:
-            held = pa.concat_tables([held, pa.Table.from_batches([next(batches)])])
-        taken, held = held.slice(0, rows), held.slice(rows)
+        nonlocal waiting
+        while names and waiting.num_rows < rows:
+            waiting = pa.concat_tables([waiting, pa.Table.from_batches([next(batches)])])
+        taken, waiting = waiting.slice(0, rows), waiting.slice(rows)
         return taken
 
     return read
 
 
 def _ticks(column: pa.Array | pa.ChunkedArray) -> Any:
-    """Return the numbers of times, (n,); 0 for nulls."""
+    """Return the integers that timestamps are stored as, (n,); 0 for nulls."""
     return np.asarray(column.cast(pa.int64()).fill_null(0).to_numpy())
 
 

@@ -253,7 +253,7 @@ class PostgresSource:
         return self._opened.is_table
 
     @property
-    def tells_records(self) -> bool:
+    def counts_duplicates(self) -> bool:
         """Whether rows may be told by their number: a query may give others each time it is asked."""
         return self.is_table and RECORDS not in map(str.casefold, self._opened.kinds)
 

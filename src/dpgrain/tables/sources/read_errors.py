@@ -1,4 +1,4 @@
-"""Errors of reading, as one sentence each: DuckDB's own text may quote rows."""
+"""Errors of reading. DuckDB's text can quote rows, so it is replaced."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpgrain.errors import DataError, DpgrainError, raise_alone
 
 @contextmanager
 def translate_errors(name: str) -> Iterator[None]:
-    """Turn DuckDB's exceptions into one sentence; their own text may quote rows and is not shown."""
+    """Replace exceptions of DuckDB, Arrow and the file system: their text can quote rows."""
     try:
         yield
     except duckdb.OutOfMemoryException as error:
@@ -34,16 +34,12 @@ def translate_errors(name: str) -> Iterator[None]:
             raise KeyboardInterrupt from None
         raise
     except (duckdb.Error, pa.ArrowException, OSError):
-        # A stream of batches raises Arrow's exceptions, or OSError.
+        # Streams of batches raise Arrow's exceptions or OSError.
         raise_alone(incomplete_error(name))
 
 
 def incomplete_error(name: str) -> DataError:
-    """Return the error about rows that end before their end.
-
-    Args:
-        name: the name of the source.
-    """
+    """Return the error about a source that ended early."""
     return DataError(
         f"{name} cannot be read completely; check that every file is complete, or that its "
         "query runs to completion."

@@ -1,4 +1,4 @@
-"""A source of the rows of a region alone: what lies outside reaches no query."""
+"""A source of the rows in a region: no query reads rows outside it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class RegionSource(SourceWrapper):
 
     Args:
         source: the source of all rows.
-        region: the region, of columns of the source.
-        kinds: column → type, as the region reads the columns.
-        read: column → SQL, for columns of text that the region reads as another type.
+        region: the region.
+        kinds: column → type to compare it as.
+        read: text column → SQL of another type to compare it as.
     """
 
     source: RowSource
@@ -34,13 +34,13 @@ class RegionSource(SourceWrapper):
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Return the rows inside the region."""
+        """Return SQL of the rows in the region."""
         inside = " AND ".join(self._inside(side) for side in self.region.sides)
         needed = None if used is None else {*used, *(side.column for side in self.region.sides)}
         return f"(SELECT * FROM {self.source.attach(connection, needed)} WHERE {inside})"
 
     def _inside(self, side: Side) -> str:
-        """Return the SQL condition that the value of a column lies in its side."""
+        """Return the SQL condition that a value is in its side of the region."""
         kind = self.kinds[side.column]
         column = self.read.get(side.column, quoted(side.column))
         inside = []
@@ -55,10 +55,10 @@ class RegionSource(SourceWrapper):
 
 
 def _among(values: Among, column: str, kind: str) -> str:
-    """Return the SQL condition that a key is one of some labels, or none of them.
+    """Return the SQL condition that a key is one of these labels, or none of them.
 
-    DuckDB compares plain columns with texts and numbers as it reads them, and passes over rows that
-    cannot match; so a text is compared as it is with labels, none of which is too long.
+    Compare a text column directly, not by an expression, so that DuckDB can skip row groups; labels
+    that are too long are dropped from the list.
     """
     labels = [each for each in values.labels if isinstance(each, int) or _is_label(each)]
     listed = ", ".join(str(each) if isinstance(each, int) else text(each) for each in labels)
@@ -77,10 +77,10 @@ def _key(column: str, kind: str) -> str:
 
 
 def _within(span: Span, column: str, kind: str) -> str:
-    """Return the SQL condition that a number or a time lies in an interval; infinite times do not."""
+    """Return the SQL condition that a number or a finite timestamp is in an interval."""
     timed = span.axis != "whole"
-    made = partial(_moment, kind=kind) if timed else str
-    low, high = (None if end is None else made(end) for end in (span.low, span.high))
+    to_sql = partial(_timestamp, kind=kind) if timed else str
+    low, high = (None if end is None else to_sql(end) for end in (span.low, span.high))
     inside = [] if low is None else [f"{column} >= {low}"]
     inside += [] if high is None else [f"{column} < {high}"]
     if timed and (low is None or high is None):
@@ -88,14 +88,14 @@ def _within(span: Span, column: str, kind: str) -> str:
     return f"({' AND '.join(inside) or f'{column} IS NOT NULL'})"
 
 
-def _moment(end: int, kind: str) -> str:
-    """Return the SQL of a time, as a constant of the column's type."""
+def _timestamp(end: int, kind: str) -> str:
+    """Return the SQL of a timestamp as a constant of the column's type."""
     if kind == DATE:
         return f"(DATE '1970-01-01' + {-(-end // DAY)})"
-    made = "make_timestamptz" if kind == MOMENT else "make_timestamp"
-    return f"{made}({end}::BIGINT)"
+    function = "make_timestamptz" if kind == MOMENT else "make_timestamp"
+    return f"{function}({end}::BIGINT)"
 
 
 def all_rows(source: RowSource) -> RowSource:
-    """Return the source of all rows, whatever region of them is read."""
+    """Return the source without its region."""
     return source.source if isinstance(source, RegionSource) else source

@@ -24,21 +24,19 @@ from dpgrain.tables.sources.column_types import (
 from dpgrain.tables.sources.duckdb_connection import register_rows
 from dpgrain.tables.sources.read_errors import translate_errors
 
-#: Type of a relation that is a table by its name; a view, a query or a narrowed table has another
-#: one.
+#: DuckDB's type of a relation that is a named table, not a view or a query.
 TABLE_RELATION = "TABLE_RELATION"
 
-# Rows of a stream that are handed over at a time: DuckDB counts the bytes of texts in 31 bits, and as
-# many labels of the longest length take 128 MiB.
+# Rows per batch: DuckDB counts bytes of text in 31 bits, and this many longest labels take 128 MiB.
 _STREAMED_ROWS = 1 << 11
 
 
 @dataclass(frozen=True, eq=False)
 class RelationSource:
-    """A DuckDB relation on a connection of the caller's; each query runs it again.
+    """A DuckDB relation on the caller's connection, run again by each query.
 
-    A table is known by its name, which must stand for the same table, of the same columns, whenever it
-    is read: a view in its place would be a query, and a value of another type would end the release.
+    The name of a table must refer to the same table with the same columns at each read: a view would
+    be a query, and a value of another type would end the release.
     """
 
     relation: duckdb.DuckDBPyRelation
@@ -46,20 +44,20 @@ class RelationSource:
     title: str = "a DuckDB relation"
 
     def columns(self) -> dict[str, str]:
-        """Return column name → type, as the relation had them when it was first looked at."""
+        """Return column name → type at the first call."""
         return dict(self._opened[0])
 
     @cached_property
     def _opened(self) -> tuple[dict[str, str], Any]:
-        return self._as_it_is()
+        return self._current_state()
 
-    def _as_it_is(self) -> tuple[dict[str, str], Any]:
-        """Return column name → type, and of a table all that its name may stand for."""
+    def _current_state(self) -> tuple[dict[str, str], Any]:
+        """Return column name → type, and for a table everything that its name can refer to."""
         with translate_errors(self.name):
             columns = {column: read_as(kind) for column, kind in self._kinds.items()}
             if self.relation.type != TABLE_RELATION:
                 return columns, None
-            named = self.relation.filter("false").aggregate(_named(self.relation.alias))
+            named = self.relation.filter("false").aggregate(_name_targets(self.relation.alias))
             return columns, named.fetchall()
 
     @property
@@ -69,28 +67,28 @@ class RelationSource:
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Register a fresh stream of the rows, and return SQL of its columns.
+        """Register a new stream of the rows, and return SQL of its columns.
 
         Raises:
-            SchemaError: if the relation is another one than when it was opened.
+            SchemaError: if the columns, or the table behind the name, have changed.
         """
         opened = self._opened
-        if self._as_it_is() != opened:
+        if self._current_state() != opened:
             raise SchemaError(
                 f"{self.name} has different columns than when it was opened, or its name "
                 "refers to another table; call dg.read again."
             )
         kinds = usable_columns(self._kinds, used)
-        carried = {
+        exported = {
             column: export_expression(quoted(column), kind) for column, kind in kinds.items()
         }
         with translate_errors(self.name):
-            stream = self.relation.project(select_list(carried)).to_arrow_reader(_STREAMED_ROWS)
+            stream = self.relation.project(select_list(exported)).to_arrow_reader(_STREAMED_ROWS)
             return select_from(register_rows(connection, stream), read_expressions(kinds))
 
 
-def _named(name: str) -> str:
-    """Return the SQL of an aggregate: all tables and views of a name, and where names are looked up."""
+def _name_targets(name: str) -> str:
+    """Return the SQL of an aggregate: all tables and views with a name, and the search path."""
     result = (
         f"SELECT list((database_name, schema_name, {kind}_oid) ORDER BY {kind}_oid) "
         f"FROM duckdb_{kind}s() WHERE lower({kind}_name) = lower({text(name)})"
@@ -101,10 +99,10 @@ def _named(name: str) -> str:
 
 
 def stores_its_values(table: duckdb.DuckDBPyRelation) -> bool:
-    """Return whether all tables of a name hold each of their values, in a file of DuckDB's.
+    """Return whether all tables with this name store every value in a DuckDB file.
 
-    A column that is computed as it is read may number the rows (``nextval``), and what another system
-    holds need not be of the type of its column.
+    A generated column can number the rows (``nextval``), and the values of another system can differ
+    from the type of their column.
     """
     found = (
         "SELECT count(*) FROM duckdb_tables() AS tables_ JOIN duckdb_databases() AS files "

@@ -1,7 +1,6 @@
-"""Parquet files in buckets of S3, which pyarrow reads: a folder, with its partitions, or objects.
+"""Parquet files in S3 buckets, read by pyarrow: a folder with its partitions, or objects.
 
-Credentials are those of the environment (``AWS_ACCESS_KEY_ID``, a role, ``~/.aws``), never a part of an
-address.
+Credentials come from the environment (``AWS_ACCESS_KEY_ID``, a role, ``~/.aws``), never an address.
 """
 
 from __future__ import annotations
@@ -29,24 +28,24 @@ from dpgrain.tables.sources.folders import (
     require_same_columns,
 )
 
-# Footers that are read side by side, each of which waits for the network.
+# Footers read in parallel, because each waits for the network.
 _FOOTERS = 16
 _FORMAT = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
 
 
 def open_dataset(addresses: Sequence[str]) -> ds.FileSystemDataset:
-    """Return the dataset of all Parquet files at some addresses.
+    """Open the dataset of all Parquet files at some addresses.
 
     Args:
-        addresses: addresses such as ``s3://bucket/folder``, whose options are those of
+        addresses: addresses such as ``s3://bucket/folder``, with the options of
             :meth:`pyarrow.fs.FileSystem.from_uri` (``?region=eu-west-1``).
 
     Raises:
-        ParameterError: if an address holds a password or a pattern, or is of another kind of file.
-        DataError: if nothing is there, or it cannot be reached.
-        SchemaError: if files have other columns, or columns of other types, than the first.
+        ParameterError: if an address contains a key or a pattern, or is not of a Parquet file.
+        DataError: if there is no such file, or S3 cannot be reached.
+        SchemaError: if files have other columns or types than the first.
     """
-    with _reached():
+    with _translate_errors():
         files: dict[str, tuple[Any, PurePosixPath]] = {}
         for address in addresses:
             _require_plain(address)
@@ -58,7 +57,7 @@ def open_dataset(addresses: Sequence[str]) -> ds.FileSystemDataset:
         }
         require_same_columns({PurePosixPath(path).name: said for path, said in partitions.items()})
         with ThreadPoolExecutor(_FOOTERS) as pool:
-            schemas = dict(zip(files, pool.map(_schema_of, files, files.values()), strict=True))
+            schemas = dict(zip(files, pool.map(_read_schema, files, files.values()), strict=True))
     (name, first), *others = (
         (PurePosixPath(path).name, schema) for path, schema in schemas.items()
     )
@@ -69,18 +68,18 @@ def open_dataset(addresses: Sequence[str]) -> ds.FileSystemDataset:
                 f"The file {other!r} must have the same columns and types as {name!r}; "
                 "write all files the same way."
             )
-    held = {column.casefold() for column in first.names}
-    said = [name for name, _ in next(iter(partitions.values())) if name.casefold() not in held]
+    own = {column.casefold() for column in first.names}
+    folders = [name for name, _ in next(iter(partitions.values())) if name.casefold() not in own]
     fragments = [
-        _FORMAT.make_fragment(path, system, _says(partitions[path], said))
+        _FORMAT.make_fragment(path, system, _folder_values(partitions[path], folders))
         for path, (system, _) in files.items()
     ]
-    schema = pa.schema([*first, *(pa.field(name, pa.string()) for name in said)])
+    schema = pa.schema([*first, *(pa.field(name, pa.string()) for name in folders)])
     return ds.FileSystemDataset(fragments, schema, _FORMAT, fragments[0].filesystem)
 
 
 def _require_plain(address: str) -> None:
-    """Raise where an address holds what must not be shown, or what is not read."""
+    """Raise ParameterError if an address contains a key or a pattern."""
     place, _, _ = address.partition("?")
     if "@" in place.partition("://")[2].partition("/")[0]:
         raise ParameterError(
@@ -97,7 +96,7 @@ def _require_plain(address: str) -> None:
 
 
 def _listed(system: Any, path: str) -> Iterator[tuple[str, PurePosixPath]]:
-    """Yield the files at a place, each with the folder above which no name is asked."""
+    """Yield the files at a path, each with the root below which folder names are columns."""
     known = system.get_file_info(path)
     if known.type == fs.FileType.NotFound:
         raise DataError(
@@ -126,30 +125,30 @@ def _is_shown(path: str, root: PurePosixPath) -> bool:
     return all(map(is_data_file, PurePosixPath(path).parts[len(root.parts) :]))
 
 
-def _schema_of(path: str, place: tuple[Any, PurePosixPath]) -> pa.Schema:
-    """Return the columns of a file, from its footer."""
+def _read_schema(path: str, place: tuple[Any, PurePosixPath]) -> pa.Schema:
+    """Return the schema in the footer of a file."""
     return _FORMAT.make_fragment(path, place[0]).physical_schema.remove_metadata()
 
 
-def _says(partition: Partition, columns: Sequence[str]) -> Any:
-    """Return what the folders of a file say of some columns, as an expression that is true there."""
-    says = pc.scalar(True)
+def _folder_values(partition: Partition, columns: Sequence[str]) -> Any:
+    """Return an expression that is true for a file: its columns from folder names."""
+    result = pc.scalar(True)
     for name, value in partition:
         if name in columns:
-            says &= pc.field(name).is_null() if value is None else pc.field(name) == value
-    return says
+            result &= pc.field(name).is_null() if value is None else pc.field(name) == value
+    return result
 
 
 @contextmanager
-def _reached() -> Iterator[None]:
-    """Turn what pyarrow says of a place into one sentence; its own text may name hosts and keys."""
+def _translate_errors() -> Iterator[None]:
+    """Replace exceptions of pyarrow, whose text can contain hosts and keys."""
     try:
         yield
     except DpgrainError:
         raise
     except (pa.ArrowException, OSError, ValueError):
-        told = (
+        message = (
             "The S3 files cannot be reached; check the address, the region (?region=…) and the "
             "credentials in the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE)."
         )
-        raise_alone(DataError(told))
+        raise_alone(DataError(message))

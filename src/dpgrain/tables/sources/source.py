@@ -1,4 +1,4 @@
-"""The protocol of sources, and the base of those that wrap another one."""
+"""The protocol of sources, and the base class of sources that wrap another."""
 
 from __future__ import annotations
 
@@ -8,33 +8,28 @@ from typing import Any, Protocol
 
 import duckdb
 
-#: Column of the number of records that a row stands for, in sources that count where rows lie.
+#: Column with the number of records that a row represents, in sources that group duplicates.
 RECORDS = "records of the row"
 
 
 class RowSource(Protocol):
-    """The place of the rows."""
+    """Rows that DuckDB can read repeatedly; nothing is loaded before a release needs it."""
 
     @property
     def name(self) -> str:
-        """The name that messages and reports give the source."""
+        """Name in error messages."""
 
     @property
     def title(self) -> str:
-        """The name in reports, without the folder, which is nobody's business."""
+        """Name in reports, without the folder, which could disclose something."""
 
     def columns(self) -> dict[str, str]:
-        """Return column name → the type that it is read as, from the schema alone."""
+        """Return column name → type to read it as, from the schema only."""
 
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Return SQL to put after FROM, good for one query.
-
-        Args:
-            connection: the connection of the query.
-            used: the columns that the query asks for, and the only ones that are read; None for all.
-        """
+        """Return SQL to follow FROM in one query, with the columns used; None for all."""
 
 
 class SourceWrapper:
@@ -44,23 +39,23 @@ class SourceWrapper:
 
     @property
     def name(self) -> str:
-        """The name that messages and reports give the source."""
+        """Name in error messages."""
         return self.source.name
 
     @property
     def title(self) -> str:
-        """The name in reports."""
+        """Name in reports."""
         return self.source.title
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The files of the source, if it has any."""
+        """Files of the source, if any."""
         return getattr(self.source, "paths", ())
 
     @property
-    def tells_records(self) -> bool:
-        """Whether the source can tell how many records are alike, where :data:`RECORDS` is asked."""
-        return bool(getattr(self.source, "tells_records", False))
+    def counts_duplicates(self) -> bool:
+        """Whether the source can group equal rows and add the column :data:`RECORDS`."""
+        return bool(getattr(self.source, "counts_duplicates", False))
 
     def columns(self) -> dict[str, str]:
         """Return column name → type."""
@@ -70,18 +65,13 @@ class SourceWrapper:
 def transaction(
     source: RowSource, connection: duckdb.DuckDBPyConnection
 ) -> AbstractContextManager[None]:
-    """Return what has to be entered before a source is read: the transaction of a database.
-
-    Args:
-        source: the source, or one over it.
-        connection: the connection that reads it.
-    """
-    bottom: Any = source
-    while not hasattr(bottom, "begin"):
-        bottom = getattr(bottom, "source", None) or getattr(
-            getattr(bottom, "rows", None), "source", None
+    """Return the transaction of the innermost source, to enter before reading; a database has one."""
+    innermost: Any = source
+    while not hasattr(innermost, "begin"):
+        innermost = getattr(innermost, "source", None) or getattr(
+            getattr(innermost, "rows", None), "source", None
         )
-        if bottom is None:
+        if innermost is None:
             return nullcontext()
-    begin: AbstractContextManager[None] = bottom.begin(connection)
+    begin: AbstractContextManager[None] = innermost.begin(connection)
     return begin

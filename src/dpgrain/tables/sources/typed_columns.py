@@ -1,4 +1,4 @@
-"""A source with types stated for columns of text."""
+"""A source with explicit types of text columns."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from dpgrain.tables.sources.source import RowSource, SourceWrapper
 
 @dataclass(frozen=True, eq=False)
 class TypedSource(SourceWrapper):
-    """A source of which some columns of text are read as another type; what does not fit is a null.
+    """A source with text columns read as other types; an invalid value becomes null.
 
     Args:
         source: the source.
-        types: column → type, as DuckDB spells it.
-        written: how numbers and days are written in text.
+        types: text column → DuckDB type.
+        written: format of numbers and dates.
     """
 
     source: RowSource
@@ -34,22 +34,22 @@ class TypedSource(SourceWrapper):
 
     def columns(self) -> dict[str, str]:
         """Return column name → type."""
-        stated = {column: read_as(kind) for column, kind in self.types.items()}
-        return {**self.source.columns(), **stated}
+        explicit = {column: read_as(kind) for column, kind in self.types.items()}
+        return {**self.source.columns(), **explicit}
 
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Return the columns in their stated types."""
-        stated = ", ".join(
-            f"{self._stated(column, kind)} AS {quoted(column)}"
+        """Return SQL of the columns in their explicit types."""
+        casts = ", ".join(
+            f"{self._cast(column, kind)} AS {quoted(column)}"
             for column, kind in self.types.items()
             if used is None or column in used
         )
         rows = self.source.attach(connection, used)
-        return f"(SELECT * REPLACE ({stated}) FROM {rows})" if stated else rows
+        return f"(SELECT * REPLACE ({casts}) FROM {rows})" if casts else rows
 
-    def _stated(self, column: str, kind: str) -> str:
+    def _cast(self, column: str, kind: str) -> str:
         if read_as(kind) == TEXT:
             return f"TRY_CAST({tried(column, kind, self.written)} AS VARCHAR)"
         return tried(column, read_as(kind), self.written)
@@ -58,17 +58,17 @@ class TypedSource(SourceWrapper):
 def with_types(
     source: RowSource, types: Mapping[str, str] | None, decimal: str = ".", dates: str = ISO
 ) -> RowSource:
-    """Return the source with the types that are stated for columns of text.
+    """Return the source with explicit types of text columns.
 
     Args:
         source: the source.
-        types: column → type.
-        decimal: the mark before the decimals of a number.
-        dates: the last day of 2025, as days are written.
+        types: text column → type.
+        decimal: decimal mark.
+        dates: 31 December 2025 in the date format.
 
     Raises:
-        SchemaError: if it has no such column, or one that is not text.
-        ParameterError: if a type is unknown, or the decimal mark or the form of days is.
+        SchemaError: if a column does not exist or is not text.
+        ParameterError: if a type, the decimal mark or the date format is unknown.
     """
     _validate.one_of((".", ","), decimal=decimal)
     _validate.one_of(tuple(DATES), dates=dates)
@@ -76,7 +76,7 @@ def with_types(
     if not types:
         return source
     columns = source.columns()
-    stated = {}
+    explicit = {}
     for column, kind in types.items():
         if column not in columns:
             raise SchemaError(
@@ -84,21 +84,23 @@ def with_types(
                 f"{column_hint(column, list(columns))}.",
                 name="types",
             )
-        stated[column] = _sql_type(column, kind)
-        if columns[column] not in (TEXT, read_as(stated[column])):
+        explicit[column] = _sql_type(column, kind)
+        if columns[column] not in (TEXT, read_as(explicit[column])):
             raise SchemaError(
                 f"types must not set column {column!r} to {kind!r}, because it already has "
                 f"type {columns[column]}; omit it from types.",
                 name="types",
             )
     changed = {
-        column: kind for column, kind in stated.items() if columns[column] == TEXT and kind != TEXT
+        column: kind
+        for column, kind in explicit.items()
+        if columns[column] == TEXT and kind != TEXT
     }
     return TypedSource(source, changed, Written(decimal, dates)) if changed else source
 
 
 def _sql_type(column: str, kind: str) -> str:
-    """Return the type as DuckDB spells it: INT is INTEGER."""
+    """Return DuckDB's name of a type: INTEGER for INT."""
     try:
         return str(duckdb.sqltype(kind))
     except duckdb.Error as error:
