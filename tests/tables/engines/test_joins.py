@@ -18,7 +18,7 @@ from tests.tables.engines.cluster import Cluster
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.tables.engines import joins as joined_module
+from dpgrain.tables.engines import joins as joins_module
 
 ENGINES = ("duckdb", "in_memory")
 USER: dict[str, Any] = {"unit": dg.User(), "epsilon": 1e6, "delta": 1e-6, "random_state": 0}
@@ -217,7 +217,7 @@ def test_nobody_elses_rows_move_by_a_bit(effort: Effort) -> None:
 
 
 def test_the_search_finds_an_order_that_is_the_engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joined_module, "_told", lambda _: "random()")
+    monkeypatch.setattr(joins_module, "_with_length", lambda _: "random()")
     with pytest.raises(AssertionError):
         test_nobody_elses_rows_move_by_a_bit(Effort(None, "a search"))
 

@@ -144,7 +144,7 @@ def test_numbers_are_streamed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The same is published of rows that are kept in memory and of those in a file."""
-    monkeypatch.setattr(postgres, "_KEPT_SHARE", share)
+    monkeypatch.setattr(postgres, "_MEMORY_SHARE", share)
     table = dg.read(server.address, table=visits, user="who", engine=engine)
     release = NUMBERS[kind](table)
     expected = NUMBERS[kind](dg.read(rows_of(), user="who"))
@@ -488,15 +488,15 @@ def test_a_connection_that_drops_is_one_sentence(
     """In the middle of what is sent, after the charge: nothing is published, and that is told."""
     name = server.holding(rows_of(3000, 100))
     table = dg.read(server.address, table=name, user="who")
-    read = PostgresSession._kept
+    read = PostgresSession._store
 
     def dropped(self: PostgresSession, *rest: Any) -> str:
         server.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                    "WHERE query LIKE 'COPY%' AND pid <> pg_backend_pid()")  # fmt: skip
         return read(self, *rest)
 
-    monkeypatch.setattr(PostgresSession, "_kept", dropped)
-    monkeypatch.setattr(postgres, "_KEPT_SHARE", share)
+    monkeypatch.setattr(PostgresSession, "_store", dropped)
+    monkeypatch.setattr(postgres, "_MEMORY_SHARE", share)
     with dg.budget(9.0, 1e-5) as budget, pytest.raises(DataError) as caught:
         dg.sum(table, "w", bounds=(0, 1), unit=dg.User(), epsilon=1.0, delta=1e-6)
     told = str(caught.value)

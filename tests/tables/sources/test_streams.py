@@ -237,7 +237,7 @@ def test_rows_that_memory_does_not_hold_are_kept_in_a_file(memory: int, files: i
             engine.connection, batches, {name: name for name in rows.schema.names}, memory
         )
         answer = engine.connection.sql(f"SELECT * FROM {found}").to_arrow_table()
-        assert len(list(spill_path(engine.connection).glob("*aside*.db"))) == files
+        assert len(list(spill_path(engine.connection).glob("*spilled*.db"))) == files
     by = [(name, "ascending") for name in rows.schema.names]
     assert answer.sort_by(by).to_pydict() == rows.sort_by(by).to_pydict()
 

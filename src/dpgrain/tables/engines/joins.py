@@ -1,4 +1,4 @@
-"""Rows beside others that belong to them: those of a public table, or more of the same person's."""
+"""Joins: with a public table by a key, or with another table of the same users."""
 
 from __future__ import annotations
 
@@ -35,27 +35,26 @@ from dpgrain.tables.sources.duckdb_connection import register_rows
 from dpgrain.tables.sources.region_source import all_rows
 from dpgrain.tables.sources.source import RowSource, SourceWrapper, transaction
 
-# Different values of a public column, at most, which are then a domain by themselves.
-_FEW = 1000
-# Types whose values a domain can list.
-_LISTED = (*INTEGERS, TEXT, DAY, BOOLEAN)
-# Rows of a person that are paired, at most: of so many a hash is held.
-_MOST_PAIRS = 1000
-# Function that a column of a public table is, where a partition says what it is made of.
+# Max distinct values of a public column that becomes a domain.
+_MAX_DOMAIN = 1000
+# Types of values that a domain can list.
+_DOMAIN_TYPES = (*INTEGERS, TEXT, DAY, BOOLEAN)
+# Max pairs per user and row: the engine stores one hash for each.
+_MAX_PAIRS = 1000
+# Function of the key in the expression of a public column.
 _LOOKED_UP = "looked_up"
 
 
 @dataclass(frozen=True, eq=False)
 class PublicJoin(SourceWrapper):
-    """The rows of a source, each beside the one row of a public table that has its key.
+    """The rows of a source, each joined with the one row of a public table that has its key.
 
     Args:
         source: the source of all rows.
-        on: the column of keys.
-        kind: the type of that column.
-        table: the public table: ``key``, without missing or repeated ones, and the columns ``c0`` and
-            so on.
-        kinds: column → type, of these.
+        on: key column.
+        kind: type of the key column.
+        table: public table: ``key``, unique and without nulls, and the columns ``c0``, ``c1``, ….
+        kinds: column → type, in the order of ``c0``, ``c1``, ….
     """
 
     source: RowSource
@@ -71,45 +70,41 @@ class PublicJoin(SourceWrapper):
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Return each row beside what is public of its key, and beside nothing without a match."""
-        asked = {
+        """Return SQL of the rows with the public columns of their key; null without a match."""
+        wanted = {
             f"c{place}": name
             for place, name in enumerate(self.kinds)
             if used is None or name in used
         }
-        if not asked:
+        if not wanted:
             return self.source.attach(connection, used)
         rows = self.source.attach(connection, None if used is None else self.needed(used))
-        public = register_rows(connection, self.table.select(["key", *asked]))
-        listed = ", ".join(f"public.{place} AS {quoted(name)}" for place, name in asked.items())
+        public = register_rows(connection, self.table.select(["key", *wanted]))
+        listed = ", ".join(f"public.{place} AS {quoted(name)}" for place, name in wanted.items())
         return (
             f"(SELECT own.*, {listed} FROM {rows} AS own LEFT JOIN {public} AS public "
             f"ON {key_of(self.on, self.kind, of='own')} = public.key)"
         )
 
     def needed(self, used: Collection[str]) -> set[str]:
-        """Return the columns of the source that are used, also to find the public ones.
-
-        Args:
-            used: the columns that are used.
-        """
+        """Return the columns of the source needed for these columns, including the key."""
         return {*used, self.on} - set(self.kinds)
 
 
 def join_public(
     rows: Rows, public: Rows, on: str, key: str
 ) -> tuple[PublicJoin, dict[str, Derived]]:
-    """Return the rows beside those of a public table, and what each new column is made of.
+    """Join rows with a public table, and describe each new column as a function of the key.
 
     Args:
         rows: the rows.
-        public: the public table, which is read at once.
-        on: the column of keys of the rows.
-        key: that of the public table.
+        public: public table, which is read now.
+        on: key column of the rows.
+        key: key column of the public table.
 
     Raises:
-        ParameterError: if a key stands twice in the public table, or it has no other column.
-        SchemaError: if a column is missing, stands in both, or keys have types that cannot match.
+        ParameterError: if a key occurs twice in the public table, or it has no other column.
+        SchemaError: if a column is missing or in both tables, or the types of the keys do not match.
     """
     rows.require_key(on, "on")
     if on in rows.cells:
@@ -129,10 +124,10 @@ def join_public(
         f"{quoted(name)} AS c{place}, CAST({quoted(name)} AS VARCHAR) AS t{place}"
         for place, name in enumerate(names)
     )
-    made = _public_key(key, public.schema[key], on, rows.schema[on])
+    key_sql = _public_key(key, public.schema[key], on, rows.schema[on])
     with DuckDB(public) as engine:
         table = engine.ask(
-            f"SELECT * FROM (SELECT {made} AS key, {columns} FROM source) WHERE key IS NOT NULL "
+            f"SELECT * FROM (SELECT {key_sql} AS key, {columns} FROM source) WHERE key IS NOT NULL "
             "ORDER BY ALL",
             [key, *names],
         )
@@ -148,8 +143,8 @@ def join_public(
             f"{twice!r} occurs twice; remove one.",
             name="on",
         )
-    held = table.select(["key", *(f"c{place}" for place in range(len(names)))])
-    source = PublicJoin(all_rows(rows.source), on, rows.keyed_as(on), held, kinds)
+    joined = table.select(["key", *(f"c{place}" for place in range(len(names)))])
+    source = PublicJoin(all_rows(rows.source), on, rows.keyed_as(on), joined, kinds)
     title = public.source.title
     return source, {
         name: _looked_up(
@@ -160,10 +155,10 @@ def join_public(
 
 
 def _public_key(key: str, kind: str, on: str, own: str) -> str:
-    """Return the SQL of a public key as rows have it, but for long texts.
+    """Return the SQL of a public key as the rows write it, before the replacement of long texts.
 
     Raises:
-        SchemaError: if none can be a key of the rows.
+        SchemaError: if the types of the keys do not match.
     """
     if own in INTEGERS and kind == TEXT:
         return f"TRY_CAST({label(quoted(key))} AS BIGINT)"
@@ -181,16 +176,16 @@ def _public_key(key: str, kind: str, on: str, own: str) -> str:
 
 
 def _looked_up(name: str, on: str, kind: str, table: pa.Table, title: str) -> Derived:
-    """Return a column of a public table as a function of the key, known by all of its values."""
+    """Return a public column as a function of the key, identified by a hash of its values."""
     pairs = repr([table.column(place).to_pylist() for place in (0, 2)])
     mark = sha256(pairs.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     node = Call(_LOOKED_UP, (Column(on), Constant(name), Constant(mark)))
     values = None
-    if kind in _LISTED:
+    if kind in _DOMAIN_TYPES:
         found = table.column(1).unique().drop_null()
-        # Days beyond the years that are known are no values of a list.
+        # A domain cannot list dates outside the years of Python's calendar.
         with suppress(OverflowError, ValueError):
-            if 0 < len(found) <= _FEW:
+            if 0 < len(found) <= _MAX_DOMAIN:
                 values = tuple(sorted(value for value in found.to_pylist() if _fits(value)))
     return Derived(f"{name} of {title} by {on}", kind, quoted(name), node, values=values or None)
 
@@ -201,14 +196,14 @@ def _fits(value: Any) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class UserJoin:
-    """The rows of a table, each beside rows of the same person in another one, and of nobody else.
+    """The rows of a table, each joined with rows of the same user in another table.
 
     Args:
         rows: the rows.
-        others: the rows of the other table.
-        taken: the columns of these that are taken.
-        pairs: the largest number of the other table's rows of a person that are kept: the first in
-            the order of a hash of the columns that are taken.
+        others: rows of the other table.
+        taken: columns of the other table to add.
+        pairs: max rows per user of the other table: the first ones in the order of a hash of the added
+            columns.
     """
 
     rows: Rows
@@ -218,17 +213,16 @@ class UserJoin:
 
     @staticmethod
     def of(rows: Rows, others: Any, columns: Sequence[str] | None, pairs: int) -> UserJoin:
-        """Check what is asked for; nothing is read.
+        """Validate a join, without reading rows.
 
         Raises:
-            ParameterError: if a table has no people, or there is nothing to take.
-            SchemaError: if a column is missing or stands in both tables, or people have names of types
-                that cannot match.
+            ParameterError: if a table has no user column, or there is no column to add.
+            SchemaError: if a column is missing, or the types of the user ids do not match.
         """
         pairs = _validate.integer(minimum=1, pairs=pairs)
-        if pairs > _MOST_PAIRS:
+        if pairs > _MAX_PAIRS:
             raise ParameterError(
-                f"pairs must be at most {_MOST_PAIRS:,}, not {pairs:,}: one hash per pair "
+                f"pairs must be at most {_MAX_PAIRS:,}, not {pairs:,}: one hash per pair "
                 "is stored for each person.",
                 name="pairs",
             )
@@ -248,7 +242,7 @@ class UserJoin:
             "integers" if each.is_integer(name) else each.schema[name]
             for each, name in ((rows, rows.user), (others, others.user))
         )
-        # Of all other types a name is a text, as which tables of people hold it.
+        # User ids of all other types are text in per-user tables.
         if own != kinds and ("integers" in (own, kinds) or TEXT not in (own, kinds)):
             raise SchemaError(
                 f"user {rows.user!r} has type {rows.schema[rows.user]}, but "
@@ -289,29 +283,29 @@ class UserJoin:
 
     @property
     def name(self) -> str:
-        """The name of the rows, which messages give the source."""
+        """Name in error messages."""
         return self.rows.source.name
 
     @property
     def title(self) -> str:
-        """The title in reports."""
+        """Name in reports."""
         return f"{self.rows.source.title} with {self.others.source.title}"
 
     @property
     def region(self) -> Region:
-        """The public region that the rows of both tables lie in; everything where they differ."""
+        """Public region of the rows of both tables; everything if they differ."""
         return self.rows.scope if self.rows.scope == self.others.scope else EVERYTHING
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The files that the rows are in, if they are in files."""
+        """Files of both tables, if any."""
         return tuple(
             path for each in (self.rows, self.others) for path in getattr(each.source, "paths", ())
         )
 
     @property
     def one_row(self) -> bool:
-        """True where a user has one row at most."""
+        """True if each user has at most one row."""
         return self.pairs == 1 and bool(getattr(self.rows.source, "one_row", False))
 
     def columns(self) -> dict[str, str]:
@@ -321,48 +315,43 @@ class UserJoin:
 
     @property
     def labels(self) -> frozenset[str]:
-        """The columns of texts that are taken, which are labels."""
+        """Added text columns, whose long texts are replaced already."""
         return frozenset(filter(self._is_text, self.taken))
 
     @contextmanager
     def begin(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-        """Enter what has to be entered before both tables are read.
-
-        Args:
-            connection: the connection that reads them.
-        """
+        """Enter the transactions of both tables."""
         with transaction(self.rows.source, connection), transaction(self.others.source, connection):
             yield
 
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Return the rows, each with up to so many of the same person's, or with nothing."""
+        """Return SQL of the rows, each joined with up to `pairs` rows of its user, or with nulls."""
         rows, others = self.rows, self.others
         assert rows.user is not None  # noqa: S101 - as checked
         assert others.user is not None  # noqa: S101 - as checked
-        asked = [name for name in self.taken if used is None or name in used]
+        wanted = [name for name in self.taken if used is None or name in used]
         own = None if used is None else {rows.user, *used} - set(self.taken)
         left = rows.source.attach(connection, own)
-        if not asked and self.pairs == 1:
+        if not wanted and self.pairs == 1:
             return left
-        kept = self._kept(connection)
+        selected = self._selected_rows(connection)
         shown = "".join(
             f", others.c{place} AS {quoted(name)}"
             for place, name in enumerate(self.taken)
-            if name in asked
+            if name in wanted
         )
         return (
-            f"(SELECT own.*{shown} FROM {left} AS own LEFT JOIN {kept} AS others "
+            f"(SELECT own.*{shown} FROM {left} AS own LEFT JOIN {selected} AS others "
             f"ON {key_of(rows.user, rows.keyed_as(rows.user), of='own')} = others.key)"
         )
 
-    def _kept(self, connection: duckdb.DuckDBPyConnection) -> str:
-        """Return the SQL of the other table's rows that are kept of each person.
+    def _selected_rows(self, connection: duckdb.DuckDBPyConnection) -> str:
+        """Return the SQL of the other table's rows that are joined, up to `pairs` for each user.
 
-        They are the first in the order of a hash of their values, which does not depend on how the
-        engine goes through them. Only hashes are held of a person with many rows: rows that are alike
-        are one with a number.
+        They are the first in the order of a hash of their values, which does not depend on the engine's
+        order. For a user with many rows only hashes are stored, and equal rows are grouped.
         """
         others = self.others
         assert others.user is not None  # noqa: S101 - as checked
@@ -371,7 +360,7 @@ class UserJoin:
             list(enumerate(self.taken)),
         )
         written = {place: self._written(name) for place, name in columns}
-        digest = f"md5_number(concat({', '.join(map(_told, written.values()))}))"
+        digest = f"md5_number(concat({', '.join(map(_with_length, written.values()))}))"
         texts = [f"t{place}" for place, _ in columns]
         listed = ", ".join(
             f"{written[place]} AS t{place}"
@@ -388,7 +377,7 @@ class UserJoin:
             f"WHERE {key} IS NOT NULL)"
             for more in ("", f", {listed}")
         )
-        # Numbers of rows are sorted, which spills; as many hashes of each person would not.
+        # Sorting row numbers can spill; a list of hashes for each user could not.
         place = (
             "" if self.pairs == 1 else ", row_number() OVER (PARTITION BY key ORDER BY hash) AS n"
         )
@@ -409,7 +398,7 @@ class UserJoin:
         )
 
     def _written(self, column: str) -> str:
-        """Return the SQL of a column as text, in which long texts are labels: so are those kept."""
+        """Return the SQL of a column as text, with long texts replaced as in labels."""
         if self._is_text(column):
             return key_of(column, self.others.keyed_as(column))
         return f"CAST({quoted(column)} AS VARCHAR)"
@@ -419,13 +408,13 @@ class UserJoin:
 
     @property
     def fact(self) -> Fact:
-        """The public fact about the pairs of rows."""
+        """Public fact about the pairs of rows."""
         one, other = self.rows.source.title, self.others.source.title
         if self.pairs == 1:
             return Fact("paired-row", (one, other))
         return Fact("paired-rows", (one, self.pairs, other))
 
 
-def _told(text: str) -> str:
-    """Return the SQL of a text with its length, so that texts in a row are told apart; of none too."""
+def _with_length(text: str) -> str:
+    """Return the SQL of a text with its length, so that concatenated texts are distinguishable."""
     return f"coalesce(concat(strlen({text}), ':', {text}), 'none')"

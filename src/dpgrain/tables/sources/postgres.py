@@ -1,10 +1,9 @@
 """Rows of a table or a query of PostgreSQL, by ADBC (``pip install 'dpgrain[sql]'``).
 
-All that one release reads is of one snapshot, and each set of columns is fetched once, into memory and,
-beyond a share of it, into an encrypted file of the release's own. Where a release counts, the server
-groups: what it sends is each combination of values with the number of its records. No value can end a
-query: types are those of the catalogue, and what a type of Arrow's cannot hold (infinite days, texts
-beyond the longest label) is a null before it is sent.
+One release reads one snapshot. It fetches each set of columns once, into memory and, beyond a share of
+it, into an encrypted file. For counts the server groups, and sends each combination of values with its
+number of records. No value can end a query: types come from the catalogue, and the server replaces
+values that Arrow cannot represent (infinite dates, very long texts) with nulls.
 """
 
 from __future__ import annotations
@@ -33,29 +32,29 @@ from dpgrain.tables.sources.streams import store_stream
 
 Answer = TypeVar("Answer")
 
-#: Beginnings of addresses of PostgreSQL.
-POSTGRES = ("postgresql://", "postgres://")
-# Parts of an address that are secrets, beside the password before the host.
+#: URI schemes of PostgreSQL.
+POSTGRES_SCHEMES = ("postgresql://", "postgres://")
+# Secret query parameters of an address, in addition to the password before the host.
 _SECRETS = ("password", "sslpassword")
-# A limit of time would make it depend on rows whether a release ends; versions before 17 lack one.
-_NO_LIMIT = (
+# Disable timeouts, with which rows could decide whether a release ends; older versions lack some.
+_DISABLE_TIMEOUT = (
     "SELECT pg_catalog.set_config('{0}', '0', true) "
     "WHERE pg_catalog.current_setting('{0}', true) IS NOT NULL"
 )
-_LIMITS = ("statement_timeout", "transaction_timeout", "idle_in_transaction_session_timeout")
-# Settings end with the transaction: a pool may give the connection to others.
+_TIMEOUTS = ("statement_timeout", "transaction_timeout", "idle_in_transaction_session_timeout")
+# Settings for one transaction only, because a pool can reuse the connection.
 _BEGIN = (
     "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
     "SET LOCAL client_encoding TO 'UTF8'",
     "SET LOCAL standard_conforming_strings TO on",
-    *map(_NO_LIMIT.format, _LIMITS),
+    *map(_DISABLE_TIMEOUT.format, _TIMEOUTS),
 )
 _NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
 _LENGTH = re.compile(r"\(\d+\)")
-_MOST_DIGITS = 38
-# Share of what DuckDB may hold, for rows that are kept in memory; the rest of them go to a file.
-_KEPT_SHARE = 0.5
-# States of SQL of errors that are told apart: their first letters, and what they mean.
+_MAX_DIGITS = 38
+# Share of DuckDB's memory for fetched rows; further rows go to a file.
+_MEMORY_SHARE = 0.5
+# Prefixes of SQLSTATE codes, and their meaning.
 _STATES = {
     "42501": "the user has no permission to read it; grant SELECT on it",
     "42": "it does not run there; check it with psql in the same schema",
@@ -66,70 +65,74 @@ _STATES = {
 
 
 @dataclass(frozen=True)
-class _Kind:
-    """The reading of columns of one type.
+class _PostgresType:
+    """How to read columns of one type.
 
     Args:
-        kind: the type that DuckDB holds.
-        there: the SQL of a column on the server; ``{0}`` is the column.
-        grouped: whether the server may group by it: equal values are equal bytes.
-        here: the SQL of what was sent, in DuckDB.
+        read_as: type in DuckDB.
+        server_sql: SQL of the column ``{0}`` on the server.
+        groupable: whether the server can group by it, because equal values are equal bytes.
+        local_sql: DuckDB's SQL of the fetched column ``{0}``.
     """
 
-    kind: str
-    there: str = "{0}"
-    grouped: bool = False
-    here: str = "{0}"
+    read_as: str
+    server_sql: str = "{0}"
+    groupable: bool = False
+    local_sql: str = "{0}"
 
 
-def _time(kind: str, there: str) -> _Kind:
-    # Microseconds since 1970 end sooner than the server's, which count from 2000.
-    last = f"pg_catalog.isfinite({{0}}) AND {{0}} < {there} '294247-01-01 00:00:00'"
-    return _Kind(kind, f"CASE WHEN {last} THEN {{0}} END")
+def _timestamp(kind: str, cast: str) -> _PostgresType:
+    # DuckDB's range ends earlier than the server's, because it begins at 1970, not at 2000.
+    last = f"pg_catalog.isfinite({{0}}) AND {{0}} < {cast} '294247-01-01 00:00:00'"
+    return _PostgresType(kind, f"CASE WHEN {last} THEN {{0}} END")
 
 
 _LABEL = f"CASE WHEN pg_catalog.octet_length({{0}}) <= {LONGEST_LABEL} THEN {{0}} END"
-# Collations may hold different texts to be equal; this one compares bytes.
-_TEXT = _Kind("VARCHAR", f'({_LABEL}) COLLATE "C"', grouped=True)
-_AS_TEXT = _Kind("VARCHAR", _LABEL.replace("{0}", "({0}::text)"))
-_KINDS = {
-    "smallint": _Kind("SMALLINT", grouped=True),
-    "integer": _Kind("INTEGER", grouped=True),
-    "bigint": _Kind("BIGINT", grouped=True),
-    "boolean": _Kind("BOOLEAN", grouped=True),
-    "date": _Kind("DATE", "CASE WHEN pg_catalog.isfinite({0}) THEN {0} END", grouped=True),
+# Some collations treat different texts as equal; "C" compares bytes.
+_TEXT = _PostgresType("VARCHAR", f'({_LABEL}) COLLATE "C"', groupable=True)
+_AS_TEXT = _PostgresType("VARCHAR", _LABEL.replace("{0}", "({0}::text)"))
+_TYPES = {
+    "smallint": _PostgresType("SMALLINT", groupable=True),
+    "integer": _PostgresType("INTEGER", groupable=True),
+    "bigint": _PostgresType("BIGINT", groupable=True),
+    "boolean": _PostgresType("BOOLEAN", groupable=True),
+    "date": _PostgresType(
+        "DATE", "CASE WHEN pg_catalog.isfinite({0}) THEN {0} END", groupable=True
+    ),
     "text": _TEXT,
-    "character varying": _Kind("VARCHAR", _TEXT.there.replace("{0}", "({0}::text)"), grouped=True),
+    "character varying": _PostgresType(
+        "VARCHAR", _TEXT.server_sql.replace("{0}", "({0}::text)"), groupable=True
+    ),
     "character": _AS_TEXT,
     "uuid": _AS_TEXT,
-    # A cast may be a function of the type's owner; this is what the server prints.
-    "enum": _Kind("VARCHAR", "pg_catalog.enum_out({0})::text"),
-    "real": _Kind("FLOAT"),
-    "double precision": _Kind("DOUBLE"),
-    "numeric": _Kind("DOUBLE", "{0}::text", here="TRY_CAST({0} AS DOUBLE)"),
-    "timestamp without time zone": _time("TIMESTAMP", "timestamp"),
-    "timestamp with time zone": _time("TIMESTAMP WITH TIME ZONE", "timestamptz"),
+    # Not a cast, which can be a function of the type's owner.
+    "enum": _PostgresType("VARCHAR", "pg_catalog.enum_out({0})::text"),
+    "real": _PostgresType("FLOAT"),
+    "double precision": _PostgresType("DOUBLE"),
+    "numeric": _PostgresType("DOUBLE", "{0}::text", local_sql="TRY_CAST({0} AS DOUBLE)"),
+    "timestamp without time zone": _timestamp("TIMESTAMP", "timestamp"),
+    "timestamp with time zone": _timestamp("TIMESTAMP WITH TIME ZONE", "timestamptz"),
 }
 
 
-def _kind_of(told: str) -> _Kind | None:
-    """Return how a type is read, by its name in the catalogue; None for one that is not."""
-    if digits := _NUMERIC.fullmatch(told):
-        if int(digits[2]) <= int(digits[1]) <= _MOST_DIGITS:
+def _type_of(name: str) -> _PostgresType | None:
+    """Return how to read a type of the catalogue; None for an unusable type."""
+    if digits := _NUMERIC.fullmatch(name):
+        if int(digits[2]) <= int(digits[1]) <= _MAX_DIGITS:
             kind = f"DECIMAL({digits[1]},{digits[2]})"
-            return _Kind(kind, "{0}::text", here=f"TRY_CAST({{0}} AS {kind})")
-        return _KINDS["numeric"]
-    return _KINDS.get(_LENGTH.sub("", told))
+            return _PostgresType(kind, "{0}::text", local_sql=f"TRY_CAST({{0}} AS {kind})")
+        return _TYPES["numeric"]
+    return _TYPES.get(_LENGTH.sub("", name))
 
 
-def _kind_of_arrow(column: pa.Field) -> str:
-    """Return the name of a type of the server's by that in which it is sent, for columns of a query.
+def _type_name(column: pa.Field) -> str:
+    """Return the server's name of the type of a query's column, from its Arrow type.
 
-    Amounts of money are sent as whole numbers of hundredths, and numbers of objects modulo 2^32.
+    Do not read money, sent as an integer of hundredths, and oid, sent modulo 2³².
     """
-    told: str = (column.metadata or {}).get(b"POSTGRESQL:type", b"").decode()
-    if told in ("money", "oid"):
-        return told
+    name: str = (column.metadata or {}).get(b"POSTGRESQL:type", b"").decode()
+    if name in ("money", "oid"):
+        return name
     kind = column.type
     known = {
         pa.int16(): "smallint",
@@ -148,34 +151,34 @@ def _kind_of_arrow(column: pa.Field) -> str:
 
 
 @dataclass(frozen=True)
-class _Described:
-    """A table or a query as the catalogue describes it.
+class _Description:
+    """A table or a query, described by the catalogue.
 
     Args:
-        rows: the SQL of the rows.
-        kinds: column → its type there.
-        known: which table it is; 0 for a query.
-        is_table: whether it is a table as it stands: no view, no foreign table, all of its rows.
+        rows: SQL of the rows.
+        kinds: column → type on the server.
+        table_id: oid of the table; 0 for a query.
+        is_table: whether it is a base table with all rows visible, not a view or a foreign table.
     """
 
     rows: str
     kinds: Mapping[str, str] = field(hash=False)
-    known: int = 0
+    table_id: int = 0
     is_table: bool = False
 
 
 class Address:
-    """An address, which may hold a secret: it is neither shown nor written down.
+    """An address that can contain a secret, so it is never shown or pickled.
 
     Args:
-        written: the address, such as ``postgresql://host/database``.
+        uri: the address, such as ``postgresql://host/database``.
 
     >>> Address("postgresql://ann:pw@host/db")
     Address(…)
     """
 
-    def __init__(self, written: str) -> None:
-        self._written = written
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
 
     def __repr__(self) -> str:
         return "Address(…)"
@@ -189,23 +192,19 @@ class Address:
     def __deepcopy__(self, _: Any) -> Address:
         return self
 
-    def opened(self) -> Any:
-        """Return a new connection.
-
-        Raises:
-            ParameterError: if the driver is missing.
-        """
-        return _driver().connect(self._written, autocommit=True)
+    def connect(self) -> Any:
+        """Return a new connection; raises ParameterError if the driver is missing."""
+        return _driver().connect(self._uri, autocommit=True)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PostgresSource:
-    """A table or a query of PostgreSQL; nobody sees the address.
+    """A table or a query of PostgreSQL, whose address is never shown.
 
     Args:
         address: the address.
-        table: the name of the table, as SQL writes it; or
-        query: the query.
+        table: SQL name of the table; None for a query.
+        query: the query; None for a table.
     """
 
     address: Address
@@ -215,12 +214,12 @@ class PostgresSource:
 
     @staticmethod
     def of(address: Address, table: str | None, query: str | None) -> PostgresSource:
-        """Return the source, whose schema is read.
+        """Return the source, after reading its schema.
 
         Raises:
-            ParameterError: if not one of table and query is given, or a driver is missing.
-            DataError: if the database cannot be reached, or has no such table.
-            SchemaError: if columns have names that no query can state.
+            ParameterError: unless exactly one of table and query is passed and the driver is installed.
+            DataError: if the database cannot be reached, or the table does not exist.
+            SchemaError: if queries cannot use a column name.
         """
         if (table is None) == (query is None):
             raise ParameterError(
@@ -234,58 +233,55 @@ class PostgresSource:
 
     @property
     def name(self) -> str:
-        """The name in messages, in which nothing of the address stands."""
+        """Name in error messages, without the address."""
         return "The query" if self.table is None else f"The table {self.table!r}"
 
     @property
     def title(self) -> str:
-        """The name in reports."""
+        """Name in reports."""
         return "a query of PostgreSQL" if self.table is None else self.table
 
     @cached_property
-    def _opened(self) -> _Described:
+    def _opened(self) -> _Description:
         with self._connected() as connection:
-            return self._described(connection)
+            return self._describe(connection)
 
     @property
     def is_table(self) -> bool:
-        """Whether it is a table as it stands."""
+        """Whether it is a base table."""
         return self._opened.is_table
 
     @property
     def counts_duplicates(self) -> bool:
-        """Whether rows may be told by their number: a query may give others each time it is asked."""
+        """Whether the server can group equal rows; a query can return other rows each time."""
         return self.is_table and RECORDS not in map(str.casefold, self._opened.kinds)
 
     def columns(self) -> dict[str, str]:
-        """Return column name → type, as the catalogue had them when it was first asked."""
-        known = {name: _kind_of(kind) for name, kind in self._opened.kinds.items()}
+        """Return column name → type at the first call."""
+        known = {name: _type_of(kind) for name, kind in self._opened.kinds.items()}
         return {
-            name: self._opened.kinds[name].upper() if kind is None else kind.kind
+            name: self._opened.kinds[name].upper() if kind is None else kind.read_as
             for name, kind in known.items()
         }
 
     @contextmanager
     def begin(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-        """Enter a transaction that sees one state, for all that a connection of DuckDB's reads.
-
-        Args:
-            connection: the connection of DuckDB's.
+        """Enter a transaction with one snapshot, for everything that a DuckDB connection reads.
 
         Raises:
             DataError: if the database cannot be reached.
-            SchemaError: if it is another table, or has other columns, than when it was opened.
+            SchemaError: if the table behind the name, or its columns, have changed.
         """
         if id(connection) in self._sessions:
-            # A table that is joined with itself is read in one state as well.
+            # A table joined with itself has one snapshot.
             yield
             return
         opened = self._opened
-        with self._connected() as there:
-            now = self._described(there)
+        with self._connected() as server:
+            now = self._describe(server)
             if now != opened or now.kinds != opened.kinds:
-                raise self._another()
-            self._sessions[id(connection)] = PostgresSession(self, there, connection, now)
+                raise self._changed_error()
+            self._sessions[id(connection)] = PostgresSession(self, server, connection, now)
             try:
                 yield
             finally:
@@ -294,55 +290,57 @@ class PostgresSource:
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Return the rows, fetched once; grouped with their numbers, where these are asked for."""
+        """Return the rows, fetched once; grouped if :data:`RECORDS` is used."""
         return self._sessions[id(connection)].rows(used)
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
-        """Enter a transaction of a new connection."""
-        connection = self.asked(self.address.opened, self._unreached)
+        """Enter a read-only transaction of a new connection."""
+        connection = self.call(self.address.connect, self._connection_error)
         try:
             for each in _BEGIN:
-                self.asked(partial(_rows, connection, each))
+                self.call(partial(_rows, connection, each))
             yield connection
         finally:
             with suppress(Exception):
                 connection.close()
 
-    def asked(
-        self, ask: Callable[[], Answer], tell: Callable[[Exception], DpgrainError] | None = None
+    def call(
+        self,
+        request: Callable[[], Answer],
+        to_error: Callable[[Exception], DpgrainError] | None = None,
     ) -> Answer:
-        """Return an answer of the server's; what it raises becomes one sentence without a cause.
+        """Send a request to the server, and replace its errors.
 
-        Its own text may hold a host, a user, a password, or a value of a row.
+        Their text can contain a host, a user, a password, or a value of a row.
 
         Args:
-            ask: the question.
-            tell: the sentence about what it raises; that about what is asked without it.
+            request: the request.
+            to_error: function from the server's error; None for errors of queries.
         """
         try:
-            return ask()
+            return request()
         except DpgrainError:
             raise
         except Exception as error:
-            told = (tell or self._failed)(error)
-        # Outside of the handler, so that the error has no context either.
-        raise told
+            replacement = (to_error or self._query_error)(error)
+        # Raise outside the handler, so that the error has no context either.
+        raise replacement
 
-    def _unreached(self, error: Exception) -> DpgrainError:
-        said = str(error)
-        if "password" in said or "authentication" in said:
+    def _connection_error(self, error: Exception) -> DpgrainError:
+        message = str(error)
+        if "password" in message or "authentication" in message:
             why = (
                 "it rejects the password; check the secret (PGPASSWORD, or the variable of "
                 "source_env)"
             )
-        elif "does not exist" in said:
+        elif "does not exist" in message:
             why = "it has no such database or user; check the address"
         else:
             why = "check the address, and that the server is running"
         return DataError(f"{self.name} cannot be reached in its database: {why}.")
 
-    def _failed(self, error: Exception) -> DpgrainError:
+    def _query_error(self, error: Exception) -> DpgrainError:
         state = getattr(error, "sqlstate", None) or ""
         for known, why in _STATES.items():
             if state.startswith(known):
@@ -352,38 +350,37 @@ class PostgresSource:
             "and that its query runs to completion."
         )
 
-    def _described(self, connection: Any) -> _Described:
+    def _describe(self, connection: Any) -> _Description:
         if self.table is None:
             rows = f"({str(self.query).strip().rstrip(';')}\n)"
-            ask = partial(_schema, connection, f"SELECT * FROM {rows} AS given")
-            schema = self.asked(ask)
+            schema = self.call(partial(_schema, connection, f"SELECT * FROM {rows} AS given"))
             require_names(schema.names, self.name)
-            return _Described(rows, {each.name: _kind_of_arrow(each) for each in schema})
-        known, rows = self._held(connection, self.table)
-        ((named, is_table),) = self.asked(partial(_rows, connection, _FIND.format(known)))
+            return _Description(rows, {each.name: _type_name(each) for each in schema})
+        table_id, rows = self._lock(connection, self.table)
+        ((named, is_table),) = self.call(partial(_rows, connection, _FIND.format(table_id)))
         if named != rows:
-            raise self._another()
-        columns = self.asked(partial(_rows, connection, _COLUMNS.format(known)))
-        return _Described(rows, dict(columns), known, bool(is_table))
+            raise self._changed_error()
+        columns = self.call(partial(_rows, connection, _COLUMNS.format(table_id)))
+        return _Description(rows, dict(columns), table_id, bool(is_table))
 
-    def _held(self, connection: Any, table: str) -> tuple[int, str]:
-        """Return which table a name is, and its whole name, which it keeps while the transaction lasts.
+    def _lock(self, connection: Any, table: str) -> tuple[int, str]:
+        """Return the oid and the qualified name of a table, which keeps this name in the transaction.
 
-        From here on no name but the server's own is looked up without its schema.
+        From here on the search path is empty: other names need their schema.
         """
-        ((known,),) = self.asked(partial(_rows, connection, _NUMBER.format(text(table))))
-        if known is None:
+        ((table_id,),) = self.call(partial(_rows, connection, _NUMBER.format(text(table))))
+        if table_id is None:
             raise DataError(
                 f"There is no table {table!r} in the database, or the user has no access to "
                 "it; check the name, which may need its schema: table='public.visits'."
             )
-        self.asked(partial(_rows, connection, "SET LOCAL search_path TO ''"))
-        ((rows,),) = self.asked(partial(_rows, connection, _NAME.format(known)))
-        # What is read of it keeps others from giving its name to another one.
-        self.asked(partial(_rows, connection, f"SELECT 1 FROM {rows} LIMIT 0"))
-        return known, rows
+        self.call(partial(_rows, connection, "SET LOCAL search_path TO ''"))
+        ((rows,),) = self.call(partial(_rows, connection, _NAME.format(table_id)))
+        # Reading takes a lock, so that no other session can rename the table.
+        self.call(partial(_rows, connection, f"SELECT 1 FROM {rows} LIMIT 0"))
+        return table_id, rows
 
-    def _another(self) -> SchemaError:
+    def _changed_error(self) -> SchemaError:
         return SchemaError(
             f"{self.name} has different columns than when it was opened, or its name refers "
             "to another table; call dg.read again."
@@ -391,70 +388,80 @@ class PostgresSource:
 
 
 class PostgresSession:
-    """The rows that one release reads of a source, in one transaction.
+    """The rows that one release reads from a source, in one transaction.
 
     Args:
         source: the source.
-        there: the connection to the database.
-        here: the connection of DuckDB's, which keeps what was fetched until the release ends.
-        described: what the catalogue says.
+        server: the connection to the database.
+        local: the DuckDB connection, which stores the fetched rows until the release ends.
+        table: the description of the table or query.
     """
 
     def __init__(
-        self, source: PostgresSource, there: Any, here: duckdb.DuckDBPyConnection,
-        described: _Described,
-    ) -> None:  # fmt: skip
-        self._source, self._there, self._here, self._described = source, there, here, described
-        known = {name: _kind_of(kind) for name, kind in described.kinds.items()}
+        self,
+        source: PostgresSource,
+        server: Any,
+        local: duckdb.DuckDBPyConnection,
+        table: _Description,
+    ) -> None:
+        self._source, self._server, self._local, self._table = source, server, local, table
+        known = {name: _type_of(kind) for name, kind in table.kinds.items()}
         self._kinds = {name: kind for name, kind in known.items() if kind is not None}
         self._fetched: list[tuple[frozenset[str], bool, str]] = []
 
     def rows(self, used: Collection[str] | None) -> str:
-        """Return SQL of columns.
+        """Return SQL of columns; None for all.
 
-        Args:
-            used: the columns; all without it. With :data:`RECORDS` among them rows are of any number of
-                records, which that column tells.
+        With :data:`RECORDS` among them, each row can represent several records.
         """
-        asked = frozenset(self._kinds if used is None else set(used) & set(self._kinds))
+        wanted = frozenset(self._kinds if used is None else set(used) & set(self._kinds))
         counted = used is not None and RECORDS in used
-        if not self._described.is_table:
-            # A query, or a view, may give other rows when it is asked again.
-            asked = frozenset(self._kinds)
-        grouped = counted and all(self._kinds[name].grouped for name in asked)
-        for columns, told, name in self._fetched:
-            if asked <= columns and (counted or not told):
-                return name if told or not counted else f"(SELECT *, 1 AS {_records()} FROM {name})"
-        name = self._fetch(sorted(asked), grouped)
-        self._fetched.append((asked, grouped, name))
+        if not self._table.is_table:
+            # Fetch all columns at once, because a query or view can return other rows next time.
+            wanted = frozenset(self._kinds)
+        grouped = counted and all(self._kinds[name].groupable for name in wanted)
+        for columns, has_counts, name in self._fetched:
+            if wanted <= columns and (counted or not has_counts):
+                return (
+                    name
+                    if has_counts or not counted
+                    else f"(SELECT *, 1 AS {_records()} FROM {name})"
+                )
+        name = self._fetch(sorted(wanted), grouped)
+        self._fetched.append((wanted, grouped, name))
         return name if grouped or not counted else f"(SELECT *, 1 AS {_records()} FROM {name})"
 
     def _fetch(self, columns: list[str], grouped: bool) -> str:
-        """Fetch columns, and return SQL of what was fetched."""
+        """Fetch columns, and return SQL of the fetched rows."""
         step("reading the database")
-        there = ", ".join(
-            f"{self._kinds[name].there.format(quoted(name))} AS c{place}"
+        server_columns = ", ".join(
+            f"{self._kinds[name].server_sql.format(quoted(name))} AS c{place}"
             for place, name in enumerate(columns)
         )
-        listed = [there or "NULL::integer AS none", *(["pg_catalog.count(*) AS records"] * grouped)]
-        asked = f"SELECT {', '.join(listed)} FROM {self._described.rows} AS given"
+        listed = [
+            server_columns or "NULL::integer AS none",
+            *(["pg_catalog.count(*) AS records"] * grouped),
+        ]
+        query = f"SELECT {', '.join(listed)} FROM {self._table.rows} AS given"
         if grouped:
-            # By places, as a name would be that of a column of the table's.
-            asked += f" GROUP BY {', '.join(str(1 + i) for i in range(len(columns))) or '()'}"
-        here = {
-            name: self._kinds[name].here.format(f"c{place}") for place, name in enumerate(columns)
+            # By position, because a name would refer to a column of the table.
+            query += f" GROUP BY {', '.join(str(1 + i) for i in range(len(columns))) or '()'}"
+        local_columns = {
+            name: self._kinds[name].local_sql.format(f"c{place}")
+            for place, name in enumerate(columns)
         }
         if grouped:
-            here[RECORDS] = "records"
-        with self._there.cursor() as cursor:
-            self._source.asked(partial(cursor.execute, asked))
-            return self._source.asked(partial(self._kept, cursor.fetch_record_batch(), here))
-
-    def _kept(self, rows: pa.RecordBatchReader, columns: dict[str, str]) -> str:
-        with translate_errors(self._source.name):
-            return store_stream(
-                self._here, rows, columns, int(_KEPT_SHARE * memory_limit(self._here))
+            local_columns[RECORDS] = "records"
+        with self._server.cursor() as cursor:
+            self._source.call(partial(cursor.execute, query))
+            return self._source.call(
+                partial(self._store, cursor.fetch_record_batch(), local_columns)
             )
+
+    def _store(self, rows: pa.RecordBatchReader, columns: dict[str, str]) -> str:
+        with translate_errors(self._source.name):
+            memory = int(_MEMORY_SHARE * memory_limit(self._local))
+            return store_stream(self._local, rows, columns, memory)
 
 
 def _records() -> str:
@@ -462,22 +469,19 @@ def _records() -> str:
 
 
 def contains_password(address: str) -> bool:
-    """Return whether an address holds a password, which a file or a command line keeps for others.
-
-    Args:
-        address: the address.
+    """Return whether an address contains a password, which must not be in a file or a command.
 
     >>> contains_password("postgresql://ann:pw@host/db"), contains_password("postgresql://ann@host/db")
     (True, False)
     """
     try:
         parts = urlsplit(address)
-        stated = parts.password is not None or any(
+        found = parts.password is not None or any(
             name in parse_qs(parts.query) for name in _SECRETS
         )
     except ValueError:
         return "@" in address
-    return stated
+    return found
 
 
 def _driver() -> Any:
@@ -501,11 +505,11 @@ def _schema(connection: Any, statement: str) -> pa.Schema:
         return cursor.adbc_execute_schema(statement)
 
 
-# Which table a name stands for, and the whole name of a table in SQL.
+# The oid of a name, and the qualified name of an oid.
 _NUMBER = "SELECT pg_catalog.to_regclass({0}::pg_catalog.text)::pg_catalog.oid::pg_catalog.int8"
 _NAME = "SELECT {0}::oid::regclass::text"
-# The name of a table in SQL, and whether it is one as it stands: with what inherits from it, an
-# ordinary table, of which the user may see all rows, in a server whose texts are UTF-8.
+# The qualified name of a table, and whether it is a base table: it and its children are ordinary
+# tables without virtual columns, the user can see all rows, and the server's encoding is UTF-8.
 _FIND = """
 WITH RECURSIVE below AS (
   SELECT {0}::oid AS oid

@@ -1,7 +1,7 @@
-"""Arguments of :func:`dpgrain.read`: the source of what is passed, and where its rows come from.
+"""Arguments of :func:`dpgrain.read`: the source, and the provenance of its rows.
 
-Both lists are closed. What :func:`_known` does not list is a query: one user's rows may determine the
-rows of others.
+Both lists are closed. Anything that :func:`_known_provenance` does not list is a query, in which one
+user's rows can determine the rows of others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dpgrain.tables.sources.csv_files import CsvFiles
 from dpgrain.tables.sources.folders import FileList
 from dpgrain.tables.sources.frames import ArrowSource, pandas_columns, polars_columns, valid_texts
 from dpgrain.tables.sources.parquet_files import ParquetFiles
-from dpgrain.tables.sources.postgres import POSTGRES, Address, PostgresSource
+from dpgrain.tables.sources.postgres import POSTGRES_SCHEMES, Address, PostgresSource
 from dpgrain.tables.sources.read_errors import incomplete_error, translate_errors
 from dpgrain.tables.sources.relations import TABLE_RELATION, RelationSource, stores_its_values
 from dpgrain.tables.sources.source import RowSource
@@ -36,8 +36,8 @@ else:
     s3 = later("dpgrain.tables.sources.s3")
 
 S3 = "s3://"
-#: Beginnings of addresses.
-ADDRESS_SCHEMES = (S3, *POSTGRES)
+#: Schemes of addresses.
+ADDRESS_SCHEMES = (S3, *POSTGRES_SCHEMES)
 
 
 def resolve_source(
@@ -46,14 +46,14 @@ def resolve_source(
     """Return the source for a path, folder, glob, list of these, Arrow table or stream, or frame.
 
     Args:
-        data: what is passed.
-        delimiter: the character between values of CSV.
+        data: the object to read.
+        delimiter: character between values of CSV.
         memory: bytes of working memory.
-        threads: threads that may compute.
+        threads: threads for reading.
 
     Raises:
-        ParameterError: if it is none of these, or nothing that can stand between values.
-        DataError: if no such file exists.
+        ParameterError: if the object cannot be read, or the delimiter is not one ASCII character.
+        DataError: if a file does not exist.
     """
     is_text = isinstance(delimiter, str)
     if not (is_text and len(delimiter) == 1 and delimiter.isascii() and delimiter not in '\0\n\r"'):
@@ -64,9 +64,9 @@ def resolve_source(
     if isinstance(data, PostgresSource):
         return data
     if isinstance(data, str | Path):
-        return _at([data], delimiter)
+        return _file_source([data], delimiter)
     if isinstance(data, Sequence) and data and all(isinstance(p, str | Path) for p in data):
-        return _at(data, delimiter)
+        return _file_source(data, delimiter)
     if isinstance(data, duckdb.DuckDBPyRelation):
         require_names(data.columns, "The relation")
         return RelationSource(data)
@@ -75,7 +75,7 @@ def resolve_source(
         return ArrowSource(valid_texts(data))
     module = type(data).__module__.partition(".")[0]
     if module in ("pandas", "polars"):
-        # A column of a frame of pandas may be called "collect", as the method of a lazy frame is.
+        # Only Polars: a pandas column can have the name "collect", like the method of a lazy frame.
         columns = pandas_columns(data) if module == "pandas" else polars_columns(_collected(data))
         require_names(columns.table.schema.names, "The data frame")
         return ArrowSource(columns.table, "The data frame", unread=columns.unread)
@@ -89,36 +89,30 @@ def resolve_source(
     raise unsupported_source(data)
 
 
-def _at(places: Sequence[str | Path], delimiter: str) -> RowSource:
-    """Return the source of files at some places."""
-    far = [str(place) for place in places if str(place).startswith(S3)]
-    if not far:
-        files = FileList.of(places)
+def _file_source(paths: Sequence[str | Path], delimiter: str) -> RowSource:
+    """Return the source of files, local or in S3."""
+    remote = [str(path) for path in paths if str(path).startswith(S3)]
+    if not remote:
+        files = FileList.of(paths)
         if files.are_csv:
             return CsvFiles(files.paths, files.partitions, delimiter)
         return ParquetFiles(files.paths, files.partitions)
-    if len(far) < len(places):
+    if len(remote) < len(paths):
         raise ParameterError("source must not mix S3 and local files; read one kind at a time.")
-    return DatasetSource(s3.open_dataset(far), "The S3 files", "files of S3")
+    return DatasetSource(s3.open_dataset(remote), "The S3 files", "files of S3")
 
 
-def is_address(place: str) -> bool:
-    """Return whether a text is the address of what lies elsewhere, and no path.
-
-    Args:
-        place: the text.
+def is_address(source: str) -> bool:
+    """Return whether a text is the address of a remote source, not a path.
 
     >>> is_address("s3://bucket/visits"), is_address("visits.parquet")
     (True, False)
     """
-    return place.startswith(ADDRESS_SCHEMES)
+    return source.startswith(ADDRESS_SCHEMES)
 
 
 def is_stream(data: Any) -> bool:
-    """Return whether something hands out its rows as a stream of Arrow's, or is a dataset of pyarrow's.
-
-    Args:
-        data: anything, such as an expression of Ibis or a cursor of ADBC.
+    """Return whether an object is a pyarrow dataset, an ADBC cursor or another Arrow stream.
 
     >>> is_stream(pa.table({"x": [1]}).to_reader()), is_stream([1])
     (True, False)
@@ -131,19 +125,19 @@ def _is_dataset(data: Any) -> bool:
 
 
 def _is_cursor(data: Any) -> bool:
-    """Return whether something is a cursor of ADBC, which hands out what its query answers."""
+    """Return whether an object is an ADBC cursor."""
     module = type(data).__module__.partition(".")[0]
     return module == "adbc_driver_manager" and hasattr(data, "fetch_record_batch")
 
 
 def _stream(data: Any) -> pa.RecordBatchReader:
-    """Return the rows of a stream; whatever its maker raises becomes one sentence."""
+    """Return the rows of a stream, with its own exceptions replaced."""
     try:
         with translate_errors("The stream"):
             if _is_dataset(data):
                 return data.scanner().to_reader()
             if _is_cursor(data):
-                # A cursor ends this one as it closes; others would read what is there no more.
+                # Unlike other streams of a cursor, this one ends when the cursor closes.
                 return data.fetch_record_batch()
             return pa.RecordBatchReader.from_stream(data)
     except DpgrainError:
@@ -153,10 +147,7 @@ def _stream(data: Any) -> pa.RecordBatchReader:
 
 
 def _collected(frame: Any) -> Any:
-    """Return the rows of a lazy frame; a frame is returned as it is.
-
-    Whatever a caller's query raises becomes one sentence: its own text may quote a row.
-    """
+    """Return the rows of a lazy frame, with its exceptions replaced: their text can quote a row."""
     if not hasattr(frame, "collect"):
         return frame
     try:
@@ -166,7 +157,7 @@ def _collected(frame: Any) -> Any:
 
 
 def unsupported_source(data: Any) -> ParameterError:
-    """Return the error about something that is no source."""
+    """Return the error about an object that cannot be read."""
     return ParameterError(
         "source must be a path, folder or glob of Parquet or CSV files, an Arrow table or stream, a "
         f"pandas or Polars data frame or a DuckDB relation, not {type(data).__name__}."
@@ -176,16 +167,16 @@ def unsupported_source(data: Any) -> ParameterError:
 def resolve_address(
     source: Any, source_env: str | None, table: str | None, query: str | None
 ) -> Any:
-    """Return what is passed, with an address from the environment, and a database opened.
+    """Read an address from the environment and open a database; return other sources unchanged.
 
     Args:
-        source: what is passed, or None.
-        source_env: the variable of the environment that holds the address.
-        table: the table of a database.
-        query: the query of one.
+        source: the source argument, or None.
+        source_env: environment variable with the address.
+        table: table of a database.
+        query: query of a database.
 
     Raises:
-        ParameterError: if these do not fit together.
+        ParameterError: if the arguments do not fit together.
         DpgrainError: if a database cannot be opened.
     """
     if source_env is not None:
@@ -199,13 +190,13 @@ def resolve_address(
                 f"{_validate.said(source_env)}.",
                 name="source_env",
             )
-        source = _in_environment(source_env)
-    elif isinstance(source, str) and source.startswith(POSTGRES):
+        source = _address_from_environment(source_env)
+    elif isinstance(source, str) and source.startswith(POSTGRES_SCHEMES):
         source = Address(source)
     if isinstance(source, Address):
         return PostgresSource.of(source, table, query)
-    for name, stated in (("table", table), ("query", query)):
-        if stated is not None:
+    for name, value in (("table", table), ("query", query)):
+        if value is not None:
             raise ParameterError(
                 f"{name} requires a database as source, with an address that begins with "
                 "postgresql://; for other databases, pass a cursor of their ADBC driver as "
@@ -222,11 +213,11 @@ def resolve_address(
     return source
 
 
-def _in_environment(name: str) -> str | Address:
-    """Return the address that a variable of the environment holds; what it holds is not shown.
+def _address_from_environment(name: str) -> str | Address:
+    """Return the address in an environment variable; errors do not show its value.
 
     Raises:
-        ParameterError: if there is no such variable, or it holds none.
+        ParameterError: if the variable is not set, or is not an address.
     """
     if name not in os.environ:
         raise ParameterError(
@@ -234,7 +225,7 @@ def _in_environment(name: str) -> str | Address:
             "address, such as postgresql://….",
             name="source_env",
         )
-    if os.environ[name].startswith(POSTGRES):
+    if os.environ[name].startswith(POSTGRES_SCHEMES):
         return Address(os.environ[name])
     if not is_address(os.environ[name]):
         raise ParameterError(
@@ -246,14 +237,14 @@ def _in_environment(name: str) -> str | Address:
 
 
 def provenance_of(data: Any, rows: str | None = None) -> Provenance:
-    """Return where the rows of a source come from.
+    """Return the provenance of the rows of a source.
 
     Args:
-        data: the source, as it is passed to :func:`dpgrain.read`.
-        rows: ``"as given"`` where the caller states that the rows are as a query made them.
+        data: the source, as passed to :func:`dpgrain.read`.
+        rows: ``"as given"`` to accept rows that a query produced.
 
     Raises:
-        ParameterError: if the source is a query and this is not stated, or it is nothing to read.
+        ParameterError: if the source is a query and `rows` is None, or it cannot be read.
 
     >>> import duckdb
     >>> provenance_of("visits.parquet"), provenance_of(duckdb.sql("SELECT 1 AS who"), "as given")
@@ -262,14 +253,14 @@ def provenance_of(data: Any, rows: str | None = None) -> Provenance:
     if rows is not None:
         _validate.one_of(("as given",), rows=rows)
         return "as given"
-    known = _known(data)
+    known = _known_provenance(data)
     if known is None:
-        raise _refused(data)
+        raise _query_error(data)
     return known
 
 
-def _known(data: Any) -> Provenance | None:
-    """Return the provenance of a source that is no query; None for any other."""
+def _known_provenance(data: Any) -> Provenance | None:
+    """Return the provenance of a listed source; None for a query."""
     if _is_path(data) or (isinstance(data, Sequence) and data and all(map(_is_path, data))):
         return "table"
     if isinstance(data, PostgresSource):
@@ -279,7 +270,7 @@ def _known(data: Any) -> Provenance | None:
     if isinstance(data, pa.Table | pa.RecordBatchReader):
         return "as given"
     module = type(data).__module__.partition(".")[0]
-    # A column of a data frame of pandas may be called "collect".
+    # A pandas column can have the name "collect".
     if module == "pandas":
         return "as given"
     lazy = hasattr(data, "collect") or is_frame(data)
@@ -290,10 +281,10 @@ def _is_path(data: Any) -> bool:
     return isinstance(data, str | os.PathLike)
 
 
-def _refused(data: Any) -> ParameterError:
-    """Return the error about a source that is not listed, which is the same for every query."""
+def _query_error(data: Any) -> ParameterError:
+    """Return the error about a source that is not listed."""
     if isinstance(data, PostgresSource):
-        return _refused_of_postgres(data)
+        return _postgres_query_error(data)
     lazy = hasattr(data, "collect") or is_frame(data)
     if not lazy and not isinstance(data, duckdb.DuckDBPyRelation):
         return unsupported_source(data)
@@ -315,8 +306,8 @@ def _refused(data: Any) -> ParameterError:
     )
 
 
-def _refused_of_postgres(source: PostgresSource) -> ParameterError:
-    """Return the error about a query, or about a name of a database that is no table as it stands."""
+def _postgres_query_error(source: PostgresSource) -> ParameterError:
+    """Return the error about a database query, or about a name that is not a base table."""
     what = (
         "query is not a base table"
         if source.table is None

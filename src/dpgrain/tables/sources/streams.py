@@ -1,4 +1,4 @@
-"""Sources of rows that come in batches of Arrow's: streams, read once, and datasets of files."""
+"""Sources of Arrow batches: streams, which can be read once, and datasets of files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from dpgrain.tables.sources.frames import readable_table
 from dpgrain.tables.sources.read_errors import translate_errors
 from dpgrain.tables.sources.schemas import duckdb_type
 
-# Rows of a dataset that are read together, and batches and files that are read ahead.
+# Rows per batch of a dataset, and batches and files to read ahead.
 _ROWS, _BATCHES_AHEAD, _FILES_AHEAD = 1 << 16, 4, 2
 # Bytes of a key of AES-256.
 _KEY_BYTES = 32
@@ -41,49 +41,45 @@ _counter = itertools.count()
 
 
 class SpilledStream:
-    """Rows of a stream in an encrypted file of DuckDB's, until nothing refers to them any more.
+    """Rows of a stream in an encrypted DuckDB file, which is deleted with this object.
 
     Args:
         rows: the stream, which is read to its end.
-        columns: column → SQL of what is kept of it.
-        memory: the parts of the memory that reading may use.
-        name: the name in messages.
+        columns: column → SQL of the stored value.
+        memory: memory for reading.
+        name: name in error messages.
 
     Raises:
-        DataError: if it cannot be read to its end, or put anywhere.
+        DataError: if the stream cannot be read to its end, or the file cannot be written.
     """
 
     def __init__(
         self, rows: pa.RecordBatchReader, columns: dict[str, str], memory: Memory, name: str
     ) -> None:
         self._folder = new_spill_folder()
-        # A forked process ends without the folder of the one that made it.
-        weakref.finalize(self, _removed, self._folder, os.getpid())
+        # A fork must not delete the folder of its parent.
+        weakref.finalize(self, _remove, self._folder, os.getpid())
         self._key = secrets.token_hex(_KEY_BYTES)
-        self._name = f"aside_{next(_counter)}"
+        self._name = f"spilled_{next(_counter)}"
         with translate_errors(name), connected(memory, self._folder.path) as connection:
             step("storing rows")
             connection.execute("SET preserve_insertion_order = true")
             self._attach(connection, "")
-            _make(connection, f"TABLE {self.table}", columns, rows)
+            _create(connection, f"TABLE {self.table}", columns, rows)
             connection.execute(f"DETACH {self._name}")
 
     @property
     def table(self) -> str:
-        """The SQL name of the rows, on connections of :meth:`on`."""
+        """SQL name of the rows on connections of :meth:`on`."""
         return f"{self._name}.rows"
 
     def on(self, connection: duckdb.DuckDBPyConnection) -> str:
-        """Return the SQL of the rows on a connection.
-
-        Args:
-            connection: the connection of a query.
-        """
+        """Attach the file to a connection, and return SQL of the rows."""
         self._attach(connection, "READ_ONLY, ")
         return self.table
 
-    def _attach(self, connection: duckdb.DuckDBPyConnection, how: str) -> None:
-        _attach(connection, Path(self._folder.path), self._name, self._key, how)
+    def _attach(self, connection: duckdb.DuckDBPyConnection, options: str) -> None:
+        _attach(connection, Path(self._folder.path), self._name, self._key, options)
 
 
 def store_stream(
@@ -92,33 +88,32 @@ def store_stream(
     columns: dict[str, str],
     memory: int,
 ) -> str:
-    """Read a stream to its end into tables that go with a connection, and return SQL of all its rows.
+    """Read a stream to its end into temporary tables, and return SQL of all rows.
 
-    Those that come first are kept in memory, where they take hardly any time, and the rest in an
-    encrypted file where the connection spills: a table in a file is packed, and takes a fraction of
-    the room.
+    The first rows go to memory, which is fast, and the rest to an encrypted and compressed file in the
+    spill folder of the connection.
 
     Args:
         connection: the connection.
         rows: the stream.
-        columns: column → SQL of what is kept of it.
-        memory: bytes of those that are kept in memory, about.
+        columns: column → SQL of the stored value.
+        memory: approximate bytes of the rows in memory.
     """
     number, ended = next(_counter), threading.Event()
     first = pa.RecordBatchReader.from_batches(rows.schema, _first(rows, memory, ended))
-    _make(connection, f"TEMP TABLE held_{number}", columns, first)
+    _create(connection, f"TEMP TABLE first_{number}", columns, first)
     if ended.is_set():
-        return f"held_{number}"
-    name = f"aside_{number}"
+        return f"first_{number}"
+    name = f"spilled_{number}"
     _attach(connection, spill_path(connection), name, secrets.token_hex(_KEY_BYTES))
-    _make(connection, f"TABLE {name}.rows", columns, rows)
-    return f"(SELECT * FROM held_{number} UNION ALL SELECT * FROM {name}.rows)"
+    _create(connection, f"TABLE {name}.rows", columns, rows)
+    return f"(SELECT * FROM first_{number} UNION ALL SELECT * FROM {name}.rows)"
 
 
 def _first(
     rows: pa.RecordBatchReader, size: int, ended: threading.Event
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of a stream up to about a number of bytes; set the event if there are no more."""
+    """Yield the first batches, about `size` bytes; set the event at the end of the stream."""
     read = 0
     while read < size:
         try:
@@ -130,13 +125,13 @@ def _first(
         yield batch
 
 
-def _make(
+def _create(
     connection: duckdb.DuckDBPyConnection,
     table: str,
     columns: dict[str, str],
     rows: pa.RecordBatchReader,
 ) -> None:
-    """Make a table of a stream."""
+    """Create a table from a stream."""
     name = register_rows(connection, rows)
     query = f"CREATE {table} AS SELECT {select_list(columns)} FROM {name}"
     run_interruptible(connection, partial(connection.execute, query))
@@ -144,27 +139,29 @@ def _make(
 
 
 def _attach(
-    connection: duckdb.DuckDBPyConnection, folder: Path, name: str, key: str, how: str = ""
+    connection: duckdb.DuckDBPyConnection, folder: Path, name: str, key: str, options: str = ""
 ) -> None:
     path = text(str(folder / f"{COPIES}_{name}.db"))
-    connection.execute(f"ATTACH IF NOT EXISTS {path} AS {name} ({how}ENCRYPTION_KEY {text(key)})")
+    connection.execute(
+        f"ATTACH IF NOT EXISTS {path} AS {name} ({options}ENCRYPTION_KEY {text(key)})"
+    )
 
 
-def _removed(folder: SpillFolder, process: int) -> None:
+def _remove(folder: SpillFolder, process: int) -> None:
     if os.getpid() == process:
         folder.remove()
 
 
 @dataclass(eq=False)
 class StreamSource:
-    """A stream that can be read once: the first release puts its rows aside, and all read them there.
+    """A stream that can be read once: the first release spills its rows, and all releases read these.
 
     Args:
-        stream: the stream; nothing else may read it.
-        memory: bytes of working memory to read it with.
-        threads: threads that read it.
-        name: the name in messages.
-        title: the name in reports.
+        stream: the stream, which must have no other reader.
+        memory: bytes of working memory for reading.
+        threads: threads for reading.
+        name: name in error messages.
+        title: name in reports.
     """
 
     stream: pa.RecordBatchReader
@@ -172,12 +169,12 @@ class StreamSource:
     threads: int
     name: str = "The stream"
     title: str = "a stream"
-    _aside: SpilledStream | None = field(default=None, init=False, repr=False)
-    _begun: bool = field(default=False, init=False, repr=False)
+    _spilled: SpilledStream | None = field(default=None, init=False, repr=False)
+    _started: bool = field(default=False, init=False, repr=False)
     _lock: Any = field(default_factory=threading.Lock, init=False, repr=False)
 
     def columns(self) -> dict[str, str]:
-        """Return column name → type, from the schema alone."""
+        """Return column name → type."""
         return {column: read_as(kind) for column, kind in self._kinds.items()}
 
     @cached_property
@@ -187,38 +184,36 @@ class StreamSource:
     def attach(
         self,
         connection: duckdb.DuckDBPyConnection,
-        used: Collection[str] | None = None,  # noqa: ARG002 - the file holds all columns
+        used: Collection[str] | None = None,  # noqa: ARG002 - the file has all columns
     ) -> str:
-        """Return the rows that were put aside.
-
-        Raises:
-            DataError: if the stream broke off, now or before.
-        """
+        """Return SQL of the spilled rows; raises DataError if the stream ended early."""
         with self._lock:
-            if self._aside is None:
-                self._aside = self._put_aside()
+            if self._spilled is None:
+                self._spilled = self._spill()
         with translate_errors(self.name):
-            return self._aside.on(connection)
+            return self._spilled.on(connection)
 
-    def _put_aside(self) -> SpilledStream:
-        if self._begun:
+    def _spill(self) -> SpilledStream:
+        if self._started:
             raise DataError(
                 f"{self.name} can be read only once, and ended early; call dg.read with a new one."
             )
-        self._begun = True
+        self._started = True
         kinds = usable_columns(self._kinds, None)
         rows = _readable(self.stream, list(kinds))
-        return SpilledStream(rows, _carried(kinds), Memory.of(self.memory, self.threads), self.name)
+        return SpilledStream(
+            rows, _stored_expressions(kinds), Memory.of(self.memory, self.threads), self.name
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class DatasetSource:
-    """A dataset of files that pyarrow reads, as often as it is asked, batch by batch.
+    """A dataset of files that pyarrow reads in batches.
 
     Args:
         dataset: the dataset.
-        name: the name in messages.
-        title: the name in reports.
+        name: name in error messages.
+        title: name in reports.
     """
 
     dataset: Any
@@ -226,7 +221,7 @@ class DatasetSource:
     title: str = "a dataset"
 
     def columns(self) -> dict[str, str]:
-        """Return column name → type, from the schema alone."""
+        """Return column name → type."""
         return {column: read_as(kind) for column, kind in self._kinds.items()}
 
     @cached_property
@@ -236,7 +231,7 @@ class DatasetSource:
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Register a fresh stream of the columns that are used, and return SQL of them."""
+        """Register a new stream of the columns used, and return SQL of them."""
         kinds = usable_columns(self._kinds, used)
         with translate_errors(self.name):
             scanner = self.dataset.scanner(
@@ -250,12 +245,12 @@ class DatasetSource:
 
 
 def _kinds(schema: pa.Schema) -> dict[str, str]:
-    """Return column → type in DuckDB's words."""
+    """Return column → DuckDB type."""
     return {column.name: duckdb_type(column.type) for column in schema}
 
 
-def _carried(kinds: dict[str, str]) -> dict[str, str]:
-    """Return column → SQL of what is kept of a stream: of texts those that are labels."""
+def _stored_expressions(kinds: dict[str, str]) -> dict[str, str]:
+    """Return column → SQL of the stored value: null for a text that is too long."""
     return {
         name: label(sql) if read_as(kinds[name]) == TEXT else sql
         for name, sql in arrow_expressions(kinds).items()
@@ -263,16 +258,16 @@ def _carried(kinds: dict[str, str]) -> dict[str, str]:
 
 
 def _readable(rows: pa.RecordBatchReader, names: list[str]) -> pa.RecordBatchReader:
-    """Return a stream of columns, in which each value can be read; of none, of one of nulls."""
+    """Return a stream of columns with invalid values as null; a column of nulls if there are none."""
     places = [rows.schema.get_field_index(name) for name in names]
     fields = [rows.schema.field(place) for place in places]
-    nothing = pa.RecordBatch.from_arrays([pa.array([], each.type) for each in fields], names=names)
-    schema = readable_table(pa.Table.from_batches([nothing])).schema if names else _NONE
+    empty = pa.RecordBatch.from_arrays([pa.array([], each.type) for each in fields], names=names)
+    schema = readable_table(pa.Table.from_batches([empty])).schema if names else _NO_COLUMNS
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in rows:
             if not names:
-                yield pa.record_batch([pa.nulls(batch.num_rows)], schema=_NONE)
+                yield pa.record_batch([pa.nulls(batch.num_rows)], schema=_NO_COLUMNS)
                 continue
             columns = [batch.column(place) for place in places]
             yield from readable_table(pa.Table.from_arrays(columns, names=names)).to_batches()
@@ -280,4 +275,4 @@ def _readable(rows: pa.RecordBatchReader, names: list[str]) -> pa.RecordBatchRea
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-_NONE = pa.schema([("none", pa.null())])
+_NO_COLUMNS = pa.schema([("none", pa.null())])
