@@ -104,7 +104,8 @@ def join_public(
 
     Raises:
         ParameterError: if a key occurs twice in the public table, or it has no other column.
-        SchemaError: if a column is missing or in both tables, or the types of the keys do not match.
+        SchemaError: if a column is missing or in both tables, or the types of the keys do not
+            match.
     """
     rows.require_key(on, "on")
     if on in rows.cells:
@@ -202,8 +203,8 @@ class UserJoin:
         rows: the rows.
         others: rows of the other table.
         taken: columns of the other table to add.
-        pairs: max rows per user of the other table: the first ones in the order of a hash of the added
-            columns.
+        pairs: max rows per user of the other table: the first ones in the order of a hash of the
+            added columns.
     """
 
     rows: Rows
@@ -327,7 +328,7 @@ class UserJoin:
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Return SQL of the rows, each joined with up to `pairs` rows of its user, or with nulls."""
+        """Return SQL of the rows, each joined with up to `pairs` rows of its user, or nulls."""
         rows, others = self.rows, self.others
         assert rows.user is not None  # noqa: S101 - as checked
         assert others.user is not None  # noqa: S101 - as checked
@@ -350,8 +351,9 @@ class UserJoin:
     def _selected_rows(self, connection: duckdb.DuckDBPyConnection) -> str:
         """Return the SQL of the other table's rows that are joined, up to `pairs` for each user.
 
-        They are the first in the order of a hash of their values, which does not depend on the engine's
-        order. For a user with many rows only hashes are stored, and equal rows are grouped.
+        They are the first in the order of a hash of their values, which does not depend on the
+        engine's order. For a user with many rows only hashes are stored, and equal rows are
+        grouped.
         """
         others = self.others
         assert others.user is not None  # noqa: S101 - as checked

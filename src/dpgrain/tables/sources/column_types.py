@@ -80,7 +80,7 @@ def _nanoseconds(read_as: str, make: str) -> ColumnType:
 
 
 def _decimal(kind: str, digits: int, places: int) -> ColumnType:
-    """Return a decimal type, with null for values with too many digits: casting one would end a query.
+    """Return a decimal type with null for too many digits, because a cast would end a query.
 
     Values are also clamped, because DuckDB casts dictionary values that no row selects.
     """
@@ -169,9 +169,9 @@ def is_readable(kind: str) -> bool:
 def widest(kinds: Sequence[str]) -> str:
     """Return the common type of a column in several files, from their schemas only.
 
-    Integers get the widest integer type, other numbers DOUBLE, and a mixture of types with one text per
-    value becomes text. Other mixtures have no usable type: 7, 7.0 and 7.00 are equal numbers but would
-    be three texts, and so would timestamps and booleans.
+    Integers get the widest integer type, other numbers DOUBLE, and a mixture of types with one text
+    per value becomes text. Other mixtures have no usable type: 7, 7.0 and 7.00 are equal numbers
+    but would be three texts, and so would timestamps and booleans.
 
     >>> widest(["INTEGER", "BIGINT"]), widest(["BIGINT", "DOUBLE"]), widest(["BIGINT", "VARCHAR"])
     ('BIGINT', 'DOUBLE', 'VARCHAR')

@@ -1,6 +1,7 @@
 """CSV files as a source: malformed rows are dropped, one by one, and no type is guessed.
 
-DuckDB reads a copy of a file with rows that it would misread (:mod:`~dpgrain.tables.sources.csv_rows`).
+DuckDB reads a copy of a file with rows that it would misread
+(:mod:`~dpgrain.tables.sources.csv_rows`).
 """
 
 from __future__ import annotations
@@ -63,10 +64,10 @@ class CsvFaults:
 
 @dataclass(frozen=True)
 class CsvFiles(FileSource):
-    """CSV files, all of whose columns are text: types guessed from rows would depend on one of them.
+    """CSV files. All columns are text, because guessed types could depend on one row.
 
-    A row with too few values, bytes that are not UTF-8, more than 8 MiB or ambiguous quotes is dropped
-    without an effect on other rows.
+    A row with too few values, bytes that are not UTF-8, more than 8 MiB or ambiguous quotes is
+    dropped without an effect on other rows.
 
     Args:
         delimiter: the character between values.

@@ -1,12 +1,12 @@
 """CSV rows that DuckDB would misread: find them, and write copies without them.
 
-DuckDB drops a row longer than its buffer and resumes inside it, so that one user's row becomes rows of
-other users. Its reading of misplaced quotes depends on the previous row and on buffer boundaries. So
-DuckDB reads a copy of such a file, without long rows and with regular quotes.
+DuckDB drops a row longer than its buffer and resumes inside it, so that one user's row becomes rows
+of other users. Its reading of misplaced quotes depends on the previous row and on buffer
+boundaries. So DuckDB reads a copy of such a file, without long rows and with regular quotes.
 
-A line feed or a carriage return outside quotes ends a row. A quote at the beginning of a value, after
-at most one space, opens; the next one closes; and another one in the same value opens again. In a value
-that begins with another character, a quote is an ordinary character.
+A line feed or a carriage return outside quotes ends a row. A quote at the beginning of a value,
+after at most one space, opens; the next one closes; and another one in the same value opens again.
+In a value that begins with another character, a quote is an ordinary character.
 
 Quotes are *regular* if they enclose a whole value and are doubled inside it.
 """
@@ -124,8 +124,8 @@ def drop_spans(pieces: Iterable[bytes], spans: Sequence[tuple[int, int]]) -> Ite
 class QuoteNormalizer:
     r"""A writer of rows with regular quotes.
 
-    A value with an ordinary quote is enclosed in quotes. A row with characters after the quotes of a
-    value, or with an unclosed quote, is ambiguous and dropped.
+    A value with an ordinary quote is enclosed in quotes. A row with characters after the quotes of
+    a value, or with an unclosed quote, is ambiguous and dropped.
 
     Args:
         delimiter: ASCII character between values.
@@ -260,7 +260,7 @@ class RowSplitter:
         return _lowest_and_highest(ends & ~inside)
 
     def _inside(self, characters: _Bytes, separators: _Words) -> tuple[_Words, int]:
-        """Return the characters inside quotes of a text that begins outside, and the final state."""
+        """Return the characters inside quotes and the last state; the text begins outside."""
         quotes = self._bits(characters, _QUOTE)
         inside = _prefix_parity(quotes)
         opening = quotes & _next(separators)

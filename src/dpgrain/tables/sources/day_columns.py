@@ -40,7 +40,7 @@ class DayColumnSource(SourceWrapper):
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Return SQL of the rows with their days; a missing or infinite timestamp has a like day."""
+        """Return SQL of the rows with their days; missing and infinite ones stay so."""
         if used is not None and self.column not in used:
             return self.source.attach(connection, used)
         needed = None if used is None else {*used, self.of} - {self.column}
@@ -72,12 +72,13 @@ def in_known_years(ticks: str) -> str:
 def local_time(ticks: str, known: str, zone: str) -> str:
     """Return the SQL of local time in a zone, in microseconds since 1970.
 
-    The offset changes become a binary tree of comparisons, because an engine's own calendar could be
-    of another version than this process's.
+    The offset changes become a binary tree of comparisons, because an engine's own calendar could
+    be of another version than this process's.
 
     Args:
         ticks: SQL of a timestamp, in microseconds since 1970; it must not be null.
-        known: column with :func:`in_known_years` of it, because each comparison would plan it again.
+        known: column with :func:`in_known_years` of it, because each comparison would plan it
+            again.
         zone: time zone; empty for timestamps without a zone.
     """
     ahead = "0" if zone in ("", "UTC") else _tree(known, offsets(zone))

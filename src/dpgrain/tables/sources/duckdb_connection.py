@@ -34,7 +34,7 @@ def memory_limit(connection: duckdb.DuckDBPyConnection) -> int:
 
 
 def run_interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], Answer]) -> Answer:
-    """Run DuckDB's work in another thread, because DuckDB handles Ctrl-C only when it has finished."""
+    """Run work of DuckDB in another thread: DuckDB handles Ctrl-C only when it has finished."""
     if threading.current_thread() is not threading.main_thread():
         return work()
     with ThreadPoolExecutor(1) as thread:

@@ -1,7 +1,7 @@
 """Files of paths, patterns and folders, and columns from folder names.
 
-All rows below a folder ``month=2025-01`` have the ``month`` ``2025-01``: the partitions of Hive, Spark
-and pyarrow. The values are text; no type is guessed.
+All rows below a folder ``month=2025-01`` have the ``month`` ``2025-01``: the partitions of Hive,
+Spark and pyarrow. The values are text; no type is guessed.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class FileList:
         """List the files of paths, patterns and folders, each once.
 
         Args:
-            patterns: the paths. A folder means all files below it, except files and folders with names
-                that begin with a dot or an underscore.
+            patterns: the paths. A folder means all files below it, except files and folders with
+                names that begin with a dot or an underscore.
 
         Raises:
             ParameterError: if files are of another type, or of several.
@@ -70,8 +70,8 @@ class FileList:
                 raise DataError(f"There is no file or folder {path!r}; check the path.")
             if not path.lower().endswith(PARQUET_ENDINGS + CSV_ENDINGS):
                 raise ParameterError(
-                    f"source {path!r} must end in .parquet, .csv or .csv.gz, or be a folder of such "
-                    "files; convert or rename it."
+                    f"source {path!r} must end in .parquet, .csv or .csv.gz, or be a folder of "
+                    "such files; convert or rename it."
                 )
             if not Path(path).is_file():
                 raise DataError(f"The file {path!r} does not exist; check the path.")
@@ -192,8 +192,8 @@ def _below(folder: str) -> list[str]:
 def is_data_file(name: str) -> bool:
     """Return whether a file or folder belongs to its table, by its name.
 
-    >>> is_data_file("part-0.parquet"), is_data_file("_SUCCESS"), is_data_file(".part-0.parquet.crc")
-    (True, False, False)
+    >>> is_data_file("part-0.parquet"), is_data_file("_SUCCESS")
+    (True, False)
     """
     return not name.startswith((".", "_"))
 

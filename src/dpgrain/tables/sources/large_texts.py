@@ -1,8 +1,8 @@
 """Parquet columns with large texts, which DuckDB reads from a copy with small row groups.
 
-DuckDB reads up to 2,048 values at a time, with all their pages in memory, so that a few thousand long
-texts of one user could end a release. The headers of pages contain their sizes. A copy has nulls in
-place of texts of more than :data:`~dpgrain.tables.sources.column_types.LONGEST_LABEL`
+DuckDB reads up to 2,048 values at a time, with all their pages in memory, so that a few thousand
+long texts of one user could end a release. The headers of pages contain their sizes. A copy has
+nulls in place of texts of more than :data:`~dpgrain.tables.sources.column_types.LONGEST_LABEL`
 bytes, which are missing values anyway.
 """
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 else:
     pq = later("pyarrow.parquet")
 
-# Max bytes of the values that DuckDB reads at a time without a copy, a fifth of the smallest memory=;
-# and the number of these values.
+# Max bytes of the values that DuckDB reads at a time without a copy, a fifth of the smallest
+# memory=; and the number of these values.
 _MAX_BYTES, _RUN = 16 << 20, 2048
 #: Rows per batch of a copy, and bytes of one of its row groups, about.
 COPIED_ROWS, _GROUP_BYTES = 128, 4 << 20

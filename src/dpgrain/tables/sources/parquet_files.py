@@ -41,13 +41,13 @@ _RENAMED = re.compile(r"_\d+\Z")
 class ParquetFiles(FileSource):
     """Parquet files, each read by its own schema.
 
-    DuckDB must not force one file's types on another: the first value that does not fit would end the
-    release, and be quoted.
+    DuckDB must not force one file's types on another: the first value that does not fit would end
+    the release, and be quoted.
     """
 
     @cached_property
     def _footers(self) -> FileCache[dict[str, str]]:
-        # Planning a query takes ten times as long as comparing schemas, so plan one for each schema.
+        # Plan one query for each schema: planning takes ten times as long as comparing schemas.
         known: dict[Any, dict[str, str]] = {}
 
         def footer(path: str) -> dict[str, str]:
@@ -82,7 +82,7 @@ class ParquetFiles(FileSource):
         return {path: self._renamed(path, names, schema) for path, schema in schemas.items()}
 
     def _renamed(self, path: str, names: list[str], schema: Mapping[str, str]) -> dict[str, str]:
-        """Return a file's schema under the first file's names; case, order and more columns differ."""
+        """Return a file's schema under the first file's column names, without further columns."""
         folded = {column.casefold(): kind for column, kind in schema.items()}
         if lacking := [column for column in names if column.casefold() not in folded]:
             raise SchemaError(

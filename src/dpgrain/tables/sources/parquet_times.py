@@ -1,9 +1,10 @@
 """Parquet timestamps out of range, at which a DuckDB query would fail.
 
-A file stores timestamps as integers of milliseconds, microseconds or nanoseconds, or as a day and its
-nanoseconds (Spark's INT96), with any value. DuckDB multiplies milliseconds and days when reading them,
-and fails on overflow. So it reads a copy with nulls in place of these values, unless the footer shows
-that all milliseconds are in range and no day is out of range. The query itself checks microseconds.
+A file stores timestamps as integers of milliseconds, microseconds or nanoseconds, or as a day and
+its nanoseconds (Spark's INT96), with any value. DuckDB multiplies milliseconds and days when
+reading them, and fails on overflow. So it reads a copy with nulls in place of these values, unless
+the footer shows that all milliseconds are in range and no day is out of range. The query itself
+checks microseconds.
 """
 
 from __future__ import annotations
@@ -193,7 +194,7 @@ def _microseconds(
 
 
 def _next_rows(file: pq.ParquetFile, names: Sequence[str]) -> Callable[[int], pa.Table]:
-    """Return a function that reads the next n rows; lengths of batches depend on the columns read."""
+    """Return a function that reads the next n rows; batch lengths depend on the columns."""
     batches = file.iter_batches(_ROWS, columns=names) if names else iter(())
     waiting = file.schema_arrow.empty_table().select(names)
 

@@ -1,9 +1,9 @@
 """Rows of a table or a query of PostgreSQL, by ADBC (``pip install 'dpgrain[sql]'``).
 
-One release reads one snapshot. It fetches each set of columns once, into memory and, beyond a share of
-it, into an encrypted file. For counts the server groups, and sends each combination of values with its
-number of records. No value can end a query: types come from the catalogue, and the server replaces
-values that Arrow cannot represent (infinite dates, very long texts) with nulls.
+One release reads one snapshot. It fetches each set of columns once, into memory and, beyond a share
+of it, into an encrypted file. For counts the server groups, and sends each combination of values
+with its number of records. No value can end a query: types come from the catalogue, and the server
+replaces values that Arrow cannot represent (infinite dates, very long texts) with nulls.
 """
 
 from __future__ import annotations
@@ -217,7 +217,8 @@ class PostgresSource:
         """Return the source, after reading its schema.
 
         Raises:
-            ParameterError: unless exactly one of table and query is passed and the driver is installed.
+            ParameterError: unless exactly one of table and query is passed and the driver is
+                installed.
             DataError: if the database cannot be reached, or the table does not exist.
             SchemaError: if queries cannot use a column name.
         """
@@ -364,7 +365,7 @@ class PostgresSource:
         return _Description(rows, dict(columns), table_id, bool(is_table))
 
     def _lock(self, connection: Any, table: str) -> tuple[int, str]:
-        """Return the oid and the qualified name of a table, which keeps this name in the transaction.
+        """Return the oid and qualified name of a table, and lock the name in the transaction.
 
         From here on the search path is empty: other names need their schema.
         """
@@ -471,8 +472,10 @@ def _records() -> str:
 def contains_password(address: str) -> bool:
     """Return whether an address contains a password, which must not be in a file or a command.
 
-    >>> contains_password("postgresql://ann:pw@host/db"), contains_password("postgresql://ann@host/db")
-    (True, False)
+    >>> contains_password("postgresql://ann:pw@host/db")
+    True
+    >>> contains_password("postgresql://ann@host/db")
+    False
     """
     try:
         parts = urlsplit(address)

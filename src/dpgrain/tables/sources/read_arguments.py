@@ -1,7 +1,7 @@
 """Arguments of :func:`dpgrain.read`: the source, and the provenance of its rows.
 
-Both lists are closed. Anything that :func:`_known_provenance` does not list is a query, in which one
-user's rows can determine the rows of others.
+Both lists are closed. Anything that :func:`_known_provenance` does not list is a query, in which
+one user's rows can determine the rows of others.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ def _collected(frame: Any) -> Any:
 def unsupported_source(data: Any) -> ParameterError:
     """Return the error about an object that cannot be read."""
     return ParameterError(
-        "source must be a path, folder or glob of Parquet or CSV files, an Arrow table or stream, a "
-        f"pandas or Polars data frame or a DuckDB relation, not {type(data).__name__}."
+        "source must be a path, folder or glob of Parquet or CSV files, an Arrow table or stream, "
+        f"a pandas or Polars data frame or a DuckDB relation, not {type(data).__name__}."
     )
 
 

@@ -35,8 +35,8 @@ _STREAMED_ROWS = 1 << 11
 class RelationSource:
     """A DuckDB relation on the caller's connection, run again by each query.
 
-    The name of a table must refer to the same table with the same columns at each read: a view would
-    be a query, and a value of another type would end the release.
+    The name of a table must refer to the same table with the same columns at each read: a view
+    would be a query, and a value of another type would end the release.
     """
 
     relation: duckdb.DuckDBPyRelation
@@ -101,8 +101,8 @@ def _name_targets(name: str) -> str:
 def stores_its_values(table: duckdb.DuckDBPyRelation) -> bool:
     """Return whether all tables with this name store every value in a DuckDB file.
 
-    A generated column can number the rows (``nextval``), and the values of another system can differ
-    from the type of their column.
+    A generated column can number the rows (``nextval``), and the values of another system can
+    differ from the type of their column.
     """
     found = (
         "SELECT count(*) FROM duckdb_tables() AS tables_ JOIN duckdb_databases() AS files "

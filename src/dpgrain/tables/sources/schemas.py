@@ -17,7 +17,7 @@ def schema_reader() -> duckdb.DuckDBPyConnection:
 
 @cache
 def _schema_database(_process: int) -> duckdb.DuckDBPyConnection:
-    """Return the schema database of a process, because opening one takes longer than reading a schema.
+    """Return the schema database of a process; opening one takes longer than reading a schema.
 
     It has no background threads, which a fork would lack, and caches no files.
     """

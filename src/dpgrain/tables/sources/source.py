@@ -65,7 +65,7 @@ class SourceWrapper:
 def transaction(
     source: RowSource, connection: duckdb.DuckDBPyConnection
 ) -> AbstractContextManager[None]:
-    """Return the transaction of the innermost source, to enter before reading; a database has one."""
+    """Return the transaction of the innermost source, or a null context if it has none."""
     innermost: Any = source
     while not hasattr(innermost, "begin"):
         innermost = getattr(innermost, "source", None) or getattr(

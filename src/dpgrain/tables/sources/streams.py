@@ -90,8 +90,8 @@ def store_stream(
 ) -> str:
     """Read a stream to its end into temporary tables, and return SQL of all rows.
 
-    The first rows go to memory, which is fast, and the rest to an encrypted and compressed file in the
-    spill folder of the connection.
+    The first rows go to memory, which is fast, and the rest to an encrypted and compressed file in
+    the spill folder of the connection.
 
     Args:
         connection: the connection.
@@ -154,7 +154,7 @@ def _remove(folder: SpillFolder, process: int) -> None:
 
 @dataclass(eq=False)
 class StreamSource:
-    """A stream that can be read once: the first release spills its rows, and all releases read these.
+    """A stream that can be read once: the first release spills its rows for all releases.
 
     Args:
         stream: the stream, which must have no other reader.
@@ -258,7 +258,7 @@ def _stored_expressions(kinds: dict[str, str]) -> dict[str, str]:
 
 
 def _readable(rows: pa.RecordBatchReader, names: list[str]) -> pa.RecordBatchReader:
-    """Return a stream of columns with invalid values as null; a column of nulls if there are none."""
+    """Return a stream of columns with invalid values as null; one of nulls if there are none."""
     places = [rows.schema.get_field_index(name) for name in names]
     fields = [rows.schema.field(place) for place in places]
     empty = pa.RecordBatch.from_arrays([pa.array([], each.type) for each in fields], names=names)
