@@ -127,7 +127,9 @@ def smoke(python: str, archive: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         _run(python, "-m", "venv", folder)
         own = Path(folder) / "bin" / "python"
-        _run(own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", archive)
+        _run(
+            own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{archive}[all]"
+        )
         _run(own, "-m", "pip", "check")
         _run(own, "-W", "error", ROOT / "shipping" / "smoke.py")
 

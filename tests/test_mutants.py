@@ -18,7 +18,6 @@ def mutants() -> list[Mutant]:
     return read(FOLDER)
 
 
-@pytest.mark.slow
 def test_each_edit_applies_and_none_stands_twice(mutants: list[Mutant]) -> None:
     """Edits of several extents may be the same bug."""
     bad = set()

@@ -36,6 +36,7 @@ PUBLIC = [
     "LastingPromise",
     "Ledger",
     "MeanOfUsers",
+    "MissingPackageError",
     "ParameterError",
     "Plan",
     "PlannedReleases",

@@ -117,12 +117,47 @@ PACKAGES = (
 )
 
 
-@pytest.mark.parametrize("name", ["train", "Trainer", "losses", "losses.causal_lm"])
-def test_without_pytorch_each_public_name_says_how_to_get_it(name: str) -> None:
-    code = "import sys; sys.modules['torch'] = None; import dpgrain; "
-    code += f"exec('try: dpgrain.torch.{name}\\nexcept ImportError as error: print(error)')"
+# What each extra installs, and a call that needs it.
+_NEED_AN_EXTRA = (
+    ("torch", "torch", "dpgrain.torch.train"),
+    ("torch", "torch", "dpgrain.torch.losses.causal_lm"),
+    ("sklearn", "learn", "dpgrain.learn.LogisticRegression"),
+    ("threadpoolctl", "learn", "dpgrain.learn.minimise"),
+    ("sklearn", "learn", "dpgrain.Elements.kmeans({'a': [0], 'b': [1]}, k=2)"),
+    ("jinja2", "report", "release.report('page.html')"),
+    ("matplotlib", "report", "release.plot()"),
+    ("pandas", "pandas", "release.to_pandas()"),
+)
+
+
+@pytest.mark.parametrize(("package", "extra", "call"), _NEED_AN_EXTRA)
+def test_a_missing_package_is_reported_with_its_extra(package: str, extra: str, call: str) -> None:
+    code = f"""import sys
+from importlib.machinery import PathFinder
+class Without(PathFinder):
+    @classmethod
+    def find_spec(cls, name, *args):
+        return None if name.partition(".")[0] == {package!r} else super().find_spec(name, *args)
+sys.meta_path[sys.meta_path.index(PathFinder)] = Without
+import dpgrain, pyarrow
+table = dpgrain.read(pyarrow.table({{"who": [1, 2]}}), user="who", n_users=2)
+release = dpgrain.count(table, unit=dpgrain.User(), epsilon=1.0)
+assert release._repr_html_() is None or {package!r} in ("torch", "sklearn", "threadpoolctl", "pandas")
+try:
+    {call}
+except dpgrain.MissingPackageError as error:
+    print(error)"""
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "dpgrain.torch needs PyTorch: pip install 'dpgrain[torch]'."
+    assert f"requires {package}, which is not installed" in said.stdout
+    assert said.stdout.endswith(f"run pip install 'dpgrain[{extra}]'.\n")
+
+
+def test_the_command_without_its_extra_prints_the_command_that_installs_it() -> None:
+    code = "import sys; sys.modules['typer'] = None; from dpgrain.cli import main; main()"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert said.returncode == 1
+    assert "pip install 'dpgrain[cli]'" in said.stderr
+    assert "Traceback" not in said.stderr
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """``python -m dpgrain`` is the command line."""
 
-from dpgrain.cli.app import main
+from dpgrain.cli import main
 
 if __name__ == "__main__":
     main()

@@ -5,8 +5,45 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
+
+from dpgrain.errors import MissingPackageError
+
+# Extra with each package that a plain install lacks, and the subject of the error.
+_EXTRAS = {
+    "jinja2": ("report", "a report"),
+    "matplotlib": ("report", "a plot or report"),
+    "pandas": ("pandas", "a data frame"),
+    "rich": ("cli", "the command line"),
+    "sklearn": ("learn", "learning"),
+    "threadpoolctl": ("learn", "learning"),
+    "torch": ("torch", "dpgrain.torch"),
+    "transformers": ("transformers", "dpgrain.torch.Trainer"),
+    "typer": ("cli", "the command line"),
+}
+
+
+def is_installed(*packages: str) -> bool:
+    """Return True if all packages are installed, without importing them."""
+    return all(find_spec(package) is not None for package in packages)
+
+
+def require(*packages: str) -> None:
+    """Reject a missing package of an extra by an error with the command that installs it.
+
+    Raises:
+        MissingPackageError: if a package is not installed.
+    """
+    for package in packages:
+        if not is_installed(package):
+            extra, what = _EXTRAS[package]
+            raise MissingPackageError(
+                f"{what} requires {package}, which is not installed; run "
+                f"pip install 'dpgrain[{extra}]'.",
+                name=package,
+            )
 
 
 class _Later(ModuleType):
@@ -16,6 +53,24 @@ class _Later(ModuleType):
         if "_found" not in self.__dict__:
             self._found = import_module(self.__name__)
         return getattr(self._found, name)
+
+
+class _Absent(type):
+    """Type of :class:`_Nothing`, whose attributes are the class itself."""
+
+    def __getattr__(cls, name: str) -> Any:
+        return cls
+
+
+class _Nothing(metaclass=_Absent):
+    """Stand-in for the types of a package that is not loaded: no value is an instance."""
+
+
+class _Types(ModuleType):
+    """The types of a package, if it is loaded."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.modules.get(self.__name__, _Nothing), name)
 
 
 def later(name: str) -> Any:
@@ -30,6 +85,20 @@ def later(name: str) -> Any:
     Fraction(1, 2)
     """
     return _Later(name)
+
+
+def loaded_types(name: str) -> Any:
+    """Return a stand-in for a package whose types are compared with, without importing it.
+
+    Args:
+        name: the name of the package.
+
+    A value has one of its types only if the caller has imported the package.
+
+    >>> isinstance(1, loaded_types("a_package").Series | loaded_types("a_package").Index)
+    False
+    """
+    return _Types(name)
 
 
 class _Face(ModuleType):

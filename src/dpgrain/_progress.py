@@ -13,6 +13,7 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 
 from dpgrain import _validate
+from dpgrain._later import is_installed
 
 _PATIENCE_SECONDS, _REDRAW_SECONDS = 2.0, 0.1
 
@@ -95,7 +96,7 @@ class Progress:
     def _draw(self) -> None:
         if self._closed.wait(self._patience):
             return
-        if _in_notebook():
+        if _in_notebook() or not is_installed("rich"):
             self._write_over()
         else:
             self._draw_bar()

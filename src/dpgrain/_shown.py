@@ -11,11 +11,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpgrain._later import is_installed
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from dpgrain.statistics.holdings import Holdings
     from dpgrain.statistics.release import Release
+
+#: Packages of the extra ``report``.
+PACKAGES = ("jinja2", "matplotlib")
 
 
 class Shown:
@@ -64,8 +69,10 @@ class ShownRelease(Shown):
 
         return plot(self, ax, top=top, beside=beside)
 
-    def _repr_html_(self) -> str:
-        """Return a picture, the first rows and the promise, as a notebook shows the release."""
+    def _repr_html_(self) -> str | None:
+        """Return a picture, the first rows and the guarantee; None without the extra ``report``."""
+        if not is_installed(*PACKAGES):
+            return None
         from dpgrain.report import notebook_html
 
         return notebook_html(self)
@@ -138,8 +145,10 @@ class ShownReleases:
 class ShownGuarantee(Shown):
     """A promise: its plot is the granularity curve, its page says what is promised and what is not."""
 
-    def _repr_html_(self) -> str:
-        """Return the sentence and the curve, as a notebook shows the promise."""
+    def _repr_html_(self) -> str | None:
+        """Return the sentence and the curve; None without the extra ``report``."""
+        if not is_installed(*PACKAGES):
+            return None
         from dpgrain.report import notebook_html
 
         return notebook_html(self)

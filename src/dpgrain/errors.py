@@ -7,6 +7,7 @@
     │   └── RefusedError   a budget or a ledger refuses a release, and charges nothing
     ├── SchemaError        the table lacks a column, or a column has the wrong type (also a ValueError)
     ├── DataError          a source cannot be read, or the disk is full (also an OSError)
+    ├── MissingPackageError  a package of an extra is not installed (also an ImportError)
     └── RunEnded           a run of private means has published that it stops
 
 Errors come from schema and public parameters only: an error that depends on one person's rows
@@ -114,6 +115,14 @@ class DataError(DpgrainError, OSError):
     ... except dg.DataError as error:
     ...     print(error, isinstance(error, OSError))
     The file 'no-such-folder/visits.csv' does not exist; check the path. True
+    """
+
+
+class MissingPackageError(DpgrainError, ImportError):
+    """A package is not installed; the message has the command that installs it.
+
+    >>> issubclass(MissingPackageError, ImportError)
+    True
     """
 
 

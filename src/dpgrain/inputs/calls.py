@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpgrain._later import later
+from dpgrain._later import loaded_types
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError, only_interrupts
 
 if TYPE_CHECKING:
     import pandas as pd
 else:
-    # pandas is loaded only where a caller passes a frame, who has then loaded it already.
-    pd = later("pandas")
+    pd = loaded_types("pandas")
 
 
 @contextmanager

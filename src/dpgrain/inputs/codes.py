@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain._later import later
+from dpgrain._later import loaded_types
 from dpgrain.errors import ParameterError
 from dpgrain.inputs import columns
 from dpgrain.inputs.labels import Key, key, matching, whole
@@ -25,7 +25,7 @@ from dpgrain.inputs.labels import Key, key, matching, whole
 if TYPE_CHECKING:
     import pandas as pd
 else:
-    pd = later("pandas")
+    pd = loaded_types("pandas")
 
 __all__ = [
     "Key",

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain._later import later
+from dpgrain._later import later, loaded_types, require
 from dpgrain.errors import only_interrupts
 
 if TYPE_CHECKING:
+    import pandas
     import pandas as pd
     import pyarrow as pa
     import pyarrow.types as kinds
 else:
-    pd = later("pandas")
+    pd, pandas = loaded_types("pandas"), later("pandas")
     pa = later("pyarrow")
     kinds = later("pyarrow.types")
 
@@ -167,7 +168,8 @@ def _one(chunk: pa.Array) -> NDArray[Any]:
         raw = counts.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
         return np.where(there, raw, np.iinfo(np.int64).min).view(unit)
     if kinds.is_timestamp(chunk.type):
-        # These moments have a time zone, which pandas has and NumPy lacks.
+        # NumPy has no time zones; pandas has.
+        require("pandas")
         counts = chunk.view(pa.int64()).to_pylist()
         return objects([_moment(count, chunk.type.unit) for count in counts])
     try:
@@ -197,7 +199,9 @@ def _moment(count: int | None, unit: Any) -> Any:
     """Make a moment in UTC from its count since 1970, None where pandas cannot."""
     try:
         return (
-            None if count is None else pd.Timestamp(np.datetime64(count, unit)).tz_localize("UTC")
+            None
+            if count is None
+            else pandas.Timestamp(np.datetime64(count, unit)).tz_localize("UTC")
         )
     except BaseException as error:
         only_interrupts(error)

@@ -11,16 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpgrain._later import later
+from dpgrain._later import later, loaded_types, require
 from dpgrain.errors import DataError, ParameterError, only_interrupts, raise_alone
 from dpgrain.inputs import columns
 from dpgrain.inputs.columns import is_time, kind_of
 
 if TYPE_CHECKING:
+    import pandas
     import pandas as pd
     import pyarrow as pa
 else:
-    pd = later("pandas")
+    pd, pandas = loaded_types("pandas"), later("pandas")
     pa = later("pyarrow")
 
 #: The texts that stand for truths, and their numbers.
@@ -269,7 +270,8 @@ def _framed(X: Any, name: str) -> pd.DataFrame:
         X = X.collect() if hasattr(X, "collect") else X
         names, columns_given, kinds = X.columns, X.get_columns(), X.dtypes
     _no_times(name, names, kinds)
-    return pd.DataFrame(
+    require("pandas")
+    return pandas.DataFrame(
         {i: numbers(vector(column)) for i, column in enumerate(columns_given)}
     ).set_axis(names, axis=1)
 

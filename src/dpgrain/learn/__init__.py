@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._later import face, require
 
 if TYPE_CHECKING:
     from dpgrain.learn.accuracy import Accuracy, accuracy
@@ -49,6 +49,7 @@ __all__ = [
     "r2",
 ]
 
+require("sklearn", "threadpoolctl", "pandas")
 face(
     __name__,
     {

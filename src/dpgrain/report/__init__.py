@@ -13,7 +13,9 @@ from functools import partial, singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpgrain._later import require
 from dpgrain._shown import (
+    PACKAGES,
     ShownAudit,
     ShownGuarantee,
     ShownLedger,
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from dpgrain.statistics.holdings import Holdings
     from dpgrain.statistics.release import Release
     from dpgrain.torch.trained import Training
+
+require(*PACKAGES)
 
 __all__ = [
     "notebook_html",

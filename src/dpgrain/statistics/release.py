@@ -24,6 +24,7 @@ from dpgrain._files import (
     refuse_ending,
     whole_file,
 )
+from dpgrain._later import require
 from dpgrain._shown import ShownRelease
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import DataError, ParameterError
@@ -164,6 +165,7 @@ class Release(ShownRelease, ABC):
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the table of :meth:`to_arrow` as a pandas frame, with ``covers`` in its ``attrs``."""
+        require("pandas")
         frame: pd.DataFrame = self.to_arrow().to_pandas()
         frame.attrs["covers"] = self.covers
         return frame

@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpgrain import _fields, _validate
 from dpgrain._arrow import numbers, texts
 from dpgrain._files import note_read
+from dpgrain._later import require
 from dpgrain._wording import counted
 from dpgrain.errors import DataError, ParameterError, SchemaError, raise_alone
 from dpgrain.inputs.calls import silent
@@ -200,6 +201,7 @@ class Elements:
             raise ParameterError("vectors must be finite numbers.", name="vectors")
         if k > len(rows):
             raise ParameterError(f"k must be at most the number of items, {len(rows)}, not {k}.")
+        require("sklearn")
         from sklearn.cluster import KMeans
 
         labels = KMeans(k, n_init=1, init="k-means++", random_state=random_state).fit_predict(rows)

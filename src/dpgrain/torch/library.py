@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-try:
-    import torch
-except ImportError as error:
-    raise ImportError(
-        "dpgrain.torch needs PyTorch: pip install 'dpgrain[torch]'.", name="torch"
-    ) from error
+from dpgrain._later import require
+
+require("torch")
+import torch  # noqa: E402
 
 __all__ = ["torch"]

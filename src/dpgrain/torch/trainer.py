@@ -18,6 +18,7 @@ from typing import Any
 
 from dpgrain import _validate
 from dpgrain._fields import MISFITS
+from dpgrain._later import require
 from dpgrain.errors import DataError, DpgrainError, ParameterError
 from dpgrain.means.of_users import MeanOfUsers, mean_of_users
 from dpgrain.noise import RandomState
@@ -40,13 +41,8 @@ from dpgrain.torch.shared_rows import shares_rows
 from dpgrain.torch.trained import EVALUATED
 from dpgrain.torch.trial import FEW_RECORDS, evaluating, same
 
-try:
-    import transformers
-except ImportError as error:
-    raise ImportError(
-        "dpgrain.torch.Trainer needs transformers: pip install 'dpgrain[transformers]'.",
-        name="transformers",
-    ) from error
+require("transformers")
+import transformers  # noqa: E402
 
 # Folder of the run's own files, which stay with the data; uploads exclude such names.
 _RUN = "_run"
