@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -24,25 +24,12 @@ from dpgrain.inputs.labels import cell_text
 from dpgrain.tables.sources.column_sql import arrow_expressions, select_from, usable_columns
 from dpgrain.tables.sources.column_types import FIRST_TIME, LAST_TIME, read_as
 from dpgrain.tables.sources.duckdb_connection import register_rows
-from dpgrain.tables.sources.schemas import duckdb_type
+from dpgrain.tables.sources.schemas import schema_types
 
 # Microseconds in a unit of time.
 _MICROSECONDS = {"s": 10**6, "ms": 10**3, "us": 1}
 _DAY_MILLISECONDS = 24 * 60 * 60 * 10**3
 _INFINITE = 2**63 - 1
-
-
-@dataclass(frozen=True, eq=False)
-class FrameColumns:
-    """Columns of a data frame.
-
-    Args:
-        table: the columns; nulls for a type that Arrow lacks.
-        unread: column → type, for types that Arrow lacks.
-    """
-
-    table: pa.Table
-    unread: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +56,7 @@ class ArrowSource:
 
     @property
     def _kinds(self) -> dict[str, str]:
-        kinds = {column.name: duckdb_type(column.type) for column in self.table.schema}
-        return {**kinds, **self.unread}
+        return {**schema_types(self.table.schema), **self.unread}
 
     def read(self, columns: Iterable[str]) -> pa.Table:
         """Return columns with timestamps in microseconds; null if out of range."""
@@ -88,13 +74,13 @@ class ArrowSource:
         return select_from(register_rows(connection, rows), arrow_expressions(kinds))
 
 
-def _frame_columns(
+def _frame_source(
     names: list[str],
     column: Callable[[int], pa.Array],
     kind: Callable[[int], Any],
     rows: int,
-) -> FrameColumns:
-    """Return the columns of a data frame, converted one by one.
+) -> ArrowSource:
+    """Return a data frame as a source, with columns converted one by one.
 
     Args:
         names: name of each column.
@@ -109,16 +95,16 @@ def _frame_columns(
         except (pa.ArrowException, TypeError):
             columns.append(pa.nulls(rows))
             unread[name] = str(kind(place))
-    return FrameColumns(pa.table(columns, names=names), unread)
+    return ArrowSource(pa.table(columns, names=names), "The data frame", unread=unread)
 
 
-def pandas_columns(frame: Any) -> FrameColumns:
-    """Return the columns of a pandas data frame; raises ParameterError for a Series."""
+def pandas_source(frame: Any) -> ArrowSource:
+    """Return a pandas data frame as a source; raises ParameterError for a Series."""
     if not hasattr(frame, "columns"):
         raise ParameterError(
             f"source must be a pandas DataFrame, not a {type(frame).__name__}; use .to_frame()."
         )
-    return _frame_columns(
+    return _frame_source(
         [str(name) for name in frame.columns],
         lambda place: _from_column(frame.iloc[:, place]),
         lambda place: frame.dtypes.iloc[place],
@@ -126,16 +112,16 @@ def pandas_columns(frame: Any) -> FrameColumns:
     )
 
 
-def polars_columns(frame: Any) -> FrameColumns:
-    """Return the columns of a Polars data frame."""
+def polars_source(frame: Any) -> ArrowSource:
+    """Return a Polars data frame as a source."""
     columns = frame.get_columns()
-    converted = _frame_columns(
+    source = _frame_source(
         list(frame.columns),
         lambda place: columns[place].to_arrow(),
         lambda place: columns[place].dtype,
         len(frame),
     )
-    return FrameColumns(valid_texts(converted.table), converted.unread)
+    return replace(source, table=valid_texts(source.table))
 
 
 def readable_table(table: pa.Table) -> pa.Table:

@@ -22,7 +22,7 @@ from dpgrain.tables.engines.spark_session import is_frame
 from dpgrain.tables.sources.column_names import require_names
 from dpgrain.tables.sources.csv_files import CsvFiles
 from dpgrain.tables.sources.folders import FileList
-from dpgrain.tables.sources.frames import ArrowSource, pandas_columns, polars_columns, valid_texts
+from dpgrain.tables.sources.frames import ArrowSource, pandas_source, polars_source, valid_texts
 from dpgrain.tables.sources.parquet_files import ParquetFiles
 from dpgrain.tables.sources.postgres import POSTGRES_SCHEMES, Address, PostgresSource
 from dpgrain.tables.sources.read_errors import incomplete_error, translate_errors
@@ -76,9 +76,9 @@ def resolve_source(
     module = type(data).__module__.partition(".")[0]
     if module in ("pandas", "polars"):
         # Only Polars: a pandas column can have the name "collect", like the method of a lazy frame.
-        columns = pandas_columns(data) if module == "pandas" else polars_columns(_collected(data))
-        require_names(columns.table.schema.names, "The data frame")
-        return ArrowSource(columns.table, "The data frame", unread=columns.unread)
+        source = pandas_source(data) if module == "pandas" else polars_source(_collected(data))
+        require_names(source.table.schema.names, "The data frame")
+        return source
     if is_stream(data):
         if type(data).__name__ == "FileSystemDataset":
             require_names(data.schema.names, "The dataset")

@@ -49,3 +49,8 @@ def duckdb_type(kind: pa.DataType) -> str:
             return describe_columns(connection, "empty")["column"]
     except (pa.ArrowException, duckdb.Error):
         return str(kind)
+
+
+def schema_types(schema: pa.Schema) -> dict[str, str]:
+    """Return column → DuckDB type."""
+    return {column.name: duckdb_type(column.type) for column in schema}

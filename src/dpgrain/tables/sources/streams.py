@@ -31,7 +31,7 @@ from dpgrain.tables.sources.column_types import TEXT, read_as
 from dpgrain.tables.sources.duckdb_connection import register_rows, run_interruptible, spill_path
 from dpgrain.tables.sources.frames import readable_table
 from dpgrain.tables.sources.read_errors import translate_errors
-from dpgrain.tables.sources.schemas import duckdb_type
+from dpgrain.tables.sources.schemas import schema_types
 
 # Rows per batch of a dataset, and batches and files to read ahead.
 _ROWS, _BATCHES_AHEAD, _FILES_AHEAD = 1 << 16, 4, 2
@@ -179,7 +179,7 @@ class StreamSource:
 
     @cached_property
     def _kinds(self) -> dict[str, str]:
-        return _kinds(self.stream.schema)
+        return schema_types(self.stream.schema)
 
     def attach(
         self,
@@ -226,7 +226,7 @@ class DatasetSource:
 
     @cached_property
     def _kinds(self) -> dict[str, str]:
-        return _kinds(self.dataset.schema)
+        return schema_types(self.dataset.schema)
 
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
@@ -242,11 +242,6 @@ class DatasetSource:
             )
             rows = _readable(scanner.to_reader(), list(kinds))
             return select_from(register_rows(connection, rows), arrow_expressions(kinds))
-
-
-def _kinds(schema: pa.Schema) -> dict[str, str]:
-    """Return column → DuckDB type."""
-    return {column.name: duckdb_type(column.type) for column in schema}
 
 
 def _stored_expressions(kinds: dict[str, str]) -> dict[str, str]:
