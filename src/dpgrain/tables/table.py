@@ -25,7 +25,7 @@ from dpgrain.tables.engines.people import PerUser, facts_of_rows, made_of_people
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.shared import SharedTable, without_unreadable
-from dpgrain.tables.sources.read_arguments import provenance_of, resolve_address
+from dpgrain.tables.sources.read_arguments import resolve_address, source_provenance
 from dpgrain.tables.sources.typed_columns import with_types
 
 # Mark before the names of users that are no text.
@@ -468,7 +468,7 @@ def read(
     if threads is not None:
         threads = _validate.integer(minimum=1, threads=threads)
     source = resolve_address(source, source_env, table, query)
-    provenance = provenance_of(source, rows)
+    provenance = source_provenance(source, rows)
     engine = engine_for(engine, source)
     owners = list(user) if isinstance(user, list | tuple) else None
     given = source

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.tables.engines.duckdb import DuckDB
-from dpgrain.tables.sources.folders import is_read_alike, read_partition
+from dpgrain.tables.sources.folders import matches_duckdb, read_partition
 
 NOTHING = "__HIVE_DEFAULT_PARTITION__"
 
@@ -135,7 +135,7 @@ def test_names_that_duckdb_reads_are_read_alike(name: str) -> None:
         return
     path = PurePath("lake") / folder / "rows.parquet"
     partition = read_partition(path, PurePath("lake"))
-    if is_read_alike(str(path), partition):
+    if matches_duckdb(str(path), partition):
         ((_, value),) = partition
         assert value == name or "%" in name or name == NOTHING
 

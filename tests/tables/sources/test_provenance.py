@@ -21,7 +21,7 @@ from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.learn.features import Encoding, Number
 from dpgrain.provenance import Provenance
 from dpgrain.releases.columns import fit_columns, mean_of_columns
-from dpgrain.tables.sources.read_arguments import provenance_of
+from dpgrain.tables.sources.read_arguments import source_provenance
 
 #: What a query may do to rows of others.
 DONE = {
@@ -374,7 +374,7 @@ def test_a_file_of_releases_reads_a_table(rows: str, tmp_path: Path) -> None:
 def test_a_query_does_not_run_to_find_out() -> None:
     frame = pl.LazyFrame({"who": [1]}).select(pl.col("who").map_batches(own))
     with refuses("source", "query"):
-        provenance_of(frame)
+        source_provenance(frame)
 
 
 # -- Spark --

@@ -267,7 +267,7 @@ class RowSplitter:
         # Fast path: every other quote opens a value or is the second of a doubled quote.
         if not np.any(quotes & inside & ~(opening | _next(quotes))):
             # The character after the last one is not known yet.
-            closing = quotes & ~inside & ~_last_of(len(characters))
+            closing = quotes & ~inside & ~_last_bit(len(characters))
             self.irregular |= bool(np.any(closing & ~_previous(separators | quotes)))
             return inside, _INSIDE if inside[-1] >> np.uint64(63) else _AFTER
         self.irregular = True
@@ -339,7 +339,7 @@ def _previous(words: _Words) -> _Words:
     return moved
 
 
-def _last_of(characters: int) -> _Words:
+def _last_bit(characters: int) -> _Words:
     """Return words with only the bit of the last of n characters set, (n/64,)."""
     words = np.zeros(-(-characters // 64), dtype=np.uint64)
     words[-1] = np.uint64(1) << np.uint64((characters - 1) % 64)

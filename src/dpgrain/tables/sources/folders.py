@@ -97,12 +97,12 @@ def read_partition(path: PurePath, root: PurePath) -> Partition:
     )
 
 
-def is_read_alike(path: str, partition: Partition) -> bool:
+def matches_duckdb(path: str, partition: Partition) -> bool:
     """Return whether DuckDB, which reads all folder names of a path, reads the same columns.
 
-    >>> is_read_alike("lake/year=2025/rows.parquet", (("year", "2025"),))
+    >>> matches_duckdb("lake/year=2025/rows.parquet", (("year", "2025"),))
     True
-    >>> is_read_alike("user=ann/lake/year=2025/rows.parquet", (("year", "2025"),))
+    >>> matches_duckdb("user=ann/lake/year=2025/rows.parquet", (("year", "2025"),))
     False
     """
     names = [name for name in PurePath(path).parent.parts if "=" in name]
@@ -209,7 +209,7 @@ def refuse_versioned_table(folder: str, below: Iterable[tuple[str, str]]) -> Non
         folder: the folder.
         below: names of the parent folder and of each file and folder below.
     """
-    kind = next(filter(None, starmap(_format_of, below)), None)
+    kind = next(filter(None, starmap(_table_format, below)), None)
     if kind is not None:
         raise ParameterError(
             f"source {folder!r} must not be a table of {kind}, because its folder also "
@@ -219,7 +219,7 @@ def refuse_versioned_table(folder: str, below: Iterable[tuple[str, str]]) -> Non
         )
 
 
-def _format_of(parent: str, name: str) -> str | None:
+def _table_format(parent: str, name: str) -> str | None:
     if parent == "metadata" and name.endswith(".metadata.json"):
         return "Iceberg"
     return _LOGS.get(name) or _LOGS.get(parent)

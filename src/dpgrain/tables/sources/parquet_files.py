@@ -20,7 +20,7 @@ from dpgrain.tables.sources.column_sql import file_list
 from dpgrain.tables.sources.column_types import TEXT, TIMES, is_readable, read_as, read_expression
 from dpgrain.tables.sources.duckdb_connection import spill_path
 from dpgrain.tables.sources.files import FileCache, FileSource, Schemas, file_state
-from dpgrain.tables.sources.folders import is_read_alike
+from dpgrain.tables.sources.folders import matches_duckdb
 from dpgrain.tables.sources.large_texts import COPIED_ROWS, copy_texts, large_text_columns
 from dpgrain.tables.sources.parquet_times import (
     UncheckedTimes,
@@ -96,7 +96,7 @@ class ParquetFiles(FileSource):
 
     def _duckdb_reads_folders(self, files: Mapping[str, str]) -> bool:
         return all(
-            path == file and is_read_alike(path, tuple(self._folder_values[path].items()))
+            path == file and matches_duckdb(path, tuple(self._folder_values[path].items()))
             for path, file in files.items()
         )
 

@@ -115,7 +115,7 @@ _TYPES = {
 }
 
 
-def _type_of(name: str) -> _PostgresType | None:
+def _postgres_type(name: str) -> _PostgresType | None:
     """Return how to read a type of the catalogue; None for an unusable type."""
     if digits := _NUMERIC.fullmatch(name):
         if int(digits[2]) <= int(digits[1]) <= _MAX_DIGITS:
@@ -259,7 +259,7 @@ class PostgresSource:
 
     def columns(self) -> dict[str, str]:
         """Return column name → type at the first call."""
-        known = {name: _type_of(kind) for name, kind in self._opened.kinds.items()}
+        known = {name: _postgres_type(kind) for name, kind in self._opened.kinds.items()}
         return {
             name: self._opened.kinds[name].upper() if kind is None else kind.read_as
             for name, kind in known.items()
@@ -406,7 +406,7 @@ class PostgresSession:
         table: _Description,
     ) -> None:
         self._source, self._server, self._local, self._table = source, server, local, table
-        known = {name: _type_of(kind) for name, kind in table.kinds.items()}
+        known = {name: _postgres_type(kind) for name, kind in table.kinds.items()}
         self._kinds = {name: kind for name, kind in known.items() if kind is not None}
         self._fetched: list[tuple[frozenset[str], bool, str]] = []
 

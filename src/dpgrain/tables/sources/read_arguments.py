@@ -236,7 +236,7 @@ def _address_from_environment(name: str) -> str | Address:
     return os.environ[name]
 
 
-def provenance_of(data: Any, rows: str | None = None) -> Provenance:
+def source_provenance(data: Any, rows: str | None = None) -> Provenance:
     """Return the provenance of the rows of a source.
 
     Args:
@@ -247,8 +247,10 @@ def provenance_of(data: Any, rows: str | None = None) -> Provenance:
         ParameterError: if the source is a query and `rows` is None, or it cannot be read.
 
     >>> import duckdb
-    >>> provenance_of("visits.parquet"), provenance_of(duckdb.sql("SELECT 1 AS who"), "as given")
-    ('table', 'as given')
+    >>> source_provenance("visits.parquet")
+    'table'
+    >>> source_provenance(duckdb.sql("SELECT 1 AS who"), "as given")
+    'as given'
     """
     if rows is not None:
         _validate.one_of(("as given",), rows=rows)
