@@ -96,11 +96,7 @@ def join_public(
 ) -> tuple[PublicJoin, dict[str, Derived]]:
     """Join rows with a public table, and describe each new column as a function of the key.
 
-    Args:
-        rows: the rows.
-        public: public table, which is read now.
-        on: key column of the rows.
-        key: key column of the public table.
+    `on` is the key column of the rows, and `key` of the public table, which is read now.
 
     Raises:
         ParameterError: if a key occurs twice in the public table, or it has no other column.

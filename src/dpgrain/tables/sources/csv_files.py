@@ -68,9 +68,6 @@ class CsvFiles(FileSource):
 
     A row with too few values, bytes that are not UTF-8, more than 8 MiB or ambiguous quotes is
     dropped without an effect on other rows.
-
-    Args:
-        delimiter: the character between values.
     """
 
     delimiter: str = ","

@@ -131,13 +131,7 @@ class FileSource(ABC):
     def _read_together(
         self, files: Mapping[str, str], read: Mapping[str, str], folders: Sequence[str]
     ) -> str:
-        """Return the SQL of files with the same columns.
-
-        Args:
-            files: file → itself or its copy.
-            read: column → SQL, for columns of the files.
-            folders: columns from folder names.
-        """
+        """Return the SQL of files with the same columns; `files` is file → itself or its copy."""
         # DuckDB skips whole files if it reads the folder names itself.
         by_duckdb = self._duckdb_reads_folders(files)
         rows = self._reader(list(files.values()), folders=bool(folders) and by_duckdb)
@@ -167,12 +161,9 @@ class FileSource(ABC):
     def _open_files(
         self, connection: duckdb.DuckDBPyConnection, columns: Mapping[str, str], schemas: Schemas
     ) -> dict[str, tuple[str, dict[str, str]]]:
-        """Return file → the file or copy that DuckDB can read, and column → SQL there.
+        """Return file → the file or a copy in the spill folder, and column → SQL there.
 
-        Args:
-            connection: the connection; copies go to its spill folder.
-            columns: column → type to read it as, including columns from folder names.
-            schemas: the schemas of the files.
+        `columns` is column → type to read it as, including columns from folder names.
         """
 
     @abstractmethod

@@ -53,9 +53,7 @@ class FileList:
     def of(patterns: Sequence[str | Path]) -> FileList:
         """List the files of paths, patterns and folders, each once.
 
-        Args:
-            patterns: the paths. A folder means all files below it, except files and folders with
-                names that begin with a dot or an underscore.
+        A folder means all files below it, except names that begin with a dot or an underscore.
 
         Raises:
             ParameterError: if files are of another type, or of several.
@@ -203,12 +201,7 @@ def _reraise(error: OSError) -> None:
 
 
 def refuse_versioned_table(folder: str, below: Iterable[tuple[str, str]]) -> None:
-    """Raise ParameterError for a table format with files of earlier versions in its folder.
-
-    Args:
-        folder: the folder.
-        below: names of the parent folder and of each file and folder below.
-    """
+    """Raise ParameterError if a (parent, name) below a folder belongs to a versioned table."""
     kind = next(filter(None, starmap(_table_format, below)), None)
     if kind is not None:
         raise ParameterError(

@@ -36,11 +36,7 @@ _INFINITE = 2**63 - 1
 class ArrowSource:
     """An Arrow table in memory, or the columns of a data frame.
 
-    Args:
-        table: the columns; nulls for a type that Arrow lacks.
-        name: name in error messages.
-        title: name in reports.
-        unread: column → type, for types that Arrow lacks.
+    `unread` is column → type, for types that Arrow lacks; these columns are nulls in the table.
     """
 
     table: pa.Table
@@ -82,11 +78,7 @@ def _frame_source(
 ) -> ArrowSource:
     """Return a data frame as a source, with columns converted one by one.
 
-    Args:
-        names: name of each column.
-        column: function from an index to the column; it raises for types that Arrow lacks.
-        kind: function from an index to the type in the frame.
-        rows: number of rows.
+    `column` and `kind` are functions of an index; the first raises for types that Arrow lacks.
     """
     columns, unread = [], {}
     for place, name in enumerate(names):

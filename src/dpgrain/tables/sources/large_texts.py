@@ -58,13 +58,7 @@ def large_text_columns(path: str) -> frozenset[str]:
 
 
 def copy_texts(path: str, copy: Path, columns: Collection[str]) -> None:
-    """Copy columns of a file, with small row groups and without texts beyond the longest.
-
-    Args:
-        path: the file.
-        copy: path of the copy.
-        columns: lower-case names of the columns.
-    """
+    """Copy columns, given in lower case, with small row groups and null for texts too long."""
     with pq.ParquetFile(path, buffer_size=_AHEAD, pre_buffer=False) as file:
         names = [name for name in file.schema_arrow.names if name.casefold() in columns]
         no_rows = file.schema_arrow.empty_table().select(names).combine_chunks()

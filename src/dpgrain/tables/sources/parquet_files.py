@@ -123,13 +123,9 @@ class ParquetFiles(FileSource):
         kinds: Mapping[str, str],
         columns: Mapping[str, str],
     ) -> tuple[str, dict[str, str]]:
-        """Return the file or copy that DuckDB can read, and column → SQL.
+        """Return the file or a copy in the spill folder, and column → SQL there.
 
-        Args:
-            connection: the connection; copies go to its spill folder.
-            path: the file.
-            kinds: column → type in the file.
-            columns: column → type to read it as, for the columns used.
+        `kinds` is column → type in the file, `columns` column → type to read it as.
         """
         unchecked, out_of_range = UncheckedTimes(), frozenset[str]()
         used = {name.casefold() for name in columns}

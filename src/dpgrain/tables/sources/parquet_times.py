@@ -142,14 +142,7 @@ def out_of_range_int96(path: str) -> frozenset[str]:
 
 
 def copy_valid_times(path: str, copy: Path, columns: Collection[str], *, rows: int = _ROWS) -> None:
-    """Copy columns of a file, with nulls in place of timestamps out of range.
-
-    Args:
-        path: the file.
-        copy: path of the copy.
-        columns: lower-case names of the columns.
-        rows: rows per batch.
-    """
+    """Copy columns, given in lower case, with null for timestamps out of range."""
     names = [name for name in column_names(path) if name.casefold() in columns]
     with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
         schema = readable_times(file.schema_arrow.empty_table().select(names)).schema

@@ -57,7 +57,7 @@ _MEMORY_SHARE = 0.5
 # Prefixes of SQLSTATE codes, and their meaning.
 _STATES = {
     "42501": "the user has no permission to read it; grant SELECT on it",
-    "42": "it does not run there; check it with psql in the same schema",
+    "42": "the server rejects it; check it with psql in the same schema",
     "57014": "an administrator of the server canceled it; run it again",
     "53": "the server has no memory, disk space or connection left for it; run it again later",
     "40": "the server could not keep a consistent state of it; run it again",
@@ -168,10 +168,7 @@ class _Description:
 
 
 class Address:
-    """An address that can contain a secret, so it is never shown or pickled.
-
-    Args:
-        uri: the address, such as ``postgresql://host/database``.
+    """An address such as ``postgresql://host/database``, never shown because of its password.
 
     >>> Address("postgresql://ann:pw@host/db")
     Address(…)
@@ -199,13 +196,7 @@ class Address:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PostgresSource:
-    """A table or a query of PostgreSQL, whose address is never shown.
-
-    Args:
-        address: the address.
-        table: SQL name of the table; None for a query.
-        query: the query; None for a table.
-    """
+    """A table, by its SQL name, or a query of PostgreSQL; the address is never shown."""
 
     address: Address
     table: str | None = None
@@ -311,13 +302,9 @@ class PostgresSource:
         request: Callable[[], Answer],
         to_error: Callable[[Exception], DpgrainError] | None = None,
     ) -> Answer:
-        """Send a request to the server, and replace its errors.
+        """Send a request to the server, and replace its errors, by default as those of a query.
 
         Their text can contain a host, a user, a password, or a value of a row.
-
-        Args:
-            request: the request.
-            to_error: function from the server's error; None for errors of queries.
         """
         try:
             return request()
@@ -389,14 +376,7 @@ class PostgresSource:
 
 
 class PostgresSession:
-    """The rows that one release reads from a source, in one transaction.
-
-    Args:
-        source: the source.
-        server: the connection to the database.
-        local: the DuckDB connection, which stores the fetched rows until the release ends.
-        table: the description of the table or query.
-    """
+    """The rows that one release reads in one transaction, stored on its DuckDB connection."""
 
     def __init__(
         self,

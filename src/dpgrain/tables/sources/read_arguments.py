@@ -45,12 +45,6 @@ def resolve_source(
 ) -> RowSource:
     """Return the source for a path, folder, glob, list of these, Arrow table or stream, or frame.
 
-    Args:
-        data: the object to read.
-        delimiter: character between values of CSV.
-        memory: bytes of working memory.
-        threads: threads for reading.
-
     Raises:
         ParameterError: if the object cannot be read, or the delimiter is not one ASCII character.
         DataError: if a file does not exist.
@@ -169,12 +163,6 @@ def resolve_address(
 ) -> Any:
     """Read an address from the environment and open a database; return other sources unchanged.
 
-    Args:
-        source: the source argument, or None.
-        source_env: environment variable with the address.
-        table: table of a database.
-        query: query of a database.
-
     Raises:
         ParameterError: if the arguments do not fit together.
         DpgrainError: if a database cannot be opened.
@@ -237,11 +225,7 @@ def _address_from_environment(name: str) -> str | Address:
 
 
 def source_provenance(data: Any, rows: str | None = None) -> Provenance:
-    """Return the provenance of the rows of a source.
-
-    Args:
-        data: the source, as passed to :func:`dpgrain.read`.
-        rows: ``"as given"`` to accept rows that a query produced.
+    """Return the provenance of a source's rows; ``rows="as given"`` accepts a query.
 
     Raises:
         ParameterError: if the source is a query and `rows` is None, or it cannot be read.

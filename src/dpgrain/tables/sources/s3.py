@@ -34,11 +34,9 @@ _FORMAT = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_t
 
 
 def open_dataset(addresses: Sequence[str]) -> ds.FileSystemDataset:
-    """Open the dataset of all Parquet files at some addresses.
+    """Open the dataset of all Parquet files at addresses such as ``s3://bucket/folder``.
 
-    Args:
-        addresses: addresses such as ``s3://bucket/folder``, with the options of
-            :meth:`pyarrow.fs.FileSystem.from_uri` (``?region=eu-west-1``).
+    They accept the options of :meth:`pyarrow.fs.FileSystem.from_uri` (``?region=eu-west-1``).
 
     Raises:
         ParameterError: if an address contains a key or a pattern, or is not of a Parquet file.

@@ -43,14 +43,7 @@ _counter = itertools.count()
 class SpilledStream:
     """Rows of a stream in an encrypted DuckDB file, which is deleted with this object.
 
-    Args:
-        rows: the stream, which is read to its end.
-        columns: column → SQL of the stored value.
-        memory: memory for reading.
-        name: name in error messages.
-
-    Raises:
-        DataError: if the stream cannot be read to its end, or the file cannot be written.
+    Raises DataError if the stream cannot be read to its end, or the file cannot be written.
     """
 
     def __init__(
@@ -91,13 +84,8 @@ def store_stream(
     """Read a stream to its end into temporary tables, and return SQL of all rows.
 
     The first rows go to memory, which is fast, and the rest to an encrypted and compressed file in
-    the spill folder of the connection.
-
-    Args:
-        connection: the connection.
-        rows: the stream.
-        columns: column → SQL of the stored value.
-        memory: approximate bytes of the rows in memory.
+    the spill folder of the connection. `columns` is column → SQL of the stored value, `memory` an
+    approximate number of bytes.
     """
     number, ended = next(_counter), threading.Event()
     first = pa.RecordBatchReader.from_batches(rows.schema, _first(rows, memory, ended))
@@ -154,15 +142,7 @@ def _remove(folder: SpillFolder, process: int) -> None:
 
 @dataclass(eq=False)
 class StreamSource:
-    """A stream that can be read once: the first release spills its rows for all releases.
-
-    Args:
-        stream: the stream, which must have no other reader.
-        memory: bytes of working memory for reading.
-        threads: threads for reading.
-        name: name in error messages.
-        title: name in reports.
-    """
+    """A stream that can be read once: the first release spills its rows for all releases."""
 
     stream: pa.RecordBatchReader
     memory: int
@@ -208,13 +188,7 @@ class StreamSource:
 
 @dataclass(frozen=True, eq=False)
 class DatasetSource:
-    """A dataset of files that pyarrow reads in batches.
-
-    Args:
-        dataset: the dataset.
-        name: name in error messages.
-        title: name in reports.
-    """
+    """A dataset of files that pyarrow reads in batches."""
 
     dataset: Any
     name: str = "The dataset"

@@ -20,13 +20,7 @@ from dpgrain.tables.sources.source import RowSource, SourceWrapper
 
 @dataclass(frozen=True, eq=False)
 class TypedSource(SourceWrapper):
-    """A source with text columns read as other types; an invalid value becomes null.
-
-    Args:
-        source: the source.
-        types: text column → DuckDB type.
-        written: format of numbers and dates.
-    """
+    """A source with text columns read as other types; an invalid value becomes null."""
 
     source: RowSource
     types: Mapping[str, str]
@@ -58,13 +52,7 @@ class TypedSource(SourceWrapper):
 def with_types(
     source: RowSource, types: Mapping[str, str] | None, decimal: str = ".", dates: str = ISO
 ) -> RowSource:
-    """Return the source with explicit types of text columns.
-
-    Args:
-        source: the source.
-        types: text column → type.
-        decimal: decimal mark.
-        dates: 31 December 2025 in the date format.
+    """Return the source with explicit types of text columns; `dates` is an example, 2025-12-31.
 
     Raises:
         SchemaError: if a column does not exist or is not text.
