@@ -72,15 +72,15 @@ class PublicJoin(SourceWrapper):
     ) -> str:
         """Return SQL of the rows with the public columns of their key; null without a match."""
         wanted = {
-            f"c{place}": name
-            for place, name in enumerate(self.kinds)
+            f"c{index}": name
+            for index, name in enumerate(self.kinds)
             if used is None or name in used
         }
         if not wanted:
             return self.source.attach(connection, used)
         rows = self.source.attach(connection, None if used is None else self.needed(used))
         public = register_rows(connection, self.table.select(["key", *wanted]))
-        listed = ", ".join(f"public.{place} AS {quoted(name)}" for place, name in wanted.items())
+        listed = ", ".join(f"public.{index} AS {quoted(name)}" for index, name in wanted.items())
         return (
             f"(SELECT own.*, {listed} FROM {rows} AS own LEFT JOIN {public} AS public "
             f"ON {key_of(self.on, self.kind, of='own')} = public.key)"
@@ -118,8 +118,8 @@ def join_public(
         rows.require_new(name)
     kinds = {name: public.schema[name] for name in names}
     columns = ", ".join(
-        f"{quoted(name)} AS c{place}, CAST({quoted(name)} AS VARCHAR) AS t{place}"
-        for place, name in enumerate(names)
+        f"{quoted(name)} AS c{index}, CAST({quoted(name)} AS VARCHAR) AS t{index}"
+        for index, name in enumerate(names)
     )
     key_sql = _public_key(key, public.schema[key], on, rows.schema[on])
     with DuckDB(public) as engine:
@@ -140,14 +140,14 @@ def join_public(
             f"{twice!r} occurs twice; remove one.",
             name="on",
         )
-    joined = table.select(["key", *(f"c{place}" for place in range(len(names)))])
+    joined = table.select(["key", *(f"c{index}" for index in range(len(names)))])
     source = PublicJoin(all_rows(rows.source), on, rows.keyed_as(on), joined, kinds)
     title = public.source.title
     return source, {
         name: _looked_up(
-            name, on, kinds[name], table.select(["key", f"c{place}", f"t{place}"]), title
+            name, on, kinds[name], table.select(["key", f"c{index}", f"t{index}"]), title
         )
-        for place, name in enumerate(names)
+        for index, name in enumerate(names)
     }
 
 
@@ -174,7 +174,7 @@ def _public_key(key: str, kind: str, on: str, own: str) -> str:
 
 def _looked_up(name: str, on: str, kind: str, table: pa.Table, title: str) -> Derived:
     """Return a public column as a function of the key, identified by a hash of its values."""
-    pairs = repr([table.column(place).to_pylist() for place in (0, 2)])
+    pairs = repr([table.column(index).to_pylist() for index in (0, 2)])
     mark = sha256(pairs.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     node = Call(_LOOKED_UP, (Column(on), Constant(name), Constant(mark)))
     values = None
@@ -335,8 +335,8 @@ class UserJoin:
             return left
         selected = self._selected_rows(connection)
         shown = "".join(
-            f", others.c{place} AS {quoted(name)}"
-            for place, name in enumerate(self.taken)
+            f", others.c{index} AS {quoted(name)}"
+            for index, name in enumerate(self.taken)
             if name in wanted
         )
         return (
@@ -357,17 +357,17 @@ class UserJoin:
             key_of(others.user, others.keyed_as(others.user)),
             list(enumerate(self.taken)),
         )
-        written = {place: self._written(name) for place, name in columns}
+        written = {index: self._written(name) for index, name in columns}
         digest = f"md5_number(concat({', '.join(map(_with_length, written.values()))}))"
-        texts = [f"t{place}" for place, _ in columns]
+        texts = [f"t{index}" for index, _ in columns]
         listed = ", ".join(
-            f"{written[place]} AS t{place}"
-            + ("" if self._is_text(name) else f", {quoted(name)} AS c{place}")
-            for place, name in columns
+            f"{written[index]} AS t{index}"
+            + ("" if self._is_text(name) else f", {quoted(name)} AS c{index}")
+            for index, name in columns
         )
         back = ", ".join(
-            f"t{place} AS c{place}" if self._is_text(name) else f"any_value(c{place}) AS c{place}"
-            for place, name in columns
+            f"t{index} AS c{index}" if self._is_text(name) else f"any_value(c{index}) AS c{index}"
+            for index, name in columns
         )
         first, again = (
             f"(SELECT {key} AS key, {digest} AS hash{more} "
@@ -376,23 +376,23 @@ class UserJoin:
             for more in ("", f", {listed}")
         )
         # Sorting row numbers can spill; a list of hashes for each user could not.
-        place = (
+        numbered = (
             "" if self.pairs == 1 else ", row_number() OVER (PARTITION BY key ORDER BY hash) AS n"
         )
         last = "min(hash)" if self.pairs == 1 else f"max(hash) FILTER (n <= {self.pairs})"
-        alike = (
+        grouped = (
             f"(SELECT key, hash, {', '.join(texts)}, {back}, count(*) AS number FROM {again} "
-            f"JOIN (SELECT key, {last} AS last FROM (SELECT *{place} FROM {first}) GROUP BY key) "
+            f"JOIN (SELECT key, {last} AS last FROM (SELECT *{numbered} FROM {first}) GROUP BY key) "
             f"USING (key) "
             f"WHERE hash <= last GROUP BY key, hash, {', '.join(texts)})"
         )
         ordered = f"PARTITION BY key ORDER BY hash, {', '.join(texts)}"
         through = f"sum(number) OVER ({ordered} ROWS UNBOUNDED PRECEDING)"
-        places = ", ".join(f"c{place}" for place, _ in columns)
+        values = ", ".join(f"c{index}" for index, _ in columns)
         return (
-            f"(SELECT key, {places} FROM (SELECT key, {places}, unnest(range(CAST(least(number, "
+            f"(SELECT key, {values} FROM (SELECT key, {values}, unnest(range(CAST(least(number, "
             f"greatest({self.pairs} - before, 0)) AS BIGINT))) AS copy FROM "
-            f"(SELECT *, {through} - number AS before FROM {alike})))"
+            f"(SELECT *, {through} - number AS before FROM {grouped})))"
         )
 
     def _written(self, column: str) -> str:

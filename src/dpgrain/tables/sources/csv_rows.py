@@ -298,22 +298,22 @@ class RowSplitter:
 
 def _first_and_last(whole: bytes) -> tuple[int, int]:
     """Return the indices of the first and last row end in a text without quotes; −1 without one."""
-    first = [place for place in (whole.find(b"\n"), whole.find(b"\r")) if place >= 0]
+    first = [index for index in (whole.find(b"\n"), whole.find(b"\r")) if index >= 0]
     return min(first, default=-1), max(whole.rfind(b"\n"), whole.rfind(b"\r"))
 
 
 def _toggling_quotes(quotes: _Words, opening: _Words, separators: _Words) -> tuple[_Words, int]:
     """Return the quotes that open or close, and the final state."""
     marks = _unpacked(quotes)
-    places = np.flatnonzero(marks)
-    values = np.searchsorted(np.flatnonzero(_unpacked(separators)), places)
-    kinds = np.where(_unpacked(opening)[places], _OPENING, _ORDINARY)
+    indices = np.flatnonzero(marks)
+    values = np.searchsorted(np.flatnonzero(_unpacked(separators)), indices)
+    kinds = np.where(_unpacked(opening)[indices], _OPENING, _ORDINARY)
     kinds[np.diff(values, prepend=0) == 0] = _AGAIN
     states, state = [_MIDDLE], _MIDDLE
     for kind in kinds.tolist():
         state = _NEXT[state][kind]
         states.append(state)
-    marks[places] = np.diff(np.array(states) == _INSIDE)
+    marks[indices] = np.diff(np.array(states) == _INSIDE)
     return _packed(marks), state
 
 

@@ -167,8 +167,8 @@ def _below(folder: str) -> list[str]:
     files: list[str] = []
     seen: set[tuple[int, int]] = set()
     try:
-        for place, folders, names in os.walk(folder, followlinks=True, onerror=_reraise):
-            here = Path(place)
+        for parent, folders, names in os.walk(folder, followlinks=True, onerror=_reraise):
+            here = Path(parent)
             refuse_versioned_table(folder, ((here.name, name) for name in (*folders, *names)))
             state = here.stat()
             # A link can lead back to a parent folder.

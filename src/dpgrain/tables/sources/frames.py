@@ -81,12 +81,12 @@ def _frame_source(
     `column` and `kind` are functions of an index; the first raises for types that Arrow lacks.
     """
     columns, unread = [], {}
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         try:
-            columns.append(column(place))
+            columns.append(column(index))
         except (pa.ArrowException, TypeError):
             columns.append(pa.nulls(rows))
-            unread[name] = str(kind(place))
+            unread[name] = str(kind(index))
     return ArrowSource(pa.table(columns, names=names), "The data frame", unread=unread)
 
 
@@ -98,8 +98,8 @@ def pandas_source(frame: Any) -> ArrowSource:
         )
     return _frame_source(
         [str(name) for name in frame.columns],
-        lambda place: _from_column(frame.iloc[:, place]),
-        lambda place: frame.dtypes.iloc[place],
+        lambda index: _from_column(frame.iloc[:, index]),
+        lambda index: frame.dtypes.iloc[index],
         len(frame),
     )
 
@@ -109,8 +109,8 @@ def polars_source(frame: Any) -> ArrowSource:
     columns = frame.get_columns()
     source = _frame_source(
         list(frame.columns),
-        lambda place: columns[place].to_arrow(),
-        lambda place: columns[place].dtype,
+        lambda index: columns[index].to_arrow(),
+        lambda index: columns[index].dtype,
         len(frame),
     )
     return replace(source, table=valid_texts(source.table))
@@ -223,12 +223,12 @@ def _as_text(value: Any) -> str | None:
 
 def valid_texts(table: pa.Table) -> pa.Table:
     """Return a table with nulls in place of texts that are not UTF-8."""
-    for place, column in enumerate(table.columns):
+    for index, column in enumerate(table.columns):
         chunks = [_valid_chunk(chunk) for chunk in column.chunks]
         if any(new is not old for new, old in zip(chunks, column.chunks, strict=True)):
             result = pa.chunked_array(chunks)
             table = table.set_column(
-                place, table.schema.field(place).with_type(result.type), result
+                index, table.schema.field(index).with_type(result.type), result
             )
     return table
 

@@ -47,12 +47,12 @@ def large_text_columns(path: str) -> frozenset[str]:
     """
     footer, large = pq.read_metadata(path), set()
     with Path(path).open("rb") as file:
-        for place in range(footer.num_columns):
-            column = footer.schema.column(place)
+        for index in range(footer.num_columns):
+            column = footer.schema.column(index)
             if column.physical_type != "BYTE_ARRAY" or column.path != column.name:
                 continue
             groups = range(footer.num_row_groups)
-            if any(_is_large(file, footer.row_group(group).column(place)) for group in groups):
+            if any(_is_large(file, footer.row_group(group).column(index)) for group in groups):
                 large.add(column.name.casefold())
     return frozenset(large)
 

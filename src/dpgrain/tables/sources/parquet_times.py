@@ -84,19 +84,19 @@ def unchecked_times(path: str) -> UncheckedTimes:
             "it."
         ) from error
     milliseconds, others, days = set(), set(), set()
-    for place in range(footer.num_columns):
-        column = footer.schema.column(place)
+    for index in range(footer.num_columns):
+        column = footer.schema.column(index)
         if column.path != column.name:
             # No release reads columns inside lists and structs.
             continue
         unit = _unit(column)
         if unit == "milliseconds" and not _within(
-            footer, place, FIRST_TIME // 1000, LAST_TIME // 1000
+            footer, index, FIRST_TIME // 1000, LAST_TIME // 1000
         ):
             milliseconds.add(column.name.casefold())
         elif unit == "INT96":
             days.add(column.name.casefold())
-        elif unit == "microseconds" and not _within(footer, place, FIRST_TIME, 2**63 - 1):
+        elif unit == "microseconds" and not _within(footer, index, FIRST_TIME, 2**63 - 1):
             others.add(column.name.casefold())
     return UncheckedTimes(frozenset(milliseconds), frozenset(others | days), frozenset(days))
 
@@ -114,8 +114,8 @@ def _unit(column: Any) -> str | None:
 def _within(footer: Any, column: int, low: int, high: int) -> bool:
     """Return whether the footer shows that all values of a column are in [low, high]."""
     return all(
-        _chunk_within(footer.row_group(place).column(column), low, high)
-        for place in range(footer.num_row_groups)
+        _chunk_within(footer.row_group(index).column(column), low, high)
+        for index in range(footer.num_row_groups)
     )
 
 
@@ -149,16 +149,16 @@ def copy_valid_times(path: str, copy: Path, columns: Collection[str], *, rows: i
     with pq.ParquetWriter(copy, schema) as writer:
         for table, in_range in _microseconds(path, names, rows):
             for name, valid in in_range.items():
-                place, column = table.schema.get_field_index(name), table.column(name)
+                index, column = table.schema.get_field_index(name), table.column(name)
                 values = numbers(_ticks(column), ~valid | _nulls(column)).cast(column.type)
-                table = table.set_column(place, table.schema.field(place), values)
+                table = table.set_column(index, table.schema.field(index), values)
             writer.write_table(readable_times(table))
 
 
 def _int96_columns(path: str) -> list[str]:
     """Return the names of the INT96 columns of a file."""
     schema = pq.read_metadata(path).schema
-    columns = [schema.column(place) for place in range(len(schema.names))]
+    columns = [schema.column(index) for index in range(len(schema.names))]
     return [each.name for each in columns if each.path == each.name and _unit(each) == "INT96"]
 
 

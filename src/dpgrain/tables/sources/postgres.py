@@ -416,8 +416,8 @@ class PostgresSession:
         """Fetch columns, and return SQL of the fetched rows."""
         step("reading the database")
         server_columns = ", ".join(
-            f"{self._kinds[name].server_sql.format(quoted(name))} AS c{place}"
-            for place, name in enumerate(columns)
+            f"{self._kinds[name].server_sql.format(quoted(name))} AS c{index}"
+            for index, name in enumerate(columns)
         )
         listed = [
             server_columns or "NULL::integer AS none",
@@ -428,8 +428,8 @@ class PostgresSession:
             # By position, because a name would refer to a column of the table.
             query += f" GROUP BY {', '.join(str(1 + i) for i in range(len(columns))) or '()'}"
         local_columns = {
-            name: self._kinds[name].local_sql.format(f"c{place}")
-            for place, name in enumerate(columns)
+            name: self._kinds[name].local_sql.format(f"c{index}")
+            for index, name in enumerate(columns)
         }
         if grouped:
             local_columns[RECORDS] = "records"

@@ -94,7 +94,7 @@ def _name_targets(name: str) -> str:
         f"FROM duckdb_{kind}s() WHERE lower({kind}_name) = lower({text(name)})"
         for kind in ("table", "view")
     )
-    listed = ", ".join(f"({query}) AS found{place}" for place, query in enumerate(result))
+    listed = ", ".join(f"({query}) AS found{index}" for index, query in enumerate(result))
     return f"count(*) AS rows_, {listed}, current_setting('search_path') AS path"
 
 

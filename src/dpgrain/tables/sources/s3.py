@@ -53,7 +53,7 @@ def open_dataset(addresses: Sequence[str]) -> ds.FileSystemDataset:
         partitions = {
             path: read_partition(PurePosixPath(path), root) for path, (_, root) in files.items()
         }
-        require_same_columns({PurePosixPath(path).name: said for path, said in partitions.items()})
+        require_same_columns({PurePosixPath(path).name: each for path, each in partitions.items()})
         with ThreadPoolExecutor(_FOOTERS) as pool:
             schemas = dict(zip(files, pool.map(_read_schema, files, files.values()), strict=True))
     (name, first), *others = (
@@ -78,14 +78,14 @@ def open_dataset(addresses: Sequence[str]) -> ds.FileSystemDataset:
 
 def _require_plain(address: str) -> None:
     """Raise ParameterError if an address contains a key or a pattern."""
-    place, _, _ = address.partition("?")
-    if "@" in place.partition("://")[2].partition("/")[0]:
+    location, _, _ = address.partition("?")
+    if "@" in location.partition("://")[2].partition("/")[0]:
         raise ParameterError(
             "source must not contain an S3 key; set it in the environment (AWS_ACCESS_KEY_ID "
             "and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE).",
             name="source",
         )
-    if glob.has_magic(place):
+    if glob.has_magic(location):
         raise ParameterError(
             "source must be a folder or files in S3, not a pattern; pass the folder, and "
             "select rows with where.",
@@ -102,30 +102,30 @@ def _listed(system: Any, path: str) -> Iterator[tuple[str, PurePosixPath]]:
         )
     root = PurePosixPath(path)
     if known.is_file:
-        found = [(path, root.parent)]
+        files = [(path, root.parent)]
     else:
         below = system.get_file_info(fs.FileSelector(path, recursive=True))
         paths = [PurePosixPath(each.path) for each in below]
         refuse_versioned_table(root.name, ((path.parent.name, path.name) for path in paths))
-        found = [(each.path, root) for each in below if each.is_file and _is_shown(each.path, root)]
-    if not found:
+        files = [(each.path, root) for each in below if each.is_file and _is_shown(each.path, root)]
+    if not files:
         raise DataError(f"The S3 folder {root.name!r} contains no files; check the address.")
-    for each, _ in found:
+    for each, _ in files:
         if not each.lower().endswith(PARQUET_ENDINGS):
             raise ParameterError(
                 f"source {PurePosixPath(each).name!r} must end in .parquet: only Parquet can "
                 "be read from S3."
             )
-    yield from sorted(found)
+    yield from sorted(files)
 
 
 def _is_shown(path: str, root: PurePosixPath) -> bool:
     return all(map(is_data_file, PurePosixPath(path).parts[len(root.parts) :]))
 
 
-def _read_schema(path: str, place: tuple[Any, PurePosixPath]) -> pa.Schema:
+def _read_schema(path: str, location: tuple[Any, PurePosixPath]) -> pa.Schema:
     """Return the schema in the footer of a file."""
-    return _FORMAT.make_fragment(path, place[0]).physical_schema.remove_metadata()
+    return _FORMAT.make_fragment(path, location[0]).physical_schema.remove_metadata()
 
 
 def _folder_values(partition: Partition, columns: Sequence[str]) -> Any:
@@ -139,7 +139,7 @@ def _folder_values(partition: Partition, columns: Sequence[str]) -> Any:
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Replace exceptions of pyarrow, whose text can contain hosts and keys."""
+    """Replace exceptions of pyarrow: their text can contain hosts and keys."""
     try:
         yield
     except DpgrainError:

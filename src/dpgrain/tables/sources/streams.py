@@ -228,8 +228,8 @@ def _stored_expressions(kinds: dict[str, str]) -> dict[str, str]:
 
 def _readable(rows: pa.RecordBatchReader, names: list[str]) -> pa.RecordBatchReader:
     """Return a stream of columns with invalid values as null; one of nulls if there are none."""
-    places = [rows.schema.get_field_index(name) for name in names]
-    fields = [rows.schema.field(place) for place in places]
+    indices = [rows.schema.get_field_index(name) for name in names]
+    fields = [rows.schema.field(index) for index in indices]
     empty = pa.RecordBatch.from_arrays([pa.array([], each.type) for each in fields], names=names)
     schema = readable_table(pa.Table.from_batches([empty])).schema if names else _NO_COLUMNS
 
@@ -238,7 +238,7 @@ def _readable(rows: pa.RecordBatchReader, names: list[str]) -> pa.RecordBatchRea
             if not names:
                 yield pa.record_batch([pa.nulls(batch.num_rows)], schema=_NO_COLUMNS)
                 continue
-            columns = [batch.column(place) for place in places]
+            columns = [batch.column(index) for index in indices]
             yield from readable_table(pa.Table.from_arrays(columns, names=names)).to_batches()
 
     return pa.RecordBatchReader.from_batches(schema, batches())
