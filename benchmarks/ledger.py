@@ -31,7 +31,7 @@ from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.ledger import AnyDays, LastingPromise, accounts
 from dpgrain.ledger.accounts import Charged
 from dpgrain.ledger.lines import Line
-from dpgrain.regions import Region, Side, Span
+from dpgrain.scope.regions import Region, Side, Span
 
 _HOUR = 3600 * 10**6
 _MEASURED = 300

@@ -45,7 +45,7 @@ from dpgrain.accounting.events.shuffled import Binomial, Poisson
 from dpgrain.accounting.losses.compose import composed_epsilon
 from dpgrain.accounting.losses.on_a_grid import Law, Losses, merged_masses
 from dpgrain.accounting.losses.pairs import Counted, Mixtures, Pair, Response
-from dpgrain.regions import Among, Region, Side
+from dpgrain.scope.regions import LabelSet, Region, Side
 from dpgrain.units import Record
 
 Array: TypeAlias = NDArray[np.float64]
@@ -629,7 +629,7 @@ def renyi() -> Iterator[Case]:
 
 
 def scoped() -> Iterator[Case]:
-    days = [Region((Side("day", Among((day,))),)) for day in ("Monday", "Tuesday")]
+    days = [Region((Side("day", LabelSet((day,))),)) for day in ("Monday", "Tuesday")]
     for units in (1, 2, 6):
         # All units may lie in the region whose noise is less.
         event = Scoped((Gaussian(4.0), Gaussian(2.0)), tuple(days), (None, None))

@@ -29,7 +29,7 @@ from ways_of_audit import OneRun, OnNeighbours, Size, Way, WholeRuns, audited
 
 import dpgrain as dg
 from dpgrain import learn, papers, shuffle
-from dpgrain._wording import powers
+from dpgrain._formatting import powers
 from dpgrain.accounting import PureDP
 from dpgrain.accounting.events.best_of import SelectBest
 from dpgrain.auditing import Canaries, Line

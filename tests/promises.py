@@ -11,7 +11,7 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import SUMMING, price
 from dpgrain.publishing.publish import publish
 from dpgrain.publishing.query import Query
-from dpgrain.units import OWN_UNIT, RELATIONS, Element, Record, Relation, Unit, User
+from dpgrain.units import PLAIN_UNITS, RELATIONS, Element, Record, Relation, Unit, User
 
 # Share of what was asked for that a promise reaches at least; what is left is noise for nothing.
 LEAST_SHARE = 0.9
@@ -93,7 +93,7 @@ def share_of_asked(
         return _share_of_budget(guarantee, promise["share"])
     delta = promise["delta"]
     assert guarantee.delta <= delta, f"δ = {guarantee.delta} is promised for {delta}"
-    told = guarantee.event.epsilon(delta, relation=relation, unit=OWN_UNIT[unit.level])
+    told = guarantee.event.epsilon(delta, relation=relation, unit=PLAIN_UNITS[unit.level])
     assert told <= guarantee.epsilon() * (1 + _ROUNDING), "the guarantee prints a smaller ε"
     return told / promise["epsilon"]
 
@@ -103,5 +103,5 @@ def _share_of_budget(guarantee: Guarantee, share: float) -> float:
     assert isinstance(budget, Budget)
     caps = budget.caps.price
     room = caps.part(share)
-    taken = price(guarantee.event, guarantee.relation, OWN_UNIT[guarantee.level], caps, room)
+    taken = price(guarantee.event, guarantee.relation, PLAIN_UNITS[guarantee.level], caps, room)
     return taken.share_of(room) / (1 + SUMMING)

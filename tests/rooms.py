@@ -11,7 +11,7 @@ import dpgrain as dg
 
 SOURCE = Path(dg.__file__).parents[1]
 # The one door from below to the report.
-DOOR = "dpgrain._shown"
+DOOR = "dpgrain._report_mixins"
 
 Graph = dict[str, set[str]]
 # Expressions, which are most of a tree, hold none.

@@ -16,7 +16,7 @@ from dpgrain.errors import (
     RefusedError,
     RunEnded,
     SchemaError,
-    only_interrupts,
+    reraise_keyboard_interrupt,
 )
 
 
@@ -45,9 +45,9 @@ def test_a_sentence_calls_its_parameter_by_another_name() -> None:
 
 @pytest.mark.parametrize("error", [ValueError(), SystemExit(), GeneratorExit()])
 def test_nothing_but_an_interrupt_gets_through(error: BaseException) -> None:
-    only_interrupts(error)
+    reraise_keyboard_interrupt(error)
     with pytest.raises(KeyboardInterrupt):
-        only_interrupts(KeyboardInterrupt())
+        reraise_keyboard_interrupt(KeyboardInterrupt())
 
 
 def test_a_refusal_is_told_apart_and_knows_the_line_that_has_charged_the_same() -> None:

@@ -23,7 +23,7 @@ def test_a_file_is_replaced_only_if_all_went_well(tmp_path: Path) -> None:
     path.write_text("old")
 
     def fail_halfway() -> None:
-        with _files.whole_file(path) as part:
+        with _files.atomic_write(path) as part:
             part.write_text("half")
             raise RuntimeError
 
@@ -31,7 +31,7 @@ def test_a_file_is_replaced_only_if_all_went_well(tmp_path: Path) -> None:
         fail_halfway()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-    with _files.whole_file(path) as part:
+    with _files.atomic_write(path) as part:
         part.write_text("new")
     assert path.read_text() == "new"
     assert path.stat().st_mode & 0o777 == 0o644
@@ -42,25 +42,25 @@ OLD, NEW = "1.0", "2.0"
 
 def pair(path: Path, numbers: str) -> None:
     """Write numbers whose guarantee names them."""
-    with _files.whole_file(path, promise={"about": numbers}) as part:
+    with _files.atomic_write(path, promise={"about": numbers}) as part:
         part.write_text(numbers)
 
 
 def alone(path: Path, numbers: str) -> None:
     """Write numbers without a guarantee beside them."""
-    with _files.whole_file(path) as part:
+    with _files.atomic_write(path) as part:
         part.write_text(numbers)
 
 
 def check_pair(path: Path) -> str:
     """Check that no guarantee stands beside other numbers; return what stands there."""
-    beside = _files.guarantee_beside(path)
+    beside = _files.guarantee_path(path)
     numbers = path.read_text() if path.exists() else ""
     promised = ""
     if beside.exists():
         promised = json.loads(beside.read_text())["about"]
     if numbers and promised:
-        assert _files.promise_beside(path) == {"about": numbers}
+        assert _files.read_guarantee(path) == {"about": numbers}
     return f"{numbers} {promised}".strip()
 
 
@@ -112,14 +112,14 @@ def test_a_guarantee_of_other_numbers_is_refused(tmp_path: Path) -> None:
     pair(other, NEW)
     path.write_text(NEW)
     with pytest.raises(DataError, match="has a guarantee file for other numbers"):
-        _files.promise_beside(path)
-    _files.guarantee_beside(other).rename(_files.guarantee_beside(path))
-    assert _files.promise_beside(path) == {"about": NEW}
-    assert _files.promise_beside(other) is None
+        _files.read_guarantee(path)
+    _files.guarantee_path(other).rename(_files.guarantee_path(path))
+    assert _files.read_guarantee(path) == {"about": NEW}
+    assert _files.read_guarantee(other) is None
     for broken in ("", "[]", '"text"'):
-        _files.guarantee_beside(path).write_text(broken)
+        _files.guarantee_path(path).write_text(broken)
         with pytest.raises(DataError, match="cannot be read"):
-            _files.promise_beside(path)
+            _files.read_guarantee(path)
 
 
 def test_outputs_are_no_inputs_and_differ(tmp_path: Path) -> None:

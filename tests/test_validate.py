@@ -24,7 +24,7 @@ class Pair:
     more: tuple[Any, ...]
 
     def __post_init__(self) -> None:
-        _validate.plain(self)
+        _validate.plain_numbers(self)
 
 
 def test_numbers_of_numpy_become_plain_ones() -> None:
@@ -42,8 +42,8 @@ def test_numbers_of_numpy_become_plain_ones() -> None:
         (_validate.fraction, [0.5, 1e-9], [0, 1, math.nan]),
         (_validate.probability, [0, 1, 0.5], [-0.1, 1.1, math.nan]),
         (_validate.scale, [1e-100, 1e100], [1e-101, 1e101]),
-        (_validate.whole, [-3, 10**18], [10**18 + 1, 1.0, True]),
-        (_validate.truth, [True, False], [1, None]),
+        (_validate.bounded_integer, [-3, 10**18], [10**18 + 1, 1.0, True]),
+        (_validate.boolean, [True, False], [1, None]),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -60,11 +60,11 @@ def test_limits_of_numbers(
 SAID: dict[str, tuple[Callable[..., object], dict[str, Any], Any, str]] = {
     "text": (_validate.real, {}, "1", "must be a number, not '1'."),
     "huge": (_validate.real, {}, 10**400, "must be a number below 10^308."),
-    "half": (_validate.whole, {}, 0.5, "must be an integer, not 0.5."),
-    "vast": (_validate.whole, {}, 10**19, "must be at most 10^18."),
+    "half": (_validate.bounded_integer, {}, 0.5, "must be an integer, not 0.5."),
+    "vast": (_validate.bounded_integer, {}, 10**19, "must be at most 10^18."),
     "none": (_validate.integer, {"minimum": 2}, 1, "must be an integer of at least 2, not 1."),
     "many": (_validate.integer, {"minimum": 2}, 10**19, "must be at most 10^18."),
-    "one": (_validate.truth, {}, 1, "must be True or False, not 1."),
+    "one": (_validate.boolean, {}, 1, "must be True or False, not 1."),
     "word": (_validate.sequence, {}, "ab", "must be a list, not 'ab'."),
     "other": (partial(_validate.instance, Path), {}, [1], "must be a Path, not [1]."),
     "number": (_validate.function, {}, 3, "must be a function, not 3."),
@@ -122,4 +122,4 @@ def test_rows_that_are_passed_in_the_place_of_something_else_are_not_quoted() ->
     with refuses("size", "not ['a', (1, 2.5), {'b': None}]"):
         _validate.real(size=["a", (1, 2.5), {"b": None}])
     with refuses("size", "not np.float64(nan)"):
-        _validate.whole(size=np.float64("nan"))
+        _validate.bounded_integer(size=np.float64("nan"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 from dpgrain.errors import (
     CareWarning,
     DataError,
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from dpgrain.statistics.release import Estimates, Histogram, Release
     from dpgrain.statistics.top import top
     from dpgrain.tables.elements import Elements
-    from dpgrain.tables.shared import SharedTable
+    from dpgrain.tables.shared_table import SharedTable
     from dpgrain.tables.table import UserTable, read
 
 __all__ = [
@@ -149,49 +149,49 @@ __all__ = [
     "variance",
 ]
 
-# `import dpgrain` stays quick: most of it is imported when it is first used.
-face(
+# Most of the package is imported at its first use, so that `import dpgrain` is quick.
+lazy_package(
     __name__,
     {
+        "dpgrain": (
+            "accounting",
+            "learn",
+            "means",
+            "noise",
+            "optimize",
+            "papers",
+            "planning",
+            "shuffle",
+            "torch",
+        ),
         "dpgrain._version": ("__version__",),
         "dpgrain.auditing.audit": ("audit",),
         "dpgrain.auditing.files": ("FileAudit", "audit_releases"),
         "dpgrain.auditing.training": ("audit_training",),
         "dpgrain.auditing.verdict": ("Audit",),
-        "dpgrain.tables.elements": ("Elements",),
-        "dpgrain.tables.shared": ("SharedTable",),
-        "dpgrain.tables.table": ("UserTable", "read"),
-        "dpgrain.publishing.facts": ("Fact",),
-        "dpgrain.publishing.guarantee": ("Guarantee",),
-        "dpgrain.means.of_users": ("MeanOfUsers", "mean_of_users"),
-        "dpgrain.publishing.budget": ("Budget", "budget"),
-        "dpgrain.publishing.publish": ("publish",),
-        "dpgrain.publishing.query": ("Query",),
-        "dpgrain.publishing.risk": ("Risk",),
+        "dpgrain.choices.best_of": ("best_of",),
+        "dpgrain.choices.select": ("Choice", "select"),
         "dpgrain.ledger.ledger": ("Ledger",),
         "dpgrain.ledger.promise": ("LastingPromise",),
         "dpgrain.ledger.window": ("AnyDays", "AnyHours"),
+        "dpgrain.means.of_users": ("MeanOfUsers", "mean_of_users"),
+        "dpgrain.publishing.budget": ("Budget", "budget"),
+        "dpgrain.publishing.facts": ("Fact",),
+        "dpgrain.publishing.guarantee": ("Guarantee",),
+        "dpgrain.publishing.publish": ("publish",),
+        "dpgrain.publishing.query": ("Query",),
+        "dpgrain.publishing.risk": ("Risk",),
         "dpgrain.releases.plan": ("PlannedReleases", "plan_releases"),
         "dpgrain.releases.run": ("Releases", "releases"),
-        "dpgrain.choices.best_of": ("best_of",),
-        "dpgrain.choices.select": ("Choice", "select"),
         "dpgrain.statistics.bounds": ("AutoClip",),
         "dpgrain.statistics.holdings": ("Holdings",),
         "dpgrain.statistics.plan": ("Plan", "plan_histogram"),
         "dpgrain.statistics.quantiles": ("quantile",),
-        "dpgrain.statistics.release": ("Estimates", "Histogram", "Release"),
         "dpgrain.statistics.ranges": ("AutoRange",),
+        "dpgrain.statistics.release": ("Estimates", "Histogram", "Release"),
+        "dpgrain.tables.elements": ("Elements",),
+        "dpgrain.tables.shared_table": ("SharedTable",),
+        "dpgrain.tables.table": ("UserTable", "read"),
     },
-    modules=(
-        "accounting",
-        "learn",
-        "means",
-        "noise",
-        "optimize",
-        "papers",
-        "planning",
-        "shuffle",
-        "torch",
-    ),
-    named=OFFERED,
+    OFFERED,
 )

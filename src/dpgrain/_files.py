@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and the folder of public tables."""
+"""Atomic writing of files, checks of inputs and outputs, and the folder of public tables."""
 
 from __future__ import annotations
 
@@ -15,31 +15,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpgrain import _validate
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     import pyarrow.csv as arrow_csv
     import pyarrow.parquet as arrow_parquet
 else:
-    arrow_csv, arrow_parquet = later("pyarrow.csv"), later("pyarrow.parquet")
+    arrow_csv, arrow_parquet = lazy_import("pyarrow.csv"), lazy_import("pyarrow.parquet")
 
-# The SHA-256 hash of the numbers that a guarantee is about, in the file of that guarantee.
+# Field of a guarantee file: the SHA-256 hash of the numbers that the guarantee covers.
 NUMBERS = "numbers"
-# Characters of a path that a message shows, at most.
+# Maximum characters of a path in a message.
 _LONGEST_SHOWN = 300
-# Endings of files that a page is none of.
+# File suffixes that an HTML page must not have.
 _NO_PAGES = (".csv", ".json", ".parquet", ".xlsx", ".pdf", ".png", ".svg")
 _Known: TypeAlias = Path | tuple[int, int]
 
 
-def is_there(path: Path) -> bool:
-    """Return whether there is a file or a folder; none has a name that is too long to be one.
+def exists(path: Path) -> bool:
+    """Return whether a file or folder exists; False if the name is too long for the system.
 
-    Args:
-        path: the path.
-
-    >>> is_there(Path(".")), is_there(Path("x" * 5000))
+    >>> exists(Path(".")), exists(Path("x" * 5000))
     (True, False)
     """
     try:
@@ -48,25 +45,26 @@ def is_there(path: Path) -> bool:
         return False
 
 
-def _named(path: Path) -> str:
-    """Return a path for a message, cut where it is longer than a line."""
-    return _validate.said(str(path), _LONGEST_SHOWN)
+def _shorten_path(path: Path) -> str:
+    """Return a path for a message, truncated if it is long."""
+    return _validate.describe(str(path), _LONGEST_SHOWN)
 
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    if not _validate.is_written(str(path)):
-        # Arrow takes names in UTF-8 alone, and would say so when a release is made.
-        raise DataError(f"{_named(path)} cannot be written: choose a name in UTF-8.")
+    if not _validate.is_utf8(str(path)):
+        # Arrow accepts only UTF-8 names, and would reject others after the release.
+        raise DataError(f"{_shorten_path(path)} cannot be written: choose a name in UTF-8.")
     try:
         yield
     except OSError as error:
         raise DataError(
-            f"{_named(path)} cannot be written; check the folder, its permissions and free space."
+            f"{_shorten_path(path)} cannot be written; check the folder, its permissions and "
+            "free space."
         ) from error
 
 
-def refuse_ending(
+def check_suffix(
     path: str | Path,
     others: Sequence[str],
     written: str,
@@ -74,87 +72,61 @@ def refuse_ending(
     instead: str = "",
     name: str = "path",
 ) -> None:
-    """Raise where a file's name says that it is of another kind than what is written.
-
-    Args:
-        path: the file.
-        others: the endings of other kinds.
-        written: what is written, with its ending, such as ``"a page of HTML (.html)"``.
-        instead: what writes those other kinds, in words; empty where nothing does.
-        name: the parameter.
-
-    Raises:
-        ParameterError: if the name has one of these endings.
-    """
+    """Raise ParameterError if a file has the suffix of another format."""
     path = _validate.path(**{name: path})
     if path.suffix.lower() in others:
         raise ParameterError(
-            f"{name} {_validate.said(Path(path).name)} is written as {written}: choose that "
+            f"{name} {_validate.describe(Path(path).name)} is written as {written}: choose that "
             f"ending{f'; {instead}' if instead else ''}.",
             name=name,
         )
 
 
 def check_page(path: str | Path | None, *, name: str = "path") -> None:
-    """Raise where a page is to have the name of a file of another kind, before anything is published.
-
-    Args:
-        path: the page; None for none.
-        name: the parameter.
-
-    Raises:
-        ParameterError: if it has.
-    """
+    """Raise ParameterError if an HTML page would have the suffix of another format."""
     if path is not None:
-        refuse_ending(path, _NO_PAGES, "an HTML page (.html)", name=name)
+        check_suffix(path, _NO_PAGES, "an HTML page (.html)", name=name)
 
 
 @contextmanager
-def whole_file(path: Path, *, promise: Mapping[str, Any] | None = None) -> Iterator[Path]:
-    """Yield a path beside ``path`` to write to; that file replaces ``path`` only if all went well.
+def atomic_write(path: Path, *, promise: Mapping[str, Any] | None = None) -> Iterator[Path]:
+    """Yield a temporary path; its file replaces ``path`` when the block ends without an error.
 
-    Args:
-        path: the file to write.
-        promise: the guarantee of the numbers in it, which is written to a file beside it with their
-            hash; without it none stands there, since an earlier one was about other numbers.
-
-    Raises:
-        DataError: if the file cannot be written.
-
-    Whatever ends the process, no guarantee of other numbers stands beside a file: both are on the disk
-    under other names first; then the old guarantee goes, then the old numbers, and the new guarantee
-    comes before the new numbers.
+    ``promise`` is written to a guarantee file with the hash of the numbers. If the process is
+    killed, the guarantee file never belongs to other numbers: both files are flushed under
+    temporary names first, the old guarantee is removed before the old numbers, and the new
+    guarantee is renamed before the new numbers.
     """
     with _writing(path), ExitStack() as stack:
         _require_file(path)
-        part = stack.enter_context(_part_of(path))
+        part = stack.enter_context(_temporary_file(path))
         yield part
-        beside = guarantee_beside(path)
+        beside = guarantee_path(path)
         if promise is None:
             if beside.exists():
                 _remove(beside)
         else:
-            said = stack.enter_context(_part_of(beside))
+            said = stack.enter_context(_temporary_file(beside))
             about = {**promise, NUMBERS: _hash(part)}
             said.write_text(json.dumps(about, ensure_ascii=False), encoding="utf-8")
             for each in (part, said):
-                on_disk(each)
+                flush_to_disk(each)
             _remove(beside, path)
             said.replace(beside)
         part.replace(path)
 
 
 def _require_file(path: Path) -> None:
-    """Raise if something stands there that a file would replace, and is none: a folder, or a device."""
-    if is_there(path) and not path.is_file():
+    """Raise DataError if the path is a folder or a device."""
+    if exists(path) and not path.is_file():
         raise DataError(
             f"{str(path)!r} is not a regular file, and is not replaced; choose another path."
         )
 
 
 @contextmanager
-def _part_of(path: Path) -> Iterator[Path]:
-    """Yield a new file beside ``path``, which is gone at the end unless it has another name then."""
+def _temporary_file(path: Path) -> Iterator[Path]:
+    """Yield a new file in the folder of ``path``, removed at the end unless it was renamed."""
     with tempfile.NamedTemporaryFile(
         dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix, delete=False
     ) as file:
@@ -168,25 +140,21 @@ def _part_of(path: Path) -> Iterator[Path]:
 
 
 def _remove(*files: Path) -> None:
-    """Remove files in this order, each for good before the next."""
+    """Remove files in this order, and flush each removal to disk before the next."""
     for file in files:
         file.unlink(missing_ok=True)
-        on_disk(file.parent)
+        flush_to_disk(file.parent)
 
 
-def guarantee_beside(output: Path) -> Path:
-    """Return the file with the guarantee of an output, beside that output."""
+def guarantee_path(output: Path) -> Path:
+    """Return the path of the guarantee file of an output."""
     return output.parent / f"{output.name}.guarantee.json"
 
 
-def promise_beside(path: Path) -> dict[str, Any] | None:
-    """Return the guarantee beside a file, as JSON's values; None without one.
-
-    Raises:
-        DataError: if it is about other numbers than those in the file, or a file cannot be read.
-    """
-    beside = guarantee_beside(path)
-    if not is_there(beside):
+def read_guarantee(path: Path) -> dict[str, Any] | None:
+    """Return the guarantee stored for a file, as JSON values; None without one."""
+    beside = guarantee_path(path)
+    if not exists(beside):
         return None
     try:
         about = json.loads(beside.read_text(encoding="utf-8"))
@@ -208,15 +176,8 @@ def _hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def on_disk(place: Path) -> None:
-    """Return when what was written to a file, or the names in a folder, are on the disk.
-
-    Args:
-        place: the file or folder.
-
-    Raises:
-        OSError: if they cannot be written.
-    """
+def flush_to_disk(place: Path) -> None:
+    """Flush the contents of a file, or the names in a folder, to the disk."""
     descriptor = os.open(place, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -225,12 +186,8 @@ def on_disk(place: Path) -> None:
 
 
 def write_table(table: Any, path: Path) -> None:
-    """Write an Arrow table as CSV or Parquet, by the ending of the path.
-
-    Raises:
-        DataError: if the file cannot be written.
-    """
-    with whole_file(path) as part:
+    """Write an Arrow table as CSV or Parquet, by the suffix of the path."""
+    with atomic_write(path) as part:
         if path.suffix.lower() == ".csv":
             arrow_csv.write_csv(table, part)
         else:
@@ -238,12 +195,8 @@ def write_table(table: Any, path: Path) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Raise unless there is a folder at ``path``, or one could be made.
-
-    Raises:
-        DataError: if there is none and none can be made.
-    """
-    there = next(parent for parent in (path, *path.absolute().parents) if is_there(parent))
+    """Raise DataError unless a folder exists at ``path`` or could be created."""
+    there = next(parent for parent in (path, *path.absolute().parents) if exists(parent))
     if there != path:
         check_writable(there / path.name)
     elif not path.is_dir():
@@ -251,21 +204,13 @@ def check_folder(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, with its parents, unless it is there.
-
-    Raises:
-        DataError: if it cannot be made.
-    """
+    """Create a folder with its parents if it does not exist."""
     with _writing(path):
         path.mkdir(parents=True, exist_ok=True)
 
 
 def check_writable(path: str | Path) -> None:
-    """Raise unless a file could be written at ``path``, so that no release is made in vain.
-
-    Raises:
-        DataError: if the file could not be written.
-    """
+    """Raise DataError if ``path`` is not writable, before any budget is spent."""
     path = Path(path)
     with _writing(path):
         _require_file(path)
@@ -275,7 +220,7 @@ def check_writable(path: str | Path) -> None:
 
 @dataclass(frozen=True)
 class _Used:
-    """The files read so far by a command, and those to be written by it."""
+    """The input and output files of a command."""
 
     read: set[_Known] = field(default_factory=set)
     written: set[_Known] = field(default_factory=set)
@@ -285,8 +230,8 @@ _used: ContextVar[_Used | None] = ContextVar("_used", default=None)
 
 
 @contextmanager
-def no_output_is_read() -> Iterator[None]:
-    """Refuse, inside, to write a file that is read, and to read one that is to be written."""
+def exclusive_files() -> Iterator[None]:
+    """Reject, inside the block, files that are both read and written."""
     if _used.get() is not None:
         yield
         return
@@ -297,12 +242,8 @@ def no_output_is_read() -> Iterator[None]:
         _used.reset(before)
 
 
-def note_read(*paths: str | Path) -> None:
-    """Note that files are read, whoever reads a file that a caller names.
-
-    Raises:
-        ParameterError: if one of them is an output of the same command.
-    """
+def record_input(*paths: str | Path) -> None:
+    """Record files that are read; raise ParameterError if one is an output of the same command."""
     used = _used.get()
     if used is None:
         return
@@ -318,17 +259,7 @@ def check_outputs(
     *,
     new: Path | None = None,
 ) -> None:
-    """Refuse outputs that could not be written, or would overwrite an input or another output.
-
-    Args:
-        outputs: the files to write.
-        inputs: files that are read, besides those that :func:`note_read` has noted or is to note.
-        new: a folder that is made before anything is written, where there is none yet.
-
-    Raises:
-        ParameterError: if two of the files are the same, by whatever names.
-        DataError: if an output cannot be written.
-    """
+    """Raise if an output is not writable, or would overwrite an input or another output."""
     used = _used.get() or _Used()
     taken = used.read.union(*(_known(Path(path)) for path in inputs if path is not None))
     for path in outputs:
@@ -343,7 +274,7 @@ def check_outputs(
 
 
 def _known(path: Path) -> set[_Known]:
-    """Return what a file is known by: its path, and its device and number where there is one."""
+    """Return the identities of a file: its path, and its device and inode if it exists."""
     if "\0" in str(path):
         raise DataError(f"{str(path)!r} is not a file name.")
     known: set[_Known] = {path.resolve()}
@@ -358,16 +289,9 @@ def _used_twice(path: Path) -> ParameterError:
 
 
 def data_folder(*names: str, stated: Path | None = None) -> Path:
-    """Return the folder of public tables, named by the environment variable ``DPGRAIN_DATA``.
+    """Return the folder of public tables, from the environment variable ``DPGRAIN_DATA``.
 
-    Args:
-        names: the files that the folder must hold.
-        stated: a folder to use instead of that of the variable.
-
-    Tables are looked for in no other place.
-
-    Raises:
-        DataError: if the variable is not set, or a file is missing.
+    No other folder is searched.
     """
     variable = os.environ.get("DPGRAIN_DATA")
     if stated is None and not variable:
@@ -383,10 +307,10 @@ def data_folder(*names: str, stated: Path | None = None) -> Path:
     return folder
 
 
-def plain_values(value: Any) -> Any:
-    """Return a value as JSON has it: a number that is not finite is not known, and null."""
+def json_values(value: Any) -> Any:
+    """Return a value for JSON, in which non-finite numbers are null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(name): plain_values(each) for name, each in value.items()}
-    return [plain_values(each) for each in value] if isinstance(value, list | tuple) else value
+        return {str(name): json_values(each) for name, each in value.items()}
+    return [json_values(each) for each in value] if isinstance(value, list | tuple) else value

@@ -1,7 +1,7 @@
-"""A line for the progress of work of more than two seconds; it keeps no record.
+"""A progress line for work of more than two seconds; it is not logged.
 
-It names stages and their steps, and counts stages. The number of rows that were read is private and is
-not shown.
+It shows stages, their number and their steps. The number of rows read so far is private and is not
+shown.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 
 from dpgrain import _validate
-from dpgrain._later import is_installed
+from dpgrain._lazy_import import is_installed
 
 _PATIENCE_SECONDS, _REDRAW_SECONDS = 2.0, 0.1
 
@@ -23,12 +23,7 @@ _in_force: ContextVar[Progress | None] = ContextVar("_in_force", default=None)
 class Progress:
     """A line of named stages, shown after two seconds on a terminal or in a notebook.
 
-    Args:
-        stages: the number of stages that there will be.
-        show: False never shows the line, and True shows it at once; None shows it after two seconds if
-            standard error is a terminal, or the process is the kernel of a notebook.
-
-    Work inside other work that shows a line is shown there, as a step.
+    Nested work is shown as a step of the outer line.
 
     >>> with Progress(1, show=False) as progress:
     ...     progress.stage("Adding up")
@@ -39,7 +34,7 @@ class Progress:
 
     def __init__(self, stages: int, show: bool | None = None) -> None:
         if show is not None:
-            _validate.truth(progress=show)
+            _validate.boolean(progress=show)
         self._stages, self._done, self._text, self._step = stages, 0, "", ""
         self._wanted = sys.stderr.isatty() or _in_notebook() if show is None else show
         self._patience = _PATIENCE_SECONDS if show is None else 0.0
@@ -69,28 +64,28 @@ class Progress:
             self._thread.join()
 
     def stage(self, text: str) -> None:
-        """Begin a stage, and end the one before."""
+        """Start a stage, and end the previous one."""
         self._done += bool(self._text)
         self._text, self._step = text, ""
-        self._tell()
+        self._forward()
 
     def step(self, text: str) -> None:
-        """Begin a step of the stage."""
+        """Start a step of the stage."""
         self._step = text
-        self._tell()
+        self._forward()
 
-    def _tell(self) -> None:
+    def _forward(self) -> None:
         if self._outer is not None:
             self._outer.step(self.text)
 
     @property
     def turn(self) -> str:
-        """The number of the next stage, of all."""
+        """Number of the next stage and of all stages."""
         return f"{self._done + bool(self._text) + 1:,} of {self._stages:,}"
 
     @property
     def text(self) -> str:
-        """The words for what is being done."""
+        """Current stage and step."""
         return f"{self._text}: {self._step}" if self._step else self._text
 
     def _draw(self) -> None:
@@ -102,7 +97,7 @@ class Progress:
             self._draw_bar()
 
     def _write_over(self) -> None:
-        """Write one line over and over, which needs no widgets."""
+        """Rewrite one line, without widgets."""
         began, length = time.monotonic() - self._patience, 0
         while not self._closed.wait(_REDRAW_SECONDS):
             line = f"{self.text} ({time.monotonic() - began:.0f} s)"
@@ -123,13 +118,13 @@ class Progress:
 
 
 def step(text: str) -> None:
-    """Show on the progress line, if there is one, what is being done now."""
+    """Show the current step on the progress line, if there is one."""
     progress = _in_force.get()
     if progress is not None:
         progress.step(text)
 
 
 def _in_notebook() -> bool:
-    """Return whether this process is the kernel of a notebook, which shows what is written to it."""
+    """Return whether this process is the kernel of a notebook."""
     get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return get_shell is not None and type(get_shell()).__name__ == "ZMQInteractiveShell"

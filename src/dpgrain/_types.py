@@ -1,4 +1,4 @@
-"""The arrays of the whole library, by their contents."""
+"""Types of arrays by their contents."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-#: Any array, of any shape.
+#: Array of any type.
 Array: TypeAlias = NDArray[Any]
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
-#: Places in an array.
+#: Indices into an array.
 IndexArray: TypeAlias = NDArray[np.intp]
 #: Real numbers of any width.
 RealArray: TypeAlias = NDArray[np.floating[Any]]

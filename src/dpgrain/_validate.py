@@ -1,21 +1,53 @@
-"""Checks of public parameters, by keyword: ``positive(epsilon=epsilon)``.
+"""Checks of public parameters and of the fields of frozen dataclasses, from code and from JSON.
 
-Every message names the parameter, its value and the remedy.
+Checks take the parameter by keyword: ``positive(epsilon=epsilon)``. Every message names the parameter,
+its value and the remedy.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import fields
+import types
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from numbers import Integral, Real
 from os import PathLike, fsencode
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from dpgrain.errors import ParameterError
+from dpgrain._lazy_import import lazy_import
+from dpgrain.errors import ParameterError, raise_without_context
+
+if TYPE_CHECKING:
+    import json
+
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    json, np = lazy_import("json"), lazy_import("numpy")
 
 Kind = TypeVar("Kind")
+
+#: Errors that code raises for values of unexpected types or of deep nesting.
+MISFIT_ERRORS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 def _only(parameter: dict[str, object]) -> tuple[str, object]:
@@ -23,19 +55,14 @@ def _only(parameter: dict[str, object]) -> tuple[str, object]:
     return name, value
 
 
-# Characters of a wrong value that a message shows, at most.
+# Maximum characters of a wrong value in a message.
 _SHOWN_CHARACTERS = 60
-# Characters of a path, at most, as systems have it.
+# Maximum characters of a path on common systems.
 _LONGEST_PATH = 4096
 
 
-def said(value: object, most: int = _SHOWN_CHARACTERS) -> str:
-    """Write a wrong value for a message in one line, and of what may hold rows only its type.
-
-    Args:
-        value: the value, which may be one that cannot be printed, or is long.
-        most: the largest number of characters.
-    """
+def describe(value: object, most: int = _SHOWN_CHARACTERS) -> str:
+    """Return a wrong value in one line for a message; only its type if it may contain rows."""
     try:
         text = "" if _may_hold_rows(value) else " ".join(repr(value).split())
     except Exception:
@@ -46,9 +73,9 @@ def said(value: object, most: int = _SHOWN_CHARACTERS) -> str:
 
 
 def _may_hold_rows(value: object) -> bool:
-    """Whether a value is an array, a frame, a table or a list of records, has one in it, or is long.
+    """Return whether a value is or contains an array, a frame, a table or a list of records.
 
-    Whoever passes rows in the place of something else must not read one of them in a message or log.
+    Rows passed by mistake must not appear in a message or log. Long values count as rows.
     """
     if isinstance(value, str | bytes):
         return False
@@ -61,10 +88,7 @@ def _may_hold_rows(value: object) -> bool:
 
 
 def are_records(value: object) -> bool:
-    """Whether a value is a list of records by name, which are rows.
-
-    Args:
-        value: the value.
+    """Return whether a value is a list of mappings, which are rows.
 
     >>> are_records([{"who": "ann"}]), are_records([]), are_records([1, {}])
     (True, False, False)
@@ -74,53 +98,50 @@ def are_records(value: object) -> bool:
     return all(isinstance(part, Mapping) for part in value)
 
 
-def is_written(text: str) -> bool:
-    """Whether a text can be written in UTF-8, as one with halves of letters cannot.
+def is_utf8(text: str) -> bool:
+    """Return whether a text can be encoded in UTF-8, unlike one with lone surrogates.
 
-    Args:
-        text: the text.
-
-    >>> is_written("größe"), is_written("half \\ud800")
+    >>> is_utf8("größe"), is_utf8("half \\ud800")
     (True, False)
     """
     return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def wrong(name: str, rest: str) -> ParameterError:
-    """The error about a parameter: its name, and how the sentence goes on."""
+def error_about(name: str, rest: str) -> ParameterError:
+    """Return the error about a parameter: its name and the rest of the sentence."""
     return ParameterError(f"{name} {rest}", name=name)
 
 
 def real(**parameter: object) -> float:
-    """Return the parameter as a float, or raise unless it is a number that a float can hold."""
+    """Return the parameter as a float, or raise unless it is a number in the range of floats."""
     return _real(*_only(parameter))
 
 
-def whole(**parameter: object) -> int:
-    """Return the parameter as an int, or raise unless it is a whole number of at most 10^18 in size."""
+def bounded_integer(**parameter: object) -> int:
+    """Return the parameter as an int, or raise unless it is an integer from −10^18 to 10^18."""
     name, value = _only(parameter)
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise wrong(name, f"must be an integer, not {said(value)}.")
+        raise error_about(name, f"must be an integer, not {describe(value)}.")
     if abs(int(value)) > _LARGEST_INTEGER:
-        raise wrong(name, "must be at most 10^18.")
+        raise error_about(name, "must be at most 10^18.")
     return int(value)
 
 
 def _real(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise wrong(name, f"must be a number, not {said(value)}.")
+        raise error_about(name, f"must be a number, not {describe(value)}.")
     try:
         return float(value)
     except OverflowError:
-        raise wrong(name, "must be a number below 10^308.") from None
+        raise error_about(name, "must be a number below 10^308.") from None
 
 
-# Size up to which whole numbers are close enough to floats for every use.
+# Largest integer that is close enough to a float for every use.
 _LARGEST_INTEGER = 10**18
 
 
-def plain(instance: object) -> None:
-    """Turn the NumPy numbers of a frozen dataclass into Python's, which neither wrap nor round.
+def plain_numbers(instance: object) -> None:
+    """Convert the NumPy numbers of a frozen dataclass to Python's, which neither wrap nor round.
 
     ``np.uint8(200) * 2`` is 144, and ``np.float16`` keeps three digits: bounds must not be computed in
     such types.
@@ -137,11 +158,11 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, Integral) else float(value)
 
 
-def truth(**parameter: object) -> bool:
+def boolean(**parameter: object) -> bool:
     """Return the parameter, or raise unless it is True or False."""
     name, value = _only(parameter)
     if not isinstance(value, bool):
-        raise wrong(name, f"must be True or False, not {said(value)}.")
+        raise error_about(name, f"must be True or False, not {describe(value)}.")
     return value
 
 
@@ -149,26 +170,26 @@ def sequence(**parameter: object) -> list[object]:
     """Return the parameter as a list, or raise unless it is a list of values."""
     name, value = _only(parameter)
     if isinstance(value, str | bytes | Mapping | Set) or not isinstance(value, Iterable):
-        raise wrong(name, f"must be a list, not {said(value)}.")
+        raise error_about(name, f"must be a list, not {describe(value)}.")
     try:
         return list(value)
     except TypeError:
         # The value is an array without axes.
-        raise wrong(name, f"must be a list, not {said(value)}.") from None
+        raise error_about(name, f"must be a list, not {describe(value)}.") from None
 
 
 def integers(*, minimum: int, **parameter: object) -> list[int]:
-    """Return the parameter as a list, or raise unless it is a list of whole numbers ≥ minimum.
+    """Return the parameter as a list, or raise unless it is a list of integers ≥ minimum.
 
-    What is wrong in a list is not quoted by itself, as the list may be a column of rows.
+    The message does not quote the invalid item, because the list may be a column of rows.
     """
     name, value = _only(parameter)
     listed = sequence(**parameter)
     whole = [int(one) for one in listed if not isinstance(one, bool) and isinstance(one, Integral)]
     if len(whole) < len(listed) or not all(minimum <= one <= _LARGEST_INTEGER for one in whole):
-        raise wrong(
+        raise error_about(
             name,
-            f"must be integers from {minimum} to 10^18, not {said(value)}.",
+            f"must be integers from {minimum} to 10^18, not {describe(value)}.",
         )
     return whole
 
@@ -177,14 +198,14 @@ def path(**parameter: object) -> Path:
     """Return the parameter as a path, or raise unless it is the path of a file or folder."""
     name, value = _only(parameter)
     if not isinstance(value, str | PathLike):
-        raise wrong(name, f"must be a file path, not {said(value)}.")
+        raise error_about(name, f"must be a file path, not {describe(value)}.")
     if not 0 < len(str(value)) <= _LONGEST_PATH or "\0" in str(value) or not _is_encoded(value):
-        raise wrong(name, f"must be a file path, not {said(value)}.")
+        raise error_about(name, f"must be a file path, not {describe(value)}.")
     return Path(value)
 
 
 def _is_encoded(path: str | PathLike[Any]) -> bool:
-    """Whether the system can have a file of this name."""
+    """Return whether the system can encode the file name."""
     try:
         fsencode(path)
     except UnicodeEncodeError:
@@ -196,7 +217,7 @@ def mapping(**parameter: object) -> dict[str, Any]:
     """Return the parameter as a dict, or raise unless it maps names; None maps nothing."""
     name, value = _only(parameter)
     if value is not None and not isinstance(value, Mapping):
-        raise wrong(name, f"must be a mapping from names to values, not {said(value)}.")
+        raise error_about(name, f"must be a mapping from names to values, not {describe(value)}.")
     return dict(value or {})
 
 
@@ -205,7 +226,7 @@ def instance(kind: type[Kind], /, **parameter: object) -> Kind:
     name, value = _only(parameter)
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
-        raise wrong(name, f"must be {article} {kind.__name__}, not {said(value)}.")
+        raise error_about(name, f"must be {article} {kind.__name__}, not {describe(value)}.")
     return value
 
 
@@ -213,7 +234,7 @@ def function(**parameter: object) -> Callable[..., Any]:
     """Return the parameter, or raise unless it can be called."""
     name, value = _only(parameter)
     if not callable(value):
-        raise wrong(name, f"must be a function, not {said(value)}.")
+        raise error_about(name, f"must be a function, not {describe(value)}.")
     return value
 
 
@@ -222,7 +243,7 @@ def positive(**parameter: object) -> float:
     name, value = _only(parameter)
     number = _real(name, value)
     if not (math.isfinite(number) and number > 0):
-        raise wrong(name, f"must be positive and finite, not {said(value)}.")
+        raise error_about(name, f"must be positive and finite, not {describe(value)}.")
     return number
 
 
@@ -231,18 +252,20 @@ def scale(**parameter: object) -> float:
     name, value = _only(parameter)
     number = positive(**parameter)
     if not 1e-100 <= number <= 1e100:
-        raise wrong(name, f"must be between 1e-100 and 1e100, not {said(value)}; rescale.")
+        raise error_about(
+            name, f"must be between 1e-100 and 1e100, not {describe(value)}; rescale."
+        )
     return number
 
 
 def noise(*, low: int = -10, high: int = 30, **parameter: object) -> float:
-    """Return a noise multiplier as a float, or raise unless it lies between two powers of two."""
+    """Return a noise multiplier as a float, or raise unless it is between two powers of two."""
     name, value = _only(parameter)
     number = positive(**parameter)
     if not 2.0**low <= number <= 2.0**high:
-        raise wrong(
+        raise error_about(
             name,
-            f"must be between 2^{low} and 2^{high}, not {said(value)}: outside this range "
+            f"must be between 2^{low} and 2^{high}, not {describe(value)}: outside this range "
             "the result is not private, or only noise.",
         )
     return number
@@ -253,57 +276,232 @@ def non_negative(**parameter: object) -> float:
     name, value = _only(parameter)
     number = _real(name, value)
     if not (math.isfinite(number) and number >= 0):
-        raise wrong(name, f"must be finite and at least 0, not {said(value)}.")
+        raise error_about(name, f"must be finite and at least 0, not {describe(value)}.")
     return number
 
 
 def fraction(**parameter: object) -> float:
-    """Return the parameter as a float, or raise unless it lies strictly between 0 and 1."""
+    """Return the parameter as a float, or raise unless it is in (0, 1)."""
     name, value = _only(parameter)
     number = _real(name, value)
     if not 0 < number < 1:
-        raise wrong(name, f"must be in (0, 1), not {said(value)}.")
+        raise error_about(name, f"must be in (0, 1), not {describe(value)}.")
     return number
 
 
 def probability(**parameter: object) -> float:
-    """Return the parameter as a float, or raise unless it lies in [0, 1]."""
+    """Return the parameter as a float, or raise unless it is in [0, 1]."""
     name, value = _only(parameter)
     number = _real(name, value)
     if not 0 <= number <= 1:
-        raise wrong(name, f"must be in [0, 1], not {said(value)}.")
+        raise error_about(name, f"must be in [0, 1], not {describe(value)}.")
     return number
 
 
 def delta(*, allow_zero: bool, **parameter: object) -> float:
-    """Return δ as a float, or raise unless it lies in (0, 1), or is 0 where that is allowed."""
+    """Return δ as a float, or raise unless it is in (0, 1), or an allowed 0."""
     name, value = _only(parameter)
     number = _real(name, value)
     if number == 0 and not allow_zero:
-        raise wrong(
+        raise error_about(
             name,
             f"= 0 requires pure differential privacy: pass noise='laplace', or a {name} such "
             "as 1e-6.",
         )
     if not 0 <= number < 1:
-        raise wrong(name, f"must be in [0, 1), not {said(value)}.")
+        raise error_about(name, f"must be in [0, 1), not {describe(value)}.")
     return number
 
 
 def integer(*, minimum: int, **parameter: object) -> int:
-    """Return the parameter as an int, or raise unless it is a whole number ≥ minimum."""
+    """Return the parameter as an int, or raise unless it is an integer ≥ minimum."""
     name, value = _only(parameter)
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < minimum:
-        raise wrong(name, f"must be an integer of at least {minimum}, not {said(value)}.")
+        raise error_about(name, f"must be an integer of at least {minimum}, not {describe(value)}.")
     if int(value) > _LARGEST_INTEGER:
-        raise wrong(name, "must be at most 10^18.")
+        raise error_about(name, "must be at most 10^18.")
     return int(value)
 
 
 def one_of(choices: Sequence[str], **parameter: object) -> str:
-    """Return the parameter, or raise unless it is one of the named choices."""
+    """Return the parameter, or raise unless it is one of the choices."""
     name, value = _only(parameter)
     if not isinstance(value, str) or value not in choices:
         names = ", ".join(repr(choice) for choice in choices)
-        raise wrong(name, f"must be one of {names}, not {said(value)}.")
+        raise error_about(name, f"must be one of {names}, not {describe(value)}.")
     return value
+
+
+def float_array(**parameter: Any) -> NDArray[np.float64]:
+    """Return the parameter as an array of floats, or raise unless it is an array of numbers."""
+    ((name, value),) = parameter.items()
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiub":
+            raise TypeError
+        return array.astype(np.float64)
+    except (TypeError, ValueError):
+        # NumPy's error message quotes a value.
+        raise_without_context(error_about(name, f"must be numbers, not {describe(value)}."))
+
+
+# -- the fields of frozen dataclasses --
+
+
+@cache
+def _kinds(cls: Any) -> dict[str, Any]:
+    """Return the declared type of each field."""
+    hints = get_type_hints(cls)
+    return {part.name: hints[part.name] for part in fields(cls)}
+
+
+def check_fields(instance: object) -> None:
+    """Check each field of a frozen dataclass by its declared type, and convert it to plain Python.
+
+    NumPy's numbers become Python's, and lists become tuples. The class checks ranges. An error
+    message ends with the text under ``"remedy"`` in the metadata of the field.
+    """
+    kinds = _kinds(cast(Hashable, type(instance)))
+    for part in fields(instance):  # type: ignore[arg-type]
+        try:
+            value = _checked(part.name, kinds[part.name], getattr(instance, part.name))
+        except ParameterError as error:
+            if remedy := part.metadata.get("remedy"):
+                text = f"{str(error).rstrip('.')}: {remedy}"
+                raise ParameterError(text, name=error.name) from error
+            raise
+        object.__setattr__(instance, part.name, value)
+
+
+def _checked(name: str, kind: Any, value: Any) -> Any:
+    """Return the value of a field, converted to its type."""
+    if (simple := _SIMPLE.get(kind)) is not None:
+        return simple(name, value)
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return one_of(args, **{name: value})
+    if origin is tuple:
+        return _tuple(name, args[0], value)
+    if origin in (Union, types.UnionType):
+        return _any_of(name, args, value)
+    return instance(kind, **{name: value})
+
+
+def _tuple(name: str, kind: Any, value: Any) -> tuple[Any, ...]:
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind != "O":
+        value = tuple(value)
+    if not isinstance(value, tuple | list) or are_records(value):
+        raise error_about(name, f"must be a list, not {describe(value)}.")
+    return tuple(_checked(name, kind, part) for part in value)
+
+
+def _any_of(name: str, kinds: tuple[Any, ...], value: Any) -> Any:
+    """Return the value as the first matching type of several."""
+    if value is None and type(None) in kinds:
+        return None
+    *others, last = (kind for kind in kinds if kind is not type(None))
+    for kind in others:
+        if isinstance(kind, type) and isinstance(value, kind):
+            return _checked(name, kind, value)
+    return _checked(name, last, value)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise error_about(name, f"must be text, not {describe(value)}.")
+    if not is_utf8(value):
+        # A hash of it would fail.
+        raise error_about(name, f"must be valid UTF-8 text, not {describe(value)}.")
+    return str(value)
+
+
+def _number(name: str, value: Any) -> float:
+    number = real(**{name: value})
+    if math.isnan(number):
+        raise error_about(name, "must be a number, not nan.")
+    return number
+
+
+_SIMPLE: dict[Any, Callable[[str, Any], Any]] = {
+    bool: lambda name, value: boolean(**{name: value}),
+    str: _text,
+    int: lambda name, value: bounded_integer(**{name: value}),
+    float: _number,
+    Any: lambda _, value: value,
+}
+
+
+# -- JSON --
+
+
+def parse_json(text: str, what: str) -> Any:
+    """Parse a JSON text without duplicate fields and with finite numbers only."""
+    if not isinstance(text, str | bytes):
+        raise ParameterError(f"{what} must be JSON text, not {describe(text)}.")
+    try:
+        return json.loads(
+            text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_once
+        )
+    except ParameterError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ParameterError(
+            f"the text is not valid JSON of {what}; pass the output of to_json."
+        ) from error
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ParameterError(
+            f"numbers must be finite, not {number[:20]}; write an infinite one as 'inf'."
+        )
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ParameterError(f"field {describe(twice)} occurs twice; remove one.")
+    return values
+
+
+def read_fields(cls: Callable[..., Kind], values: Any, what: str) -> Kind:
+    """Build a dataclass from the fields of a JSON object."""
+    if not isinstance(values, dict):
+        raise ParameterError(f"{what} must be an object with fields, not {describe(values)}.")
+    kinds = _kinds(cls)
+    needed = [
+        part.name
+        for part in fields(cls)  # type: ignore[arg-type]
+        if part.default is MISSING and part.default_factory is MISSING
+    ]
+    unknown = [describe(name) for name in values if name not in kinds]
+    missing = [name for name in needed if name not in values]
+    if unknown or missing:
+        wrong = f"has no field {unknown[0]}" if unknown else f"lacks the field {missing[0]!r}"
+        raise ParameterError(f"{what} {wrong}; its fields are {', '.join(kinds)}.")
+    return cls(**{name: _parsed(name, kinds[name], value) for name, value in values.items()})
+
+
+def _parsed(name: str, kind: Any, value: Any) -> Any:
+    """Convert a JSON value to its declared type."""
+    origin, args = get_origin(kind), get_args(kind)
+    if kind is float and isinstance(value, str) and value == "inf":
+        return math.inf
+    if kind in _SIMPLE or origin is Literal:
+        # The class may not check its fields.
+        return _checked(name, kind, value)
+    if origin is tuple and isinstance(value, list | tuple):
+        return tuple(_parsed(name, args[0], part) for part in value)
+    if origin in (Union, types.UnionType) and value is not None:
+        # The field is one object or a tuple of them; the tuple is the last type of the union.
+        chosen = args[-1] if isinstance(value, list | tuple) else args[0]
+        # The class chooses between several simple types.
+        is_simple = chosen in _SIMPLE and not (chosen is float and value == "inf")
+        return value if is_simple else _parsed(name, chosen, value)
+    if isinstance(kind, type) and hasattr(kind, "from_dict"):
+        return kind.from_dict(value)
+    return read_fields(cast(Any, kind), value, name) if is_dataclass(kind) else value

@@ -1,11 +1,11 @@
-"""A table for trying things: the generated loans of a city library."""
+"""A synthetic table for tutorials: the loans of a city library."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from dpgrain import _validate
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 else:
-    np, pa = later("numpy"), later("pyarrow")
+    np, pa = lazy_import("numpy"), lazy_import("pyarrow")
 
 __all__ = ["catalogue", "loans"]
 
@@ -43,23 +43,22 @@ SUBJECTS: dict[str, tuple[float, tuple[str, ...]]] = {
 }
 BRANCHES = ("Central", "Harbour", "Hillside", "Riverside", "Station", "University")
 _BRANCH_SHARES = (0.34, 0.2, 0.14, 0.14, 0.1, 0.08)
-# Spread of readers' numbers of loans around their middle: most borrow little, few much.
+# Standard deviation of the logarithm of loans per reader: most borrow little, few much.
 _SPREAD = 1.1
-# Measure of how readers differ in what they like: the smaller, the fewer subjects most of them
-# borrow.
+# Dirichlet parameter of readers' tastes: smaller values concentrate each reader on fewer subjects.
 _TASTE = 0.35
 _FIRST_DAY, _DAYS = "2025-01-01", 365
 _USUAL_DAYS = 14
-# Loans, about, that are made at most.
+# Approximate maximum number of loans.
 _MOST_LOANS = 10**9
 
 
 def loans(readers: int = 3000, *, typical: int = 9, seed: int = 0) -> pa.Table:
-    """Make the loans of a city library in 2025, of invented readers.
+    """Generate the loans of a city library in 2025, of synthetic readers.
 
     Args:
         readers: the number of readers.
-        typical: how many loans about half of the readers have at most.
+        typical: the median number of loans per reader.
         seed: the table is the same for the same seed.
 
     Returns:
@@ -68,10 +67,10 @@ def loans(readers: int = 3000, *, typical: int = 9, seed: int = 0) -> pa.Table:
         than three weeks).
 
     Raises:
-        ParameterError: if a number is no whole number, or below 1 (``seed``: below 0); if there would
-            be more than about 10⁹ loans.
+        ParameterError: if a number is not an integer, or below 1 (``seed``: below 0), or if there
+            would be more than about 10⁹ loans.
 
-    The table is for tutorials and tests. Nothing in it is private, as nobody is in it.
+    The table is for tutorials and tests. It contains no real data.
 
     >>> table = loans(readers=100)
     >>> table.column_names
@@ -94,7 +93,7 @@ def loans(readers: int = 3000, *, typical: int = 9, seed: int = 0) -> pa.Table:
     subject = _subjects(generator, readers, reader)
     kept = np.ceil(generator.gamma(2.0, (_USUAL_DAYS - age / 12) / 2)).astype(np.int64)
     day = np.datetime64(_FIRST_DAY) + np.sort(generator.integers(0, _DAYS, reader.size))
-    # Loans are in the order of their days, as a library has them.
+    # Shuffle readers; rows remain sorted by day.
     order = generator.permutation(reader.size)
     return pa.table(
         {
@@ -122,7 +121,7 @@ def catalogue() -> dict[str, str]:
 def _subjects(
     generator: np.random.Generator, readers: int, reader: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the subject of each loan: each reader has a taste of their own."""
+    """Return the subject of each loan, drawn from the taste of its reader."""
     shares = np.array([share for share, _ in SUBJECTS.values()])
     taste = (generator.gamma(_TASTE, size=(readers, len(shares))) + 0.02) * shares
     upto = np.cumsum(taste / taste.sum(axis=1, keepdims=True), axis=1)

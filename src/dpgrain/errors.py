@@ -4,11 +4,11 @@
 
     DpgrainError
     ├── ParameterError     a parameter is wrong (also a ValueError)
-    │   └── RefusedError   a budget or a ledger refuses a release, and charges nothing
+    │   └── RefusedError   a budget or a ledger refuses a release, without a charge
     ├── SchemaError        the table lacks a column, or a column has the wrong type (also a ValueError)
     ├── DataError          a source cannot be read, or the disk is full (also an OSError)
     ├── MissingPackageError  a package of an extra is not installed (also an ImportError)
-    └── RunEnded           a run of private means has published that it stops
+    └── RunEnded           a run of private means published its early end
 
 Errors come from schema and public parameters only: an error that depends on one person's rows
 would itself be a release. Bad values in rows follow the fixed rules of :mod:`dpgrain.tables`.
@@ -20,7 +20,7 @@ from typing import NoReturn
 
 
 class DpgrainError(Exception):
-    """The base of all errors of dpgrain; their messages say what is wrong and what to do.
+    """Base of all errors of dpgrain; messages state the problem and the remedy.
 
     >>> import dpgrain as dg
     >>> try:
@@ -35,7 +35,7 @@ class _NamedError(DpgrainError, ValueError):
     """A wrong request, possibly about one parameter.
 
     Args:
-        message: the sentence, which begins with the name of the parameter where there is one.
+        message: the sentence, which begins with the name of the parameter, if there is one.
         name: the parameter; empty where the sentence is about several.
     """
 
@@ -44,10 +44,10 @@ class _NamedError(DpgrainError, ValueError):
         self.name = name
 
     def about(self, other: str) -> str:
-        """The sentence where the parameter goes by another name, such as that of an option.
+        """Return the message with another name of the parameter, such as an option.
 
         Args:
-            other: what the parameter is called instead.
+            other: the other name.
 
         >>> ParameterError("n_users must be at least 1.", name="n_users").about("--n-users")
         '--n-users must be at least 1.'
@@ -56,7 +56,7 @@ class _NamedError(DpgrainError, ValueError):
 
 
 class ParameterError(_NamedError):
-    """An unusable value of a parameter; ``name`` says which parameter.
+    """An invalid value of the parameter ``name``.
 
     >>> import dpgrain as dg
     >>> try:
@@ -70,12 +70,12 @@ class ParameterError(_NamedError):
 class RefusedError(ParameterError):
     """A budget's or a ledger's refusal of a well-formed release; nothing is charged.
 
-    It has no room for the release, or the same was published before.
+    The remaining budget is too small, or the same release was published before.
 
     Args:
         message: the sentence.
         name: the parameter; empty where the sentence is about several.
-        line: the line of the ledger that has charged the same before; None where that is not why.
+        line: the ledger line of the same release; None for other reasons.
 
     >>> import dpgrain as dg
     >>> import pyarrow as pa
@@ -94,7 +94,7 @@ class RefusedError(ParameterError):
 
 
 class SchemaError(_NamedError):
-    """A missing column, or a column of a type that the release cannot use.
+    """A missing column, or a column of an unsupported type.
 
     >>> import dpgrain as dg
     >>> import pyarrow as pa
@@ -127,7 +127,7 @@ class MissingPackageError(DpgrainError, ImportError):
 
 
 class DeltaWarning(UserWarning):
-    """A δ so large that publishing somebody's data outright would be allowed with real odds.
+    """A δ so large that a release may publish one person's data outright with substantial probability.
 
     >>> import warnings
     >>> import dpgrain as dg
@@ -142,7 +142,7 @@ class DeltaWarning(UserWarning):
 
 
 class EpsilonWarning(UserWarning):
-    """An ε above 10, which promises little; shown once in a process.
+    """An ε above 10, a weak guarantee; shown once per process.
 
     >>> issubclass(EpsilonWarning, UserWarning)
     True
@@ -166,7 +166,7 @@ class CareWarning(UserWarning):
 
 
 class EndedWarning(UserWarning):
-    """An early end of a fit, published before its rounds are over, and shown by its model.
+    """A fit that published its end before the last round.
 
     >>> import warnings
     >>> import numpy as np
@@ -184,7 +184,7 @@ class EndedWarning(UserWarning):
 
 
 class ScoreWarning(UserWarning):
-    """An exact score of a model was computed, which no (ε, δ) covers.
+    """An exact score of a model, which no (ε, δ) covers.
 
     >>> import warnings
     >>> import numpy as np
@@ -200,23 +200,23 @@ class ScoreWarning(UserWarning):
 
 
 class RunEnded(DpgrainError):  # noqa: N818 - it is no error: a run may end
-    """The published early end of a run of private means; what it published before stands."""
+    """The published early end of a run of private means; earlier results remain valid."""
 
 
-def only_interrupts(error: BaseException) -> None:
-    """Raise an interrupt from the keyboard again, and nothing else.
+def reraise_keyboard_interrupt(error: BaseException) -> None:
+    """Raise a KeyboardInterrupt again; ignore any other exception.
 
-    A caller's function that fails on somebody's record may raise anything, also exceptions that end
-    programs (``SystemExit``, panics of libraries), and any of these would reveal the record.
+    A user's function may raise any exception on a record, including ``SystemExit`` and panics of
+    libraries, and each would reveal the record.
     """
     if type(error) is KeyboardInterrupt:
         raise error
 
 
-def raise_alone(error: DpgrainError) -> NoReturn:
-    """Raise an error without the one that is handled, whose own text may quote a row or an address.
+def raise_without_context(error: DpgrainError) -> NoReturn:
+    """Raise an error without the context of the handled one, which may quote a row or an address.
 
-    What is suppressed by ``from None`` is there still, for tools that report errors.
+    ``from None`` only hides the context: tools that report errors still show it.
 
     Args:
         error: the error.
@@ -225,7 +225,7 @@ def raise_alone(error: DpgrainError) -> NoReturn:
     ...     try:
     ...         float("Ann, 17 May")
     ...     except ValueError:
-    ...         raise_alone(ParameterError("X must be numbers.", name="X"))
+    ...         raise_without_context(ParameterError("X must be numbers.", name="X"))
     ... except ParameterError as error:
     ...     print(error, error.__context__)
     X must be numbers. None

@@ -1,11 +1,12 @@
 """Privacy units and the neighbouring relation.
 
-A *privacy unit* is what one promise protects: a record, an element (all records of one user in
-one cell of a public partition), or a user. Two data sets are neighbours if one unit differs:
+A *privacy unit* is the data that a guarantee protects: a record, an element (all records of one
+user in one cell of a public partition), or a user. Two data sets are neighbours if one unit
+differs:
 
 - ``zero_out``: the unit's records are removed; the user stays enrolled, so the number of users
   is the same on both sides;
-- ``replace``: the unit's records are exchanged for any others (for an element, of the same cell).
+- ``replace``: the unit's records are replaced by any others (for an element, of the same cell).
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError
 
 Relation: TypeAlias = Literal["zero_out", "replace"]
-#: The law of additive noise.
+#: Distribution of additive noise.
 Law: TypeAlias = Literal["gaussian", "laplace"]
-#: Whom people trust: a curator ("central"); nobody who sees data, behind a shuffler ("shuffle"); or a
-#: curator whose state may be seen once ("pan").
+#: Trust model: a curator ("central"); a shuffler, but no curator ("shuffle"); or a curator whose
+#: state may be disclosed once ("pan").
 Trust: TypeAlias = Literal["central", "shuffle", "pan"]
 RELATIONS: tuple[Relation, ...] = ("zero_out", "replace")
 Level: TypeAlias = Literal["record", "element", "user"]
@@ -46,10 +47,10 @@ class Element:
     Args:
         by: the partition: a column name; a mapping from item to cell (a dict, a two-column table, or a
             :class:`pathlib.Path` of one); a function of the item; a :class:`dpgrain.Elements`; or
-            nothing, where elements are passed with the data.
+            None if elements are passed with the data.
 
     The partition must be public. A partition computed from the protected data (k-means on
-    private vectors, say) voids the promise.
+    private vectors, say) voids the guarantee.
 
     >>> Element("topic")
     Element(by='topic')
@@ -69,14 +70,15 @@ class User:
     """All records of one user are protected.
 
     Args:
-        max_elements: the largest number of elements of one user. In a release the bound is enforced
-            (the first elements in a public order are kept); in ``epsilon(unit=User(max_elements=M))``
-            it is a condition: the ε holds for users with at most M elements.
-        by: the partition into elements that the bound counts, in any form that :class:`Element` takes;
-            by default each item is its own element. It is only used with ``max_elements``.
+        max_elements: the maximum number of elements of one user. A release enforces the bound, by
+            dropping all but the first elements in a public order; in
+            ``epsilon(unit=User(max_elements=M))`` it is a condition: the ε is that of users with at
+            most M elements.
+        by: the partition into elements for the bound, in any form that :class:`Element` accepts; by
+            default each item is its own element. Requires ``max_elements``.
 
     Raises:
-        ParameterError: if ``max_elements`` is not a whole number of at least 1.
+        ParameterError: if ``max_elements`` is not a positive integer.
 
     >>> User(max_elements=40)
     User(max_elements=40)
@@ -97,20 +99,16 @@ class User:
 
 Unit: TypeAlias = Record | Element | User
 
-# The plain unit of each level, for use where only the level matters.
-OWN_UNIT: Mapping[Level, Unit] = {"record": Record(), "element": Element(), "user": User()}
+# The unit without parameters of each level, for uses of the level only.
+PLAIN_UNITS: Mapping[Level, Unit] = {"record": Record(), "element": Element(), "user": User()}
 
 
 def unit_level(unit: Unit | None, default: Level) -> Level:
-    """Return the level of a unit, or the default without a unit.
-
-    Raises:
-        ParameterError: if ``unit`` is not a privacy unit.
-    """
+    """Return the level of a unit, or the default without a unit."""
     if unit is None:
         return default
     if not isinstance(unit, Record | Element | User):
         raise ParameterError(
-            f"unit must be Record(), Element(by) or User(), not {_validate.said(unit)}."
+            f"unit must be Record(), Element(by) or User(), not {_validate.describe(unit)}."
         )
     return unit.level

@@ -41,10 +41,10 @@ from dpgrain.arrays.blocks import arrange
 from dpgrain.statistics import plan as plan_module
 from dpgrain.statistics import request as request_module
 from dpgrain.statistics.plan import make_plan
-from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines import feed as feed_module
 from dpgrain.tables.engines import kernel
-from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit
+from dpgrain.units import PLAIN_UNITS, RELATIONS, Level, Relation, Unit
 
 Row: TypeAlias = tuple[int, str | None, str | None, str | None, float]  # who, item, cell, topic, x
 
@@ -303,7 +303,7 @@ def sole_holders(one: Noised, two: Noised, asked: Asked, event: Selection) -> fl
             named = -math.expm1(
                 math.fsum(float(log_ndtr((other.threshold - count) / sd)) for count in alone)
             )
-            billed = other.loss(asked.units, asked.relation, OWN_UNIT[asked.level]).leak
+            billed = other.loss(asked.units, asked.relation, PLAIN_UNITS[asked.level]).leak
             if billed < 0.1:
                 # What is nearly certain proves nothing.
                 worst = max(worst, named / billed if named else 0.0)
@@ -459,21 +459,21 @@ def test_no_neighbours_of_the_whole_product_move_releases_farther_than_billed(me
 
 def blocks_of_several_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of all that a user holds of one value, where records are billed one by one."""
-    real, real_contribution = Blocks.for_keys, Blocks.contribution
+    real, real_contribution = UnitBlocks.for_keys, UnitBlocks.contribution
 
-    def for_keys(self: Blocks, keys: Sequence[str], table: dg.UserTable) -> Any:
+    def for_keys(self: UnitBlocks, keys: Sequence[str], table: dg.UserTable) -> Any:
         if not self.of_records:
             return real(self, keys, table)
         inside = self.of in keys
         place = list(keys).index(str(self.of)) if inside else None
         return table, dataclasses.replace(self, key=place, alone=inside and len(keys) == 1)
 
-    def contribution(self: Blocks, **known: Any) -> Contribution:
+    def contribution(self: UnitBlocks, **known: Any) -> Contribution:
         return real_contribution(dataclasses.replace(self, alone=True), **known)
 
-    monkeypatch.setattr(Blocks, "for_keys", for_keys)
+    monkeypatch.setattr(UnitBlocks, "for_keys", for_keys)
     monkeypatch.setattr(
-        Blocks,
+        UnitBlocks,
         "contribution",
         lambda self, **known: (contribution if self.of_records else real_contribution)(
             self, **known
@@ -516,12 +516,12 @@ def one_new_holder_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def columns_that_tell_the_item(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells of another column are billed as if they lay apart."""
-    real = Blocks.contribution
+    real = UnitBlocks.contribution
 
-    def contribution(self: Blocks, **known: Any) -> Contribution:
+    def contribution(self: UnitBlocks, **known: Any) -> Contribution:
         return dataclasses.replace(real(self, **known), layout="disjoint")
 
-    monkeypatch.setattr(Blocks, "contribution", contribution)
+    monkeypatch.setattr(UnitBlocks, "contribution", contribution)
     # One bound still serves all: such cells share no pool.
     monkeypatch.setattr(plan_module, "one_bound", lambda _: True)
 
@@ -607,7 +607,7 @@ def billed_move(unit: Unit, shape: Shape, asked: Asked) -> float:
     """How far the sum may move by what is billed: sampled sums by their own event, all drawn."""
     kept = getattr(unit, "max_elements", None)
     level: Level = "element" if kept is not None else unit.level
-    own = OWN_UNIT[asked.level]
+    own = PLAIN_UNITS[asked.level]
     if shape == "signed":
         event = SampledGaussian(1.0, 1.0, 1, "pairs", "shared", level, max_elements=kept)
         # Gaussians this far apart differ by as much: δ(0) is their total variation.

@@ -21,7 +21,7 @@ from tests.replay import Draw, recorded, replayed
 import dpgrain as dg
 from dpgrain.accounting import Event, Gaussian
 from dpgrain.errors import ParameterError
-from dpgrain.units import OWN_UNIT, Relation, Unit
+from dpgrain.units import PLAIN_UNITS, Relation, Unit
 
 # Rounding of sums of squares.
 _ROUNDING = 1e-6
@@ -75,7 +75,7 @@ def _publish(publisher: Publisher, asked: dict[str, Any]) -> Any:
 
 def share_of_bill(one: list[Draw], two: list[Draw], event: Event, asked: dict[str, Any]) -> float:
     """The larger share of μ² and of ε of an event that two runs' sums, on all draws, come to."""
-    loss = event.loss(1, asked["relation"], OWN_UNIT[asked["unit"].level])
+    loss = event.loss(1, asked["relation"], PLAIN_UNITS[asked["unit"].level])
     lost = [a.lost(b) for a, b in zip(one, two, strict=True)]
     normal, pure = (math.fsum(part) for part in zip(*lost, strict=True))
     billed = ((normal, loss.mu**2), (pure, loss.pure))

@@ -25,7 +25,7 @@ from dpgrain.statistics.bounds import (
 from dpgrain.statistics.plan import plan_histogram
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.engines.kernel import Layout, Pools
-from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit
+from dpgrain.units import PLAIN_UNITS, RELATIONS, Level, Relation, Unit
 
 Norm = Literal["l2", "l1"]
 #: Records of one person: cell, item of the cell, size.
@@ -75,7 +75,7 @@ class World:
     def unit(self) -> Unit:
         """The unit that changes: as many elements as ``units`` says, where no fewer are kept."""
         if self.level != "user" or self.max_elements is not None:
-            return OWN_UNIT[self.level]
+            return PLAIN_UNITS[self.level]
         return dg.User(max_elements=self.units)
 
     @property

@@ -22,15 +22,15 @@ from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.accounting import Gaussian, Scoped
-from dpgrain.partitions import Partition, Rule, period_of
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.promise import Promise
 from dpgrain.publishing.promised import asked_of
-from dpgrain.regions import atoms
+from dpgrain.scope.partitions import Partition, Rule, period_of
+from dpgrain.scope.regions import atoms
 from dpgrain.statistics.request import Request
 from dpgrain.statistics.statistic import HISTOGRAM
 from dpgrain.tables.engines.kernel import Grid
-from dpgrain.tables.held import Contributions
+from dpgrain.tables.user_sums import UserContributions
 from dpgrain.testing.engine import RELEASES, some_rows
 from dpgrain.units import Level, Relation, Unit
 
@@ -241,7 +241,7 @@ def sums_of(rows: Sequence[Row], unit: str, scope: str, keys: str, clip: float) 
     assert asked.public is not None
     groups, cells = asked.public
     with asked.table.open_engine() as engine:
-        data = Contributions(engine, asked.blocks, groups, cells)
+        data = UserContributions(engine, asked.blocks, groups, cells)
         grid = Grid(np.array([clip]), 30)
         found = data.sums(grid) * grid.step[0]
         known = data.dictionary.groups
@@ -300,7 +300,7 @@ def test_periods_of_far_years_are_as_long_as_others(period: Any, first: str) -> 
     assert asked.public is not None
     with asked.table.open_engine() as engine:
         grid = Grid(np.array([1.0]), 30)
-        moved = Contributions(engine, asked.blocks, *asked.public).sums(grid) * grid.step[0]
+        moved = UserContributions(engine, asked.blocks, *asked.public).sums(grid) * grid.step[0]
     guarantee = asked.guarantee(Gaussian(1.0, asked.contribution), ())
     any_days = Partition((Rule("day", "any", days=30),))
     question = asked_of(guarantee, "element", any_days, "zero_out")

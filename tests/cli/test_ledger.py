@@ -16,7 +16,7 @@ from tests.ledger import cases
 
 import dpgrain as dg
 from dpgrain.ledger import AnyDays, AnyHours, LastingPromise
-from dpgrain.partitions import Partition, Rule
+from dpgrain.scope.partitions import Partition, Rule
 
 OF_USERS = ("--name", "visits", "--unit", "user", "--epsilon", "1", "--delta", "1e-6")
 COUNT = ("--user", "who", "--unit", "user", "--clip", "5", "--epsilon", "0.5", "--delta", "1e-7")

@@ -10,7 +10,7 @@ from tests.conftest import Command
 import dpgrain as dg
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.scope import Origin, arrays_of, origin
-from dpgrain.regions import EVERYTHING, Region, Side, days
+from dpgrain.scope.regions import EVERYTHING, Region, Side, days
 
 PROMISE = ("--epsilon", "1", "--delta", "1e-6")
 JANUARY = Region((Side("day", days("2026-01-01", "2026-01-31")),))

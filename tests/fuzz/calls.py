@@ -35,13 +35,13 @@ from sklearn.base import BaseEstimator
 from tests.fuzz.shown import SHOWN
 from tests.fuzz.watch import CANARY, OwnError, left_behind, watched
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import DpgrainError
 
 if TYPE_CHECKING:
     from tests.fuzz import networks
 else:
-    networks = later("tests.fuzz.networks")
+    networks = lazy_import("tests.fuzz.networks")
 
 #: The packages whose names are public.
 ROOMS = (
@@ -353,10 +353,17 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     "SharedTable": frozenset({"of", "pairs", "per_user", "refuse", "with_expressions"}),
     "UserTable": frozenset(
         {
-            *("are_keys", "days_read_as", "drops", "has", "is_integer", "is_whole", "key_of"),
+            *("are_keys", "date_format", "drops", "has", "is_integer", "is_whole", "key_of"),
             "keys_of",
-            *("like", "made", "needed", "partition_of", "read_as", "require", "require_key"),
-            *("require_new", "require_numbers", "require_readable", "stated"),
+            *("needed", "partition_of", "read_as", "require", "require_key"),
+            *(
+                "require_new",
+                "require_numbers",
+                "replaced",
+                "suggest",
+                "value_of_label",
+                "require_readable",
+            ),
             "with_expressions",
         }
     ),

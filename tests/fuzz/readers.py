@@ -36,7 +36,7 @@ from dpgrain.errors import SchemaError
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Ball, Constant, Last, Sgd
 from dpgrain.shuffle.protocol import ShuffledSum
-from dpgrain.tables.listed import listed_in
+from dpgrain.tables.public_lists import read_public_list
 
 _ROWS = 40
 _PROMISE: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6, "random_state": 1}
@@ -373,8 +373,8 @@ _TABLE = dg.read(releases.ROWS, user="who", n_users=600, threads=1)
 
 def _read_domain(path: Path) -> Any:
     with suppress(dg.ParameterError):
-        listed_in(path, ["who"], _TABLE)
-    return listed_in(path, ["page"], _TABLE)
+        read_public_list(path, ["who"], _TABLE)
+    return read_public_list(path, ["page"], _TABLE)
 
 
 def _domain_parquet(folder: Path) -> Iterator[bytes]:

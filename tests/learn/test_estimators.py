@@ -21,7 +21,7 @@ from tests.learn import cases
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain._wording import rounded_up
+from dpgrain._formatting import rounded_up
 from dpgrain.learn import (
     HuberRegressor,
     LinearModel,

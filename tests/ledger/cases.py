@@ -18,8 +18,8 @@ import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.ledger import LastingPromise
 from dpgrain.ledger.stores.sql import SqlPage
-from dpgrain.partitions import Partition, Rule
-from dpgrain.regions import EVERYTHING, Among, Region, Side, days
+from dpgrain.scope.partitions import Partition, Rule
+from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side, days
 
 DAYS = Partition((Rule("day", "day"),))
 USERS = LastingPromise.of(dg.User(), 1.0, 1e-6)
@@ -50,7 +50,7 @@ def on(first: str = "", last: str = "", country: str = "") -> Region:
     if first:
         sides.append(Side("day", days(first, last or first)))
     if country:
-        sides.append(Side("country", Among((country,))))
+        sides.append(Side("country", LabelSet((country,))))
     return Region(tuple(sides)) if sides else EVERYTHING
 
 

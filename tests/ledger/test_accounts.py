@@ -21,9 +21,9 @@ from dpgrain.ledger.accounts import Charged
 from dpgrain.ledger.stores.memory import memory_page
 from dpgrain.ledger.stores.protocol import Page
 from dpgrain.ledger.units import Units
-from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing.prices import Price
-from dpgrain.regions import Among, Region, Side, Span
+from dpgrain.scope.partitions import Partition, Rule
+from dpgrain.scope.regions import LabelSet, Region, Side, Span
 
 DAY = cases.on("2026-01-10")
 # Regions that all meet one day, of which the analyst takes one after the other.
@@ -133,11 +133,11 @@ def test_each_cell_of_numbers_is_charged_what_it_met(seed: int) -> None:
     promise = LastingPromise.of(dg.Element(both), 9.0, 1e-6)
     days = [cases.on(f"2026-01-0{day}").sides for day in (1, 2)]
 
-    def values() -> Span | Among:
+    def values() -> Span | LabelSet:
         low = draw.randint(0, 5)
         some = tuple(draw.sample(range(8), draw.randint(1, 2)))
         span = Span("whole", low, low + draw.randint(1, 4))
-        kinds: tuple[Span | Among, ...] = (span, Among(some, but=True), Among(some))
+        kinds: tuple[Span | LabelSet, ...] = (span, LabelSet(some, but=True), LabelSet(some))
         return draw.choice(kinds)
 
     met: list[Region] = []
@@ -148,7 +148,7 @@ def test_each_cell_of_numbers_is_charged_what_it_met(seed: int) -> None:
             accounts.charge(page, promise, Charged(1, Price(mu=promise.caps.mu / 20), met[-1]))
         one = Units.of(Price(mu=promise.caps.mu / 20), promise.caps).mu
         for day, number in itertools.product(days, range(10)):
-            cell = Region((*day, Side("n", Among((number,)))))
+            cell = Region((*day, Side("n", LabelSet((number,)))))
             found = accounts.spent(page, promise, 1, cell).mu
             assert found == one * sum(region.meets(cell) for region in met), (cell, met)
 
@@ -168,7 +168,7 @@ def test_daily_releases_cost_a_day_as_one_and_30_days_as_their_root() -> None:
 
 def test_weekly_blocks_cost_a_day_s_squared() -> None:
     """► weekly blocks, promise for a day, M = .2367: sd 5.975ρ (signed 8.449ρ), not 4.225ρ."""
-    from dpgrain.partitions import Partition, Rule
+    from dpgrain.scope.partitions import Partition, Rule
 
     promise = LastingPromise.of(dg.Element(cases.DAYS), 1.0, 1e-6, leak=0.0)
     weeks = Partition((Rule("day", "week"),))
@@ -187,7 +187,9 @@ def test_weekly_blocks_cost_a_day_s_squared() -> None:
 UNITS = tuple(itertools.product((*range(6), None), repeat=2))
 values = st.one_of(
     st.builds(Span, st.just("whole"), st.integers(-1, 4), st.integers(1, 7)),
-    st.builds(Among, st.lists(st.integers(0, 5), min_size=1, max_size=2).map(tuple), st.booleans()),
+    st.builds(
+        LabelSet, st.lists(st.integers(0, 5), min_size=1, max_size=2).map(tuple), st.booleans()
+    ),
 )
 
 
@@ -205,7 +207,7 @@ def only(unit: tuple[int | None, ...]) -> Region:
     """The region of one unit."""
     return Region(
         tuple(
-            Side(column, Among(), missing=True, kind="BIGINT")
+            Side(column, LabelSet(), missing=True, kind="BIGINT")
             if value is None
             else Side(column, Span("whole", value, value + 1), kind="BIGINT")
             for column, value in zip("ab", unit, strict=True)
@@ -221,7 +223,7 @@ ALONE = {unit: only(unit) for unit in UNITS}
 @example(
     [
         Region((Side("b", Span("whole", 0, 6), kind="BIGINT"),)),
-        Region((Side("a", Among((2,)), kind="BIGINT"),)),
+        Region((Side("a", LabelSet((2,)), kind="BIGINT"),)),
         Region((Side("a", Span("whole", 0, 5), kind="BIGINT"),)),
     ]
 )

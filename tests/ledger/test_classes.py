@@ -23,15 +23,15 @@ from tests.ledger import cases
 from tests.memory import folder_in_memory
 
 import dpgrain as dg
-from dpgrain import _fields
+from dpgrain import _validate
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.ledger import AnyDays, AnyHours, LastingPromise
 from dpgrain.ledger.stores import sql
 from dpgrain.ledger.stores.protocol import START, Cells, Page
 from dpgrain.ledger.units import Units
 from dpgrain.ledger.window import Window
-from dpgrain.partitions import Partition, Rule
-from dpgrain.regions import DAY, Among, Axis, Region, Side, Span, Values
+from dpgrain.scope.partitions import Partition, Rule
+from dpgrain.scope.regions import DAY, Axis, LabelSet, Region, Side, Span, Values
 
 PARIS = ZoneInfo("Europe/Paris")
 HOUR = DAY // 24
@@ -187,8 +187,8 @@ def values_of(column: str, axis: Axis, draw: random.Random, odd: bool) -> Values
     if column == "code" and odd and draw.random() < 0.5:
         if draw.random() < 0.5:
             return Span("whole", *sorted(draw.sample(range(9), 2)))
-        return Among(tuple(draw.sample([1, 2, 7], 2)), draw.random() < 0.3)
-    return Among(tuple(draw.sample(NAMED[column], draw.randint(1, 2))), draw.random() < 0.3)
+        return LabelSet(tuple(draw.sample([1, 2, 7], 2)), draw.random() < 0.3)
+    return LabelSet(tuple(draw.sample(NAMED[column], draw.randint(1, 2))), draw.random() < 0.3)
 
 
 def stated(axis: Axis, draw: random.Random, odd: bool) -> Region:
@@ -274,7 +274,7 @@ def taking(world: World, asked: dg.Guarantee) -> Callable[[Hashable], Units]:
 def accounts_of(page: Page, number: int, world: World) -> Iterator[tuple[Row, Hashable, Units]]:
     """Each record, each unit that it is a part of, and the account of its class and its cell."""
     classes = {
-        one: _fields.read(Region, json.loads(text), "a region")
+        one: _validate.read_fields(Region, json.loads(text), "a region")
         for one, text in page.classes(number).items()
     }
     axis = page.axis(number)
@@ -291,7 +291,7 @@ def cell_of(row: Row, unit: Hashable, column: str, kind: str, world: World) -> i
     if world.promise.window is not None:
         start = unit[-1] if isinstance(unit, tuple) else unit
     else:
-        start = read(row, Side(column, Span("whole") if kind == "whole" else Among(("",))))
+        start = read(row, Side(column, Span("whole") if kind == "whole" else LabelSet(("",))))
     assert start is None or isinstance(start, int)
     return START if start is None else start
 
@@ -312,7 +312,7 @@ def play(world: World, seed: int, folder: Any, *, odd: bool) -> None:
         scope = region(world.axis, draw, odd)
         asked = dg.Guarantee("user", "", "zero_out", 1e-9, event, scope=scope)
         times = scope.side("at")
-        if world.promise.window and times and isinstance(times.values, Among):
+        if world.promise.window and times and isinstance(times.values, LabelSet):
             # What has no time is told from windows only where it is read beside times.
             exact = False
         if draw.random() < 0.15:
@@ -383,7 +383,7 @@ def test_both_parts_of_a_class_that_lacks_a_number_in_between_are_charged() -> N
     scopes = [
         Region((Side("at", Span("date", FIRST, FIRST + DAY)),)),
         Region((Side("code", Span("whole", 0, 9)),)),
-        Region((Side("code", Among((2,), but=True)),)),
+        Region((Side("code", LabelSet((2,), but=True)),)),
     ]
     with folder_in_memory() as folder:
         made = cases.made(folder / "visits.ledger", promise)

@@ -26,9 +26,9 @@ from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.ledger import LastingPromise, accounts, ledger
 from dpgrain.ledger.stores.sql import TABLES
 from dpgrain.ledger.units import Units
-from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing.receipt import Receipt
-from dpgrain.regions import Region
+from dpgrain.scope.partitions import Partition, Rule
+from dpgrain.scope.regions import Region
 
 CELLS = Partition((Rule("country"), Rule("day", "day")))
 NOW = "2026-03-01T00:00:00Z"

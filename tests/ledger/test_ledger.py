@@ -28,11 +28,11 @@ from dpgrain.accounting import Contribution, Gaussian, PureDP
 from dpgrain.ledger import AnyDays, AnyHours, LastingPromise, ledger
 from dpgrain.ledger.lines import Line
 from dpgrain.ledger.stores.sql import SqlPage
-from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing import Price
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.ledgers import open_ledger
-from dpgrain.regions import Among, Region, Side, Span, days
+from dpgrain.scope.partitions import Partition, Rule
+from dpgrain.scope.regions import LabelSet, Region, Side, Span, days
 
 FEW: dict[str, Any] = {"unit": dg.User(), "clip": 5.0, "epsilon": 0.1, "delta": 1e-8}
 
@@ -335,7 +335,7 @@ def test_accounts_of_an_older_format_are_made_again(place: str) -> None:
 def test_accounts_that_an_older_format_overcharged_are_not_opened(place: str) -> None:
     """Days of text were users of their own to a promise of any days, up to the third format."""
     promise = LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyDays(2, "day"))
-    day = Region((Side("day", Among(("2026-03-01",))),))
+    day = Region((Side("day", LabelSet(("2026-03-01",))),))
     made = cases.made(place, promise)
     charged = dataclasses.replace(cases.of_users(1.2 / promise.caps.mu), scope=day)
     with made:
@@ -924,7 +924,7 @@ def test_columns_that_are_read_in_two_ways_are_charged_wholly(tmp_path: Any) -> 
 
     def asked(*labels: int | str) -> dg.Guarantee:
         event = Gaussian(math.sqrt(2) / promise.caps.mu, Contribution(block="element"))
-        scope = Region((Side("code", Among(labels)),))
+        scope = Region((Side("code", LabelSet(labels)),))
         return dg.Guarantee(
             "element", str(codes), "zero_out", 1e-9, event, scope=scope, partition=codes
         )
@@ -1067,6 +1067,6 @@ def test_where_least_is_left_may_be_what_has_no_day(tmp_path: Any) -> None:
     side = Side("day", days("2026-01-01", "2026-01-01"), missing=True)
     with made:
         made.charge(cases.of_days(100.0, Region((side,))))
-        missing = Side("day", Among(), missing=True, kind="DATE")
+        missing = Side("day", LabelSet(), missing=True, kind="DATE")
         made.charge(cases.of_days(100.0, Region((missing,))))
     assert "missing" in str(made.fullest(1))

@@ -12,9 +12,9 @@ import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.ledger import AnyDays, AnyHours, LastingPromise
 from dpgrain.ledger.window import Meeting
-from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing import Price
-from dpgrain.regions import Region
+from dpgrain.scope.partitions import Partition, Rule
+from dpgrain.scope.regions import Region
 
 MEETINGS: tuple[Meeting, ...] = get_args(Meeting)
 TOPICS = Partition((Rule("topic"),))

@@ -12,7 +12,7 @@ import pytest
 from tests.ledger import cases
 
 import dpgrain as dg
-from dpgrain._wording import powers
+from dpgrain._formatting import powers
 from dpgrain.accounting import ApproximateDP, gaussian_epsilon
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 

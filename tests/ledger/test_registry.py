@@ -17,7 +17,7 @@ import dpgrain as dg
 from dpgrain.accounting import Compose, Contribution, Gaussian, Laplace, Parallel
 from dpgrain.ledger import LastingPromise
 from dpgrain.ledger.registry import registry_entry, registry_yaml
-from dpgrain.partitions import Partition, Rule
+from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.shuffle import VectorSum
 
 SCHEMA: Any = yaml.safe_load((Path(__file__).parent / "registry_schema.yaml").read_text("utf-8"))

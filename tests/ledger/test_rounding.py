@@ -15,7 +15,7 @@ from tests.effort import Effort
 from tests.ledger import cases
 
 import dpgrain as dg
-from dpgrain._wording import percent
+from dpgrain._formatting import percent
 from dpgrain.accounting import ApproximateDP, Loss
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.ledger import LastingPromise

@@ -14,7 +14,7 @@ from tests.refusals import no_room, refuses
 
 import dpgrain as dg
 from dpgrain.ledger import AnyDays, LastingPromise
-from dpgrain.partitions import Partition, Rule
+from dpgrain.scope.partitions import Partition, Rule
 
 START = date(2026, 3, 20)
 ROWS = pa.table(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.refusals import refuses
 
 from dpgrain.ledger import AnyDays, AnyHours
-from dpgrain.regions import Among, Side, Span, days, microseconds
+from dpgrain.scope.regions import LabelSet, Side, Span, days, microseconds
 
 EPOCH = date(1970, 1, 1).toordinal()
 
@@ -101,7 +101,12 @@ def test_each_window_of_hours_that_meets_an_interval_holds_all_or_a_part(
 
 def test_hours_are_of_times_with_two_ends() -> None:
     window = AnyHours(24, "at")
-    for values in (Span("whole", 0, 5), Span("time", None, 5), Span("instant", 5), Among(("a",))):
+    for values in (
+        Span("whole", 0, 5),
+        Span("time", None, 5),
+        Span("instant", 5),
+        LabelSet(("a",)),
+    ):
         assert window.meetings(Side("at", values)) == ("any",)
     assert window.meetings(None) == ("any",)
     assert window.meetings(Side("at", Span("time", 0, 5), missing=True)) == ("any",)

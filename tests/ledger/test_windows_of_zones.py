@@ -20,9 +20,9 @@ import pytest
 from tests.ledger import cases
 
 import dpgrain as dg
-from dpgrain import partitions
 from dpgrain.ledger import AnyDays, AnyHours, LastingPromise
-from dpgrain.partitions import Partition, Rule
+from dpgrain.scope import partitions
+from dpgrain.scope.partitions import Partition, Rule
 
 # Two of these change their clocks at one of these times, Lord Howe by half an hour.
 ZONES = ("America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe", "Europe/Paris", "UTC")

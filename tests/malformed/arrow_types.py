@@ -29,7 +29,7 @@ from tests.malformed.cells import (
     wholes,
 )
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 
 if TYPE_CHECKING:
     import duckdb
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow.parquet as pq
 else:
-    duckdb, pd, pl = later("duckdb"), later("pandas"), later("polars")
-    pq = later("pyarrow.parquet")
+    duckdb, pd, pl = lazy_import("duckdb"), lazy_import("pandas"), lazy_import("polars")
+    pq = lazy_import("pyarrow.parquet")
 
 #: Ticks in a second of each unit of time.
 UNITS: Mapping[str, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 
 if TYPE_CHECKING:
     import pandas as pd
 else:
-    pd = later("pandas")
+    pd = lazy_import("pandas")
 
 
 class Hostile:

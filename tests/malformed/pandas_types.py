@@ -23,12 +23,12 @@ from tests.malformed.cells import (
 )
 from tests.malformed.objects import objects
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 
 if TYPE_CHECKING:
     import pandas as pd
 else:
-    pd = later("pandas")
+    pd = lazy_import("pandas")
 
 _NOTHING = -(2**63)  # the ticks of NaT
 _FULL = {"bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}

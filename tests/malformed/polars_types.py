@@ -25,12 +25,12 @@ from tests.malformed.cells import (
     wholes,
 )
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 
 if TYPE_CHECKING:
     import polars as pl
 else:
-    pl = later("polars")
+    pl = lazy_import("polars")
 
 UNITS: dict[Literal["ms", "us", "ns"], int] = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tests.malformed.cells import UNSTATED, Cell, Kind, Rows
 
 from dpgrain import statistics
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import ParameterError
 from dpgrain.publishing import budget
 from dpgrain.tables.table import UserTable, read
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from dpgrain.learn import features
     from dpgrain.releases import columns as of_columns
 else:
-    learn, features = later("dpgrain.learn"), later("dpgrain.learn.features")
-    of_columns = later("dpgrain.releases.columns")
+    learn, features = lazy_import("dpgrain.learn"), lazy_import("dpgrain.learn.features")
+    of_columns = lazy_import("dpgrain.releases.columns")
 
 _PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 7}
 # The first day of a region, which is the second plain day; and in microseconds since 1970.

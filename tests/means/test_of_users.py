@@ -19,7 +19,7 @@ from tests.refusals import refuses
 from tests.untouched import Untouched
 
 import dpgrain as dg
-from dpgrain._wording import rounded_up
+from dpgrain._formatting import rounded_up
 from dpgrain.accounting import Gaussian
 from dpgrain.errors import ParameterError, RefusedError
 from dpgrain.means import Recentred, Vectors

@@ -15,7 +15,6 @@ from scipy.stats import kstest, norm
 from tests.apart import mu_below
 from tests.refusals import refuses
 
-from dpgrain._clipping import clipped
 from dpgrain.accounting import Gaussian
 from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
@@ -23,6 +22,7 @@ from dpgrain.means import Mean, Vectors
 from dpgrain.means.grid import on_grid
 from dpgrain.noise import SeededSource, Source, SystemSource, sums
 from dpgrain.noise.laws import rounded_gaussian
+from dpgrain.numerics.row_clipping import clipped
 from dpgrain.papers import PanPrivate, PanPrivateStream
 from dpgrain.papers import pan_private as module
 from dpgrain.testing.mean import OWNERS, USERS, Array, MeanContract

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain._wording import rounded_up
+from dpgrain._formatting import rounded_up
 from dpgrain.accounting import Contribution, Event, Gaussian, Laplace, PureDP
-from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.receipt import Receipt
-from dpgrain.regions import Region, Side, days
+from dpgrain.scope.partitions import Partition, Rule
+from dpgrain.scope.regions import Region, Side, days
 from dpgrain.units import Level, Relation, Unit
 
 

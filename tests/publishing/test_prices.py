@@ -28,7 +28,7 @@ from dpgrain.accounting.losses.gaussian import pure_mu
 from dpgrain.accounting.losses.pairs import Mixtures, Response
 from dpgrain.publishing import Caps, Price, price
 from dpgrain.publishing.prices import _Curve
-from dpgrain.units import OWN_UNIT, RELATIONS, Element, Relation, User
+from dpgrain.units import PLAIN_UNITS, RELATIONS, Element, Relation, User
 
 WIDE = Price(pure=0.0, mu=3.0, leak=1e-4)
 USER = Contribution(block="user")
@@ -63,7 +63,7 @@ def test_a_price_is_above_the_curve_of_its_event(
     name: str, caps: Price, relation: Relation
 ) -> None:
     event = EVENTS[name]
-    unit = OWN_UNIT[event.level]
+    unit = PLAIN_UNITS[event.level]
     own = price(event, relation, unit, caps)
     if own.share_of(caps) > 1:
         pytest.skip("no price within these caps")
@@ -87,7 +87,7 @@ def test_a_price_is_above_the_curve_of_its_event(
 def test_most_events_have_a_price() -> None:
     for name in ("gaussian-twice", "laplace", "pure", "truncated-geometric", "soft-core", "best"):
         event = EVENTS[name]
-        assert price(event, "zero_out", OWN_UNIT[event.level], WIDE).share_of(WIDE) <= 1
+        assert price(event, "zero_out", PLAIN_UNITS[event.level], WIDE).share_of(WIDE) <= 1
 
 
 @pytest.mark.parametrize(("epsilon", "mu"), [(0.1, 0.1253), (1.0, 1.2279), (5.0, 4.9418)])

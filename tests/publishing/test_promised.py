@@ -18,11 +18,11 @@ from dpgrain.accounting import (
     gaussian_epsilon,
 )
 from dpgrain.accounting.losses.gaussian import gaussian_mu
-from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price
 from dpgrain.publishing.promised import asked_of, price_for
-from dpgrain.regions import EVERYTHING, Among, Region, Side, days
+from dpgrain.scope.partitions import Partition, Rule
+from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side, days
 from dpgrain.units import Level, Relation
 
 M = gaussian_mu(1.0, 1e-6)
@@ -32,7 +32,7 @@ TOPIC = Partition((Rule("topic"),))
 ONE_DAY, ONE_WEEK = (
     Region((Side("day", days("2026-01-05", end)),)) for end in ("2026-01-05", "2026-01-11")
 )
-TOPICS = Region((Side("topic", Among(("a", "b", "c"))),))
+TOPICS = Region((Side("topic", LabelSet(("a", "b", "c"))),))
 # The squares s² of what an exchanged block of each kind moves.
 SQUARES: dict[Any, int] = {"one": 1, "nonnegative": 2, "signed": 4}
 

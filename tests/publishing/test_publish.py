@@ -18,7 +18,7 @@ from dpgrain.publishing import Price
 from dpgrain.publishing.publish import before_publishing, before_resuming, reserved
 from dpgrain.publishing.query import Query
 from dpgrain.publishing.scope import Origin, arrays_of
-from dpgrain.regions import EVERYTHING, Among, Region, Side
+from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side
 
 
 def _count(table: dg.UserTable, epsilon: float) -> Query[dg.Histogram]:
@@ -139,7 +139,7 @@ def test_a_release_inside_another_is_of_rows_of_its_own(together: bool) -> None:
         [0.0, 1.0], lambda one, rows: abs(rows - one), [0.3, 0.4], epsilon=1.0, unit=dg.Record()
     )
     held = reserved(query.plan.guarantee, [query.plan.guarantee]) if together else None
-    with arrays_of(Origin(Region((Side("day", Among(("2026-02-01",))),)), provenance="table")):
+    with arrays_of(Origin(Region((Side("day", LabelSet(("2026-02-01",))),)), provenance="table")):
         made = dg.publish(query) if held is None else held.publish(query)
     assert made.guarantee.scope == EVERYTHING
     assert made.guarantee.provenance == "as given"

@@ -23,7 +23,7 @@ from dpgrain.accounting import (
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.risk import risk_lines
-from dpgrain.regions import Region, Side, days
+from dpgrain.scope.regions import Region, Side, days
 from dpgrain.units import Level, Relation
 
 

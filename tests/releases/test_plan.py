@@ -15,7 +15,7 @@ import dpgrain as dg
 from dpgrain.accounting import Event
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.publishing import Price
-from dpgrain.units import OWN_UNIT
+from dpgrain.units import PLAIN_UNITS
 
 # All kinds together take the whole budget.
 EACH = f"share = {1 / len(cases.KINDS)!r}"
@@ -138,7 +138,7 @@ def test_no_options_break_the_budget(
     event: Event = reduce(add, (each.guarantee.event for each in plan.releases))
     whole = plan.guarantee
     assert whole.relation == relation
-    alone = event.epsilon(1e-6, relation=whole.relation, unit=OWN_UNIT[whole.level])
+    alone = event.epsilon(1e-6, relation=whole.relation, unit=PLAIN_UNITS[whole.level])
     assert alone == pytest.approx(plan.guarantee.epsilon())
     assert alone <= 1.0 * (share * len(names)) ** 0.5 * 1.15
 

@@ -23,7 +23,7 @@ from tests.releases import cases
 
 import dpgrain as dg
 from dpgrain import learn
-from dpgrain._files import guarantee_beside
+from dpgrain._files import guarantee_path
 from dpgrain.learn.features import Encoding, Number
 from dpgrain.publishing import Price
 from dpgrain.releases.columns import fit_columns, mean_of_columns
@@ -126,7 +126,7 @@ def test_outputs_are_written_with_their_guarantees(tmp_path: Path) -> None:
     assert made.guarantee.private
     for name, ending in endings.items():
         path = tmp_path / f"{name}.{ending}"
-        told = guarantee_beside(path).read_text(encoding="utf-8")
+        told = guarantee_path(path).read_text(encoding="utf-8")
         own = made[name].guarantee_ if name == "fit" else made[name].guarantee
         assert dg.Guarantee.from_json(told) == dg.Guarantee.beside(path) == own
     rows = pq.read_table(tmp_path / "mean.parquet")
@@ -206,7 +206,7 @@ def test_what_was_made_before_a_failure_stands(tmp_path: Path) -> None:
         dg.releases(path, cases.counted())
     assert cases.Counted.opened == 0
     mean = tmp_path / "mean.csv"
-    missing = f"{str(mean)!r}, {str(guarantee_beside(mean))!r}"
+    missing = f"{str(mean)!r}, {str(guarantee_path(mean))!r}"
     assert str(told.value).endswith(f" Its missing outputs: {missing}.")
     assert (tmp_path / "count.csv").read_text() == before
     dg.releases(path, cases.table(), again=True)
@@ -268,7 +268,7 @@ def test_a_run_that_is_killed_while_it_replaces_leaves_no_foreign_guarantee(
         ended = not killed.at(number, partial(dg.releases, path, rows, again=True))
         for name, ending in endings.items():
             output = folder / f"{name}.{ending}"
-            beside = guarantee_beside(output).exists()
+            beside = guarantee_path(output).exists()
             state = "none"
             if output.exists():
                 state = "new" if output.read_bytes() != (kept / output.name).read_bytes() else "old"
@@ -296,7 +296,7 @@ def test_an_output_beside_the_guarantee_of_another_is_refused_when_it_is_read(
         read(one)
     # Who writes something else in its place takes the guarantee away.
     made.save(two)
-    assert not guarantee_beside(two).exists()
+    assert not guarantee_path(two).exists()
     learn.load(two)
     with pytest.raises(dg.DataError, match="has no guarantee next to it"):
         dg.Guarantee.beside(two)

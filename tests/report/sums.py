@@ -7,7 +7,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from dpgrain._wording import rounded_up
+from dpgrain._formatting import rounded_up
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.shuffle import PoissonSum, ScalarSum, VectorSum
 from dpgrain.shuffle.protocol import ShuffledSum

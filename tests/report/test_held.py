@@ -14,7 +14,7 @@ from tests.refusals import refuses
 from tests.report import cases
 
 import dpgrain as dg
-from dpgrain._wording import powers, rounded_up
+from dpgrain._formatting import powers, rounded_up
 from dpgrain.report import write_report
 
 

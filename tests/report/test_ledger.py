@@ -13,7 +13,7 @@ from tests.report.test_shuffle import _Page
 
 import dpgrain as dg
 from dpgrain.ledger import LastingPromise
-from dpgrain.regions import Region, Side, Span
+from dpgrain.scope.regions import Region, Side, Span
 
 
 def page_of(ledger: dg.Ledger, folder: Path) -> str:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from tests.report import cases
 
 import dpgrain as dg
-from dpgrain._wording import rounded_up
+from dpgrain._formatting import rounded_up
 from dpgrain.accounting import Gaussian, Selection
 from dpgrain.report import write_report
 from dpgrain.statistics.asked import Asked

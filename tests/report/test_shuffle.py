@@ -14,7 +14,7 @@ import pytest
 from tests.report import cases, sums
 
 import dpgrain as dg
-from dpgrain._wording import rounded_up
+from dpgrain._formatting import rounded_up
 from dpgrain.planning.shuffled import (
     central_sd,
     deployment,

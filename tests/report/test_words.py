@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.report import cases
 
-from dpgrain._wording import number, printed, shorten
+from dpgrain._formatting import format_number, one_line, shorten
 from dpgrain.report.words import label
 from dpgrain.tables.groups import Groups
 
@@ -52,15 +52,15 @@ def test_integer_items(tmp_path: Path) -> None:
 
 
 def test_no_negative_zero() -> None:
-    assert number(-0.001, 1) == "0.0"
-    assert number(-1234.56, 1) == "−1,234.6"
+    assert format_number(-0.001, 1) == "0.0"
+    assert format_number(-1234.56, 1) == "−1,234.6"
 
 
 def test_names() -> None:
-    assert printed("a\tb\x00\u202ec") == "a\\tb\\x00\\u202ec"
-    assert printed("") == "''"
-    assert [printed(name) for name in ("er", "er ", " er")] == ["er", "'er '", "' er'"]
-    assert printed(7) == "7"
+    assert one_line("a\tb\x00\u202ec") == "a\\tb\\x00\\u202ec"
+    assert one_line("") == "''"
+    assert [one_line(name) for name in ("er", "er ", " er")] == ["er", "'er '", "' er'"]
+    assert one_line(7) == "7"
     assert shorten("abcdef", 6) == "abcdef"
     assert shorten("abcdefg", 6) == "abcde…"
     assert shorten("漢字漢字", 6) == "漢字…"

@@ -39,8 +39,8 @@ from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools
 from dpgrain.tables.engines.protocol import Users
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.held import Contributions
-from dpgrain.units import OWN_UNIT, Level, Relation, Unit
+from dpgrain.tables.user_sums import UserContributions
+from dpgrain.units import PLAIN_UNITS, Level, Relation, Unit
 
 # The package's attributes of these names are functions.
 histogram_module, top_module, quantiles_module = (
@@ -182,34 +182,34 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         recorder.event = event
         return real_noise(event, *rest)  # type: ignore[arg-type]
 
-    real_sums, real_norms = Contributions.sums, Contributions.norm_counts
-    real_pooled = Contributions.pooled_counts
-    real_holders, real_narrowed = Contributions.holders, Contributions._narrowed
-    real_holdings, real_select = Contributions.holdings, run_module.select
+    real_sums, real_norms = UserContributions.sums, UserContributions.norm_counts
+    real_pooled = UserContributions.pooled_counts
+    real_holders, real_narrowed = UserContributions.holders, UserContributions._narrowed
+    real_holdings, real_select = UserContributions.holdings, run_module.select
 
-    def sums(self: Contributions, grid: Grid, **options: Any) -> IntArray:
+    def sums(self: UserContributions, grid: Grid, **options: Any) -> IntArray:
         recorder.labels = rows_of(self.dictionary.groups)
         recorder.radius = grid.radius[self.dictionary.cell_rows(grid.radius.size)]
         return real_sums(self, grid, **options)
 
-    def norm_counts(self: Contributions, *rest: Any, **options: Any) -> IntArray:
+    def norm_counts(self: UserContributions, *rest: Any, **options: Any) -> IntArray:
         recorder.labels, recorder.radius = None, np.ones(1)
         return real_norms(self, *rest, **options)
 
-    def holders(self: Contributions, **options: Any) -> IntArray:
+    def holders(self: UserContributions, **options: Any) -> IntArray:
         recorder.labels, recorder.radius = rows_of(self.dictionary.groups), np.ones(1)
         return real_holders(self, **options)
 
-    def narrowed(self: Contributions, other: Dictionary) -> Users | None:
+    def narrowed(self: UserContributions, other: Dictionary) -> Users | None:
         # What is selected here need not be held: then it has to be read.
         known = {*rows_of(self.dictionary.groups)}
         return real_narrowed(self, other) if known >= {*rows_of(other.groups)} else None
 
-    def holdings(self: Contributions, edges: IntArray) -> IntArray:
+    def holdings(self: UserContributions, edges: IntArray) -> IntArray:
         recorder.labels, recorder.radius = None, np.ones(1)
         return real_holdings(self, edges)
 
-    def select(data: Contributions, event: Selection, charge: Any, again: Any = None) -> Groups:
+    def select(data: UserContributions, event: Selection, charge: Any, again: Any = None) -> Groups:
         real_select(data, event, charge, again)
         names = data.dictionary.groups.names
         known: dict[str, list[Any]] = {
@@ -221,7 +221,9 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         }
         return Groups.product(names, [pa.array(known[name]) for name in names])
 
-    def pooled_counts(self: Contributions, pools: Pools, *rest: Any, **options: Any) -> IntArray:
+    def pooled_counts(
+        self: UserContributions, pools: Pools, *rest: Any, **options: Any
+    ) -> IntArray:
         recorder.labels, recorder.radius = None, np.full(1, 2.0**WEIGHT_BITS)
         return real_pooled(self, pools, *rest, **options)
 
@@ -255,12 +257,12 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         patch.setattr(run_module, "pooled_bounds", pooled)
         for rule in (AutoRange, AutoTree):
             patch.setattr(rule, "choose", lambda *_: (outcome.low, outcome.high))
-        patch.setattr(Contributions, "sums", sums)
-        patch.setattr(Contributions, "norm_counts", norm_counts)
-        patch.setattr(Contributions, "pooled_counts", pooled_counts)
-        patch.setattr(Contributions, "holders", holders)
-        patch.setattr(Contributions, "_narrowed", narrowed)
-        patch.setattr(Contributions, "holdings", holdings)
+        patch.setattr(UserContributions, "sums", sums)
+        patch.setattr(UserContributions, "norm_counts", norm_counts)
+        patch.setattr(UserContributions, "pooled_counts", pooled_counts)
+        patch.setattr(UserContributions, "holders", holders)
+        patch.setattr(UserContributions, "_narrowed", narrowed)
+        patch.setattr(UserContributions, "holdings", holdings)
         yield recorder
 
 
@@ -316,7 +318,7 @@ def spread(one: Noised, two: Noised, name: Any) -> float:
 
 def ratio(one: Noised, two: Noised, asked: Asked, billed: Event) -> float:
     """The loss that two neighbours show, over the one billed; at most 1."""
-    unit, moved = OWN_UNIT[asked.level], differences(one, two)
+    unit, moved = PLAIN_UNITS[asked.level], differences(one, two)
     loss = billed.loss(asked.units, asked.relation, unit)
     if math.inf in (loss.mu, loss.pure) or loss.leak == 1:
         return 0.0

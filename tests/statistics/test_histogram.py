@@ -38,7 +38,7 @@ from dpgrain.statistics import run as run_module
 from dpgrain.statistics.bounds import ChosenBounds, RoughBounds
 from dpgrain.statistics.plan import grid_bits, selection_delta
 from dpgrain.statistics.run import select
-from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.engines import memory as memory_module
 from dpgrain.tables.engines.feed import Feed
@@ -46,8 +46,8 @@ from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.held import Contributions
 from dpgrain.tables.split import Weight
+from dpgrain.tables.user_sums import UserContributions
 from dpgrain.units import RELATIONS, Relation, Unit
 
 Norm: TypeAlias = Literal["l2", "l1"]
@@ -230,18 +230,18 @@ def test_nothing_selected_is_an_empty_release(unit: str, clip: Any, tmp_path: Pa
 # -- b. the same integers however they are read ---
 
 
-def contributions(engine: Engine, blocks: Blocks, unit: float | None) -> Contributions:
+def contributions(engine: Engine, blocks: UnitBlocks, unit: float | None) -> UserContributions:
     """What users hold of the public items, with weights in multiples of a unit or without."""
     groups = Groups.of(["item"], [pa.array(histograms.ITEMS)])
     cells = blocks.cells(groups, public=True)
     value, split = (None, None) if unit is None else ("w", Weight(unit))
-    return Contributions(engine, blocks, groups, cells, value, split)
+    return UserContributions(engine, blocks, groups, cells, value, split)
 
 
 def true_sums(table: dg.UserTable, unit: Unit, *, weighted: bool, clip: float = 3.0) -> IntArray:
     with table.open_engine() as engine:
         data = contributions(
-            engine, Blocks.of_unit(unit, table, ["item"]), 2.0**-20 if weighted else None
+            engine, UnitBlocks.of_unit(unit, table, ["item"]), 2.0**-20 if weighted else None
         )
         counts = data.norm_counts(np.array([1.0, 4, 16]), "l2")
         grid = Grid(np.array([clip]), 28)
@@ -322,8 +322,8 @@ def sold(name: str, norm: Norm, clip: float, weighted: bool, epsilon: float = 1.
 
 
 @functools.cache
-def blocks_of(name: str) -> Blocks:
-    return Blocks.of_unit(histograms.UNITS[name], no_rows(), ["item"])
+def blocks_of(name: str) -> UnitBlocks:
+    return UnitBlocks.of_unit(histograms.UNITS[name], no_rows(), ["item"])
 
 
 @functools.lru_cache(maxsize=4096)
@@ -798,10 +798,10 @@ def test_selection_of_one_user_with_any_number_of_items() -> None:
     table = dg.read(pa.table({"who": np.ones(size), "item": np.arange(size)}).cast(
         pa.schema({"who": pa.int64(), "item": pa.int64()})), user="who")  # fmt: skip
     event = Selection(1.0, 3.0, 10, Contribution(block="user"))
-    blocks = Blocks.of_unit(dg.User(), table, ["item"])
+    blocks = UnitBlocks.of_unit(dg.User(), table, ["item"])
     with table.open_engine() as engine:
         held = engine.distinct(["item"])
-        data = Contributions(engine, blocks, held, blocks.cells(held, public=False))
+        data = UserContributions(engine, blocks, held, blocks.cells(held, public=False))
         told = dg.Guarantee("user", "", "zero_out", 1e-6, event)
         assert len(select(data, event, Charge(told, SystemSource()))) <= 10
     rows = pa.table({"who": np.ones(size, dtype=np.int64), "item": np.arange(size),

@@ -14,7 +14,7 @@ import dpgrain as dg
 from dpgrain.accounting import Contribution
 from dpgrain.statistics import request as request_module
 from dpgrain.tables.engines.people import PerUser
-from dpgrain.tables.held import Contributions
+from dpgrain.tables.user_sums import UserContributions
 from dpgrain.units import RELATIONS, Level, Relation
 
 NUMBERS: dict[str, Any] = {
@@ -169,7 +169,7 @@ def test_the_search_finds_rows_of_a_person_that_are_two(monkeypatch: pytest.Monk
     ask = asking("count", "visits", "by a column", "zero_out", "gaussian", None, "auto")
     assert worst(ask, "zero_out", 1, np.random.default_rng(3)) <= 1 + 1e-9
     monkeypatch.setattr(PerUser, "one_row", True)
-    monkeypatch.setattr(Contributions, "sums", unclipped(Contributions.sums))
+    monkeypatch.setattr(UserContributions, "sums", unclipped(UserContributions.sums))
     assert worst(ask, "zero_out", 1, np.random.default_rng(3)) > 1.3
 
 

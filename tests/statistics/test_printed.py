@@ -15,7 +15,7 @@ import pytest
 from tests.statistics import releases
 
 import dpgrain as dg
-from dpgrain._wording import POINTER
+from dpgrain._formatting import POINTER
 from dpgrain.statistics.printed import (
     in_order,
     lines_of,

@@ -25,7 +25,7 @@ from dpgrain.publishing import charge as charge_module
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics.bounds import ChosenBounds
 from dpgrain.tables.engines import kernel
-from dpgrain.units import OWN_UNIT, RELATIONS, Relation, Unit
+from dpgrain.units import PLAIN_UNITS, RELATIONS, Relation, Unit
 
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
 Pair: TypeAlias = tuple[list[Row], list[Row]]
@@ -293,7 +293,7 @@ def audit(name: str, unit: Unit, **options: Any) -> tuple[float, float]:
         options = {"noise": "gaussian", **options}
     sides = [measured(lambda t: ask(t, **options), lone(x)) for x in (one, two)]
     apart = [side.masses @ np.array(direction, dtype=np.float64) for side in sides]
-    loss = sides[0].guarantee.event.loss(1, relation, OWN_UNIT[unit.level])
+    loss = sides[0].guarantee.event.loss(1, relation, PLAIN_UNITS[unit.level])
     if loss.pure:
         return epsilon_below(apart[0], apart[1]), loss.pure
     return mu_below(apart[0], apart[1]), loss.mu
@@ -415,7 +415,7 @@ def audit_whole(name: str, runs: int, wholes: dict[str, Whole] = WHOLE) -> tuple
     values = [many(lambda t, s, o=o: run(t, s + o), rows, runs, read)
               for o, rows in ((0, one), (10**6, two))]  # fmt: skip
     return mu_below(values[0], values[1]), promise.event.loss(
-        1, relation, OWN_UNIT[promise.level]
+        1, relation, PLAIN_UNITS[promise.level]
     ).mu
 
 

@@ -21,7 +21,7 @@ from dpgrain.owners.bound import BoundSearch
 from dpgrain.publishing import charge
 from dpgrain.releases.columns import fit_columns, mean_of_columns
 from dpgrain.statistics.release import Histogram
-from dpgrain.units import OWN_UNIT, RELATIONS, Relation, Unit
+from dpgrain.units import PLAIN_UNITS, RELATIONS, Relation, Unit
 
 #: Owners, channel, amount.
 Row = tuple[tuple[str, ...], str, float]
@@ -128,7 +128,7 @@ def test_no_neighbours_are_farther_apart_than_billed(
         two, other = _exact(PUBLISH[name], right, **asked)
         event = release.guarantee.event
         assert event == other.guarantee.event
-        mu = event.loss(relation=relation, unit=OWN_UNIT[unit.level]).mu
+        mu = event.loss(relation=relation, unit=PLAIN_UNITS[unit.level]).mu
         moved = float(np.linalg.norm(one - two)) / mu
         assert moved <= 1 + 1e-9, (left, right)
         worst = max(worst, moved)

@@ -23,10 +23,10 @@ from dpgrain.noise import SeededSource
 from dpgrain.publishing import charge as charge_module
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics.plan import grid_bits
-from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines import feed as feed_module
 from dpgrain.tables.engines import kernel
-from dpgrain.tables.held import Contributions
+from dpgrain.tables.user_sums import UserContributions
 from dpgrain.units import RELATIONS, Relation, Unit
 
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
@@ -60,12 +60,12 @@ def test_the_search_finds_gumbel_scores_of_records() -> None:
     case = ("gumbel", "user", ("item",), "public", 2.5)
     assert 0.99 < cases.seen(case, asked) <= 1 + 1e-9
     with pytest.MonkeyPatch.context() as patch:
-        real = Contributions.holders
+        real = UserContributions.holders
 
-        def records(self: Contributions) -> IntArray:
+        def records(self: UserContributions) -> IntArray:
             return 2 * real(self)
 
-        patch.setattr(Contributions, "holders", records)
+        patch.setattr(UserContributions, "holders", records)
         assert cases.seen(case, asked) > 1.9
 
 
@@ -378,9 +378,9 @@ def sums_of_two_rounds(
     pairs = [(who, item) for who, items in enumerate(people) for item in items]
     frame = pd.DataFrame(pairs, columns=["who", "item"])
     with dg.read(frame, user="who", engine=engine).open_engine() as opened:
-        blocks = Blocks("user")
+        blocks = UnitBlocks("user")
         held = opened.distinct(["item"])
-        data = Contributions(opened, blocks, held, blocks.cells(held, public=False))
+        data = UserContributions(opened, blocks, held, blocks.cells(held, public=False))
         history = History(data.dictionary.groups.columns[0].to_pylist(), counts)
         charge: Any = history
         run_module.named(data, TWICE.first, charge, TWICE)

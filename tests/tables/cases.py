@@ -15,10 +15,10 @@ import pyarrow.csv
 import pytest
 
 import dpgrain as dg
-from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.held import Contributions
+from dpgrain.tables.user_sums import UserContributions
 
 
 def rows_of(groups: Groups) -> list[tuple[Any, ...]]:
@@ -102,12 +102,12 @@ def expected_sums(
 
 
 def found_sums(
-    table: dg.UserTable, blocks: Blocks, groups: Groups, clip: float, *, public: bool = True
+    table: dg.UserTable, blocks: UnitBlocks, groups: Groups, clip: float, *, public: bool = True
 ) -> dict[tuple[Any, ...], float]:
     """The integer sums of a release before noise."""
     cells = blocks.cells(groups, public=public)
     with table.open_engine() as engine:
-        data = Contributions(engine, blocks, groups, cells)
+        data = UserContributions(engine, blocks, groups, cells)
         grid = Grid(np.array([clip]), 30)
         sums = data.sums(grid) * grid.step[0]
         known = data.dictionary.groups

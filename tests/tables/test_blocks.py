@@ -13,7 +13,7 @@ from tests.refusals import refuses
 from tests.tables import cases
 
 import dpgrain as dg
-from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.groups import Groups
 from dpgrain.units import Unit
 
@@ -21,7 +21,7 @@ from dpgrain.units import Unit
 @pytest.mark.parametrize("unit", [dg.Record(), dg.User()])
 def test_records_and_users_need_no_cells(unit: Unit) -> None:
     table = cases.table_of()
-    blocks = Blocks.of_unit(unit, table, ["page"])
+    blocks = UnitBlocks.of_unit(unit, table, ["page"])
     for keys in ((), ("month",), ("page", "month")):
         assert blocks.for_keys(keys, table) == (table, blocks)
 
@@ -54,7 +54,7 @@ def test_other_keys_have_the_same_blocks(
     unit, cell = CELLS[name]
     table = cases.table_of().with_cells("topic", of="page", by=cases.TOPICS)
     item = "page" if name in ("mapping", "drop", "error", "failing") else None
-    blocks = Blocks.of_unit(unit, table, first, item)
+    blocks = UnitBlocks.of_unit(unit, table, first, item)
     table, other = blocks.for_keys(second, table)
     assert (other.named, other.max_elements) == (blocks.named, blocks.max_elements)
     groups = cases.held_groups(table, second)
@@ -72,7 +72,7 @@ def test_other_keys_have_the_same_blocks(
 def test_a_cell_that_holds_several_groups_is_none_of_them(cell: str) -> None:
     table = cases.table_of().with_cells("topic", of="page", by=cases.TOPICS)
     unit, _ = CELLS[cell]
-    blocks = Blocks.of_unit(unit, table, ("page", "month"), "page")
+    blocks = UnitBlocks.of_unit(unit, table, ("page", "month"), "page")
     for keys in (("page",), ("month",), ("code",)):
         _, other = blocks.for_keys(keys, table)
         # Only where groups are cells may it be said that a block is one of them.
@@ -81,13 +81,13 @@ def test_a_cell_that_holds_several_groups_is_none_of_them(cell: str) -> None:
 
 def test_keys_that_tell_the_cell() -> None:
     table = cases.table_of()
-    blocks = Blocks.of_unit(dg.Element("page"), table, ["month", "page"])
+    blocks = UnitBlocks.of_unit(dg.Element("page"), table, ["month", "page"])
     assert (blocks.key, blocks.alone) == (1, False)
     same, page = blocks.for_keys(["page"], table)
     assert same is table
     assert (page.key, page.alone) == (0, True)
     assert page.for_keys(["page", "month"], table)[1].alone is False
-    mapped = Blocks.of_unit(dg.Element(cases.TOPICS), table, ["page"])
+    mapped = UnitBlocks.of_unit(dg.Element(cases.TOPICS), table, ["page"])
     assert mapped.alone is False
     assert mapped.for_keys(["month", "page"], table)[1].key == 1
 
@@ -95,7 +95,7 @@ def test_keys_that_tell_the_cell() -> None:
 def test_pairs_that_are_counted_by_record_are_pairs_under_other_keys() -> None:
     """A block of several pairs would make room for others when one record leaves."""
     table = cases.table_of()
-    pairs = Blocks("element", of="page", key=0, alone=True, of_records=True)
+    pairs = UnitBlocks("element", of="page", key=0, alone=True, of_records=True)
     for keys in (("month",), ("page",)):
         same, other = pairs.for_keys(keys, table)
         assert same is table
@@ -108,7 +108,7 @@ def test_the_same_mapping_of_two_columns_makes_two_partitions() -> None:
     table = cases.table_of(pa.table({**cases.ROWS, "link": cases.ROWS["page"]}))
     table = table.with_cells("one", of="page", by=cases.TOPICS)
     table = table.with_cells("other", of="link", by=cases.TOPICS)
-    one, other = (Blocks.of_unit(dg.Element(name), table, []) for name in ("one", "other"))
+    one, other = (UnitBlocks.of_unit(dg.Element(name), table, []) for name in ("one", "other"))
     assert "page" in one.named
     assert one.named != other.named
     assert one.partition != other.partition
@@ -121,7 +121,7 @@ def test_a_column_that_is_there_is_not_taken_for_the_cells(taken: str) -> None:
     made = cases.table_of().with_cells(taken, of="page", by=lambda _: "one")
     other = cases.table_of().with_cells(taken, of="code", by=lambda _: "one")
     for table in (plain, made, other):
-        blocks = Blocks.of_unit(dg.Element(cases.TOPICS), table, ["page"])
+        blocks = UnitBlocks.of_unit(dg.Element(cases.TOPICS), table, ["page"])
         more, found = blocks.for_keys((), table)
         assert found.cell_column != taken
         assert list(more.cells)[-1] == found.cell_column
@@ -132,11 +132,11 @@ def test_a_column_that_is_there_is_not_taken_for_the_cells(taken: str) -> None:
 def test_units_that_no_key_helps() -> None:
     table = cases.table_of()
     with refuses("by") as caught:
-        Blocks.of_unit(dg.Element(cases.TOPICS), table, [])
+        UnitBlocks.of_unit(dg.Element(cases.TOPICS), table, [])
     cases.one_sentence(caught.value)
     for unit in (dg.Element(), dg.User(2)):
         with pytest.raises(dg.ParameterError, match=r"\(\) requires a partition") as caught:
-            Blocks.of_unit(unit, table, [])
+            UnitBlocks.of_unit(unit, table, [])
         cases.one_sentence(caught.value)
 
 
@@ -145,7 +145,7 @@ def test_units_that_no_key_helps() -> None:
     "by", [cases.TOPICS, cases.TOPICS.get, dg.Elements.from_function(cases.TOPICS.get)]
 )
 def test_an_item_that_is_its_own_cell_is_one_cell_in_all_its_groups(by: Any, public: bool) -> None:
-    blocks = Blocks.of_unit(dg.Element(by), cases.table_of(), ["page", "month"])
+    blocks = UnitBlocks.of_unit(dg.Element(by), cases.table_of(), ["page", "month"])
     pages = ["d", "a", "d", "e", "b", "d", "c"]
     groups = Groups.of(["page", "month"], [pa.array(pages), pa.array([1, 1, 2, 1, 1, 3, 1])])
     codes = blocks.cells(groups, public=public).codes.tolist()

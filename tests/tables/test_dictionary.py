@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from dpgrain.tables.dictionary import Cells, Dictionary, column_order, md5_of, public_order
+from dpgrain.tables.dictionary import Dictionary, GroupCells, column_order, md5_words, public_order
 from dpgrain.tables.groups import Groups
 
 
@@ -13,27 +13,27 @@ def _groups(names: list[str]) -> Groups:
     return Groups.of(["item"], [pa.array(names)])
 
 
-def _cells(labels: list[str | None]) -> Cells:
+def _cells(labels: list[str | None]) -> GroupCells:
     known = sorted({label for label in labels if label is not None})
     codes = [-1 if label is None else known.index(label) for label in labels]
-    return Cells(pa.array(labels, pa.string()), np.array(codes, dtype=np.int64))
+    return GroupCells(pa.array(labels, pa.string()), np.array(codes, dtype=np.int64))
 
 
 def test_the_order_of_two_groups_does_not_depend_on_others() -> None:
     names = ["a", "b", "c", "d", "e", "f"]
-    order = public_order(_groups(names), _cells(["x"] * 6), md5_of)
+    order = public_order(_groups(names), _cells(["x"] * 6), md5_words)
     ordered = [names[i] for i in order]
     assert ordered != names
     for left_out in names:
         fewer = [name for name in names if name != left_out][::-1]
-        found = public_order(_groups(fewer), _cells(["x"] * 5), md5_of)
+        found = public_order(_groups(fewer), _cells(["x"] * 5), md5_words)
         assert [fewer[i] for i in found] == [name for name in ordered if name != left_out]
     assert column_order(names) == ordered
 
 
 def test_cells_stand_in_the_order_of_their_names() -> None:
     labels = ["p", "q", "r", "s", "t", "u"]
-    order = public_order(_groups(["a", "b", "c", "d", "e", "f"]), _cells([*labels]), md5_of)
+    order = public_order(_groups(["a", "b", "c", "d", "e", "f"]), _cells([*labels]), md5_words)
     assert [labels[i] for i in order] == column_order(labels) != labels
 
 

@@ -21,7 +21,7 @@ from tests.refusals import refuses
 from tests.tables import cases
 
 import dpgrain as dg
-from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.elements import Elements, as_elements, cell_codes
 from dpgrain.tables.engines.protocol import Engine
@@ -46,7 +46,7 @@ def coded(
     """The dictionary of items under a partition; None: each item is its own cell."""
     kind = pa.int64() if isinstance(items[0], int) else pa.string()
     groups = Groups.of(["word"], [pa.array(items, kind)])
-    blocks = Blocks.of_unit(dg.Element(elements or "word"), engine.table, ["word"])
+    blocks = UnitBlocks.of_unit(dg.Element(elements or "word"), engine.table, ["word"])
     return engine.dictionary(groups, blocks.cells(groups, public=public))
 
 

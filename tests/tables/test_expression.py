@@ -10,9 +10,9 @@ from dpgrain.errors import ParameterError
 from dpgrain.tables.expression import (
     DEEPEST,
     LONGEST,
-    Call,
-    Column,
-    Constant,
+    CallNode,
+    ColumnNode,
+    ConstantNode,
     Node,
     columns_of,
     is_expression,
@@ -21,33 +21,33 @@ from dpgrain.tables.expression import (
 
 
 def test_operators_bind_as_they_do_elsewhere() -> None:
-    a, b, c = map(Column, "abc")
-    assert parsed("a + b * c") == Call("+", (a, Call("*", (b, c))))
-    assert parsed("(a + b) * c") == Call("*", (Call("+", (a, b)), c))
-    assert parsed("a - b - c") == Call("-", (Call("-", (a, b)), c))
-    assert parsed("-a * b") == Call("*", (Call("-", (a,)), b))
-    either = Call("or", (a, Call("and", (b, Call("not", (c,))))))
+    a, b, c = map(ColumnNode, "abc")
+    assert parsed("a + b * c") == CallNode("+", (a, CallNode("*", (b, c))))
+    assert parsed("(a + b) * c") == CallNode("*", (CallNode("+", (a, b)), c))
+    assert parsed("a - b - c") == CallNode("-", (CallNode("-", (a, b)), c))
+    assert parsed("-a * b") == CallNode("*", (CallNode("-", (a,)), b))
+    either = CallNode("or", (a, CallNode("and", (b, CallNode("not", (c,))))))
     assert parsed("a or b and not c") == either == parsed("A or b AND NOT c".replace("A", "a"))
-    assert parsed("a + b < c") == Call("<", (Call("+", (a, b)), c))
+    assert parsed("a + b < c") == CallNode("<", (CallNode("+", (a, b)), c))
 
 
 def test_signs_have_other_forms() -> None:
     assert parsed("a × b ÷ c − 1") == parsed("a * b / c - 1")
     assert parsed("a == 1 and b <> 2") == parsed("a = 1 and b != 2")
-    assert parsed('k = "it\'s"') == Call("=", (Column("k"), Constant("it's")))
+    assert parsed('k = "it\'s"') == CallNode("=", (ColumnNode("k"), ConstantNode("it's")))
 
 
 def test_constants() -> None:
     numbers = [parsed(text) for text in ("12", "2.5", ".5", "1e3", "-3", "TRUE", "''")]
-    assert numbers == [Constant(value) for value in (12, 2.5, 0.5, 1000.0, -3, True, "")]
-    assert [type(number.value) for number in numbers[:2] if isinstance(number, Constant)] == [
+    assert numbers == [ConstantNode(value) for value in (12, 2.5, 0.5, 1000.0, -3, True, "")]
+    assert [type(number.value) for number in numbers[:2] if isinstance(number, ConstantNode)] == [
         int,
         float,
     ]
 
 
 def test_columns_with_other_names_stand_in_backquotes() -> None:
-    assert parsed("`paid in, €` > 3") == Call(">", (Column("paid in, €"), Constant(3)))
+    assert parsed("`paid in, €` > 3") == CallNode(">", (ColumnNode("paid in, €"), ConstantNode(3)))
     assert str(parsed("`paid` + `and`")) == "paid + `and`"
     assert list(columns_of(parsed("if(known(größe), größe, x)"))) == ["größe", "größe", "x"]
 
@@ -89,13 +89,13 @@ def test_a_text_that_is_none_is_refused() -> None:
         parsed(12)  # type: ignore[arg-type]
 
 
-_columns = st.sampled_from(["a", "b c", "größe", "and", "x1"]).map(Column)
+_columns = st.sampled_from(["a", "b c", "größe", "and", "x1"]).map(ColumnNode)
 _constants = st.one_of(
     st.booleans(),
     st.integers(-(2**70), 2**70),
     st.floats(allow_nan=False, allow_infinity=False),
     st.text(alphabet="ab 'é(", max_size=5),
-).map(Constant)
+).map(ConstantNode)
 
 
 def _calls(parts: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
@@ -103,11 +103,11 @@ def _calls(parts: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     signs = st.sampled_from(["+", "-", "*", "/", "=", "!=", "<", "<=", ">", ">=", "and", "or"])
     listed = st.lists(_constants, min_size=1, max_size=3)
     return st.one_of(
-        st.builds(Call, signs, two),
-        st.builds(lambda part: Call("not", (part,)), parts),
-        st.builds(lambda part: Call("-", (part,)), _columns),
-        st.builds(lambda part, others: Call("in", (part, *others)), parts, listed),
-        st.builds(lambda some: Call("least", tuple(some)), st.lists(parts, max_size=3)),
+        st.builds(CallNode, signs, two),
+        st.builds(lambda part: CallNode("not", (part,)), parts),
+        st.builds(lambda part: CallNode("-", (part,)), _columns),
+        st.builds(lambda part, others: CallNode("in", (part, *others)), parts, listed),
+        st.builds(lambda some: CallNode("least", tuple(some)), st.lists(parts, max_size=3)),
     )
 
 

@@ -19,8 +19,8 @@ from tests.refusals import refuses
 from tests.tables import cases
 
 import dpgrain as dg
-from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.domain import Domain, public_domain
+from dpgrain.tables.blocks import UnitBlocks
+from dpgrain.tables.domain import GroupDomain, public_domain
 from dpgrain.tables.groups import Groups
 from dpgrain.units import Unit
 
@@ -148,7 +148,7 @@ def test_sums_are_those_of_the_definition(made: str, unit: str, keys: tuple[str,
         return ... if unit == "topic" and drops and row["topic"] is None else row[unit]
 
     groups = cases.held_groups(table, keys)
-    blocks = Blocks.of_unit(UNITS[unit], table, keys)
+    blocks = UnitBlocks.of_unit(UNITS[unit], table, keys)
     for clip in (0.7, 1.5, 100.0):
         expected = cases.expected_sums(keys, cell, topics, clip)
         cases.assert_same(cases.found_sums(table, blocks, groups, clip, public=False), expected)
@@ -188,7 +188,7 @@ def test_a_function_that_fails_on_private_values_is_silent(function: Any, missin
     assert labels(table, "page", "topic") == {"yo": "cell", "hello": "cell", **rest}
     # The cell of an item is the same where the item itself tells it.
     groups = Groups.of(["page"], [pa.array(["yo", "bro", "hello"])])
-    cells = Blocks.of_unit(dg.Element("topic"), table, ["page"]).cells(groups, public=False)
+    cells = UnitBlocks.of_unit(dg.Element("topic"), table, ["page"]).cells(groups, public=False)
     yo, bro, hello = cells.codes.tolist()
     assert yo == hello != bro
     assert (bro == -1) == (missing == "drop")
@@ -304,11 +304,11 @@ def test_check_counts_what_has_no_cell() -> None:
 MONTHS, PAGES = [3, 1], ["b", "a"]
 
 
-def domain_of(domain: Any, keys: Sequence[str], unit: Unit | None = None) -> Domain:
+def domain_of(domain: Any, keys: Sequence[str], unit: Unit | None = None) -> GroupDomain:
     table = cases.table_of().with_cells(
         "topic", of="page", by=dg.Elements.from_mapping(cases.TOPICS, missing="drop")
     )
-    blocks = Blocks.of_unit(unit or dg.User(), table, keys)
+    blocks = UnitBlocks.of_unit(unit or dg.User(), table, keys)
     return public_domain(domain, blocks, table, keys)
 
 
@@ -359,7 +359,9 @@ def test_nothing_public() -> None:
 
 def test_a_key_may_be_called_anything() -> None:
     rows = pa.table({"who": [1, 2], "row": [5, 6], "page": ["a", "b"]})
-    found = public_domain({"row": [9, 5, 6]}, Blocks("user"), cases.table_of(rows), ["page", "row"])
+    found = public_domain(
+        {"row": [9, 5, 6]}, UnitBlocks("user"), cases.table_of(rows), ["page", "row"]
+    )
     groups = found.groups(Groups.of(["page"], [pa.array(["b", "a"])]))
     assert cases.rows_of(groups) == list(itertools.product(["b", "a"], [9, 5, 6]))
 

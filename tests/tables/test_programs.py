@@ -19,7 +19,7 @@ from tests.tables.engines.cluster import Cluster
 
 import dpgrain as dg
 from dpgrain.errors import DpgrainError
-from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.blocks import UnitBlocks
 
 Row = dict[str, Any]
 # Steps of a program; names are few, so that they are used again.
@@ -459,7 +459,7 @@ def same_counts(opened: dg.UserTable, table: Plain, key: str) -> None:
 
 def allowed(opened: dg.UserTable, unit: Any, key: str) -> bool:
     try:
-        Blocks.of_unit(unit, opened, [key])
+        UnitBlocks.of_unit(unit, opened, [key])
     except DpgrainError:
         return False
     return True

@@ -28,12 +28,12 @@ from tests.fuzz.watch import CANARY
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.held import Contributions
 from dpgrain.tables.split import Weight
+from dpgrain.tables.user_sums import UserContributions
 from dpgrain.units import Unit
 
 USERS = ["ann", "ann", "ann", "bob", "bob", "čen", None, "dan"]
@@ -53,13 +53,13 @@ def sums(
     clip: float = 1000.0,
 ) -> dict[Any, float]:
     """The exact clipped sums of a histogram, before noise."""
-    blocks = Blocks.of_unit(unit or dg.User(), table, [item])
+    blocks = UnitBlocks.of_unit(unit or dg.User(), table, [item])
     kind = pa.int64() if table.is_integer(item) else pa.string()
     groups = Groups.of([item], [pa.array(domain, kind)])
     cells = blocks.cells(groups, public=True)
     split = None if weight is None else Weight(2.0**-20)
     with table.open_engine() as engine:
-        data = Contributions(engine, blocks, groups, cells, weight, split)
+        data = UserContributions(engine, blocks, groups, cells, weight, split)
         grid = Grid(np.array([clip]), 30)
         values = data.sums(grid) * grid.step[0]
         (items,) = data.dictionary.groups.columns

@@ -20,7 +20,7 @@ from tests.refusals import refuses
 from tests.tables.cases import one_sentence
 
 import dpgrain as dg
-from dpgrain.regions import DAY, EVERYTHING, Among, Region, Side, Span, days
+from dpgrain.scope.regions import DAY, EVERYTHING, LabelSet, Region, Side, Span, days
 
 FIRST = dt.date(2026, 1, 1)
 JANUARY = days("2026-01-01", "2026-01-31")
@@ -89,7 +89,7 @@ STATED: dict[str, tuple[dict[str, Any], Side, Callable[[dict[str, Any]], bool]]]
     ),
     "no day": (
         {"day": None},
-        Side("day", Among(), missing=True, kind="DATE"),
+        Side("day", LabelSet(), missing=True, kind="DATE"),
         lambda row: row["day"] is None,
     ),
     "days or none": (
@@ -124,18 +124,18 @@ STATED: dict[str, tuple[dict[str, Any], Side, Callable[[dict[str, Any]], bool]]]
     ),
     "a text": (
         {"country": "FR"},
-        Side("country", Among(("FR",))),
+        Side("country", LabelSet(("FR",))),
         lambda row: row["country"] == "FR",
     ),
     # A number matches its canonical text, and a text no other.
     "texts or none": (
         {"country": ["DE", 7, None]},
-        Side("country", Among(("7", "DE")), missing=True),
+        Side("country", LabelSet(("7", "DE")), missing=True),
         lambda row: row["country"] in ("DE", "7", None),
     ),
     "the empty text": (
         {"country": ""},
-        Side("country", Among(("",))),
+        Side("country", LabelSet(("",))),
         lambda row: row["country"] == "",
     ),
     "a number": (
@@ -155,7 +155,7 @@ STATED: dict[str, tuple[dict[str, Any], Side, Callable[[dict[str, Any]], bool]]]
     ),
     "numbers with gaps": (
         {"code": [5, 1, None]},
-        Side("code", Among((1, 5)), missing=True, kind="SMALLINT"),
+        Side("code", LabelSet((1, 5)), missing=True, kind="SMALLINT"),
         lambda row: row["code"] in (1, 5, None),
     ),
     "numbers without gaps": (
@@ -170,12 +170,12 @@ STATED: dict[str, tuple[dict[str, Any], Side, Callable[[dict[str, Any]], bool]]]
     ),
     "a truth": (
         {"paid": True},
-        Side("paid", Among(("true",)), kind="BOOLEAN"),
+        Side("paid", LabelSet(("true",)), kind="BOOLEAN"),
         lambda row: row["paid"] is True,
     ),
     "users": (
         {"who": [1, 2, 5]},
-        Side("who", Among((1, 2, 5))),
+        Side("who", LabelSet((1, 2, 5))),
         lambda row: row["who"] in (1, 2, 5),
     ),
 }  # fmt: skip

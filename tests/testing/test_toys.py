@@ -93,7 +93,7 @@ WAY_IN = Toy(
             "    if isinstance(data, duckdb.DuckDBPyRelation):\n        require_names",
         ),
         (
-            "tables/sources/provenance.py",
+            "tables/sources/read_arguments.py",
             "if isinstance(data, pa.Table | pa.RecordBatchReader",
             " | dict",
         ),

@@ -28,7 +28,7 @@ from dpgrain.errors import DataError, ParameterError
 from dpgrain.means import Recentred
 from dpgrain.means.clipped import ClippedRounds
 from dpgrain.publishing.scope import Origin, arrays_of
-from dpgrain.regions import Among, Region, Side
+from dpgrain.scope.regions import LabelSet, Region, Side
 from dpgrain.torch import resuming
 from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.checkpoint import Checkpoint
@@ -785,7 +785,7 @@ def test_records_of_another_region_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     begun(seed=None)[0].save(path)
     with (
-        arrays_of(Origin(Region((Side("shop", Among(("a",))),)))),
+        arrays_of(Origin(Region((Side("shop", LabelSet(("a",))),)))),
         refuses("dataset", "partition"),
     ):
         resumed(path)

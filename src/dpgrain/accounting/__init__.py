@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.accounting.calibrate import (
@@ -77,7 +77,7 @@ __all__ = [
     "gaussian_epsilon",
 ]
 
-face(
+lazy_package(
     __name__,
     {
         "dpgrain.accounting.calibrate": (

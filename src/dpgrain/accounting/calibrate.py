@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
 from dpgrain import _validate
-from dpgrain._wording import counted
+from dpgrain._formatting import quantity
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.events.base import Event
 from dpgrain.accounting.events.choices import BoundedRange
@@ -98,10 +98,11 @@ def calibrate(
     delta = _validate.delta(allow_zero=True, delta=delta)
     if not callable(make_event):
         raise ParameterError(
-            f"make_event must be a function, not {_validate.said(make_event)}.", name="make_event"
+            f"make_event must be a function, not {_validate.describe(make_event)}.",
+            name="make_event",
         )
     _validate.one_of(("smallest", "largest"), search=search)
-    integer = _validate.truth(integer=integer)
+    integer = _validate.boolean(integer=integer)
     low = _validate.positive(low=(1.0 if integer else 1e-6) if low is None else low)
     high = _validate.positive(high=1e9 if high is None else high)
     if not low < high:
@@ -230,7 +231,7 @@ def gaussian_multipliers(
     if len(shares) != len(contributions):
         raise ParameterError(
             "shares must have one value for each of "
-            f"{counted(len(contributions), 'contribution')}, not {len(shares)}.",
+            f"{quantity(len(contributions), 'contribution')}, not {len(shares)}.",
             name="shares",
         )
     total = sum(_validate.positive(share=share) for share in shares)

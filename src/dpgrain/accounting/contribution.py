@@ -21,7 +21,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
 
@@ -78,7 +78,7 @@ class Contribution:
     per_coordinate: int | None = None
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
         if self.max_elements is not None:
             _validate.integer(minimum=1, max_elements=self.max_elements)
             if self.block == "record":

@@ -157,7 +157,7 @@ class Unread:
         """Check rows against public numbers; of labels, compare only the order of indexes."""
         if not isinstance(unit, Record | Element | User):
             raise ParameterError(
-                f"unit must be Record(), Element() or User(), not {_validate.said(unit)}."
+                f"unit must be Record(), Element() or User(), not {_validate.describe(unit)}."
             )
         check_same_order({**(others or {}), "users": users, "elements": elements})
         if users is not None:

@@ -30,7 +30,7 @@ def rate_of(sampling: Sampling, sampling_rate: float | None, n_users: int | None
         if sampling_rate not in (None, 1, 1.0):
             raise ParameterError(
                 "sampling_rate must be omitted with sampling='full', not "
-                f"{_validate.said(sampling_rate)}.",
+                f"{_validate.describe(sampling_rate)}.",
                 name="sampling_rate",
             )
         return 1.0

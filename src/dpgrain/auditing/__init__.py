@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.auditing.audit import audit
@@ -23,7 +23,7 @@ __all__ = [
     "audit_training",
 ]
 
-face(
+lazy_package(
     __name__,
     {
         "dpgrain.auditing.audit": ("audit",),

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpgrain import _validate
-from dpgrain._wording import counted
+from dpgrain._formatting import quantity
 from dpgrain.accounting import Event, Selection, TruncatedGeometric
 from dpgrain.auditing.bounds import Counted, largest_noise, named_epsilon
 from dpgrain.auditing.neighbours import Pair, pairs, replaced, table_of
@@ -161,7 +161,7 @@ class _Work:
         others, like = _enough_others(self.guarantee.event), dict[Relation, str]()
         for count, relation in itertools.product(sorted(units), RELATIONS):
             if self._claim(count, relation) == float("inf"):
-                self._note(f"Nothing is claimed for {counted(count, 'unit')}, {relation}.")
+                self._note(f"Nothing is claimed for {quantity(count, 'unit')}, {relation}.")
                 continue
             # The worst type of neighbours for the fewest units is also used for more.
             tried = pairs(
@@ -170,7 +170,7 @@ class _Work:
             worst = max(map(self._searched, tried), key=self._cost, default=None)
             if worst is None:
                 self._note(
-                    f"Not audited for {counted(count, 'unit')}: those of one person are to lie in "
+                    f"Not audited for {quantity(count, 'unit')}: those of one person are to lie in "
                     "as many cells, and rows that are made up lie in fewer."
                 )
                 continue

@@ -9,11 +9,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import gaussian_epsilon
 
-stats = later("scipy.stats")
+stats = lazy_import("scipy.stats")
 
 # Bins of scores, with edges as thresholds.
 _BINS = 4096

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.query import Query
-from dpgrain.regions import Among, Span
+from dpgrain.scope.regions import LabelSet, Span
 from dpgrain.tables.elements import Elements
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import ALL_INTEGERS, BOOLEAN, DAY, MOMENT, TEXT, TIME
 from dpgrain.tables.sources.frames import ArrowSource
 from dpgrain.tables.sources.source import RowSource, SourceWrapper
@@ -287,7 +287,7 @@ def replaced(source: Any) -> RowSource:
             "table.",
             name="query",
         )
-    if isinstance(rows := getattr(source, "rows", None), Rows):
+    if isinstance(rows := getattr(source, "rows", None), TableRows):
         return replaced(rows.source)
     read: RowSource = source
     return read
@@ -299,7 +299,7 @@ def with_rows(source: Any, rows: pa.Table) -> RowSource:
     if isinstance(source, SourceWrapper) and not isinstance(source, TypedSource):
         over: RowSource = replace(whole, source=with_rows(source.source, rows))
         return over
-    if isinstance(below := getattr(source, "rows", None), Rows):
+    if isinstance(below := getattr(source, "rows", None), TableRows):
         made: RowSource = replace(whole, rows=replace(below, source=with_rows(below.source, rows)))
         return made
     kinds = source.columns()
@@ -319,11 +319,11 @@ def _keys_of(asked: Any) -> dict[str, list[Any]]:
     return {name: column.to_pylist() for name, column in domain.public.items()}
 
 
-def _sides_of(table: Rows) -> dict[str, list[Any]]:
+def _sides_of(table: TableRows) -> dict[str, list[Any]]:
     """Return values inside the region of a table."""
     sides = {}
     for side in table.scope.sides:
-        if isinstance(side.values, Among) and not side.values.but:
+        if isinstance(side.values, LabelSet) and not side.values.but:
             sides[side.column] = list(side.values.labels)
         elif isinstance(side.values, Span):
             sides[side.column] = _within(side.values)
@@ -366,7 +366,7 @@ def _day(time: datetime, zone: str) -> date:
     return (time.astimezone(ZoneInfo(zone)) if zone else time).date()
 
 
-def _cells(query: Query[Any], table: Rows, values: Mapping[str, Sequence[Any]]) -> list[Row]:
+def _cells(query: Query[Any], table: TableRows, values: Mapping[str, Sequence[Any]]) -> list[Row]:
     """Return the values of all columns that determine the cell, for each cell."""
     column, zone, elements = _partition(query)
     if column is None or column not in values:

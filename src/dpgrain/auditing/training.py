@@ -103,7 +103,7 @@ def audit_training(
     """
     if not callable(train):
         raise ParameterError(
-            f"train must be a function of the rows of canaries, not {_validate.said(train)}.",
+            f"train must be a function of the rows of canaries, not {_validate.describe(train)}.",
             name="train",
         )
     canaries = _validate.integer(minimum=2, canaries=canaries)

@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from dpgrain._shown import ShownAudit
-from dpgrain._wording import aligned, counted, described, powers, rounded_down, rounded_up
+from dpgrain._formatting import (
+    align_columns,
+    format_facts,
+    powers,
+    quantity,
+    rounded_down,
+    rounded_up,
+)
+from dpgrain._report_mixins import AuditReportMixin
 from dpgrain.auditing.bounds import Points
 from dpgrain.units import Level, Relation
 
@@ -98,7 +105,7 @@ class Line:
 
 
 @dataclass(frozen=True, repr=False)
-class Audit(ShownAudit):
+class Audit(AuditReportMixin):
     """Audit of a query: lower bounds on its ε, compared with its claims.
 
     Args:
@@ -157,7 +164,7 @@ class Audit(ShownAudit):
         said = [heading + f"{self.confidence:.6g}: {self.verdict}."]
         if self.curator:
             said.insert(0, FOR_THE_CURATOR)
-        table = aligned([_HEADINGS, *rows], left=True)
+        table = align_columns([_HEADINGS, *rows], left=True)
         notes = [" ".join(self.notes)] if self.notes else []
         return "\n".join([*said, *table, *notes, f"{self._made} {_POINTER}"])
 
@@ -165,7 +172,7 @@ class Audit(ShownAudit):
 
     def explain(self) -> str:
         """Describe the columns: both kinds of bounds, and the verdicts."""
-        return described(f"Audit of {self.level}s", {**self._meanings, "draws": self._made})
+        return format_facts(f"Audit of {self.level}s", {**self._meanings, "draws": self._made})
 
     @property
     def _meanings(self) -> dict[str, str]:
@@ -174,7 +181,7 @@ class Audit(ShownAudit):
     @property
     def _made(self) -> str:
         return (
-            f"{self.draws:,} draws on each neighbour of a line; {counted(self.runs, 'whole run')}."
+            f"{self.draws:,} draws on each neighbour of a line; {quantity(self.runs, 'whole run')}."
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from dpgrain import _validate
-from dpgrain._wording import shown
+from dpgrain._formatting import short_repr
 from dpgrain.accounting import Event, SelectBest
 from dpgrain.accounting.events.best_of import Stopping
-from dpgrain.errors import ParameterError, only_interrupts
+from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
 from dpgrain.inputs.calls import silent
 from dpgrain.noise import Source, SystemSource
 from dpgrain.publishing import in_budget
@@ -47,7 +47,7 @@ class Best(Generic[Result]):
         guarantee = Guarantee(event.level, "", "zero_out", delta, event, drawn, self.private)
         score = "" if self.score is None else f", score {self.score:.4g}"
         subject = "the best of several runs" if self.score is not None else "nothing was run"
-        return f"{subject}{score}: {shown(self.result)}.\n{guarantee}"
+        return f"{subject}{score}: {short_repr(self.result)}.\n{guarantee}"
 
 
 def best_of(
@@ -107,7 +107,7 @@ def best_of(
     source = SystemSource() if source is None else source
     if not callable(getattr(source, "words", None)):
         raise ParameterError(
-            f"source must be a random source of dpgrain.noise, not {_validate.said(source)}.",
+            f"source must be a random source of dpgrain.noise, not {_validate.describe(source)}.",
             name="source",
         )
     about = SelectBest(event, mean, stopping, eta)
@@ -119,7 +119,7 @@ def best_of(
                 return float(score), result
         except BaseException as error:
             # Errors and warnings of a run are suppressed, because they could reveal a user's data.
-            only_interrupts(error)
+            reraise_keyboard_interrupt(error)
             return -math.inf, default  # type: ignore[return-value]
 
     return keep_best(guarded, about, source, default)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
+from dpgrain._formatting import rounded_up, short_repr
 from dpgrain._types import FloatArray
-from dpgrain._wording import rounded_up, shown
 from dpgrain.accounting import (
     ApproximateDP,
     Contribution,
@@ -29,7 +29,7 @@ from dpgrain.arrays.blocks import Unread, unit_of
 from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.arrays.roster import Roster
 from dpgrain.choices.scores import STEPS, BlockLosses, total
-from dpgrain.errors import ParameterError, only_interrupts
+from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
 from dpgrain.inputs.calls import by_record, part_of, probe, silent
 from dpgrain.inputs.numbers import vector
 from dpgrain.noise import RandomState, Source
@@ -84,7 +84,7 @@ class Choice:
         loss = "" if self.loss is None else f", mean loss {self.loss:.4g}"
         error = "" if self.std_error is None else f" ± {rounded_up(self.std_error, 3)}"
         return (
-            f"the choice is {shown(self.value)}: candidate {self.index}{loss}{error}.\n"
+            f"the choice is {short_repr(self.value)}: candidate {self.index}{loss}{error}.\n"
             f"{self.guarantee}"
         )
 
@@ -173,7 +173,7 @@ def select(
             "unit must be User() without max_elements: a user's mean loss is already bounded."
         )
     _validate.one_of(METHODS, method=method)
-    _validate.truth(score=score)
+    _validate.boolean(score=score)
     lower, bound = _range(lower, bound)
     count = _count_of(candidates)
     if method == "repeat":
@@ -290,11 +290,11 @@ def _range(lower: Any, bound: float) -> tuple[float, float]:
     """Check the range of a loss, and return it as floats."""
     if isinstance(lower, bool) or not isinstance(lower, Real) or not abs(float(lower)) <= 1e100:
         raise ParameterError(
-            f"lower must be a number between -1e100 and 1e100, not {_validate.said(lower)}."
+            f"lower must be a number between -1e100 and 1e100, not {_validate.describe(lower)}."
         )
     if not 1e-100 <= _validate.positive(bound=bound) <= 1e100:
         raise ParameterError(
-            f"bound must be between 1e-100 and 1e100, not {_validate.said(bound)}."
+            f"bound must be between 1e-100 and 1e100, not {_validate.describe(bound)}."
         )
     return float(lower), float(bound)
 
@@ -390,7 +390,7 @@ class _Repeated:
                 return float(evaluation(losses, self.epsilon, one.lend(self.one)))
         except BaseException as error:
             # An error would reveal the records, so it is treated like NaN.
-            only_interrupts(error)
+            reraise_keyboard_interrupt(error)
             return math.nan
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from dpgrain._later import require
+from dpgrain._lazy_import import require
 from dpgrain.errors import MissingPackageError
 
 __all__ = ["main"]

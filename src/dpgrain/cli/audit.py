@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.document import tell_json
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dpgrain.auditing import files
     from dpgrain.report import plots
 else:
-    files, plots = later("dpgrain.auditing.files"), later("dpgrain.report.plots")
+    files, plots = lazy_import("dpgrain.auditing.files"), lazy_import("dpgrain.report.plots")
 
 #: The exit code of an audit that refutes a claim.
 VIOLATED = 4

@@ -20,8 +20,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from dpgrain._files import no_output_is_read
-from dpgrain._wording import first_repeated
+from dpgrain._files import exclusive_files
+from dpgrain._formatting import first_duplicate
 from dpgrain.cli.document import running
 from dpgrain.cli.printing import errors
 from dpgrain.cli.spelling import options, options_of, spelled
@@ -151,7 +151,7 @@ class _Grouped(TyperCommand):
 def _refuse_repeated(options: Sequence[Any]) -> None:
     """Refuse an option of one value that is stated again, of which the last would be taken."""
     once = [each.opts[0] for each in options if not getattr(each, "multiple", False)]
-    if (twice := first_repeated(once)) is not None:
+    if (twice := first_duplicate(once)) is not None:
         raise ParameterError(f"{twice} is passed twice; pass it once.", name=twice)
 
 
@@ -333,7 +333,7 @@ def _flat(function: Callable[..., None]) -> Callable[..., None]:
             name: kind(**{part.name: values.pop(part.name) for part in fields(kind)})
             for name, kind in shared.items()
         }
-        with no_output_is_read():
+        with exclusive_files():
             function(**made, **values)
 
     run.__doc__ = function.__doc__

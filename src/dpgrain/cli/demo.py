@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpgrain._files import check_writable, whole_file
-from dpgrain._later import later
+from dpgrain._files import atomic_write, check_writable
+from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.document import tell_json
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from dpgrain.releases import run as releases
     from dpgrain.releases.run import Releases
 else:
-    pq, datasets = later("pyarrow.parquet"), later("dpgrain.datasets")
-    releases = later("dpgrain.releases.run")
+    pq, datasets = lazy_import("pyarrow.parquet"), lazy_import("dpgrain.datasets")
+    releases = lazy_import("dpgrain.releases.run")
 
 _READERS = 6000
 # Rows and columns that are shown of the table; all would not fit in a terminal of 80 letters.
@@ -140,7 +140,7 @@ def run(folder: Path) -> Releases:
     except OSError as error:
         raise DataError(f"The folder {str(folder)!r} cannot be created; choose another.") from error
     check_writable(folder / "report.html")
-    with whole_file(folder / "loans.parquet") as part:
+    with atomic_write(folder / "loans.parquet") as part:
         pq.write_table(datasets.loans(_READERS), part)
     (folder / "titles.txt").write_text("\n".join(datasets.catalogue()), encoding="utf-8")
     file = folder / "releases.toml"

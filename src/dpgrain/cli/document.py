@@ -9,9 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgrain._files import plain_values
-from dpgrain._later import later
-from dpgrain._wording import sentence
+from dpgrain._files import json_values
+from dpgrain._formatting import sentence
+from dpgrain._lazy_import import lazy_import
 from dpgrain.cli.printing import say
 from dpgrain.cli.spelling import spelled_inside
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from dpgrain.statistics import printed
     from dpgrain.statistics.release import Release
 else:
-    printed, summary = later("dpgrain.statistics.printed"), later("dpgrain.learn.summary")
+    printed = lazy_import("dpgrain.statistics.printed")
+    summary = lazy_import("dpgrain.learn.summary")
 
 #: The number of the form of these documents: a field that is there keeps its name and its meaning.
 FORMAT = 2
@@ -45,7 +46,7 @@ def tell_json(told: Mapping[str, Any], *paths: Path | None) -> None:
     }
     say(
         json.dumps(
-            plain_values(document), ensure_ascii=False, indent=1, default=str, allow_nan=False
+            json_values(document), ensure_ascii=False, indent=1, default=str, allow_nan=False
         )
     )
 

@@ -11,7 +11,7 @@ import typer
 
 from dpgrain import learn
 from dpgrain._files import check_outputs, check_page
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import PROMISE, RESULTS, TABLE, seldom
 from dpgrain.cli.declared import declared
@@ -24,7 +24,7 @@ from dpgrain.cli.table import People, Publishing, tell_curator
 from dpgrain.errors import ParameterError
 from dpgrain.learn.kinds import KINDS
 from dpgrain.publishing.parameters import Parameter
-from dpgrain.units import OWN_UNIT, Unit, User
+from dpgrain.units import PLAIN_UNITS, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain import report as pages
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from dpgrain.releases import columns as columns_of_tables
     from dpgrain.tables.table import UserTable
 else:
-    labels = later("dpgrain.inputs.labels")
-    learn_features = later("dpgrain.learn.features")
-    columns_of_tables = later("dpgrain.releases.columns")
-    summary, pages = later("dpgrain.learn.summary"), later("dpgrain.report")
+    labels = lazy_import("dpgrain.inputs.labels")
+    learn_features = lazy_import("dpgrain.learn.features")
+    columns_of_tables = lazy_import("dpgrain.releases.columns")
+    summary, pages = lazy_import("dpgrain.learn.summary"), lazy_import("dpgrain.report")
 
 Kind: TypeAlias = Literal["logistic", "linear", "huber", "quantile", "svm", "poisson"]
 # The groups of options that only this command has.
@@ -270,7 +270,7 @@ class Asked(Publishing, People, Features):
             raise ParameterError(
                 f"--element is for --unit element or --max-elements, not for --unit {level}."
             )
-        return User(self.max_elements) if level == "user" else OWN_UNIT[level]
+        return User(self.max_elements) if level == "user" else PLAIN_UNITS[level]
 
 
 class _FitCommand:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 
 from dpgrain import accounting
-from dpgrain._files import guarantee_beside, is_there
-from dpgrain._later import later
+from dpgrain._files import exists, guarantee_path
+from dpgrain._formatting import powers
+from dpgrain._lazy_import import lazy_import
 from dpgrain._progress import Progress
-from dpgrain._wording import powers
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.document import promise_as_json, tell_json
 from dpgrain.cli.printing import check_picture, console, say, shown, written
 from dpgrain.errors import ParameterError
-from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit, User
+from dpgrain.units import PLAIN_UNITS, RELATIONS, Level, Relation, Unit, User
 
 if TYPE_CHECKING:
     import rich.table as rich_table
@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from dpgrain.report import plots
     from dpgrain.statistics import release as releases
 else:
-    guarantees, plots = later("dpgrain.publishing.guarantee"), later("dpgrain.report.plots")
-    risks = later("dpgrain.publishing.risk")
-    releases, rich_table = later("dpgrain.statistics.release"), later("rich.table")
+    guarantees = lazy_import("dpgrain.publishing.guarantee")
+    plots = lazy_import("dpgrain.report.plots")
+    risks = lazy_import("dpgrain.publishing.risk")
+    releases, rich_table = lazy_import("dpgrain.statistics.release"), lazy_import("rich.table")
 
 MechanismName: TypeAlias = Literal["gaussian", "laplace", "pure", "zcdp"]
 
@@ -229,7 +230,7 @@ class Curve:
                 )
 
             epsilons: dict[Relation, list[float]] = {
-                relation: [asked(k, relation, OWN_UNIT[level]) for k in units]
+                relation: [asked(k, relation, PLAIN_UNITS[level]) for k in units]
                 for relation in RELATIONS
             }
             user = None
@@ -281,7 +282,7 @@ def _risks(
     event: Event, level: Level, relation: Relation, max_elements: int | None, *, private: bool
 ) -> list[risks.Risk]:
     """Return the risk of one unit and, for elements, of a whole user."""
-    asked: list[Unit] = [OWN_UNIT[level]]
+    asked: list[Unit] = [PLAIN_UNITS[level]]
     if level == "element":
         asked.append(User(max_elements))
     return [
@@ -352,7 +353,7 @@ def guarantee(
             "Pass either a saved release or a mechanism, such as --noise-multiplier 4."
         )
     else:
-        if is_there(guarantee_beside(release)):
+        if exists(guarantee_path(release)):
             promise = guarantees.Guarantee.beside(release)
         else:
             saved = releases.Release.load(release)

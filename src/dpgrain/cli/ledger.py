@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from dpgrain._files import check_outputs, whole_file
-from dpgrain._later import later
-from dpgrain._wording import counted, percent, rounded_up
+from dpgrain._files import atomic_write, check_outputs
+from dpgrain._formatting import percent, quantity, rounded_up
+from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import Group, command
 from dpgrain.cli.document import tell_json
 from dpgrain.cli.printing import console, grid, say, written
 from dpgrain.errors import ParameterError
-from dpgrain.provenance import IN_WORDS
-from dpgrain.units import OWN_UNIT, Element, Level, Unit
+from dpgrain.scope.provenance import DESCRIPTIONS
+from dpgrain.units import PLAIN_UNITS, Element, Level, Unit
 
 if TYPE_CHECKING:
-    from dpgrain import partitions
     from dpgrain.ledger import entries
     from dpgrain.ledger import ledger as ledgers
     from dpgrain.ledger import promise as promises
@@ -32,11 +31,13 @@ if TYPE_CHECKING:
     from dpgrain.ledger.promise import LastingPromise
     from dpgrain.ledger.window import Window
     from dpgrain.releases import plan as plans
+    from dpgrain.scope import partitions
 else:
-    entries = later("dpgrain.ledger.entries")
-    ledgers, promises = later("dpgrain.ledger.ledger"), later("dpgrain.ledger.promise")
-    registries, plans = later("dpgrain.ledger.registry"), later("dpgrain.releases.plan")
-    partitions, windows = later("dpgrain.partitions"), later("dpgrain.ledger.window")
+    entries = lazy_import("dpgrain.ledger.entries")
+    ledgers, promises = lazy_import("dpgrain.ledger.ledger"), lazy_import("dpgrain.ledger.promise")
+    registries, plans = lazy_import("dpgrain.ledger.registry"), lazy_import("dpgrain.releases.plan")
+    partitions = lazy_import("dpgrain.scope.partitions")
+    windows = lazy_import("dpgrain.ledger.window")
 
 ledger = Group(
     "Keep account of releases and budgets.",
@@ -157,7 +158,7 @@ class Promised(Strength):
                 else "Pass --element, such as --element day."
             )
         if not self.element:
-            return OWN_UNIT[level]
+            return PLAIN_UNITS[level]
         return Element(partitions.Partition(tuple(map(self._rule, self.element))))
 
     def _rule(self, text: str) -> Any:
@@ -305,7 +306,7 @@ def export(
         told = {**_described(opened), "lines": [entry.to_dict() for entry in opened.entries]}
         text = json.dumps(told, ensure_ascii=False, indent=1)
     if output is not None:
-        with whole_file(output) as part:
+        with atomic_write(output) as part:
             part.write_text(text, encoding="utf-8")
     if as_json:
         tell_json(told, output)
@@ -373,7 +374,7 @@ def _tell_lines(lines: list[Entry], top: int) -> None:
         say("Nothing was charged yet.")
         return
     table = grid(
-        f"Last {min(top, len(lines))} of {counted(len(lines), 'line')} with releases",
+        f"Last {min(top, len(lines))} of {quantity(len(lines), 'line')} with releases",
         "region",
         "line",
         "at",
@@ -394,4 +395,4 @@ def _tell_lines(lines: list[Entry], top: int) -> None:
     ]
     if given:
         noun = "line" if len(given) == 1 else "lines"
-        say(f"Rows of {noun} {', '.join(given)} are {IN_WORDS['as given']}.")
+        say(f"Rows of {noun} {', '.join(given)} are {DESCRIPTIONS['as given']}.")

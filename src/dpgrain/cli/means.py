@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._files import check_outputs
-from dpgrain._later import later
-from dpgrain._wording import first_repeated
+from dpgrain._formatting import first_duplicate
+from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.declared import declared
 from dpgrain.cli.document import mean_as_json, tell_json
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from dpgrain.releases import writing
     from dpgrain.tables.table import UserTable
 else:
-    of_columns, writing = later("dpgrain.releases.columns"), later("dpgrain.releases.writing")
+    of_columns = lazy_import("dpgrain.releases.columns")
+    writing = lazy_import("dpgrain.releases.writing")
 
 # Parameters that the table states, or that a command does not take.
 _ELSEWHERE = ("X", "users", "share", "n_users", "dimension", "random_state")
@@ -129,7 +130,7 @@ def _named(columns: Sequence[str], table: UserTable) -> list[str]:
         raise ParameterError(
             "Pass --columns, the columns of the vectors, such as --columns steps,sleep."
         )
-    if (twice := first_repeated(names)) is not None:
+    if (twice := first_duplicate(names)) is not None:
         raise ParameterError(f"--columns {twice!r} is passed twice; remove one.")
     for name in names:
         table.require(name, "--columns")

@@ -11,14 +11,14 @@ import typer
 
 from dpgrain import accounting, planning, statistics
 from dpgrain._files import check_outputs
-from dpgrain._later import later
-from dpgrain._wording import powers
+from dpgrain._formatting import powers
+from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import Group, command
 from dpgrain.cli.document import tell_json
 from dpgrain.cli.options import clip_of, level_of
 from dpgrain.cli.printing import check_picture, console, say, shown, written
-from dpgrain.units import OWN_UNIT, Level, Unit, User
+from dpgrain.units import PLAIN_UNITS, Level, Unit, User
 
 if TYPE_CHECKING:
     import rich.table as rich_table
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from dpgrain.planning.shuffled import Honest
     from dpgrain.report import plots
 else:
-    plots = later("dpgrain.report.plots")
-    rich_table = later("rich.table")
-    shuffled = later("dpgrain.planning.shuffled")
+    plots = lazy_import("dpgrain.report.plots")
+    rich_table = lazy_import("rich.table")
+    shuffled = lazy_import("dpgrain.planning.shuffled")
 
 plan = Group(
     "Show expected errors, computed only from public numbers.",
@@ -62,7 +62,7 @@ _Sampling: TypeAlias = Literal["full", "pairs", "users", "passes"]
 
 def _protected(level: Level, max_elements: int | None) -> Unit:
     level_of(level, None, max_elements)
-    return User(max_elements) if level == "user" else OWN_UNIT[level]
+    return User(max_elements) if level == "user" else PLAIN_UNITS[level]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +272,7 @@ def gradient(
     if sampling is None:
         drawn: _Sampling = "full" if asked.passes is None else "passes"
         sampling = drawn if asked.sampling_rate is None else "pairs"
-    protected = User(asked.max_elements) if unit == "user" else OWN_UNIT[unit]
+    protected = User(asked.max_elements) if unit == "user" else PLAIN_UNITS[unit]
     _tell(planning.plan_gradient(**vars(asked), sampling=sampling, unit=protected), as_json)
 
 

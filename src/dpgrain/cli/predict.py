@@ -9,7 +9,7 @@ import typer
 
 from dpgrain import learn
 from dpgrain._files import check_outputs, write_table
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import PEOPLE, RESULTS, command, seldom
 from dpgrain.cli.document import tell_json
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from dpgrain.learn.features import Loaded
     from dpgrain.publishing import curator
 else:
-    pa, features = later("pyarrow"), later("dpgrain.learn.features")
-    curator = later("dpgrain.publishing.curator")
+    pa, features = lazy_import("pyarrow"), lazy_import("dpgrain.learn.features")
+    curator = lazy_import("dpgrain.publishing.curator")
 
 
 @command(

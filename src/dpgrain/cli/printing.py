@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgrain._files import check_outputs, whole_file
-from dpgrain._later import later
-from dpgrain._wording import rounded_up
+from dpgrain._files import atomic_write, check_outputs
+from dpgrain._formatting import rounded_up
+from dpgrain._lazy_import import lazy_import
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.errors import ParameterError
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from dpgrain.statistics import printed
     from dpgrain.statistics.release import Release
 else:
-    printed = later("dpgrain.statistics.printed")
-    results = later("dpgrain.cli.results")
-    rich_console, rich_markup = later("rich.console"), later("rich.markup")
-    rich_table = later("rich.table")
+    printed = lazy_import("dpgrain.statistics.printed")
+    results = lazy_import("dpgrain.cli.results")
+    rich_console, rich_markup = lazy_import("rich.console"), lazy_import("rich.markup")
+    rich_table = lazy_import("rich.table")
 
 
 _PICTURES = (".png", ".svg", ".pdf")
@@ -69,7 +69,7 @@ def write_plot(axes: Axes, path: Path) -> None:
     """Write the picture that axes are on, as the path's ending says."""
     figure = axes.get_figure(root=True)
     assert figure is not None  # noqa: S101 - axes that were drawn on have a figure
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         figure.savefig(part, format=path.suffix[1:].lower(), bbox_inches="tight")
 
 

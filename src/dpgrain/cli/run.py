@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpgrain._later import later
-from dpgrain._wording import counted, percent
+from dpgrain._formatting import percent, quantity
+from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.document import (
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from dpgrain.releases.run import Releases
     from dpgrain.statistics import printed
 else:
-    ledgers, plans = later("dpgrain.ledger.ledger"), later("dpgrain.releases.plan")
-    of_users, running = later("dpgrain.means.of_users"), later("dpgrain.releases.run")
-    printed = later("dpgrain.statistics.printed")
-    summary = later("dpgrain.learn.summary")
+    ledgers, plans = lazy_import("dpgrain.ledger.ledger"), lazy_import("dpgrain.releases.plan")
+    of_users, running = lazy_import("dpgrain.means.of_users"), lazy_import("dpgrain.releases.run")
+    printed = lazy_import("dpgrain.statistics.printed")
+    summary = lazy_import("dpgrain.learn.summary")
 
 # Letters of a key of the first estimate that are printed, at most.
 _LETTERS = 40
@@ -133,7 +133,7 @@ def _in_brief(release: Any) -> str:
     if not line.keys:
         return told
     first = "first" if printed.in_order(release) else "largest"
-    return f"{counted(len(release), 'estimate')}, {first} {', '.join(line.keys)}: {told}"
+    return f"{quantity(len(release), 'estimate')}, {first} {', '.join(line.keys)}: {told}"
 
 
 def _dry_run(plan: PlannedReleases, ledger: Ledger | None, *, again: bool, as_json: bool) -> None:

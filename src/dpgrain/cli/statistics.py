@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain import statistics
-from dpgrain._files import check_outputs, check_page, is_there
-from dpgrain._later import later
+from dpgrain._files import check_outputs, check_page, exists
+from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.declared import declared, docstring
 from dpgrain.cli.document import release_as_json, tell_json
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dpgrain.statistics.release import Release
     from dpgrain.tables.table import UserTable
 else:
-    releases = later("dpgrain.statistics.release")
+    releases = lazy_import("dpgrain.statistics.release")
 
 # Endings of pictures.
 _PICTURES = (".png", ".svg", ".pdf")
@@ -243,9 +243,9 @@ class Asked(Publishing, People):
             raise ParameterError("Pass --element, the column of cells, such as --element page.")
         by: Any = self.element
         if by is not None and by not in table.schema and Path(by).suffix:
-            if not is_there(Path(by)):
+            if not exists(Path(by)):
                 raise SchemaError(
-                    f"--element {by!r} must be a column of the table or a file; {table.like(by)}."
+                    f"--element {by!r} must be a column of the table or a file; {table.suggest(by)}."
                 )
             if not keys:
                 raise ParameterError(

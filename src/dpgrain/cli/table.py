@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.cli.document import tell_json
 from dpgrain.cli.options import (
     Check,
@@ -41,18 +41,19 @@ from dpgrain.errors import ParameterError, SchemaError
 
 if TYPE_CHECKING:
     from dpgrain.ledger import ledger as ledgers
-    from dpgrain.tables import expression, listed, table
+    from dpgrain.tables import expression, public_lists, table
     from dpgrain.tables.engines import features, spark_session
     from dpgrain.tables.sources import column_types, postgres
     from dpgrain.tables.table import UserTable
 else:
-    ledgers = later("dpgrain.ledger.ledger")
-    listed, table = later("dpgrain.tables.listed"), later("dpgrain.tables.table")
-    expression = later("dpgrain.tables.expression")
-    features = later("dpgrain.tables.engines.features")
-    column_types = later("dpgrain.tables.sources.column_types")
-    postgres = later("dpgrain.tables.sources.postgres")
-    spark_session = later("dpgrain.tables.engines.spark_session")
+    ledgers = lazy_import("dpgrain.ledger.ledger")
+    public_lists = lazy_import("dpgrain.tables.public_lists")
+    table = lazy_import("dpgrain.tables.table")
+    expression = lazy_import("dpgrain.tables.expression")
+    features = lazy_import("dpgrain.tables.engines.features")
+    column_types = lazy_import("dpgrain.tables.sources.column_types")
+    postgres = lazy_import("dpgrain.tables.sources.postgres")
+    spark_session = lazy_import("dpgrain.tables.engines.spark_session")
 
 
 # Beginning of what names a variable of the environment in place of an address.
@@ -403,11 +404,13 @@ def domain_of(stated: Sequence[str], keys: Sequence[str], rows: UserTable) -> An
             f"--domain {others[0]!r} must be a column to group by, one of {', '.join(keys)}."
         )
     if len(keys) == 1 and len(stated) == 1 and not stated[0].startswith(f"{keys[0]}="):
-        return listed.listed_in(Path(stated[0]), keys, rows)
+        return public_lists.read_public_list(Path(stated[0]), keys, rows)
     if all(name in keys and path for name, _, path in parts):
-        return {name: listed.listed_in(Path(path), [name], rows) for name, _, path in parts}
+        return {
+            name: public_lists.read_public_list(Path(path), [name], rows) for name, _, path in parts
+        }
     if len(stated) > 1 or Path(stated[0]).suffix in _ONE_A_LINE:
         raise ParameterError(
             f"--domain must be COLUMN=FILE for columns to group by, not {list(stated)!r}."
         )
-    return listed.listed_in(Path(stated[0]), keys, rows)
+    return public_lists.read_public_list(Path(stated[0]), keys, rows)

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpgrain._rows import grouped_products
 from dpgrain._types import Array, FloatArray
 from dpgrain.gradients.several import add_several, way
 from dpgrain.gradients.shortening import (
@@ -37,6 +36,7 @@ from dpgrain.gradients.shortening import (
 from dpgrain.gradients.threads import side_by_side
 from dpgrain.gradients.tiles import TILE_ROWS, LinearBlocks, Places, Tile
 from dpgrain.means.protocol import Drawn
+from dpgrain.numerics.row_products import grouped_products
 from dpgrain.optimize.losses import MarginLoss
 
 # Bytes of features below which a block is gathered: by measurement, one call per block then takes

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpgrain._rows import squares
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Gaussian
 from dpgrain.means import Contributions
 from dpgrain.means.protocol import DistributedGradients
 from dpgrain.noise import Source
 from dpgrain.noise.sums import noised
+from dpgrain.numerics.row_products import squares
 
 # Edges of bins: half octaves from 2^-12 to 2^12; the first and the last bin also contain all
 # smaller and larger norms.

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpgrain._clipping import clipped
 from dpgrain._types import FloatArray
-from dpgrain.errors import ParameterError, only_interrupts
+from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
 from dpgrain.inputs.calls import by_record, silent
 from dpgrain.means.protocol import Drawn
+from dpgrain.numerics.row_clipping import clipped
 
 # Largest norm of a record's gradient, in clipping bounds, so that rounding remains a small share of
 # the bound.
@@ -143,7 +143,7 @@ class RecordBlocks:
                     with silent():
                         out[i] = (theta - step(theta, X[own], y[own])) / size
                 except BaseException as error:
-                    only_interrupts(error)
+                    reraise_keyboard_interrupt(error)
             return out
 
         return BlockVectors(self, len(theta), displacements)

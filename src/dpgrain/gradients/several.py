@@ -21,7 +21,6 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
-from dpgrain._rows import squares
 from dpgrain._types import Array, BoolArray, FloatArray
 from dpgrain.gradients.shortening import (
     UNCERTAINTY,
@@ -32,6 +31,7 @@ from dpgrain.gradients.shortening import (
     without,
 )
 from dpgrain.gradients.tiles import MOST_KEPT_ROWS, LinearBlocks, Tile
+from dpgrain.numerics.row_products import squares
 
 # Maximum bytes of gradients formed at once.
 _FORMED_BYTES = 1 << 21

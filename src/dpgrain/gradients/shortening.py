@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpgrain._rows import squares
 from dpgrain._types import Array, BoolArray, FloatArray
 from dpgrain.gradients.tiles import squared_norms
+from dpgrain.numerics.row_products import squares
 
 # Largest norm of a record's gradient in clipping bounds, by bytes of its dtype. Rounding, which
 # depends on the position of rows, then changes a block by only a small share of the bound.

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from dpgrain._rows import squares
 from dpgrain._types import Array, BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.means.protocol import Drawn
+from dpgrain.numerics.row_products import squares
 
 # Maximum bytes of features in a tile, with one output and with several, which need more work per
 # row. Results of a tile stay in the cache; in smaller tiles, call overhead dominates. Measured.

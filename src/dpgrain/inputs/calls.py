@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpgrain._later import loaded_types
+from dpgrain._lazy_import import loaded_types
 from dpgrain._types import FloatArray
-from dpgrain.errors import ParameterError, only_interrupts
+from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +62,7 @@ def by_record(
                 continue
         except BaseException as error:
             # Each half is called by itself below.
-            only_interrupts(error)
+            reraise_keyboard_interrupt(error)
         if last - first > 1:
             middle = (first + last) // 2
             left += [(first, middle), (middle, last)]
@@ -95,7 +95,7 @@ def probe(
             with silent():
                 answer_shape = np.shape(call(*records))
         except BaseException as error:
-            only_interrupts(error)
+            reraise_keyboard_interrupt(error)
             raise ParameterError(
                 f"{name} must return {wanted}, also for records of zeros, but raises "
                 f"{type(error).__name__}: {error}."
@@ -108,7 +108,7 @@ def probe(
         with silent():
             answer_shape = np.shape(call(*(part_of(part, 0, 0) for part in parts)))
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         return
     if answer_shape == ():
         raise ParameterError(f"{name} must return {wanted}, not one value for all of them.")

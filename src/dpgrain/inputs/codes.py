@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain._later import loaded_types
+from dpgrain._lazy_import import loaded_types
 from dpgrain.errors import ParameterError
 from dpgrain.inputs import columns
 from dpgrain.inputs.labels import Key, key, matching, whole
@@ -81,11 +81,13 @@ def ordered(name: str, stated: Any) -> NDArray[Any]:
     ([1, 2], [1, '1'])
     """
     if isinstance(stated, str | bytes) or np.ndim(column(stated)) != 1:
-        raise ParameterError(f"{name} must be a list of labels, not {_validate.said(stated)}.")
+        raise ParameterError(f"{name} must be a list of labels, not {_validate.describe(stated)}.")
     labels = list(column(stated))
     names = [key(label) for label in labels]
     if None in names:
-        raise ParameterError(f"{name} must be distinct and not null, not {_validate.said(labels)}.")
+        raise ParameterError(
+            f"{name} must be distinct and not null, not {_validate.describe(labels)}."
+        )
     labels = list(dict(zip(names[::-1], labels[::-1], strict=True)).values())[::-1]
     objects = np.empty(len(labels), dtype=object)
     objects[:] = labels

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain._later import later, loaded_types, require
-from dpgrain.errors import only_interrupts
+from dpgrain._lazy_import import lazy_import, loaded_types, require
+from dpgrain.errors import reraise_keyboard_interrupt
 
 if TYPE_CHECKING:
     import pandas
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.types as kinds
 else:
-    pd, pandas = loaded_types("pandas"), later("pandas")
-    pa = later("pyarrow")
-    kinds = later("pyarrow.types")
+    pd, pandas = loaded_types("pandas"), lazy_import("pandas")
+    pa = lazy_import("pyarrow")
+    kinds = lazy_import("pyarrow.types")
 
 __all__ = ["is_text", "is_time", "kind_of", "lie_elsewhere", "stored", "types_of", "values"]
 
@@ -175,7 +175,7 @@ def _one(chunk: pa.Array) -> NDArray[Any]:
     try:
         return objects(chunk.to_pylist())
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         return objects([_python(cell) for cell in chunk])
 
 
@@ -204,7 +204,7 @@ def _moment(count: int | None, unit: Any) -> Any:
             else pandas.Timestamp(np.datetime64(count, unit)).tz_localize("UTC")
         )
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         return None
 
 
@@ -216,7 +216,7 @@ def _python(cell: Any) -> Any:
         # A cell of text has a buffer of its own; text inside another cell has none.
         return cell.as_buffer().to_pybytes() if hasattr(cell, "as_buffer") else None
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         return None
 
 

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain.errors import ParameterError, only_interrupts
+from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
 from dpgrain.inputs.long_labels import is_long, label_of_stated
 
 Key: TypeAlias = tuple[str, str]
@@ -102,7 +102,7 @@ def key(label: Any) -> Key | None:
         # The name of a type has a point, which no other kind of key has.
         return f"{type(label).__module__}.{type(label).__qualname__}", repr(label)
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         return None
 
 
@@ -242,7 +242,7 @@ def matching(
         name_of_label, text = key(label), written(label)
         if name_of_label is None:
             raise ParameterError(
-                f"{name} must be labels without nulls, not {_validate.said(label)}."
+                f"{name} must be labels without nulls, not {_validate.describe(label)}."
             )
         if place.setdefault(name_of_label, i) != i:
             raise ParameterError(
@@ -283,7 +283,7 @@ def cell_text(label: Any) -> str | None:
     try:
         return str(label)
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         return None
 
 
@@ -359,7 +359,7 @@ def _exact(value: Any) -> Fraction | float | None:
             return _fraction(*value.as_integer_ratio())
         above, below = int(value.numerator), int(value.denominator)
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         # A number of somebody's own class may raise anything.
         return None
     if max(above.bit_length(), below.bit_length()) > BITS:
@@ -426,7 +426,7 @@ def _time(value: Any) -> Key | None:
             return "time", _seconds(_exactly(local))
         return "time UTC", _seconds(_exactly(local) - _exactly(offset))
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         # A time zone of somebody's own class may raise anything.
         return None
 

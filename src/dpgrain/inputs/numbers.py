@@ -11,8 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpgrain._later import later, loaded_types, require
-from dpgrain.errors import DataError, ParameterError, only_interrupts, raise_alone
+from dpgrain._lazy_import import lazy_import, loaded_types, require
+from dpgrain.errors import (
+    DataError,
+    ParameterError,
+    raise_without_context,
+    reraise_keyboard_interrupt,
+)
 from dpgrain.inputs import columns
 from dpgrain.inputs.columns import is_time, kind_of
 
@@ -21,8 +26,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 else:
-    pd, pandas = loaded_types("pandas"), later("pandas")
-    pa = later("pyarrow")
+    pd, pandas = loaded_types("pandas"), lazy_import("pandas")
+    pa = lazy_import("pyarrow")
 
 #: The texts that stand for truths, and their numbers.
 TRUTHS = {"True": 1, "False": 0, "true": 1, "false": 0}
@@ -58,7 +63,7 @@ def numbers(values: NDArray[Any]) -> NDArray[np.float64]:
                 # NumPy writes truths as text beside text.
                 flat[place] = float(TRUTHS.get(value, value) if isinstance(value, str) else value)
             except BaseException as error:
-                only_interrupts(error)
+                reraise_keyboard_interrupt(error)
                 continue
     return out
 
@@ -166,9 +171,9 @@ def passed(make: Callable[[], Any]) -> Any:
     try:
         return make()
     except BaseException as error:
-        only_interrupts(error)
+        reraise_keyboard_interrupt(error)
         told = "the iterator or frame passed as rows raised an error"
-        raise_alone(DataError(f"{told}; collect it into an array first."))
+        raise_without_context(DataError(f"{told}; collect it into an array first."))
 
 
 def unread(X: Any, width: int | None = None, *, name: str = "X") -> tuple[Any, tuple[int, ...]]:
@@ -250,7 +255,7 @@ def _rows(values: Sequence[Any] | NDArray[Any], width: int) -> NDArray[np.float6
             elif isinstance(row, list | tuple | np.ndarray | pd.Series) and len(row) == width:
                 cells[place] = columns.objects(list(row))
         except BaseException as error:
-            only_interrupts(error)
+            reraise_keyboard_interrupt(error)
             # A row that does not give its cells has none that is a number.
             continue
     return numbers(cells)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face, require
+from dpgrain._lazy_import import lazy_package, require
 
 if TYPE_CHECKING:
     from dpgrain.learn.accuracy import Accuracy, accuracy
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 require("sklearn", "threadpoolctl", "pandas")
-face(
+lazy_package(
     __name__,
     {
         "dpgrain.learn.accuracy": ("Accuracy", "accuracy"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.arrays.guarantees import Sampling
 from dpgrain.errors import ParameterError
@@ -24,7 +24,7 @@ from dpgrain.units import Trust, User
 if TYPE_CHECKING:
     from dpgrain import papers
 else:
-    papers = later("dpgrain.papers")
+    papers = lazy_import("dpgrain.papers")
 
 # Largest norm of a row, including the 1 for the intercept, for which the first round without a
 # curator does not clip gradients. Later rounds follow the norms; a low first bound costs more than
@@ -92,7 +92,7 @@ class Ask:
             value = getattr(self, name)
             if isinstance(value, str) and value != "auto":
                 raise ParameterError(
-                    f"{name} must be a number or 'auto', not {_validate.said(value)}."
+                    f"{name} must be a number or 'auto', not {_validate.describe(value)}."
                 )
             if value not in ("auto", None) or (name != "clip" and value is None):
                 _validate.positive(**{name: value})
@@ -219,5 +219,6 @@ def check_scale(**parameter: float) -> None:
     ((name, value),) = parameter.items()
     if not 1e-50 <= _validate.positive(**parameter) <= 1e50:
         raise ParameterError(
-            f"{name} must be between 1e-50 and 1e50, not {_validate.said(value)}.", name=name
+            f"{name} must be between 1e-50 and 1e50, not {_validate.describe(value)}.",
+            name=name,
         )

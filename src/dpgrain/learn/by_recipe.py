@@ -63,7 +63,7 @@ def plan(ask: Ask, form: Form, lot: int | None) -> Plan:
     if program.trust != ask.trust:
         raise ParameterError(
             f"trust must be {program.trust!r} with {type(recipe).__name__}, "
-            f"not {_validate.said(ask.trust)}."
+            f"not {_validate.describe(ask.trust)}."
         )
     if recipe is not ask.algorithm:
         # No public knowledge was stated, and nothing depends on it.

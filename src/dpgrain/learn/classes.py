@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Contribution, Selection
 from dpgrain.accounting.losses.gaussian import gaussian_mu
@@ -32,7 +32,7 @@ from dpgrain.units import Level, User
 if TYPE_CHECKING:
     import pandas as pd
 else:
-    pd = later("pandas")
+    pd = lazy_import("pandas")
 
 
 #: Shares of the budget for selecting labels: of μ², and of δ for a label of a single unit.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from dpgrain import _validate
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Gaussian
 from dpgrain.errors import ParameterError
@@ -29,7 +29,7 @@ from dpgrain.optimize import MarginLoss
 if TYPE_CHECKING:
     import pandas as pd
 else:
-    pd = later("pandas")
+    pd = lazy_import("pandas")
 
 
 #: Coverage of intervals.

@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 
 from dpgrain import _validate
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._progress import step
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.arrays.blocks import arrange
@@ -54,7 +54,7 @@ from dpgrain.units import Unit
 if TYPE_CHECKING:
     from pyspark import cloudpickle
 else:
-    cloudpickle = later("pyspark.cloudpickle")
+    cloudpickle = lazy_import("pyspark.cloudpickle")
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,7 +272,7 @@ def ask_there(ask: Ask) -> Ask:
         )
     if ask.intervals:
         raise ParameterError(
-            f"intervals must be 0 for rows on a cluster, not {_validate.said(ask.intervals)}; "
+            f"intervals must be 0 for rows on a cluster, not {_validate.describe(ask.intervals)}; "
             f"omit it, {BRING_HERE}",
             name="intervals",
         )
@@ -290,7 +290,7 @@ def require_all_blocks(sampling: Sampling, rate: float | None) -> None:
         )
     if rate not in (None, 1, 1.0):
         raise ParameterError(
-            f"sampling_rate must be 1 for rows on a cluster, not {_validate.said(rate)}, because "
+            f"sampling_rate must be 1 for rows on a cluster, not {_validate.describe(rate)}, because "
             f"every round uses all blocks; omit it, {BRING_HERE}",
             name="sampling_rate",
         )

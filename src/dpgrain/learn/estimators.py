@@ -17,8 +17,8 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpgrain import _validate
-from dpgrain._fields import MISFITS
 from dpgrain._types import FloatArray
+from dpgrain._validate import MISFIT_ERRORS
 from dpgrain.errors import ParameterError, ScoreWarning
 from dpgrain.inputs.columns import kind_of
 from dpgrain.learn.accuracy import Accuracy, accuracy
@@ -459,7 +459,7 @@ def load(path: str | Path) -> LinearModel:
             # Raises if a classifier lacks its classes, because it could not predict.
             _ = model.classes_
         return model
-    except MISFITS as error:
+    except MISFIT_ERRORS as error:
         raise damaged(path) from error
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain import __version__, _fields, _validate, optimize, units
-from dpgrain._files import note_read, promise_beside, whole_file
-from dpgrain._later import later
+from dpgrain import __version__, _validate, optimize, units
+from dpgrain._files import atomic_write, read_guarantee, record_input
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.gradients.norms import Norms
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from dpgrain.learn import features
     from dpgrain.learn.features import Encoding
 else:
-    features = later("dpgrain.learn.features")
-    papers = later("dpgrain.papers")
+    features = lazy_import("dpgrain.learn.features")
+    papers = lazy_import("dpgrain.papers")
 
 FORMAT, VERSION = "dpgrain model", 1
 # Parameters excluded from files: a seed is secret, and tuning is stored as the chosen setting.
@@ -71,7 +71,7 @@ def write(described: Described, path: str | Path, shown: Intervals | None = None
     values = _values(described, shown)
     text = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False)
     path = _validate.path(path=path)
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         part.write_text(text + "\n", encoding="utf-8")
     return path
 
@@ -79,8 +79,8 @@ def write(described: Described, path: str | Path, shown: Intervals | None = None
 def read(path: str | Path) -> Described:
     """Read a file written by :func:`write`."""
     path = _validate.path(path=path)
-    note_read(path)
-    promise_beside(path)
+    record_input(path)
+    read_guarantee(path)
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -91,12 +91,12 @@ def read(path: str | Path) -> Described:
         raise _foreign(path)
     if values.get("version") != VERSION:
         raise ParameterError(
-            f"The model {str(path)!r} has format version {_validate.said(values.get('version'))}, "
+            f"The model {str(path)!r} has format version {_validate.describe(values.get('version'))}, "
             "which this version of dpgrain does not support; read it with a newer one."
         )
     try:
         return _restored(values)
-    except _fields.MISFITS as error:
+    except _validate.MISFIT_ERRORS as error:
         raise damaged(path) from error
 
 

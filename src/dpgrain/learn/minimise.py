@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpgrain import _validate
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.arrays.blocks import Rows, Unread, unit_of
 from dpgrain.arrays.guarantees import Sampling, guarantee_of, rate_of
 from dpgrain.arrays.roster import Roster, check_stated
-from dpgrain.errors import ParameterError, raise_alone
+from dpgrain.errors import ParameterError, raise_without_context
 from dpgrain.gradients.records import (
     LONGEST,
     BlockVectors,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from dpgrain.learn import distributed
     from dpgrain.learn.distributed import KeptBlocks, RowsThere
 else:
-    distributed = later("dpgrain.learn.distributed")
+    distributed = lazy_import("dpgrain.learn.distributed")
 
 
 _SHAPES = "X and y must be (m, d) and (m,): a row, and a target, for each record."
@@ -163,8 +163,8 @@ def minimise(
     try:
         begin = np.asarray(start, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        told = f"start must be a list of numbers, not {_validate.said(start)}."
-        raise_alone(ParameterError(told, name="start"))
+        told = f"start must be a list of numbers, not {_validate.describe(start)}."
+        raise_without_context(ParameterError(told, name="start"))
     there = distributed.RowsThere.of(X, y, users, elements) if lie_elsewhere(X) else None
     if there is not None:
         # A table defines the users of its rows.
@@ -417,17 +417,17 @@ def _check_kinds(loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, 
     if isinstance(solver, type) or not known:
         raise ParameterError(
             "solver must be a solver of dpgrain.optimize or dpgrain.papers, or a recipe, not "
-            f"{_validate.said(solver)}."
+            f"{_validate.describe(solver)}."
         )
     if isinstance(solver, Recipe) and unit != User():
         raise ParameterError(
-            f"unit must be User() with a recipe, not {_validate.said(unit)}, because recipes "
+            f"unit must be User() with a recipe, not {_validate.describe(unit)}, because recipes "
             "protect whole users."
         )
     if isinstance(loss, type) or not hasattr(loss, "gradient"):
         raise ParameterError(
             "loss must be an object with the methods value and gradient per record, not "
-            f"{_validate.said(loss)}."
+            f"{_validate.describe(loss)}."
         )
     if model is not None and not isinstance(solver, Sgd):
         raise ParameterError(

@@ -16,11 +16,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpgrain._later import later
-from dpgrain._rows import products
-from dpgrain._shown import ShownModel
+from dpgrain._formatting import format_facts
+from dpgrain._lazy_import import lazy_import
+from dpgrain._report_mixins import ModelReportMixin
 from dpgrain._types import FloatArray
-from dpgrain._wording import described
 from dpgrain.arrays.blocks import unit_of
 from dpgrain.arrays.guarantees import Sampling
 from dpgrain.errors import ParameterError
@@ -40,20 +39,21 @@ from dpgrain.learn.rounds import History, lot_of
 from dpgrain.learn.summary import coefficients
 from dpgrain.learn.tuning import tuned_query
 from dpgrain.noise import RandomState
+from dpgrain.numerics.row_products import products
 from dpgrain.optimize import MarginLoss, Solver
 from dpgrain.publishing import Promise, Query, publish
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.risk import risk_lines
 from dpgrain.publishing.sent import Sent
-from dpgrain.units import OWN_UNIT, Relation, Trust, Unit, User
+from dpgrain.units import PLAIN_UNITS, Relation, Trust, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain.learn import distributed
     from dpgrain.learn.distributed import DataThere, RowsThere
     from dpgrain.learn.features import Encoding
 else:
-    distributed = later("dpgrain.learn.distributed")
+    distributed = lazy_import("dpgrain.learn.distributed")
 
 # The last line below a printed model.
 _POINTER = "What the numbers mean: .explain(). Full guarantee: print(.guarantee_)"
@@ -64,7 +64,7 @@ _COPIED = Fact("copied-model")
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
+class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
     """Linear model fitted under differential privacy; subclasses define the loss.
 
     Args:
@@ -412,7 +412,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         """Parameters used by the fit."""
         check_is_fitted(self)
         stated = self.parameters_["unit"]
-        unit = OWN_UNIT[self.guarantee_.level] if stated is None else stated
+        unit = PLAIN_UNITS[self.guarantee_.level] if stated is None else stated
         return _ask({**self.parameters_, "unit": unit})
 
     def adopt(
@@ -572,7 +572,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         facts = {**found.meaning, "Warning": " ".join(found.cautions), "Errors": found.unsure}
         told = {name: fact for name, fact in facts.items() if fact}
         told |= {"Privacy": str(self.guarantee_), "Risk": " ".join(risk_lines(self.guarantee_))}
-        return described(type(self).__name__, told)
+        return format_facts(type(self).__name__, told)
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         """Return scikit-learn's diagram, then coefficients, notes and the short guarantee."""

@@ -182,7 +182,7 @@ def check_known(known: object) -> None:
     if not isinstance(known, Known):
         raise ParameterError(
             "known must be public bounds, such as Known(distance=10.0), not "
-            f"{_validate.said(known)}."
+            f"{_validate.describe(known)}."
         )
 
 

@@ -127,7 +127,8 @@ def r2(
     lower, upper = _validate.real(lower=lower), _validate.real(upper=upper)
     if not lower < upper or not np.isfinite(upper - lower):
         raise ParameterError(
-            f"lower must be below upper, {upper!r}, not {_validate.said(lower)}.", name="lower"
+            f"lower must be below upper, {upper!r}, not {_validate.describe(lower)}.",
+            name="lower",
         )
     promise = Promise.of(unit_of(unit, users), epsilon, delta, relation, share)
     rows = scored_rows(promise, y, predicted, users, elements)

@@ -14,7 +14,7 @@ from sklearn.utils import column_or_1d
 
 from dpgrain._types import FloatArray
 from dpgrain.arrays.blocks import Rows
-from dpgrain.errors import DpgrainError, ParameterError, raise_alone
+from dpgrain.errors import DpgrainError, ParameterError, raise_without_context
 from dpgrain.gradients.records import RecordBlocks
 from dpgrain.inputs.codes import column
 from dpgrain.inputs.columns import is_text, types_of
@@ -38,7 +38,9 @@ def without_rows(name: str, otherwise: str) -> Iterator[None]:
         raise
     except (AttributeError, TypeError, ValueError) as error:
         told = _QUOTED.sub(". ", str(error))
-        raise_alone(ParameterError(told if told.startswith(_OF_SHAPES) else otherwise, name=name))
+        raise_without_context(
+            ParameterError(told if told.startswith(_OF_SHAPES) else otherwise, name=name)
+        )
 
 
 def ridge_of(ask: Ask, outputs: int, features: int) -> FloatArray:

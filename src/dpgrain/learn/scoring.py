@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpgrain._formatting import quantity
 from dpgrain._types import IntArray
-from dpgrain._wording import counted
 from dpgrain.accounting import Contribution, Event, Laplace
 from dpgrain.arrays.blocks import Unread
 from dpgrain.arrays.guarantees import guarantee_of
@@ -177,6 +177,6 @@ def units_text(units: float, level: str) -> str:
     'From about 0 users; intervals cover the noise, and not which users happened to have rows.'
     """
     return (
-        f"From about {counted(max(round(units), 0), level)}; intervals cover the noise, and not which "
+        f"From about {quantity(max(round(units), 0), level)}; intervals cover the noise, and not which "
         f"{level}s happened to have rows."
     )

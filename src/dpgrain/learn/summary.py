@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpgrain._wording import aligned, printed, sentence, shorten
+from dpgrain._formatting import align_columns, one_line, sentence, shorten
 from dpgrain.learn.confidence import COVERED, NOT_KNOWN
 from dpgrain.learn.meaning import clipped, doubts, meaning
 
@@ -85,9 +85,9 @@ class Coefficients:
     def __str__(self) -> str:
         """Return the first coefficients, line by line, and notes."""
         rows = [
-            [shorten(printed(row.name), _LETTERS), *self.cells(row)] for row in self.rows[:_ROWS]
+            [shorten(one_line(row.name), _LETTERS), *self.cells(row)] for row in self.rows[:_ROWS]
         ]
-        lines = aligned([list(self.headings), *rows])
+        lines = align_columns([list(self.headings), *rows])
         if len(self.rows) > _ROWS:
             lines.append(f"[{len(self.rows):,} coefficients, first {_ROWS} shown; all: .coef_]")
         return "\n".join((*lines, *self.notes))

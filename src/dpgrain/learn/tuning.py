@@ -71,7 +71,7 @@ def settings_of(grid: Any, known: Sequence[str]) -> list[Setting]:
         for name, values in grid.items():
             if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
                 raise ParameterError(
-                    f"tune must map {name} to a list of values, not {_validate.said(values)}."
+                    f"tune must map {name} to a list of values, not {_validate.describe(values)}."
                 )
         result = [
             dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())
@@ -81,7 +81,7 @@ def settings_of(grid: Any, known: Sequence[str]) -> list[Setting]:
     else:
         raise ParameterError(
             f"tune must map parameters to lists of values, or be a list of settings, "
-            f"not {_validate.said(grid)}."
+            f"not {_validate.describe(grid)}."
         )
     if not result or not any(result):
         raise ParameterError("tune must have at least one setting, not none.")
@@ -92,7 +92,7 @@ def settings_of(grid: Any, known: Sequence[str]) -> list[Setting]:
             )
         if name not in known:
             raise ParameterError(
-                f"tune must contain parameters of the model, not {_validate.said(name)}; the "
+                f"tune must contain parameters of the model, not {_validate.describe(name)}; the "
                 f"parameters are {', '.join(known)}."
             )
     return result
@@ -274,13 +274,13 @@ def _candidate(model: Model, setting: Setting, unit: Unit) -> Model:
     copy.asked()
     if copy.trust != "central":
         raise ParameterError(
-            f"trust must be 'central' with tune, not {_validate.said(copy.trust)}, because "
+            f"trust must be 'central' with tune, not {_validate.describe(copy.trust)}, because "
             "recipes are not tuned."
         )
     if isinstance(copy.algorithm, Recipe):
         raise ParameterError(
             "algorithm must be 'auto' or a solver with tune, not "
-            f"{_validate.said(copy.algorithm)}, because recipes are not tuned."
+            f"{_validate.describe(copy.algorithm)}, because recipes are not tuned."
         )
     made: Model = copy
     return made

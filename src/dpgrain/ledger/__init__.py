@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.ledger.entries import Entry
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AnyDays", "AnyHours", "Entry", "LastingPromise", "Ledger"]
 
-face(
+lazy_package(
     __name__,
     {
         "dpgrain.ledger.entries": ("Entry",),

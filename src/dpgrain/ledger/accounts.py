@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 from dpgrain.errors import DataError, DpgrainError, ParameterError
 from dpgrain.ledger.lines import Line
 from dpgrain.ledger.promise import LastingPromise
@@ -22,7 +22,7 @@ from dpgrain.ledger.stores.protocol import END, START, Axis, Cells, Page
 from dpgrain.ledger.units import Units
 from dpgrain.ledger.window import Meeting, Window
 from dpgrain.publishing.prices import Price
-from dpgrain.regions import EVERYTHING, Among, Region, Side, Span
+from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side, Span
 
 # Records without a value of the column that numbers cells lie in this cell.
 _MISSING = START
@@ -66,7 +66,7 @@ class Charged:
         Raises:
             ParameterError: if a field is missing, unknown or wrong.
         """
-        return _fields.read(Charged, values, "a charge")
+        return _validate.read_fields(Charged, values, "a charge")
 
 
 class DoesNotFitError(DpgrainError):
@@ -127,7 +127,7 @@ def _take_out(page: Page, promise: LastingPromise, charged: Charged) -> None:
     if place is None or not 0 <= place < len(promise.plan) or charged.price != Price():
         raise ParameterError(
             f"planned must be an index below {len(promise.plan)} in the plan of the promise, "
-            f"without a price, not {_validate.said(place)}."
+            f"without a price, not {_validate.describe(place)}."
         )
     if place in page.taken(charged.promise):
         raise TakenError(f"Release {place} of the plan was already published.")
@@ -175,10 +175,10 @@ def fullest(page: Page, promise: LastingPromise, number: int) -> Region:
     if axis is None or known.side(axis.column) is not None or (first, end) == (START, END):
         return known
     if (first, end) == (_MISSING, _MISSING + 1):
-        return Region((*known.sides, Side(axis.column, Among(), missing=True)))
+        return Region((*known.sides, Side(axis.column, LabelSet(), missing=True)))
     low, high = (None if first <= START + 1 else first), (None if end == END else end)
     counted, _, kind = axis.kind.partition(" ")
-    span = _fields.read(Span, {"axis": counted, "low": low, "high": high}, "an interval")
+    span = _validate.read_fields(Span, {"axis": counted, "low": low, "high": high}, "an interval")
     if promise.window is not None:
         span = promise.window.records(span)
     return Region((*known.sides, Side(axis.column, span, kind=kind)))
@@ -230,7 +230,7 @@ def divided(
     others = _without(region, axis.column)
     if not isinstance(side.values, Span) or _way(side, side.values) != axis.kind:
         # Labels divide units into classes, where the cells are not starts of windows.
-        keeps = isinstance(side.values, Among) and window is None
+        keeps = isinstance(side.values, LabelSet) and window is None
         return (region if keeps else others), everywhere
     return others, _intervals(side, side.values, window, meeting)
 
@@ -292,7 +292,7 @@ def _comparable(region: Region, other: Region) -> Region:
 
 @lru_cache(maxsize=10_000)
 def _region(text: str) -> Region:
-    return _fields.read(Region, json.loads(text), "the region of a class")
+    return _validate.read_fields(Region, json.loads(text), "the region of a class")
 
 
 def made_again(page: Page, lines: Iterable[Line]) -> None:

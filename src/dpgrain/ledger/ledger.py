@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from dpgrain import _validate
-from dpgrain._shown import ShownLedger
-from dpgrain._wording import powers, rounded_up
+from dpgrain._formatting import powers, rounded_up
+from dpgrain._report_mixins import LedgerReportMixin
 from dpgrain.errors import DataError, ParameterError, RefusedError
 from dpgrain.ledger import accounts, plans
 from dpgrain.ledger.accounts import Charged, DoesNotFitError, TakenError
@@ -28,7 +28,7 @@ from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.guarantee import Guarantee, check_guarantee
 from dpgrain.publishing.prices import Price
 from dpgrain.publishing.receipt import Receipt
-from dpgrain.regions import EVERYTHING, Region
+from dpgrain.scope.regions import EVERYTHING, Region
 
 # Version of the language in which lines are written.
 _LANGUAGE = 1
@@ -42,7 +42,7 @@ class _RenewedMeanwhile(Exception):  # noqa: N818 - it is no error: the charge i
     """A promise was renewed after prices were found for it."""
 
 
-class Ledger(ShownLedger):
+class Ledger(LedgerReportMixin):
     """A lasting record of releases: one that would break a promise of it is refused beforehand.
 
     Args:
@@ -81,7 +81,7 @@ class Ledger(ShownLedger):
         self._store = store_at(place)
         if expected is not None and not isinstance(expected, str):
             raise ParameterError(
-                f"expected must be a hash or None, not {_validate.said(expected)}.",
+                f"expected must be a hash or None, not {_validate.describe(expected)}.",
                 name="expected",
             )
         self._known: dict[int, LastingPromise] = {}
@@ -112,7 +112,7 @@ class Ledger(ShownLedger):
             DataError: if the place cannot be written.
         """
         if not isinstance(name, str) or not name.strip():
-            raise ParameterError(f"name must be text, not {_validate.said(name)}.")
+            raise ParameterError(f"name must be text, not {_validate.describe(name)}.")
         # An array without axes says that it can be listed, and cannot.
         is_listed = isinstance(promises, Iterable) and getattr(promises, "ndim", 1) > 0
         given = list(promises) if is_listed else []
@@ -163,7 +163,7 @@ class Ledger(ShownLedger):
         if not held:
             raise DataError(
                 "expected must be a hash that the ledger contains, not "
-                f"{_validate.said(expected)}: the file was replaced by an older copy or "
+                f"{_validate.describe(expected)}: the file was replaced by an older copy or "
                 "another ledger."
             )
         return first, last
@@ -251,9 +251,9 @@ class Ledger(ShownLedger):
             raise ParameterError("guarantees must contain at least one guarantee.")
         for guarantee in guarantees:
             check_guarantee(guarantee)
-        again = _validate.truth(again=again)
+        again = _validate.boolean(again=again)
         if not isinstance(mark, str):
-            raise ParameterError(f"mark must be text, not {_validate.said(mark)}.", name="mark")
+            raise ParameterError(f"mark must be text, not {_validate.describe(mark)}.", name="mark")
         _check_users(self._user, guarantees)
         # Prices take a while to find, and are found before others have to wait.
         promises = self.promises
@@ -559,7 +559,7 @@ class Ledger(ShownLedger):
         promise = self.promises.get(number) if isinstance(number, int) else None
         if promise is None:
             raise ParameterError(
-                f"number must be the line of a promise in force, not {_validate.said(number)}."
+                f"number must be the line of a promise in force, not {_validate.describe(number)}."
             )
         return promise
 
@@ -572,7 +572,7 @@ class Ledger(ShownLedger):
                 line = page.line(renews)
                 if line is None or "promise" not in line.values:
                     raise ParameterError(
-                        f"number must be the line of a promise, not {_validate.said(number)}.",
+                        f"number must be the line of a promise, not {_validate.describe(number)}.",
                         name="number",
                     )
                 chain[renews] = self._promise(page, renews)

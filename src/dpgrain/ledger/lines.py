@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from dpgrain import _fields
+from dpgrain import _validate
 from dpgrain.errors import DataError, ParameterError
 
 Kind = TypeVar("Kind")
@@ -65,7 +65,7 @@ class Line:
             DataError: if the body is not what this ledger writes.
         """
         try:
-            values = _fields.loads(self.body, "a line of a ledger")
+            values = _validate.parse_json(self.body, "a line of a ledger")
         except ParameterError as error:
             raise _broken(self.number, "is not valid JSON") from error
         if not isinstance(values, dict):

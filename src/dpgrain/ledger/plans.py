@@ -13,9 +13,9 @@ from typing import Any
 
 from dpgrain.accounting import Loss
 from dpgrain.errors import ParameterError
-from dpgrain.partitions import Partition
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.promised import asked_of
+from dpgrain.scope.partitions import Partition
 from dpgrain.units import Level, Relation
 
 

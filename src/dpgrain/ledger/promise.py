@@ -7,21 +7,31 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from dpgrain import _fields, _validate
-from dpgrain._wording import powers, rounded_up
+from dpgrain import _validate
+from dpgrain._formatting import powers, rounded_up
 from dpgrain.accounting import Loss
 from dpgrain.errors import ParameterError
 from dpgrain.ledger import plans
 from dpgrain.ledger.window import Meeting, Window
-from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing.budget import planned_guarantee
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price
 from dpgrain.publishing.promised import price_for
 from dpgrain.publishing.query import Query
-from dpgrain.regions import Region
-from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
+from dpgrain.scope.partitions import Partition, Rule
+from dpgrain.scope.regions import Region
+from dpgrain.units import (
+    LEVELS,
+    PLAIN_UNITS,
+    RELATIONS,
+    Element,
+    Level,
+    Record,
+    Relation,
+    Unit,
+    User,
+)
 
 # Factor by which caps beside a plan are smaller, so that a machine with other rounding finds them
 # kept.
@@ -65,7 +75,7 @@ class LastingPromise:
     plan: tuple[Guarantee, ...] = ()
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
         _validate.positive(epsilon=self.epsilon)
         _validate.delta(allow_zero=True, delta=self.delta)
         for name, cap in asdict(self.caps).items():
@@ -106,7 +116,7 @@ class LastingPromise:
 
         Args:
             unit: the privacy unit; elements by a column, a list of columns, or a
-                :class:`~dpgrain.partitions.Partition`, such as that of the days of a time.
+                :class:`~dpgrain.scope.partitions.Partition`, such as that of the days of a time.
             epsilon: the promised ε of all releases together.
             delta: the promised δ of all releases together.
             relation: the neighbouring relation.
@@ -134,7 +144,7 @@ class LastingPromise:
     @property
     def unit(self) -> Unit:
         """The plain unit of the level."""
-        return OWN_UNIT[self.level]
+        return PLAIN_UNITS[self.level]
 
     def price(
         self, guarantee: Guarantee, room: Price | None = None, meeting: Meeting = "any"
@@ -253,7 +263,7 @@ class LastingPromise:
         Raises:
             ParameterError: if a field is missing, unknown or wrong.
         """
-        return _fields.read(LastingPromise, values, "a promise")
+        return _validate.read_fields(LastingPromise, values, "a promise")
 
 
 @lru_cache(maxsize=64)
@@ -266,7 +276,7 @@ def _unit(unit: Any) -> tuple[Level, Partition | None]:
     """Return the level of a unit, and the partition into elements."""
     if not isinstance(unit, Record | Element | User) or unit.level not in LEVELS:
         raise ParameterError(
-            f"unit must be Record(), Element(by) or User(), not {_validate.said(unit)}."
+            f"unit must be Record(), Element(by) or User(), not {_validate.describe(unit)}."
         )
     if isinstance(unit, User) and unit.max_elements is not None:
         raise ParameterError(
@@ -281,7 +291,7 @@ def _unit(unit: Any) -> tuple[Level, Partition | None]:
     if not isinstance(by, list | tuple) or not by or not all(isinstance(one, str) for one in by):
         raise ParameterError(
             "unit must be Element of a column, or of a list of columns, not "
-            f"{_validate.said(unit)}: a ledger cannot store mappings and functions; add a "
+            f"{_validate.describe(unit)}: a ledger cannot store mappings and functions; add a "
             "column of cells with with_cells()."
         )
     return unit.level, Partition(tuple(map(Rule, by)))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from dpgrain._wording import percent, powers, rounded_down, rounded_up
+from dpgrain._formatting import percent, powers, rounded_down, rounded_up
 from dpgrain.accounting import gaussian_epsilon
 from dpgrain.ledger.accounts import Charged, DoesNotFitError
 from dpgrain.ledger.entries import Entry, seeds_in_words
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.ledger.units import WHOLE, Units
 from dpgrain.publishing.caps import Caps, left_of
-from dpgrain.regions import Among
+from dpgrain.scope.regions import LabelSet
 
 # Times a promise from which on a price is reported as "more than N times" it.
 _MANY_TIMES = 100
@@ -53,7 +53,7 @@ def _all_of_time(promise: LastingPromise, charged: Charged) -> str:
     """Say that days are labels, which lie in no stretch of time; nothing where they are not."""
     window = promise.window
     side = None if window is None else charged.region.side(window.column)
-    if side is None or not isinstance(side.values, Among) or not side.values.labels:
+    if side is None or not isinstance(side.values, LabelSet) or not side.values.labels:
         return ""
     return (
         f"; {side.column!r} is read as {side.read_as}, not as dates or timestamps, so all "

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpgrain import __version__
-from dpgrain._wording import counted, powers, rounded_up
+from dpgrain._formatting import powers, quantity, rounded_up
 from dpgrain.accounting import Event
 from dpgrain.ledger.entries import Entry, seeds_in_words
 from dpgrain.ledger.ledger import Ledger
 from dpgrain.ledger.promise import LastingPromise
-from dpgrain.provenance import IN_WORDS
 from dpgrain.publishing.guarantee import CHANGED
+from dpgrain.scope.provenance import DESCRIPTIONS
 
 # Events of protocols whose devices add the noise.
 _OF_DEVICES = frozenset({"Binomial", "Poisson"})
@@ -112,7 +112,7 @@ def _fields(ledger: Ledger, decided_by: str) -> dict[str, Any]:
                 "release_type": (
                     "Many releases" if len(guarantees) > 1 else _ForPeople("One or Many releases")
                 ),
-                "release_type_details": f"{counted(len(guarantees), 'release')} charged so far.",
+                "release_type_details": f"{quantity(len(guarantees), 'release')} charged so far.",
                 "data_source_type": _ForPeople("Static or Dynamic"),
                 "access_type": _ForPeople("Interactive or Non-interactive"),
             },
@@ -147,7 +147,7 @@ def _privacy_loss(ledger: Ledger, entries: Iterable[Entry]) -> dict[str, Any]:
         "privacy_unit_details": "\n".join(
             [
                 *(f"- Promise {number}: {_neighbours(one)}" for number, one in promises),
-                *(f"- Rows of some releases are {IN_WORDS[one]}." for one in assumed),
+                *(f"- Rows of some releases are {DESCRIPTIONS[one]}." for one in assumed),
             ]
         ),
         "privacy_parameters": (

@@ -80,7 +80,7 @@ def check_price(price: Price) -> None:
         if not (part == 0 or part >= sys.float_info.min):
             raise ParameterError(
                 f"the {name} of a price must be 0 or a positive number, not "
-                f"{_validate.said(part)}: a ledger cannot charge anything else; report it "
+                f"{_validate.describe(part)}: a ledger cannot charge anything else; report it "
                 "with the release that was requested."
             )
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any, Literal, TypeAlias
 
-from dpgrain import _fields, _validate
-from dpgrain.partitions import Rule, shown_days
-from dpgrain.regions import Side, Span
-from dpgrain.zones import check_zone, midnight
+from dpgrain import _validate
+from dpgrain.scope.partitions import Rule, clock_days
+from dpgrain.scope.regions import Side, Span
+from dpgrain.scope.zones import check_zone, midnight
 
 _EPOCH = date(1970, 1, 1).toordinal()
 # The microseconds of an hour.
@@ -54,7 +54,7 @@ class Window:
             ParameterError: if a field is missing, unknown or wrong.
         """
         hours = isinstance(values, dict) and "hours" in values
-        return _fields.read(AnyHours if hours else AnyDays, values, "a window")
+        return _validate.read_fields(AnyHours if hours else AnyDays, values, "a window")
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class AnyDays(Window):
     zone: str = ""
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
         _validate.integer(minimum=1, days=self.days)
         check_zone(self.zone or "UTC")
 
@@ -113,7 +113,7 @@ class AnyDays(Window):
             first, end = span.low, span.high
         else:
             zone = (self.zone or "UTC") if span.axis == "instant" else ""
-            days = shown_days(span, zone)
+            days = clock_days(span, zone)
             first, last = (None if day is None else day.toordinal() - _EPOCH for day in days)
             end = None if last is None else last + 1
         return None if first is None else first - self.days + 1, end
@@ -160,7 +160,7 @@ class AnyHours(Window):
     column: str
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
         _validate.integer(minimum=1, hours=self.hours)
 
     @property

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
-    from dpgrain._clipping import clipped
     from dpgrain.means.clipped import ClippedMean
     from dpgrain.means.methods import METHODS
     from dpgrain.means.of_users import MeanOfUsers, mean_of_users
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from dpgrain.means.radius import Radius
     from dpgrain.means.recentred import Recentred
     from dpgrain.means.shuffled import Shuffled
+    from dpgrain.numerics.row_clipping import clipped
 
 __all__ = [
     "METHODS",
@@ -37,10 +37,10 @@ __all__ = [
     "mean_of_users",
 ]
 
-face(
+lazy_package(
     __name__,
     {
-        "dpgrain._clipping": ("clipped",),
+        "dpgrain.numerics.row_clipping": ("clipped",),
         "dpgrain.means.clipped": ("ClippedMean",),
         "dpgrain.means.methods": ("METHODS",),
         "dpgrain.means.of_users": ("MeanOfUsers", "mean_of_users"),

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain._clipping import clipped, finite
-from dpgrain._rows import squares
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Event
 from dpgrain.means.protocol import Contributions, Drawn, Mean, Rounds
 from dpgrain.noise import Source
+from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
+from dpgrain.numerics.row_products import squares
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import warn_of_care
 from dpgrain.units import Level, Trust
@@ -214,7 +214,9 @@ class _Counted:
 
     def vectors(self, drawn: Drawn | None = None) -> FloatArray:
         """Return the vectors, each with norm at most 1 up to rounding."""
-        vectors = finite(np.array(self.contributions.vectors(drawn), dtype=np.float64, order="C"))
+        vectors = zero_nonfinite_rows(
+            np.array(self.contributions.vectors(drawn), dtype=np.float64, order="C")
+        )
         with np.errstate(all="ignore"):
             # A norm that overflows is in the last class; a warning would reveal it.
             norms = np.sqrt(squares(vectors))

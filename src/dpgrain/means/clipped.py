@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.accounting import BandedGaussian, Event, SampledGaussian, calibrate
 from dpgrain.errors import ParameterError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dpgrain.means import bands as banded
 else:
     # Loaded only for correlated noise, because it imports a solver.
-    banded = later("dpgrain.means.bands")
+    banded = lazy_import("dpgrain.means.bands")
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ class ClippedMean(Central):
     bands: int = 1
 
     def __post_init__(self) -> None:
-        _validate.plain(self)
+        _validate.plain_numbers(self)
         # Building the event validates the other values.
         _ = self.event
-        if _validate.truth(exact=self.exact) and self.bands != 1:
+        if _validate.boolean(exact=self.exact) and self.bands != 1:
             raise ParameterError(
                 f"exact must be False with bands = {self.bands}, because banded noise is not an "
                 "integer."

@@ -100,7 +100,7 @@ def require_sums(method: Method) -> None:
     if not method.distributed:
         raise ParameterError(
             "method must be 'auto', 'clip' or 'recentred' for rows on a cluster, not "
-            f"{_validate.said(method.name)}, which needs all users' vectors in one place; change "
+            f"{_validate.describe(method.name)}, which needs all users' vectors in one place; change "
             f"it, {BRING_HERE}",
             name="method",
         )

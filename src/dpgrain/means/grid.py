@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain._clipping import clipped, finite
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.means.protocol import Contributions, Distributed, Drawn
 from dpgrain.noise import Source
 from dpgrain.noise.laws import MAX_SCALE, raised
 from dpgrain.noise.sums import with_gaussian
+from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
 
 # Grid steps per clipping bound in exact sums, so that squared norms in steps fit in 2^53.
 _STEPS_PER_CLIP = 2.0**24
@@ -69,7 +69,7 @@ def added_in_steps(
     for vectors in tiles(contributions, drawn):
         with np.errstate(over="ignore"):
             # Overflow depends on a user's value, which a warning would reveal.
-            away = vectors if centre is None else finite(vectors - centre)
+            away = vectors if centre is None else zero_nonfinite_rows(vectors - centre)
         whole = _steps(clipped(away, clip), clip, step)
         # Integers of at most 2^24 steps: any order of summation gives the same sum.
         total += (np.ones(len(whole)) @ whole).astype(np.int64)
@@ -101,7 +101,7 @@ def tiles(contributions: Contributions, drawn: Drawn | None = None) -> Iterator[
     most = max(1, _BATCH_ENTRIES // max(contributions.dimension, 1))
     for first in range(0, len(which), most):
         vectors = contributions.vectors(which[first : first + most])
-        yield finite(vectors.astype(np.float64, copy=False))
+        yield zero_nonfinite_rows(vectors.astype(np.float64, copy=False))
 
 
 def on_grid(vectors: FloatArray, clip: float, step: float) -> NDArray[np.int64]:

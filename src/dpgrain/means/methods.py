@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 
 if TYPE_CHECKING:
     from dpgrain.means.problem import Method
@@ -24,5 +24,5 @@ def method_of(name: str) -> Method:
     >>> [name for name in METHODS if method_of(name).unstated]
     ['clip', 'recentred']
     """
-    result: Method = later(METHODS[name]).METHOD
+    result: Method = lazy_import(METHODS[name]).METHOD
     return result

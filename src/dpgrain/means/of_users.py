@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._later import later
-from dpgrain._types import FloatArray
-from dpgrain._wording import (
+from dpgrain._formatting import (
     POINTER,
-    aligned,
-    counted,
-    decimals_of,
-    described,
-    number,
-    printed,
+    align_columns,
+    format_facts,
+    format_number,
+    one_line,
+    quantity,
     rounded_up,
     sentence,
     shorten,
+    useful_decimals,
 )
+from dpgrain._lazy_import import lazy_import
+from dpgrain._types import FloatArray
 from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.arrays.roster import Roster
 from dpgrain.errors import ParameterError
@@ -49,7 +49,7 @@ from dpgrain.units import Relation, User
 if TYPE_CHECKING:
     from dpgrain.means import distributed
 else:
-    distributed = later("dpgrain.means.distributed")
+    distributed = lazy_import("dpgrain.means.distributed")
 
 # Coverage of an error that equals the bound.
 NOTHING = (
@@ -129,21 +129,21 @@ class MeanOfUsers:
             top: the number of coordinates to show.
         """
         title = (
-            f"Mean of users' vectors ({counted(len(self.value), 'coordinate')}; records clipped to the "
-            f"bound; method {self.method})"
+            f"Mean of users' vectors ({quantity(len(self.value), 'coordinate')}; records clipped to "
+            f"the bound; method {self.method})"
         )
         if not np.isfinite(self.value).all():
             return [title, sentence(NO_MEAN)]
-        decimals = decimals_of(self.std_error)
+        decimals = useful_decimals(self.std_error)
         rows = [
             [
-                shorten(printed(name), _LETTERS),
-                number(value, decimals),
-                number(self.std_error, decimals),
+                shorten(one_line(name), _LETTERS),
+                format_number(value, decimals),
+                format_number(self.std_error, decimals),
             ]
             for name, value in zip(names[:top], self.value.tolist(), strict=False)
         ]
-        table = aligned([["coordinate", "estimate", "std_error"], *rows])
+        table = align_columns([["coordinate", "estimate", "std_error"], *rows])
         if len(names) > top:
             table.append(f"[{len(names):,} coordinates, {top:,} first shown; all: .value]")
         return [title, *table, f"{sentence(self.off)} {self._outside}".strip()]
@@ -159,7 +159,7 @@ class MeanOfUsers:
             "Privacy": str(self.guarantee),
             "Risk": " ".join(risk_lines(self.guarantee)),
         }
-        return described("Mean of users' vectors", facts)
+        return format_facts("Mean of users' vectors", facts)
 
     @property
     def off(self) -> str:
@@ -425,7 +425,7 @@ def _before(method: Method, problem: Problem) -> Candidate:
 def _checked(bound: float, radius: float | None) -> float:
     if not 1e-90 <= _validate.positive(bound=bound) <= 1e90:
         raise ParameterError(
-            f"bound must be between 1e-90 and 1e90, not {_validate.said(bound)}; rescale.",
+            f"bound must be between 1e-90 and 1e90, not {_validate.describe(bound)}; rescale.",
             name="bound",
         )
     if radius is not None and not 2.0**-20 * bound <= _validate.positive(radius=radius) <= bound:

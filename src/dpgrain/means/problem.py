@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from dpgrain._formatting import quantity
 from dpgrain._types import FloatArray
-from dpgrain._wording import counted
 from dpgrain.accounting import Event
 from dpgrain.errors import RunEnded
 from dpgrain.means.protocol import Mean, Vectors
@@ -72,12 +72,12 @@ class Problem:
     @property
     def people(self) -> str:
         """Description of the (approximate) number of users."""
-        return ("" if self.stated else "about ") + counted(self.n, "user")
+        return ("" if self.stated else "about ") + quantity(self.n, "user")
 
     @property
     def space(self) -> str:
         """Description of the number of dimensions."""
-        return counted(self.d, "dimension")
+        return quantity(self.d, "dimension")
 
     def finder(self) -> tuple[Radius | None, dict[str, Any]]:
         """Return the choice of a radius, if none is stated, and calibration options."""

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpgrain._clipping import clipped
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
+from dpgrain.numerics.row_clipping import clipped
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Trust
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dpgrain.inputs import numbers
 else:
     # Arrays do not need the code that reads tables.
-    numbers = later("dpgrain.inputs.numbers")
+    numbers = lazy_import("dpgrain.inputs.numbers")
 
 Drawn: TypeAlias = NDArray[np.intp]
 #: Function of the vectors of blocks, (blocks, dimension), that maps each row separately.

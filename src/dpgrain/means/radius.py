@@ -72,7 +72,7 @@ class Radius:
     query_scale: float
 
     def __post_init__(self) -> None:
-        _validate.plain(self)
+        _validate.plain_numbers(self)
         _check_range(self.smallest, self.largest)
         _validate.integer(minimum=1, n_users=self.n_users)
         if not 2 <= _validate.integer(minimum=2, top=self.top) <= self.n_users:

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain._clipping import clipped
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Event, ExponentialMechanism, Gaussian, calibrate
 from dpgrain.accounting.contribution import ONE_EACH
@@ -30,6 +29,7 @@ from dpgrain.means.rules import LeftOut, by_radius
 from dpgrain.means.total_error import Number
 from dpgrain.noise import Source
 from dpgrain.noise.gumbel import gumbel_order
+from dpgrain.numerics.row_clipping import clipped
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Relation
 
@@ -103,7 +103,7 @@ class Recentred(Central):
     centre: float | tuple[float, ...] = 0.0
 
     def __post_init__(self) -> None:
-        _validate.plain(self)
+        _validate.plain_numbers(self)
         for radius in self._radii:
             _validate.scale(radius=radius)
         _validate.noise(noise_multiplier=self.noise_multiplier)
@@ -122,7 +122,9 @@ class Recentred(Central):
             raise ParameterError(f"beyond must be a share in (0, 0.5], not {self.beyond!r}.")
         for each in self.centre if isinstance(self.centre, tuple) else (self.centre,):
             if not math.isfinite(_validate.real(centre=each)):
-                raise ParameterError(f"centre must be finite, not {_validate.said(self.centre)}.")
+                raise ParameterError(
+                    f"centre must be finite, not {_validate.describe(self.centre)}."
+                )
         if len(self._radii) not in (1, self.rounds):
             raise ParameterError(
                 f"radius must be one number, or one per round ({self.rounds}), not {self.radius!r}."

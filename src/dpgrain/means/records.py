@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain._clipping import clipped
 from dpgrain._types import FloatArray
 from dpgrain.arrays.blocks import Rows, Unread, arrange
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.numbers import cells, unread
 from dpgrain.means.protocol import Vectors
+from dpgrain.numerics.row_clipping import clipped
 from dpgrain.publishing.charge import Charge
 from dpgrain.publishing.scope import Origin
 from dpgrain.units import User

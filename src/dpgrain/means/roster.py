@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain._clipping import finite
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import tiles
 from dpgrain.means.protocol import Contributions, Drawn
+from dpgrain.numerics.row_clipping import zero_nonfinite_rows
 
 # Maximum entries of users' vectors in memory.
 _BATCH_ENTRIES = 1 << 21
@@ -73,4 +73,4 @@ class Roster:
                 for tile in tiles(contributions, own):
                     np.add.at(result, row[done : done + len(tile)], tile)
                     done += len(tile)
-            yield finite(result)
+            yield zero_nonfinite_rows(result)

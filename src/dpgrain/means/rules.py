@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpgrain._clipping import clipped, finite
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.means.grid import tiles
 from dpgrain.means.protocol import Contributions
+from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
 
 
 def by_radius(contributions: Contributions, centre: FloatArray, radii: FloatArray) -> IntArray:
@@ -77,12 +77,12 @@ class LeftOut:
         """Return the vectors with their weights."""
         with np.errstate(all="ignore"):
             # An overflow depends on one user's vector; a warning would reveal it.
-            kept = clipped(finite(vectors - self.centre), self.radius)
-            return Weighted(self.bound, self.weight)(finite(vectors - kept))
+            kept = clipped(zero_nonfinite_rows(vectors - self.centre), self.radius)
+            return Weighted(self.bound, self.weight)(zero_nonfinite_rows(vectors - kept))
 
 
 def _distances(vectors: FloatArray, centre: FloatArray) -> FloatArray:
     with np.errstate(all="ignore"):
         # An overflowing distance is beyond all radii; a warning would reveal it.
-        distances: FloatArray = np.linalg.norm(finite(vectors - centre), axis=1)
+        distances: FloatArray = np.linalg.norm(zero_nonfinite_rows(vectors - centre), axis=1)
     return distances

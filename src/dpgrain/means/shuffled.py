@@ -70,11 +70,11 @@ class Shuffled:
     interaction: Interaction = "sequential"
 
     def __post_init__(self) -> None:
-        _validate.plain(self)
+        _validate.plain_numbers(self)
         _check_roster(self.n_users, self.rounds, self.interaction)
         if not isinstance(self.protocol, VectorSum | PoissonSum):
             raise ParameterError(
-                f"protocol must be a VectorSum or PoissonSum, not {_validate.said(self.protocol)}."
+                f"protocol must be a VectorSum or PoissonSum, not {_validate.describe(self.protocol)}."
             )
         asked = 1 if self.interaction == "sequential" else self.rounds
         if (self.protocol.n_users, self.protocol.rounds) != (self.batch, asked):
@@ -270,7 +270,7 @@ class FreshBatches:
     protocol: Messages = "binomial"
 
     def __post_init__(self) -> None:
-        _validate.plain(self)
+        _validate.plain_numbers(self)
         Promise(User(), self.epsilon, self.delta, self.relation).require_delta(
             "delta must be above 0 for shuffled sums, not 0; use about 1e-6."
         )
@@ -339,7 +339,7 @@ class FreshRun:
         if _validate.integer(minimum=1, size=size) > self.left:
             raise ParameterError(
                 f"size must be at most {self.left}, the number of users not yet queried, not "
-                f"{_validate.said(size)}, because each user is queried only once."
+                f"{_validate.describe(size)}, because each user is queried only once."
             )
         if contributions.dimension != self.batches.dimension:
             raise ParameterError(

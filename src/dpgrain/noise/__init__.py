@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.noise.counts import binomial, poisson, rounded
@@ -23,7 +23,7 @@ __all__ = [
     "truncated_geometric",
 ]
 
-face(
+lazy_package(
     __name__,
     {
         "dpgrain.noise.counts": ("binomial", "poisson", "rounded"),

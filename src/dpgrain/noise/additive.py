@@ -15,16 +15,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
-from dpgrain._later import later
-from dpgrain._special import ndtr, ndtri
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
+from dpgrain.numerics.special_functions import ndtr, ndtri
 
 if TYPE_CHECKING:
     from dpgrain.noise import sums as drawing
     from dpgrain.noise.sources import Source
 else:
     # Loaded on first draw, because accounting needs only the numbers of a distribution.
-    drawing = later("dpgrain.noise.sums")
+    drawing = lazy_import("dpgrain.noise.sums")
 
 Integrals = tuple[FloatArray, FloatArray, FloatArray]
 

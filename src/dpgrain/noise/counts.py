@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain._special import gammaln
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import Source, given
+from dpgrain.numerics.special_functions import gammaln
 
 #: Largest count at which floating point still distinguishes neighbouring counts.
 LARGEST_COUNT = 1 << 52

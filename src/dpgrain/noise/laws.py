@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpgrain import _fields, _validate
-from dpgrain._special import ndtri
+from dpgrain import _validate
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise.inversion import sample
 from dpgrain.noise.sources import Source, given
+from dpgrain.numerics.special_functions import ndtri
 
 MIN_SCALE, MAX_SCALE = 2.0**-30, 2.0**40
 # Smallest share of draws that a truncation may retain, to bound the running time.
@@ -116,7 +116,7 @@ def truncated_geometric(
     if epsilon * cutoff < _LEAST_KEPT_SHARE:
         # Nearly all draws would be rejected.
         raise ParameterError(
-            f"cutoff must be at least 2^-10/epsilon, not {_validate.said(cutoff)}."
+            f"cutoff must be at least 2^-10/epsilon, not {_validate.describe(cutoff)}."
         )
     scale = raised(1 / epsilon)
     # A larger share of the draws is accepted, so on average one batch supplies all missing samples.
@@ -136,10 +136,10 @@ def raised(scale: FloatArray | float) -> FloatArray:
 
 
 def _scales(scale: ArrayLike, size: int | None) -> FloatArray:
-    scales = np.atleast_1d(_fields.numbers(scale=scale))
+    scales = np.atleast_1d(_validate.float_array(scale=scale))
     if scales.ndim > 1 or np.asarray(scale).dtype.kind == "b":
         raise ParameterError(
-            f"scale must be a number or a list of numbers, not {_validate.said(scale)}."
+            f"scale must be a number or a list of numbers, not {_validate.describe(scale)}."
         )
     bad = ~((scales >= MIN_SCALE) & (scales <= MAX_SCALE))
     if bad.any():

@@ -11,9 +11,9 @@ import threading
 from functools import cache
 from typing import Any
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 
-mpmath = later("mpmath")
+mpmath = lazy_import("mpmath")
 
 # Bits of the stored constants ln 2 and π, far more than any computation requests.
 _CONSTANT_BITS = 1 << 12

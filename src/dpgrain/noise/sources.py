@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 from dpgrain.errors import ParameterError
 
 RandomState: TypeAlias = int | np.random.Generator | None
@@ -75,7 +75,7 @@ class SeededSource:
             # NumPy also accepts lists, and a list that contains itself crashes the process.
             raise ParameterError(
                 "seed must be an integer of at least 0 or a NumPy Generator, not "
-                f"{_validate.said(seed)}.",
+                f"{_validate.describe(seed)}.",
                 name="seed",
             )
         self._generator = np.random.default_rng(seed)
@@ -109,7 +109,7 @@ class SeededSource:
             bits = _GENERATORS[values["bit_generator"]]()
             bits.state = values
             _check_place(bits.state)
-        except _fields.MISFITS as error:
+        except _validate.MISFIT_ERRORS as error:
             raise ParameterError("state must be a state returned by SeededSource.state.") from error
         return SeededSource(np.random.Generator(bits))
 
@@ -131,7 +131,7 @@ def given(source: Source | None) -> Source:
         return SystemSource()
     if not callable(getattr(source, "words", None)):
         raise ParameterError(
-            f"source must be a source of dpgrain.noise, not {_validate.said(source)}.",
+            f"source must be a source of dpgrain.noise, not {_validate.describe(source)}.",
             name="source",
         )
     return source
@@ -146,12 +146,12 @@ def source_of(random_state: RandomState) -> Source:
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer):
         raise ParameterError(
             "random_state must be None, an integer or a NumPy Generator, not "
-            f"{_validate.said(random_state)}.",
+            f"{_validate.describe(random_state)}.",
             name="random_state",
         )
     if random_state < 0:
         raise ParameterError(
-            f"random_state must be at least 0, not {_validate.said(random_state)}.",
+            f"random_state must be at least 0, not {_validate.describe(random_state)}.",
             name="random_state",
         )
     return SeededSource(int(random_state))

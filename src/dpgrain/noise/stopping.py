@@ -22,7 +22,7 @@ def negative_binomial(eta: float, gamma: float, *, source: Source | None = None)
     """
     gamma = _validate.fraction(gamma=gamma)
     if not -1 < eta < float("inf"):
-        raise ParameterError(f"eta must be finite and above -1, not {_validate.said(eta)}.")
+        raise ParameterError(f"eta must be finite and above -1, not {_validate.describe(eta)}.")
     return _inverted(lambda mp: _negative_binomial(eta, gamma, mp), 1, given(source))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.optimize.averages import Average, Last, RandomIterate, Tail, Uniform, Weighted
@@ -70,7 +70,7 @@ __all__ = [
     "run",
 ]
 
-face(
+lazy_package(
     __name__,
     {
         "dpgrain.optimize.averages": (

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 
@@ -88,7 +88,7 @@ class Box:
     high: float | tuple[float, ...]
 
     def __post_init__(self) -> None:
-        low, high = _fields.numbers(low=self.low), _fields.numbers(high=self.high)
+        low, high = _validate.float_array(low=self.low), _validate.float_array(high=self.high)
         shapes = {side.shape for side in (low, high)} - {()}
         if len(shapes) > 1 or any(len(shape) > 1 for shape in shapes):
             raise ParameterError(
@@ -96,8 +96,8 @@ class Box:
             )
         if not np.all(low <= high):
             raise ParameterError(
-                f"low must be at most high, not {_validate.said(self.low)} and "
-                f"{_validate.said(self.high)}."
+                f"low must be at most high, not {_validate.describe(self.low)} and "
+                f"{_validate.describe(self.high)}."
             )
 
     def project(self, theta: FloatArray) -> FloatArray:
@@ -147,7 +147,10 @@ class Affine:
     """
 
     def __init__(self, A: ArrayLike, b: ArrayLike | Sequence[float]) -> None:  # noqa: N803
-        matrix, right = np.atleast_2d(_fields.numbers(A=A)), np.atleast_1d(_fields.numbers(b=b))
+        matrix, right = (
+            np.atleast_2d(_validate.float_array(A=A)),
+            np.atleast_1d(_validate.float_array(b=b)),
+        )
         sizes = np.abs(np.append(matrix.ravel(), right.ravel()))
         if not ((sizes == 0) | ((sizes >= 1e-100) & (sizes <= 1e100))).all():
             raise ParameterError(

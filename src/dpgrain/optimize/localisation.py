@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.optimize.solvers import Oracle, Solver, run
@@ -182,14 +182,14 @@ def localise(
         _validate.function(callback=callback)
     if not callable(getattr(plan, "phases", None)) or isinstance(plan, type):
         raise ParameterError(
-            f"plan must be an object with the method phases, not {_validate.said(plan)}.",
+            f"plan must be an object with the method phases, not {_validate.describe(plan)}.",
             name="plan",
         )
-    solution = _fields.numbers(theta=theta)
+    solution = _validate.float_array(theta=theta)
     for phase in plan.phases():
         answer: Any = solvers(phase)
         if not isinstance(answer, tuple) or len(answer) != 2:
-            said = _validate.said(answer)
+            said = _validate.describe(answer)
             raise ParameterError(
                 f"solvers must return a solver and a number of rounds, not {said}.", name="solvers"
             )

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.special import expit, logsumexp, softmax, wrightomega
 
 from dpgrain import _validate
-from dpgrain._rows import products, squares
 from dpgrain._types import Array, RealArray
+from dpgrain.numerics.row_products import products, squares
 
 # Margin where Poisson losses saturate, to avoid overflow: e^30 is about 10^13.
 _SATURATED_MARGIN = 30.0

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain._rows import squares
 from dpgrain._types import Array, RealArray
 from dpgrain.errors import ParameterError
+from dpgrain.numerics.row_products import squares
 from dpgrain.optimize.losses import Loss, MarginLoss, Regularised
 
 _Oracle: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError, RunEnded
 
@@ -68,18 +68,18 @@ def run(
     rounds = _validate.integer(minimum=1, rounds=rounds)
     if not callable(getattr(solver, "init", None)):
         raise ParameterError(
-            f"solver must be a solver, not {_validate.said(solver)}.", name="solver"
+            f"solver must be a solver, not {_validate.describe(solver)}.", name="solver"
         )
     _validate.function(oracle=oracle)
     if callback is not None:
         _validate.function(callback=callback)
-    begin = _fields.numbers(theta=theta)
+    begin = _validate.float_array(theta=theta)
     if not np.isfinite(begin).all():
         raise ParameterError("theta must contain finite numbers.", name="theta")
     state = solver.init(begin)
     for _ in range(rounds):
         try:
-            gradient = _fields.numbers(oracle=oracle(solver.point(state)))
+            gradient = _validate.float_array(oracle=oracle(solver.point(state)))
         except RunEnded:
             break
         state = solver.step(state, gradient)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.learn.program import Known, Program, Recipe, Smoothing, Stage, Task
@@ -147,7 +147,7 @@ __all__ = [
     "typical_records",
 ]
 
-face(
+lazy_package(
     __name__,
     {
         "dpgrain.learn.program": ("Known", "Program", "Recipe", "Smoothing", "Stage", "Task"),

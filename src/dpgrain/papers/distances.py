@@ -32,7 +32,8 @@ def _cells(records: Iterable[Hashable], cell: Cell) -> dict[Hashable, Counter[Ha
     cell_of: Callable[[Any], Hashable]
     if isinstance(records, str | bytes) or not isinstance(records, Iterable) or _is_point(records):
         raise ParameterError(
-            f"records of a user must be a list, not {_validate.said(records)}.", name="records"
+            f"records of a user must be a list, not {_validate.describe(records)}.",
+            name="records",
         )
     if cell is None:
         cell_of = _itself
@@ -45,7 +46,8 @@ def _cells(records: Iterable[Hashable], cell: Cell) -> dict[Hashable, Counter[Ha
 
     elif not callable(cell):
         raise ParameterError(
-            f"cell must be a function or a mapping, not {_validate.said(cell)}.", name="cell"
+            f"cell must be a function or a mapping, not {_validate.describe(cell)}.",
+            name="cell",
         )
     else:
         cell_of = cell

@@ -20,7 +20,7 @@ from dpgrain.accounting import (
     calibrate_gaussian,
     calibrate_laplace,
 )
-from dpgrain.errors import ParameterError, raise_alone
+from dpgrain.errors import ParameterError, raise_without_context
 from dpgrain.inputs.numbers import cells, numbers, unread
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
@@ -63,7 +63,7 @@ def element_sensitivity(
     _validate.one_of(("l2", "l1"), norm=norm)
     cells = _validate.sequence(blocks=blocks)
     if any(isinstance(values, str | bytes) for values in cells):
-        told = _validate.said(blocks)
+        told = _validate.describe(blocks)
         raise ParameterError(f"blocks must be a list of values for each cell, not {told}.")
     listed = [_validate.sequence(blocks=values) for values in cells]
     if not listed or any(len(values) == 0 for values in listed):
@@ -85,8 +85,8 @@ def _finite(value: ArrayLike) -> FloatArray:
     try:
         array = np.atleast_1d(np.asarray(value, dtype=np.float64))
     except (TypeError, ValueError, OverflowError):
-        told = f"function must return a number or a vector of numbers, not {_validate.said(value)}."
-        raise_alone(ParameterError(told, name="function"))
+        told = f"function must return a number or a vector of numbers, not {_validate.describe(value)}."
+        raise_without_context(ParameterError(told, name="function"))
     return np.nan_to_num(array, nan=0.0, posinf=0.0, neginf=0.0)
 
 
@@ -152,7 +152,7 @@ def release_mean(
     sensitivity = _validate.positive(sensitivity=sensitivity)
     if not 1e-100 <= sensitivity <= 1e100:
         raise ParameterError(
-            f"sensitivity must be between 1e-100 and 1e100, not {_validate.said(sensitivity)}; "
+            f"sensitivity must be between 1e-100 and 1e100, not {_validate.describe(sensitivity)}; "
             "rescale f."
         )
     promise = Promise.of(Element(), epsilon, delta, relation, share).under(noise)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.optimize.domains import EVERYWHERE, Domain
@@ -36,7 +36,7 @@ def gradient_mapping(
     [0.0, 2.0]
     """
     size = _validate.scale(size=size)
-    theta, gradient = _fields.numbers(theta=theta), _fields.numbers(gradient=gradient)
+    theta, gradient = _validate.float_array(theta=theta), _validate.float_array(gradient=gradient)
     if not all((np.abs(part) <= 1e100).all() for part in (theta, gradient)):
         raise ParameterError("theta and gradient must be between -1e100 and 1e100.")
     if theta.shape != gradient.shape or not callable(getattr(domain, "project", None)):

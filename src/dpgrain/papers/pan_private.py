@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
-from dpgrain._clipping import clipped, finite
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Event, Gaussian, calibrate
 from dpgrain.accounting.contribution import ONE_EACH
@@ -25,6 +24,7 @@ from dpgrain.noise import Source
 from dpgrain.noise.laws import raised
 from dpgrain.noise.sources import given
 from dpgrain.noise.sums import with_gaussian
+from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Relation, Trust
 
@@ -76,7 +76,7 @@ class PanPrivate:
     rounds: int
 
     def __post_init__(self) -> None:
-        _validate.plain(self)
+        _validate.plain_numbers(self)
         _validate.scale(clip=self.clip)
         _validate.noise(noise_multiplier=self.noise_multiplier)
         _validate.integer(minimum=1, n_users=self.n_users)
@@ -329,7 +329,7 @@ class PanPrivateStream:
             raise _foreign()
         if values.get("version") != VERSION:
             raise ParameterError(
-                f"The stream has format version {_validate.said(values.get('version'))}, which "
+                f"The stream has format version {_validate.describe(values.get('version'))}, which "
                 "this version of dpgrain does not support; read it with a newer one."
             )
         try:
@@ -354,14 +354,14 @@ class PanPrivateStream:
             return np.zeros((0, d))
         given: Any = vector
         if not isinstance(given, np.ndarray):
-            return finite(cells([given], d, name="vector"))
+            return zero_nonfinite_rows(cells([given], d, name="vector"))
         if given.shape != (d,) or given.dtype.kind not in "fiub":
             raise ParameterError(
                 f"vector must be {d} numbers or None, not {given.shape} of {given.dtype}."
             )
         with np.errstate(over="ignore"):
             # Overflows depend on a user's value, so no warning may reveal them.
-            return finite(given.astype(np.float64)[None])
+            return zero_nonfinite_rows(given.astype(np.float64)[None])
 
     def _noisy(self, state: NDArray[np.int64]) -> NDArray[np.int64]:
         """Add Gaussian noise, in grid steps."""

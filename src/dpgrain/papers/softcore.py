@@ -88,7 +88,7 @@ class SoftCore(Central):
     rounds: int
 
     def __post_init__(self) -> None:
-        _validate.plain(self)
+        _validate.plain_numbers(self)
         _validate.scale(radius=self.radius)
         _validate.noise(low=-20, high=20, noise_multiplier=self.noise_multiplier)
         # The weights are integers, and so are their sums with vectors.

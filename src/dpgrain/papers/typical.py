@@ -81,10 +81,10 @@ def typical_records(
     promise = Promise.of(User(), epsilon, 0.0, relation, share).pure()
     if not 2.0**-20 <= promise.epsilon <= 2.0**10:
         raise ParameterError(
-            f"epsilon must be between 2^-20 and 2^10, not {_validate.said(epsilon)}."
+            f"epsilon must be between 2^-20 and 2^10, not {_validate.describe(epsilon)}."
         )
     if (largest := _validate.integer(minimum=1, largest=largest)) > 2**40:
-        raise ParameterError(f"largest must be at most 2^40, not {_validate.said(largest)}.")
+        raise ParameterError(f"largest must be at most 2^40, not {_validate.describe(largest)}.")
     whose = Unread.of_all(users, User())
     n = None if n_users is None else _validate.integer(minimum=1, n_users=n_users)
     return TypicalQuery(promise, whose, largest, n, random_state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.planning.bands import plan_bands
@@ -35,7 +35,7 @@ __all__ = [
     "plan_units",
 ]
 
-face(
+lazy_package(
     __name__,
     {
         "dpgrain.planning.bands": ("plan_bands",),

@@ -25,7 +25,7 @@ from dpgrain.planning.plan import (
 )
 from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.plan import noise_sd
-from dpgrain.units import OWN_UNIT, Relation, Unit
+from dpgrain.units import PLAIN_UNITS, Relation, Unit
 
 # 95% quantile of the normal distribution, in standard deviations.
 _MOSTLY_DEVIATIONS = 1.6448536269514722
@@ -63,12 +63,13 @@ def plan_counts(
     """
     if not isinstance(sums, Additive):
         raise ParameterError(
-            f"sums must be a Gaussian or Laplace event, not {_validate.said(sums)}.", name="sums"
+            f"sums must be a Gaussian or Laplace event, not {_validate.describe(sums)}.",
+            name="sums",
         )
     if select is not None:
         _validate.instance(Selection, select=select)
     epsilon, delta = checked_promise(epsilon, delta, relation, allow_zero=sums.law.pure)
-    unit = OWN_UNIT[sums.level] if unit is None else checked_unit(unit)
+    unit = PLAIN_UNITS[sums.level] if unit is None else checked_unit(unit)
     noise = noise_sd(sums)
     within = half_width(sums.law.name) * noise
     # One unit changes one coordinate by at least its bound, in any of its blocks.

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from dpgrain import _validate
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.accounting.calibrate import calibrate, calibrate_gaussian
 from dpgrain.errors import ParameterError
 from dpgrain.papers.floors import (
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dpgrain.accounting.events import sampled
 else:
     # Loaded only for sampled runs, because it imports the numerical composition.
-    sampled = later("dpgrain.accounting.events.sampled")
+    sampled = lazy_import("dpgrain.accounting.events.sampled")
 
 Sampling: TypeAlias = Literal["full", "pairs", "users", "passes"]
 SAMPLINGS: tuple[Sampling, ...] = ("full", "pairs", "users", "passes")
@@ -256,7 +256,7 @@ def _strength(strength: float, distance: float, lipschitz: float) -> float:
     if strength > most:
         raise ParameterError(
             f"strength must be at most 2·lipschitz/distance ({most:g}), not "
-            f"{_validate.said(strength)}, because no loss with that slope has a larger curvature.",
+            f"{_validate.describe(strength)}, because no loss with that slope has a larger curvature.",
             name="strength",
         )
     return strength
@@ -317,7 +317,7 @@ def _rate(sampling: Sampling, rate: float | None, passes: int | None, rounds: in
         rate = _validate.positive(sampling_rate=rate)
         if rate > 1:
             raise ParameterError(
-                f"sampling_rate must be in (0, 1], not {_validate.said(rate)}.",
+                f"sampling_rate must be in (0, 1], not {_validate.describe(rate)}.",
                 name="sampling_rate",
             )
         return rate

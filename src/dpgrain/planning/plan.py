@@ -13,7 +13,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
 from typing import Any, Literal, TypeAlias
 
 from dpgrain import _validate
-from dpgrain._wording import powers
+from dpgrain._formatting import powers
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.events.base import Event
 from dpgrain.errors import ParameterError
@@ -103,7 +103,7 @@ class ErrorPlan:
                 return row.value
         names = ", ".join(repr(row.name) for row in self.lines)
         raise ParameterError(
-            f"row {_validate.said(name)} is not in this plan; choose from {names}."
+            f"row {_validate.describe(name)} is not in this plan; choose from {names}."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -150,9 +150,9 @@ def checked_promise(
     """Validate a promise, and return its ε and δ."""
     _validate.one_of(RELATIONS, relation=relation)
     if not 1e-6 <= _validate.positive(epsilon=epsilon) <= 1e6:
-        raise _validate.wrong(
+        raise _validate.error_about(
             "epsilon",
-            f"must be between 1e-6 and 1e6, not {_validate.said(epsilon)}.",
+            f"must be between 1e-6 and 1e6, not {_validate.describe(epsilon)}.",
         )
     return float(epsilon), _validate.delta(allow_zero=allow_zero, delta=delta)
 
@@ -169,7 +169,8 @@ def checked_unit(unit: Unit) -> Unit:
     """Return the unit, or raise if it is not one."""
     if not isinstance(unit, Record | Element | User):
         raise ParameterError(
-            f"unit must be Record(), Element() or User(), not {_validate.said(unit)}.", name="unit"
+            f"unit must be Record(), Element() or User(), not {_validate.describe(unit)}.",
+            name="unit",
         )
     return unit
 

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
 from dpgrain import _validate
-from dpgrain._wording import powers, rounded_up
+from dpgrain._formatting import powers, rounded_up
 from dpgrain.accounting import gaussian_epsilon
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import ParameterError

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dpgrain import _validate
+from dpgrain._formatting import powers, quantity
 from dpgrain._progress import Progress
-from dpgrain._wording import counted, powers
 from dpgrain.accounting import Binomial, Compose, Event, Poisson
 from dpgrain.errors import ParameterError
 from dpgrain.planning.plan import ErrorPlan, Row
@@ -61,7 +61,7 @@ def honest_curve(protocol: ShuffledSum) -> tuple[Honest, ...]:
     lines = []
     with Progress(len(shares)) as progress:
         for devices, fraction in sorted(shares.items(), reverse=True):
-            progress.stage(f"{counted(devices, 'honest device')}")
+            progress.stage(f"{quantity(devices, 'honest device')}")
             epsilon = protocol.guarantee_with(fraction).epsilon()
             lines.append(Honest(fraction, devices, epsilon, devices == protocol.honest))
     return tuple(lines)
@@ -72,7 +72,7 @@ def curve_of_users(guarantee: Guarantee) -> tuple[tuple[int, ...], dict[Relation
     with Progress(len(RELATIONS) * len(_USERS)) as progress:
 
         def asked(users: int, relation: Relation) -> float:
-            progress.stage(f"{counted(users, 'user')}, {relation}")
+            progress.stage(f"{quantity(users, 'user')}, {relation}")
             return guarantee.epsilon(units=users, relation=relation)
 
         return _USERS, {r: [asked(users, r) for users in _USERS] for r in RELATIONS}
@@ -225,8 +225,8 @@ def plan_shuffle(
 def deployment(protocol: ShuffledSum) -> ErrorPlan:
     """Return the plan of a shuffled sum, with its traffic and its accuracy."""
     title = (
-        f"Shuffled sum of {counted(protocol.n_users, 'device')}, "
-        f"{counted(protocol.encoding.dim, 'coordinate')}, ε = {protocol.epsilon:g}, "
+        f"Shuffled sum of {quantity(protocol.n_users, 'device')}, "
+        f"{quantity(protocol.encoding.dim, 'coordinate')}, ε = {protocol.epsilon:g}, "
         f"δ = {powers(protocol.delta)}, {protocol.relation}"
     )
     if protocol.rounds > 1:

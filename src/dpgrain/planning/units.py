@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._shown import ShownPlan
-from dpgrain._special import ndtr
+from dpgrain._formatting import powers, rounded_up
+from dpgrain._report_mixins import PlanReportMixin
 from dpgrain._types import FloatArray
-from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting.events.base import Event
 from dpgrain.errors import ParameterError
+from dpgrain.numerics.special_functions import ndtr
 from dpgrain.planning.plan import checked_promise
 from dpgrain.statistics.plan import noise_sd, plan_histogram
-from dpgrain.units import OWN_UNIT, Level, Relation
+from dpgrain.units import PLAIN_UNITS, Level, Relation
 
 # Clipping bounds per octave to try, up to this number of standard deviations of the logarithm.
 _STEPS_PER_OCTAVE, _FARTHEST_DEVIATIONS = 8, 9.0
@@ -70,7 +70,7 @@ class UnitErrors:
 
 
 @dataclass(frozen=True)
-class UnitsPlan(ShownPlan):
+class UnitsPlan(PlanReportMixin):
     """The expected errors under several privacy units, side by side.
 
     Args:
@@ -122,7 +122,7 @@ class UnitsPlan(ShownPlan):
                 return errors
         named = ", ".join(repr(errors.unit) for errors in self.units)
         raise ParameterError(
-            f"unit {_validate.said(level)} is not in this plan; choose from {named}."
+            f"unit {_validate.describe(level)} is not in this plan; choose from {named}."
         )
 
     def rows(self) -> list[tuple[str, ...]]:
@@ -279,7 +279,7 @@ def _errors(
 ) -> UnitErrors:
     """Return the smallest error under one unit, over all clipping bounds."""
     release = plan_histogram(
-        unit=OWN_UNIT[level],
+        unit=PLAIN_UNITS[level],
         epsilon=epsilon,
         delta=delta,
         relation=relation,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.publishing.budget import Budget, budget, in_budget
@@ -34,7 +34,7 @@ __all__ = [
     "told_if_interrupted",
 ]
 
-face(
+lazy_package(
     __name__,
     {
         "dpgrain.publishing.budget": ("Budget", "budget", "in_budget"),

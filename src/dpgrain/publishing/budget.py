@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from dpgrain import _validate
-from dpgrain._wording import percent, powers, rounded_down
+from dpgrain._formatting import percent, powers, rounded_down
 from dpgrain.accounting import Loss, gaussian_epsilon
 from dpgrain.errors import ParameterError, RefusedError
 from dpgrain.publishing.caps import Caps, left_of
@@ -23,7 +23,7 @@ from dpgrain.publishing.ledgers import Charging, open_ledger
 from dpgrain.publishing.planned import Planned
 from dpgrain.publishing.prices import SUMMING, Price, price
 from dpgrain.publishing.process import check_maker, check_process, mark_closed, mark_open
-from dpgrain.units import OWN_UNIT
+from dpgrain.units import PLAIN_UNITS
 
 if TYPE_CHECKING:
     from dpgrain.publishing.query import Query
@@ -69,7 +69,8 @@ class Budget:
         self._pid = os.getpid()
         if isinstance(plan, str) or not isinstance(plan, Iterable):
             raise ParameterError(
-                f"plan must be a list of queries, not {_validate.said(plan)}.", name="plan"
+                f"plan must be a list of queries, not {_validate.describe(plan)}.",
+                name="plan",
             )
         planned = [planned_guarantee(item) for item in plan]
         self._like = _all_alike(planned)
@@ -181,7 +182,7 @@ class Budget:
 
     def _with(self, guarantee: Guarantee, share: float | None) -> Price:
         """Return what would be spent with another release, or refuse it if the caps do not hold it."""
-        caps, unit = self.caps.price, OWN_UNIT[guarantee.level]
+        caps, unit = self.caps.price, PLAIN_UNITS[guarantee.level]
         room = self.spent.rest_of(caps) if share is None else caps.part(share)
         own = price(guarantee.event, guarantee.relation, unit, caps, room)
         together = self.spent + own
@@ -207,7 +208,7 @@ class Budget:
         remedies = [*_with_delta(guarantee, room)]
         if less:
             remedies.append(f"request less, such as {less}")
-        loss = guarantee.event.loss(1, guarantee.relation, OWN_UNIT[guarantee.level])
+        loss = guarantee.event.loss(1, guarantee.relation, PLAIN_UNITS[guarantee.level])
         if loss.pure > 0 and caps.pure == 0:
             remedies.append(
                 "open the budget with pure=, which reserves a part for noise that is not Gaussian"
@@ -260,7 +261,7 @@ def _all_alike(planned: list[Guarantee]) -> Guarantee | None:
 
 
 def _loss(guarantee: Guarantee) -> Loss:
-    return guarantee.event.loss(1, guarantee.relation, OWN_UNIT[guarantee.level])
+    return guarantee.event.loss(1, guarantee.relation, PLAIN_UNITS[guarantee.level])
 
 
 def _noted(

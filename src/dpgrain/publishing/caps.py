@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from dpgrain import _validate
-from dpgrain._wording import powers, rounded_up
+from dpgrain._formatting import powers, rounded_up
 from dpgrain.accounting import Loss, gaussian_delta
 from dpgrain.accounting.losses.gaussian import bisect, gaussian_mu
 from dpgrain.errors import ParameterError
@@ -89,14 +89,15 @@ class Caps:
         if pure is None:
             pure = max(epsilon - planned.pure, 0.0) if delta == 0 else 0.0
         elif not 0 <= _validate.non_negative(pure=pure) <= epsilon:
-            raise _validate.wrong(
-                "pure", f"must be at most epsilon = {epsilon:g}, not {_validate.said(pure)}."
+            raise _validate.error_about(
+                "pure",
+                f"must be at most epsilon = {epsilon:g}, not {_validate.describe(pure)}.",
             )
         if leak is None:
             leak = _LEAK_SHARE * delta
         elif not 0 <= _validate.non_negative(leak=leak) <= delta:
-            raise _validate.wrong(
-                "leak", f"must be at most delta = {delta:g}, not {_validate.said(leak)}."
+            raise _validate.error_about(
+                "leak", f"must be at most delta = {delta:g}, not {_validate.describe(leak)}."
             )
         return Caps.of(epsilon, delta, float(pure), float(leak), planned)
 

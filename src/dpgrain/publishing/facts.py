@@ -9,8 +9,8 @@ from string import Formatter
 from types import MappingProxyType
 from typing import Any
 
-from dpgrain import _fields, _validate
-from dpgrain._wording import rounded_up
+from dpgrain import _validate
+from dpgrain._formatting import rounded_up
 from dpgrain.errors import ParameterError
 
 _KNOWN = "a solution within {:g} of the start, gradients of norm at most {:g}"
@@ -221,22 +221,22 @@ class Fact:
     numbers: tuple[int | float | str, ...] = ()
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
         if self.kind not in SENTENCES:
             raise ParameterError(
-                f"kind {_validate.said(self.kind)} of a public fact is unknown; use 'stated' for a "
+                f"kind {_validate.describe(self.kind)} of a public fact is unknown; use 'stated' for a "
                 "text of your own.",
                 name="kind",
             )
         try:
             object.__setattr__(self, "numbers", self._fitting())
             fits = str(self) != ""
-        except _fields.MISFITS:
+        except _validate.MISFIT_ERRORS:
             fits = False
         if not fits:
             raise ParameterError(
                 f"numbers do not fit a public fact of kind {self.kind!r}: "
-                f"{_validate.said(SENTENCES[self.kind])}.",
+                f"{_validate.describe(SENTENCES[self.kind])}.",
                 name="numbers",
             )
 
@@ -272,7 +272,7 @@ class Fact:
         Raises:
             ParameterError: if a field is missing, unknown or wrong.
         """
-        return _fields.read(Fact, values, "a public fact")
+        return _validate.read_fields(Fact, values, "a public fact")
 
 
 def written(sentence: str, numbers: tuple[int | float | str, ...]) -> str:

@@ -14,28 +14,28 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dpgrain import _fields, _validate
-from dpgrain._files import NUMBERS, promise_beside
-from dpgrain._later import later
-from dpgrain._shown import ShownGuarantee
-from dpgrain._wording import powers, rounded_up
+from dpgrain import _validate
+from dpgrain._files import NUMBERS, read_guarantee
+from dpgrain._formatting import powers, rounded_up
+from dpgrain._lazy_import import lazy_import
+from dpgrain._report_mixins import GuaranteeReportMixin
 from dpgrain.accounting import Event, Scoped
 from dpgrain.accounting.losses.rounding import sum_up
 from dpgrain.errors import CareWarning, DataError, DeltaWarning, EpsilonWarning, ParameterError
-from dpgrain.partitions import Partition
-from dpgrain.provenance import Stated, together
 from dpgrain.publishing.facts import Fact, facts_of
 from dpgrain.publishing.receipt import Receipt
-from dpgrain.regions import EVERYTHING, Region
-from dpgrain.units import OWN_UNIT, Level, Relation, Unit
+from dpgrain.scope.partitions import Partition
+from dpgrain.scope.provenance import StatedProvenance, combine
+from dpgrain.scope.regions import EVERYTHING, Region
+from dpgrain.units import PLAIN_UNITS, Level, Relation, Unit
 
 if TYPE_CHECKING:
     from dpgrain.publishing import old_facts
     from dpgrain.publishing import risk as risks
     from dpgrain.publishing.risk import Risk
 else:
-    old_facts = later("dpgrain.publishing.old_facts")
-    risks = later("dpgrain.publishing.risk")
+    old_facts = lazy_import("dpgrain.publishing.old_facts")
+    risks = lazy_import("dpgrain.publishing.risk")
 
 # An ε above this promises little.
 _LARGE_EPSILON = 10.0
@@ -66,7 +66,7 @@ _MAPPING = re.compile(r"a mapping of [\d,]+ items? to ([\d,]+ cells?) \((#\w+)\)
 
 
 @dataclass(frozen=True)
-class Guarantee(ShownGuarantee):
+class Guarantee(GuaranteeReportMixin):
     """The guarantee of a release: unit, relation, ε, δ and assumptions.
 
     Args:
@@ -109,10 +109,10 @@ class Guarantee(ShownGuarantee):
     scope: Region = EVERYTHING
     partition: Partition | None = None
     receipts: tuple[Receipt, ...] = ()
-    provenance: Stated = ""
+    provenance: StatedProvenance = ""
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
         _validate.delta(allow_zero=True, delta=self.delta)
 
     def epsilon(
@@ -145,7 +145,7 @@ class Guarantee(ShownGuarantee):
             self.delta if delta is None else delta,
             units=units,
             relation=self.relation if relation is None else relation,
-            unit=OWN_UNIT[self.level] if unit is None else unit,
+            unit=PLAIN_UNITS[self.level] if unit is None else unit,
         )
 
     def risk(
@@ -181,7 +181,7 @@ class Guarantee(ShownGuarantee):
         """
         return risks.risk_of(
             self.event,
-            unit=OWN_UNIT[self.level] if unit is None else unit,
+            unit=PLAIN_UNITS[self.level] if unit is None else unit,
             units=units,
             relation=self.relation if relation is None else relation,
             false_alarms=false_alarms,
@@ -220,7 +220,7 @@ class Guarantee(ShownGuarantee):
             self.scope.around(other.scope),
             self.partition if self.partition == other.partition else None,
             tuple(dict.fromkeys(self.receipts + other.receipts)),
-            together(self.provenance, other.provenance),
+            combine(self.provenance, other.provenance),
         )
 
     def _require_alike(self, other: Guarantee) -> None:
@@ -365,7 +365,7 @@ class Guarantee(ShownGuarantee):
         """
         if isinstance(values, dict):
             values = old_facts.with_facts(values)
-        return _fields.read(Guarantee, values, "a guarantee")
+        return _validate.read_fields(Guarantee, values, "a guarantee")
 
     @staticmethod
     def from_json(text: str) -> Guarantee:
@@ -376,7 +376,7 @@ class Guarantee(ShownGuarantee):
 
         Whether an output has the numbers that it is about, :meth:`beside` alone checks.
         """
-        values = _fields.loads(text, "a guarantee")
+        values = _validate.parse_json(text, "a guarantee")
         if isinstance(values, dict):
             values.pop(NUMBERS, None)
         return Guarantee.from_dict(values)
@@ -400,7 +400,7 @@ class Guarantee(ShownGuarantee):
         ...         print("no guarantee")
         no guarantee
         """
-        about = promise_beside(_validate.path(path=path))
+        about = read_guarantee(_validate.path(path=path))
         if about is None:
             raise DataError(
                 f"{str(path)!r} has no guarantee next to it; pass an output of dpgrain run."

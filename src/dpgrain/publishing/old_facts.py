@@ -10,7 +10,7 @@ from string import Formatter
 from types import MappingProxyType
 from typing import Any
 
-from dpgrain import _fields
+from dpgrain import _validate
 from dpgrain.publishing.facts import SENTENCES, Fact, written
 
 _KNOWN = "a solution within {:g} of the start, gradients of norm at most {:g}"
@@ -160,7 +160,7 @@ def _known(sentence: str) -> Fact | None:
             fact = Fact(kind, tuple(numbers))
             if written(old, fact.numbers) == sentence:
                 return fact
-        except (*_fields.MISFITS, SyntaxError):
+        except (*_validate.MISFIT_ERRORS, SyntaxError):
             continue
     return None
 

@@ -16,10 +16,10 @@ from functools import cached_property
 
 import numpy as np
 
-from dpgrain._special import ndtr, ndtri
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Event, Loss, gaussian_delta
 from dpgrain.accounting.losses.gaussian import pure_mu
+from dpgrain.numerics.special_functions import ndtr, ndtri
 from dpgrain.units import Relation, Unit
 
 # Points at which a curve is looked up; between them it lies below its chords.

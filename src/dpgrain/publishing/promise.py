@@ -15,7 +15,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise.additive import law_named
 from dpgrain.publishing.budget import Budget
 from dpgrain.publishing.share import Share
-from dpgrain.units import OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
+from dpgrain.units import PLAIN_UNITS, RELATIONS, Element, Level, Record, Relation, Unit, User
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Promise:
     def __post_init__(self) -> None:
         if not isinstance(self.unit, Record | Element | User):
             raise ParameterError(
-                f"unit must be Record(), Element(by) or User(), not {_validate.said(self.unit)}."
+                f"unit must be Record(), Element(by) or User(), not {_validate.describe(self.unit)}."
             )
         object.__setattr__(self, "epsilon", _validate.positive(epsilon=self.epsilon))
         _validate.one_of(RELATIONS, relation=self.relation)
@@ -94,7 +94,7 @@ class Promise:
     @property
     def plain_unit(self) -> Unit:
         """The plain unit of the level, where partitions and bounds on elements do not matter."""
-        return OWN_UNIT[self.level]
+        return PLAIN_UNITS[self.level]
 
     @property
     def budget(self) -> Budget | None:

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from dpgrain.accounting.events.base import Asked
 from dpgrain.errors import ParameterError
-from dpgrain.partitions import Partition
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price, price
-from dpgrain.units import OWN_UNIT, Element, Level, Relation, User
+from dpgrain.scope.partitions import Partition
+from dpgrain.units import PLAIN_UNITS, Element, Level, Relation, User
 
 # Accounts of an exchanged record: it may leave one and enter another.
 _ACCOUNTS_OF_A_RECORD = 2
@@ -50,7 +50,7 @@ def price_for(
     leave the region costs twice that. Source: docs/theory, "Scopes".
 
     >>> from dpgrain.accounting import Contribution, Gaussian
-    >>> from dpgrain.partitions import Rule
+    >>> from dpgrain.scope.partitions import Rule
     >>> weeks, days = (Partition((Rule("day", kind),)) for kind in ("week", "day"))
     >>> weekly = Guarantee(
     ...     "element", "weeks", "zero_out", 1e-6, Gaussian(10.0, Contribution()), partition=weeks
@@ -88,7 +88,7 @@ def asked_of(
     Raises:
         ParameterError: if nothing bounds what one promised unit adds to the release.
     """
-    result = Asked(1, relation, OWN_UNIT[level], None)
+    result = Asked(1, relation, PLAIN_UNITS[level], None)
     if level == "element" and cells is not None:
         if cells.cells_in(guarantee.scope) == 1:
             # All that a user has in the scope lies in one promised cell.

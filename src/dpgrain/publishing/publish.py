@@ -50,10 +50,12 @@ def publish(query: Query[Made]) -> Made:
 
 def _made(query: Query[Made]) -> Made:
     if not isinstance(query, Query):
-        raise ParameterError(f"query must be a query, not {_validate.said(query)}.", name="query")
+        raise ParameterError(
+            f"query must be a query, not {_validate.describe(query)}.", name="query"
+        )
     query.check_process()
     if (progress := getattr(query, "progress", None)) is not None:
-        _validate.truth(progress=progress)
+        _validate.boolean(progress=progress)
     query = query.settled()
     warn_of_epsilon(query.promise.epsilon)
     plan, source = query.plan, source_of(query.random_state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Receipt:
     hash: str
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
         _validate.integer(minimum=0, number=self.number)
 
     def __str__(self) -> str:

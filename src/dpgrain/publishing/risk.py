@@ -8,13 +8,13 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from dpgrain import _validate
-from dpgrain._wording import rounded_up
+from dpgrain._formatting import rounded_up
 from dpgrain.accounting import Event, Gaussian
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.tradeoff import best_guess, detection, gaussian_mu, is_unbounded
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.guarantee import SEED_KNOWN
-from dpgrain.units import OWN_UNIT, Relation, Unit, User, unit_level
+from dpgrain.units import PLAIN_UNITS, Relation, Unit, User, unit_level
 
 if TYPE_CHECKING:
     from dpgrain.publishing.guarantee import Guarantee
@@ -187,7 +187,7 @@ def _inside(**parameter: float) -> float:
     checked = _validate.probability(**parameter)
     if not 0 < checked < 1:
         raise ParameterError(
-            f"{name} must be above 0 and below 1, not {_validate.said(value)}.", name=name
+            f"{name} must be above 0 and below 1, not {_validate.describe(value)}.", name=name
         )
     return checked
 
@@ -205,7 +205,7 @@ def risk_lines(guarantee: Guarantee) -> tuple[str, ...]:
     '1 user: the best guess from even odds is right in at most 59.9% of cases; a test with 5% false \
 alarms detects at most 12.7% (exact).'
     """
-    asked = [OWN_UNIT[guarantee.level]]
+    asked = [PLAIN_UNITS[guarantee.level]]
     if guarantee.level != "user":
         asked.append(User())
     return tuple(_line(guarantee.risk(unit=unit)) for unit in asked)

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from dpgrain.partitions import Partition
-from dpgrain.provenance import Provenance
 from dpgrain.publishing.facts import Fact
-from dpgrain.regions import EVERYTHING, Region
+from dpgrain.scope.partitions import Partition
+from dpgrain.scope.provenance import Provenance
+from dpgrain.scope.regions import EVERYTHING, Region
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.publishing.budget import Budget, open_budget
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import SUMMING, price
-from dpgrain.units import OWN_UNIT, Relation, Unit
+from dpgrain.units import PLAIN_UNITS, Relation, Unit
 
 if TYPE_CHECKING:
     from dpgrain.publishing.query import Query
@@ -57,12 +57,12 @@ class Share:
         """
         if epsilon is not None:
             raise ParameterError(
-                f"epsilon must be omitted with share, which is {_validate.said(share)}; pass only "
+                f"epsilon must be omitted with share, which is {_validate.describe(share)}; pass only "
                 "one of them."
             )
         if not _validate.probability(share=share) > 0:
             raise ParameterError(
-                f"share must be above 0 and at most 1, not {_validate.said(share)}."
+                f"share must be above 0 and at most 1, not {_validate.describe(share)}."
             )
         budget = open_budget()
         if budget is None:
@@ -144,7 +144,7 @@ def stated_of(share: Share, query: Callable[[float, float], Query[Any]]) -> tupl
         lambda trial: guaranteed(trial, delta).event,
         epsilon,
         first.relation,
-        OWN_UNIT[first.level],
+        PLAIN_UNITS[first.level],
     )
     return settled, delta
 

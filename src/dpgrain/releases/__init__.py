@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.releases.plan import PlannedRelease, PlannedReleases, plan_releases
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PlannedRelease", "PlannedReleases", "Releases", "plan_releases", "releases"]
 
-face(
+lazy_package(
     __name__,
     {
         "dpgrain.releases.plan": ("PlannedRelease", "PlannedReleases", "plan_releases"),

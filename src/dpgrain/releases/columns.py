@@ -28,15 +28,15 @@ from dpgrain.means.of_users import MeanOfUsers, mean_of_users
 from dpgrain.means.protocol import Vectors
 from dpgrain.means.records import Records, RecordsHere
 from dpgrain.noise import RandomState
-from dpgrain.partitions import Partition
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.scope import Origin, arrays_of
-from dpgrain.tables.blocks import rule_of
+from dpgrain.scope.partitions import Partition
+from dpgrain.tables.blocks import partition_rule
 from dpgrain.tables.engines.people import (
     facts_of_rows,
     require_whole_users,
 )
-from dpgrain.tables.shared import refuse_table
+from dpgrain.tables.shared_table import reject_table
 from dpgrain.tables.sources.column_types import BOOLEAN
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Unit
@@ -88,7 +88,7 @@ def fit_columns(
     The promise of a fit does not depend on rows, which are read after the charge.
     """
     if not isinstance(table, UserTable):
-        refuse_table(table, "a fit")
+        reject_table(table, "a fit")
     # Parameters are checked before a long table is read.
     require_whole_users(table, model.asked().promise.unit)
     model.forget()
@@ -242,7 +242,7 @@ class OfTable(Given):
 
 def _origin(table: UserTable, element: str | None = None) -> Origin:
     """Return what is public of a table's rows, with the partition into elements as facts."""
-    cells = None if element is None else Partition((rule_of(element, None, table),))
+    cells = None if element is None else Partition((partition_rule(element, None, table),))
     return Origin(table.scope, cells, table.provenance, tuple(facts_of_rows(table)))
 
 
@@ -268,7 +268,7 @@ def mean_of_columns(table: UserTable, columns: Sequence[str], **options: Any) ->
         DataError: if the source cannot be read.
     """
     if not isinstance(table, UserTable):
-        refuse_table(table, "a mean of users")
+        reject_table(table, "a mean of users")
     if table.user is None:
         raise ParameterError("user must be the user id column for a mean of users.")
     table.require_numbers(columns, "columns", also=["BOOLEAN"])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._files import check_folder, check_outputs, check_page, guarantee_beside, note_read
+from dpgrain._files import check_folder, check_outputs, check_page, guarantee_path, record_input
 from dpgrain.errors import DataError, DpgrainError, ParameterError
 from dpgrain.releases.keys import Key, check_keys, keys_of
 from dpgrain.releases.kinds import KINDS, Asked, Kind
@@ -107,7 +107,7 @@ class File:
     def outputs(self) -> list[Path]:
         """The files that a run writes."""
         stated = [entry.output for entry in self.entries]
-        beside = [None if path is None else guarantee_beside(path) for path in stated]
+        beside = [None if path is None else guarantee_path(path) for path in stated]
         return [path for path in (*stated, *beside, self.report) if path is not None]
 
     def asked(self, entry: Entry, random_state: Any = None) -> Asked:
@@ -239,7 +239,7 @@ def read_file(
     entries = _entries(_section(stated, "release", mistakes), outputs, whole, mistakes)
     report = stated.get("report")
     if report is not None and not isinstance(report, str):
-        mistakes.add("the file:", f"report must be text, not {_validate.said(report)}.")
+        mistakes.add("the file:", f"report must be text, not {_validate.describe(report)}.")
         report = None
     _check_shares(entries, whole, mistakes)
     if rows is None:
@@ -285,7 +285,7 @@ def _stated(path: Path, text: str) -> dict[str, Any]:
 
 
 def _text(path: Path) -> str:
-    note_read(path)
+    record_input(path)
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -298,7 +298,8 @@ def _section(stated: Mapping[str, Any], name: str, mistakes: Mistakes) -> dict[s
     if isinstance(found, dict):
         return found
     mistakes.add(
-        "the file:", f"{name} must be a table, as in [{name}], not {_validate.said(found)}."
+        "the file:",
+        f"{name} must be a table, as in [{name}], not {_validate.describe(found)}.",
     )
     return {}
 
@@ -377,7 +378,7 @@ def _joined(
         for name, part in joins[kind].items():
             place = f"[table.{kind}.{name}]"
             if not isinstance(part, Mapping):
-                mistakes.add(place, f"must be a table of keys, not {_validate.said(part)}.")
+                mistakes.add(place, f"must be a table of keys, not {_validate.describe(part)}.")
                 continue
             right = check_keys(place, part, known, mistakes)
             own = {key: right.pop(key) for key in ("on", "key", "columns", "pairs") if key in right}
@@ -440,7 +441,8 @@ def _unit(whole: Whole, rows: UserTable | None, folder: Path, mistakes: Mistakes
     level = level or "element"
     if whole.max_elements is not None and level != "user":
         mistakes.add(
-            "[budget]", f"max_elements requires unit = 'user', not {_validate.said(level)}."
+            "[budget]",
+            f"max_elements requires unit = 'user', not {_validate.describe(level)}.",
         )
     if rows is not None and by is not None and is_expression(by):
         with mistakes.at("[budget] element:"):
@@ -493,7 +495,8 @@ def _entry(name: str, stated: Any, folder: Path, whole: Whole, mistakes: Mistake
     output = common.pop("output", None)
     if output is not None and Path(output).suffix.lower() not in kind.endings:
         mistakes.add(
-            place, f"output must end in {', '.join(kind.endings)}, not {_validate.said(output)}."
+            place,
+            f"output must end in {', '.join(kind.endings)}, not {_validate.describe(output)}.",
         )
         output = None
     _check_spending(place, common, whole, mistakes)
@@ -529,7 +532,9 @@ def _check_spending(
     if share is None:
         return
     if not 0 < share <= 1:
-        mistakes.add(place, f"share must be above 0 and at most 1, not {_validate.said(share)}.")
+        mistakes.add(
+            place, f"share must be above 0 and at most 1, not {_validate.describe(share)}."
+        )
     if epsilon is not None or "delta" in common:
         mistakes.add(place, "share replaces epsilon and delta; omit them.")
     if whole.epsilon is None:
@@ -580,7 +585,7 @@ def _check_outputs(file: File, mistakes: Mistakes) -> None:
     for place, path in (*outputs, ("the file:", file.report)):
         if path is None:
             continue
-        beside = [] if path == file.report else [guarantee_beside(path)]
+        beside = [] if path == file.report else [guarantee_path(path)]
         try:
             check_outputs([path, *beside], taken, new=file.folder)
             check_page(path if path == file.report else None, name="report")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin
 
-from dpgrain._validate import said
+from dpgrain._validate import describe
 from dpgrain.publishing.parameters import parameters_of
 from dpgrain.releases.mistakes import Mistakes
 
@@ -46,7 +46,7 @@ class Key:
         """
         if _fits(self.hint, value):
             return ""
-        return f"must be {' or '.join(_words(self.hint))}, not {said(value)}."
+        return f"must be {' or '.join(_words(self.hint))}, not {describe(value)}."
 
 
 def keys_of(function: Callable[..., Any], *, without: Sequence[str] = ()) -> dict[str, Key]:

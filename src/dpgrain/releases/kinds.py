@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpgrain import _validate, learn, statistics
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.learn.kinds import KINDS as FITS
 from dpgrain.publishing import Query
 from dpgrain.publishing.parameters import COLUMNS
 from dpgrain.releases.keys import Key, keys_of
-from dpgrain.tables.listed import listed_in
+from dpgrain.tables.public_lists import read_public_list
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Record, Relation, Unit, User
 
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from dpgrain.means import of_users
     from dpgrain.releases import columns
 else:
-    columns, of_users = later("dpgrain.releases.columns"), later("dpgrain.means.of_users")
-    encodings = later("dpgrain.learn.features")
+    columns = lazy_import("dpgrain.releases.columns")
+    of_users = lazy_import("dpgrain.means.of_users")
+    encodings = lazy_import("dpgrain.learn.features")
 
 # The file states these elsewhere, or the run decides them.
 _ELSEWHERE = (
@@ -195,10 +196,10 @@ def _about(key: str) -> Iterator[None]:
 def _domain(stated: Any, keys: Sequence[str], asked: Asked) -> Any:
     """Return a public domain: as it is listed, or as files hold it."""
     if isinstance(stated, str):
-        return listed_in(asked.folder / stated, keys, asked.table)
+        return read_public_list(asked.folder / stated, keys, asked.table)
     if isinstance(stated, dict):
         return {
-            key: listed_in(asked.folder / values, [key], asked.table)
+            key: read_public_list(asked.folder / values, [key], asked.table)
             if isinstance(values, str)
             else values
             for key, values in stated.items()
@@ -207,7 +208,7 @@ def _domain(stated: Any, keys: Sequence[str], asked: Asked) -> Any:
         return [tuple(item) if isinstance(item, list) else item for item in stated]
     raise ParameterError(
         f"domain must be a file, a list, or a table of them by column, "
-        f"not {_validate.said(stated)}."
+        f"not {_validate.describe(stated)}."
     )
 
 

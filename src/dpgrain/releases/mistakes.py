@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
-from dpgrain._validate import said
-from dpgrain._wording import counted, shorten
+from dpgrain._formatting import quantity, shorten
+from dpgrain._validate import describe
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
 from dpgrain.releases.spelling import spelled_in_file
 
@@ -73,7 +73,7 @@ class Mistakes:
         listed = list(known)
         near = get_close_matches(str(name).casefold(), listed, 1, _ALIKE)
         remedy = f"did you mean {near[0]}?" if near else f"use one of {', '.join(listed)}."
-        self.add(place, f"{said(name)} is not {noun}; {remedy}", kind)
+        self.add(place, f"{describe(name)} is not {noun}; {remedy}", kind)
         return near[0] if near else ""
 
     def no_column(
@@ -109,6 +109,8 @@ class Mistakes:
         if not self.lines:
             return
         kind = next(k for k in (ParameterError, DataError, SchemaError) if k in self.kinds)
-        had = "cannot be run" if kind is DataError else f"has {counted(len(self.lines), 'mistake')}"
+        had = (
+            "cannot be run" if kind is DataError else f"has {quantity(len(self.lines), 'mistake')}"
+        )
         lines = "".join(f"\n  {line}" for line in self.lines)
         raise kind(f"{str(self.path)!r} {had}; nothing was read or charged:{lines}")

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain import _validate
-from dpgrain._files import no_output_is_read
-from dpgrain._later import later
-from dpgrain._wording import aligned, powers, rounded_up
+from dpgrain._files import exclusive_files
+from dpgrain._formatting import align_columns, powers, rounded_up
+from dpgrain._lazy_import import lazy_import
 from dpgrain.accounting import Loss, gaussian_epsilon
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import DpgrainError, ParameterError, SchemaError
@@ -24,13 +24,13 @@ from dpgrain.releases.file import Entry, File, read_file
 from dpgrain.releases.kinds import Asked
 from dpgrain.releases.mistakes import Mistakes
 from dpgrain.tables.table import UserTable
-from dpgrain.units import OWN_UNIT
+from dpgrain.units import PLAIN_UNITS
 
 if TYPE_CHECKING:
     from dpgrain.releases import run as running
     from dpgrain.releases.run import Releases
 else:
-    running = later("dpgrain.releases.run")
+    running = lazy_import("dpgrain.releases.run")
 
 # Shares are enlarged at most this many times, until the releases together keep the promise and …
 _MOST_TRIALS = 5
@@ -159,7 +159,7 @@ class PlannedReleases:
 
     def __str__(self) -> str:
         care = [f"Warning: {' '.join(self.care)}"] if self.care else []
-        return "\n".join([*aligned([COLUMNS, *self.rows()], left=True), *care, self.spending])
+        return "\n".join([*align_columns([COLUMNS, *self.rows()], left=True), *care, self.spending])
 
     @property
     def care(self) -> list[str]:
@@ -227,7 +227,7 @@ def plan_releases(
     """
     path = _validate.path(path=path)
     folder = None if folder is None else _validate.path(folder=folder)
-    with no_output_is_read(), composed():
+    with exclusive_files(), composed():
         return _plan(path, table, where, folder)
 
 
@@ -388,7 +388,7 @@ class _Budgeted:
         """Return the loss of all releases, and of the part of a budget that nobody takes."""
         guarantees = [*self.stated, *(each.guarantee for each in made)]
         together: Guarantee = reduce(add, guarantees)
-        unit = OWN_UNIT[together.level]
+        unit = PLAIN_UNITS[together.level]
         part = max(0.0, 1.0 - sum(each.entry.share or 0.0 for each in made))
         rest = budget.caps.price.part(part)
         taken = together.event.loss(1, together.relation, unit)

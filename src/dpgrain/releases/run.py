@@ -10,14 +10,14 @@ from typing import Any
 
 from dpgrain import _validate
 from dpgrain._files import (
+    atomic_write,
     check_outputs,
-    is_there,
+    exclusive_files,
+    exists,
     make_folder,
-    no_output_is_read,
-    whole_file,
 )
 from dpgrain._progress import Progress
-from dpgrain._shown import ShownReleases
+from dpgrain._report_mixins import ReleasesReportMixin
 from dpgrain.errors import RefusedError
 from dpgrain.publishing.budget import composed
 from dpgrain.publishing.facts import Fact
@@ -32,7 +32,7 @@ _WITH_EACH = Fact("with-each")
 
 
 @dataclass(frozen=True, repr=False)
-class Releases(ShownReleases, Mapping[str, Any]):
+class Releases(ReleasesReportMixin, Mapping[str, Any]):
     """The releases of a file by their names; made by :func:`releases`.
 
     Args:
@@ -167,10 +167,10 @@ def run(
         RefusedError: if an output is there already, or the open budget or ledger refuses the releases.
         DataError: if the table cannot be read, or an output cannot be written.
     """
-    if not _validate.truth(again=again):
+    if not _validate.boolean(again=again):
         _refuse_again(plan)
     make_folder(plan.file.folder)
-    with no_output_is_read():
+    with exclusive_files():
         check_outputs(plan.file.outputs)
         return _charged(plan, again=again, random_state=random_state, progress=progress)
 
@@ -200,7 +200,7 @@ def _charged(
 
 def _refuse_again(plan: PlannedReleases) -> None:
     """Refuse to replace what an earlier run has published; an open ledger refuses the run itself."""
-    there = [path for path in plan.file.outputs if is_there(path)]
+    there = [path for path in plan.file.outputs if exists(path)]
     if there:
         raise RefusedError(
             f"{str(there[0])!r} exists already from an earlier run; pass again=True (--again) "
@@ -222,7 +222,7 @@ def told_of_outputs(plan: PlannedReleases) -> Iterator[None]:
 
 def _missing(plan: PlannedReleases) -> str:
     """Say which outputs are missing, with a space before; nothing if none is."""
-    missing = [repr(str(path)) for path in plan.file.outputs if not is_there(path)]
+    missing = [repr(str(path)) for path in plan.file.outputs if not exists(path)]
     return f" Its missing outputs: {', '.join(missing)}." if missing else ""
 
 
@@ -233,7 +233,7 @@ def _made(plan: PlannedReleases, each: PlannedRelease, held: Reservation, random
     with composed():
         release = held.publish(entry.kind.query(asked, each.epsilon, each.delta))
     if entry.output is not None:
-        with whole_file(entry.output, promise=guarantee_of(release).to_dict()) as part:
+        with atomic_write(entry.output, promise=guarantee_of(release).to_dict()) as part:
             write(release, entry.own, part)
     return release
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dpgrain._files import whole_file, write_table
+from dpgrain._files import atomic_write, write_table
 from dpgrain.learn.model import LinearModel
 from dpgrain.means.of_users import MeanOfUsers
 
@@ -28,7 +28,7 @@ def write_mean(mean: MeanOfUsers, columns: Sequence[str], path: Path) -> None:
     """Write a mean of users' vectors as JSON, CSV or Parquet."""
     if path.suffix.lower() == ".json":
         told = {"columns": list(columns), **mean.to_dict()}
-        with whole_file(path) as part:
+        with atomic_write(path) as part:
             part.write_text(json.dumps(told, ensure_ascii=False, allow_nan=False), encoding="utf-8")
         return
     table = pa.table(

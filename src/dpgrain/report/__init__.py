@@ -13,18 +13,18 @@ from functools import partial, singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgrain._later import require
-from dpgrain._shown import (
+from dpgrain._lazy_import import require
+from dpgrain._report_mixins import (
     PACKAGES,
-    ShownAudit,
-    ShownGuarantee,
-    ShownLedger,
-    ShownModel,
-    ShownPlan,
-    ShownRelease,
-    ShownReleases,
-    ShownSum,
-    ShownTraining,
+    AuditReportMixin,
+    GuaranteeReportMixin,
+    LedgerReportMixin,
+    ModelReportMixin,
+    PlanReportMixin,
+    ReleaseReportMixin,
+    ReleasesReportMixin,
+    SumReportMixin,
+    TrainingReportMixin,
 )
 from dpgrain.errors import ParameterError
 
@@ -84,7 +84,7 @@ def report(thing: object, path: str | Path, **how: Any) -> Path:  # noqa: ARG001
     )
 
 
-@report.register(ShownRelease)
+@report.register(ReleaseReportMixin)
 def write_report(release: Release, path: str | Path, holdings: Holdings | None = None) -> Path:
     """Write a release: estimates with intervals, guarantee, granularity curve and request.
 
@@ -108,7 +108,7 @@ def write_report(release: Release, path: str | Path, holdings: Holdings | None =
     return write_page(path, partial(release_page, release, holdings))
 
 
-@report.register(ShownGuarantee)
+@report.register(GuaranteeReportMixin)
 def write_guarantee_report(guarantee: Guarantee, path: str | Path) -> Path:
     """Write a guarantee for privacy officers: what is guaranteed, what is not, and its hash."""
     from dpgrain.report.guarantee import guarantee_page
@@ -117,7 +117,7 @@ def write_guarantee_report(guarantee: Guarantee, path: str | Path) -> Path:
     return write_page(path, partial(guarantee_page, guarantee))
 
 
-@report.register(ShownModel)
+@report.register(ModelReportMixin)
 def write_fit_report(model: LinearModel, path: str | Path) -> Path:
     """Write a fitted model: coefficients, guarantee, training curve and settings."""
     from dpgrain.report.fit import fit_page
@@ -126,7 +126,7 @@ def write_fit_report(model: LinearModel, path: str | Path) -> Path:
     return write_page(path, partial(fit_page, model))
 
 
-@report.register(ShownTraining)
+@report.register(TrainingReportMixin)
 def write_training_report(training: Training, path: str | Path) -> Path:
     """Write a trained network: measures, guarantee, norms of gradients and the cost of a step."""
     from dpgrain.report.page import write_page
@@ -135,7 +135,7 @@ def write_training_report(training: Training, path: str | Path) -> Path:
     return write_page(path, partial(training_page, training))
 
 
-@report.register(ShownSum)
+@report.register(SumReportMixin)
 def write_shuffle_report(protocol: ShuffledSum, path: str | Path) -> Path:
     """Write a shuffled sum: guarantee, trust assumptions, corrupt devices, traffic and noise."""
     from dpgrain.report.page import write_page
@@ -144,7 +144,7 @@ def write_shuffle_report(protocol: ShuffledSum, path: str | Path) -> Path:
     return write_page(path, partial(shuffle_page, protocol))
 
 
-@report.register(ShownLedger)
+@report.register(LedgerReportMixin)
 def write_ledger_report(ledger: Ledger, path: str | Path) -> Path:
     """Write a ledger: promises, remaining budget, the last 500 lines, and how to verify them."""
     from dpgrain.report.ledger import ledger_page
@@ -153,7 +153,7 @@ def write_ledger_report(ledger: Ledger, path: str | Path) -> Path:
     return write_page(path, partial(ledger_page, ledger))
 
 
-@report.register(ShownReleases)
+@report.register(ReleasesReportMixin)
 def write_releases_report(releases: Releases, path: str | Path) -> Path:
     """Write all releases of a file: their common guarantee, and the numbers of each."""
     from dpgrain.report.page import write_page
@@ -172,14 +172,14 @@ def notebook_html(thing: object) -> str:
     raise ParameterError(f"thing must be a release or a guarantee, not {type(thing).__name__}.")
 
 
-@notebook_html.register(ShownRelease)
+@notebook_html.register(ReleaseReportMixin)
 def _release_html(release: Release) -> str:
     from dpgrain.report.notebook import release_html
 
     return release_html(release)
 
 
-@notebook_html.register(ShownGuarantee)
+@notebook_html.register(GuaranteeReportMixin)
 def _guarantee_html(guarantee: Guarantee) -> str:
     from dpgrain.report.notebook import guarantee_html
 
@@ -211,7 +211,7 @@ def plot(thing: object, ax: Axes | None = None, **how: Any) -> Axes:  # noqa: AR
     )
 
 
-@plot.register(ShownRelease)
+@plot.register(ReleaseReportMixin)
 def _plot_release(
     release: Release, ax: Axes | None = None, *, top: int = 30, beside: Release | None = None
 ) -> Axes:
@@ -222,35 +222,35 @@ def _plot_release(
     return plot_estimates(release, ax, top=top)
 
 
-@plot.register(ShownGuarantee)
+@plot.register(GuaranteeReportMixin)
 def _plot_guarantee(guarantee: Guarantee, ax: Axes | None = None) -> Axes:
     from dpgrain.report.plots import plot_curve
 
     return plot_curve(guarantee, ax)
 
 
-@plot.register(ShownAudit)
+@plot.register(AuditReportMixin)
 def _plot_audit(audit: Audit, ax: Axes | None = None, *, units: int | None = None) -> Axes:
     from dpgrain.report.plots import plot_tradeoff
 
     return plot_tradeoff(audit, ax, units=units)
 
 
-@plot.register(ShownPlan)
+@plot.register(PlanReportMixin)
 def _plot_plan(plan: UnitsPlan, ax: Axes | None = None) -> Axes:
     from dpgrain.report.plots import plot_units
 
     return plot_units(plan, ax)
 
 
-@plot.register(ShownModel)
+@plot.register(ModelReportMixin)
 def _plot_model(model: LinearModel, ax: Axes | None = None) -> Axes:
     from dpgrain.report.fit import plot_model
 
     return plot_model(model, ax)
 
 
-@plot.register(ShownTraining)
+@plot.register(TrainingReportMixin)
 def _plot_network(
     training: Training, ax: Axes | None = None, *, measure: str | None = None
 ) -> Axes:
@@ -259,14 +259,14 @@ def _plot_network(
     return plot_network(training, ax, measure=measure)
 
 
-@plot.register(ShownSum)
+@plot.register(SumReportMixin)
 def _plot_sum(protocol: ShuffledSum, ax: Axes | None = None) -> Axes:
     from dpgrain.report.shuffle import plot_protocol
 
     return plot_protocol(protocol, ax)
 
 
-@plot.register(ShownLedger)
+@plot.register(LedgerReportMixin)
 def _plot_ledger(ledger: Ledger, ax: Axes | None = None) -> Axes:
     from dpgrain.report.ledger import plot_ledger
 

@@ -18,8 +18,8 @@ from matplotlib.ticker import (
 )
 
 from dpgrain import _validate
-from dpgrain._files import whole_file
-from dpgrain._wording import printed, shorten
+from dpgrain._files import atomic_write
+from dpgrain._formatting import one_line, shorten
 from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ def axes_for(ax: Any, width: float, height: float) -> Axes:
 
         _, ax = plt.subplots(figsize=(width, height), layout="constrained")
     if not hasattr(ax, "spines"):
-        raise ParameterError(f"ax must be axes of matplotlib, not {_validate.said(ax)}.", name="ax")
+        raise ParameterError(
+            f"ax must be axes of matplotlib, not {_validate.describe(ax)}.", name="ax"
+        )
     axes: Axes = ax
     plain(axes)
     return axes
@@ -71,7 +73,7 @@ def save(
     """Draw on new axes side by side and write them to a file, without pyplot."""
     figure = Figure(figsize=(width, height), layout="constrained")
     draw(*figure.subplots(1, panels, squeeze=False)[0])
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         figure.savefig(part, dpi=160, facecolor="white")
 
 
@@ -83,7 +85,7 @@ def width_of(ax: Axes) -> float:
 
 def fitting(text: str, ax: Axes) -> str:
     """Shorten a text to the length of an axis."""
-    return shorten(printed(text), max(14, int(_LETTERS_PER_INCH * width_of(ax))))
+    return shorten(one_line(text), max(14, int(_LETTERS_PER_INCH * width_of(ax))))
 
 
 def label_letters(ax: Axes) -> int:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dpgrain._wording import powers
+from dpgrain._formatting import powers
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.risk import Risk
 from dpgrain.report.promises import FALSE_ALARMS, Odds, most_units
 from dpgrain.report.words import UNITS
-from dpgrain.units import OWN_UNIT, Level
+from dpgrain.units import PLAIN_UNITS, Level
 
 # Numbers of units and δ of the table; the δ of the guarantee is always included.
 _UNITS = (1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 70, 100)
@@ -74,7 +74,7 @@ def curve_table(guarantee: Guarantee) -> CurveTable:
     """
     deltas = tuple(sorted({*_DELTAS, guarantee.delta}, reverse=True))
     # A loss with pairs has no closed form.
-    some = _FEW_UNITS if guarantee.event.loss(unit=OWN_UNIT[guarantee.level]).pairs else _UNITS
+    some = _FEW_UNITS if guarantee.event.loss(unit=PLAIN_UNITS[guarantee.level]).pairs else _UNITS
     last = most_units(guarantee, max(some))
     rows: list[CurveRow] = []
     above = [0.0] * len(deltas)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dpgrain._wording import counted, powers, printed, rounded_down, rounded_up
+from dpgrain._formatting import one_line, powers, quantity, rounded_down, rounded_up
 from dpgrain.accounting import Contribution, Event
 from dpgrain.units import Level
 
@@ -37,7 +37,7 @@ def sentences(event: Event) -> list[str]:
     parts = event.parts
     told = [_told(part) for part in parts[:_MOST_PARTS]]
     left = len(parts) - len(told)
-    return [*told, f"{counted(left, 'more event')}: see the JSON below."] if left else told
+    return [*told, f"{quantity(left, 'more event')}: see the JSON below."] if left else told
 
 
 def _told(event: Event) -> str:
@@ -49,20 +49,20 @@ def _told(event: Event) -> str:
 def _numbers_of(event: Event) -> str:
     numbers = {name: value for name, value in event.to_dict().items() if name != "event"}
     told = "; ".join(
-        f"{name.replace('_', ' ')} {printed(value)}" for name, value in numbers.items()
+        f"{name.replace('_', ' ')} {one_line(value)}" for name, value in numbers.items()
     )
     return f"{type(event).__name__}: {told}."
 
 
 def _times(count: int, noun: str) -> str:
     """Return ``a sum``, or ``each of 3 sums``."""
-    return f"a {noun}" if count == 1 else f"each of {counted(count, noun)}"
+    return f"a {noun}" if count == 1 else f"each of {quantity(count, noun)}"
 
 
 def _clipped(contribution: Contribution) -> str:
     """Describe how units enter a sum."""
     most = contribution.max_elements
-    kept = "" if most is None else f" At most {counted(most, 'element')} per user counted."
+    kept = "" if most is None else f" At most {quantity(most, 'element')} per user counted."
     layout = _LAYOUTS[contribution.layout].format(per_coordinate=contribution.per_coordinate)
     apart = f" {layout}" if contribution.block == "element" else ""
     block = _BLOCKS[contribution.block]
@@ -86,7 +86,7 @@ def _laplace(event: Any) -> str:
 
 def _selection(event: Any) -> str:
     spread = (
-        f"Each unit counted for at most {counted(event.max_items, 'item')}, by 1/√(its items)"
+        f"Each unit counted for at most {quantity(event.max_items, 'item')}, by 1/√(its items)"
         if event.max_items > 1
         else "Each unit counted once"
     )
@@ -111,7 +111,7 @@ def _truncated_geometric(event: Any) -> str:
     return (
         f"Items with a noisy user count above {event.cutoff:,}, which noise alone cannot reach, were "
         "published with their counts. Each unit counted for at most "
-        f"{counted(event.max_items, 'item')}; one count that changes by 1 costs ε = "
+        f"{quantity(event.max_items, 'item')}; one count that changes by 1 costs ε = "
         f"{rounded_up(event.rate)}."
     )
 
@@ -139,7 +139,7 @@ def _drawn(event: Any) -> str:
 def _sampled(event: Any) -> str:
     runs = "" if event.count == 1 else f" There were {event.count:,} such runs."
     return (
-        f"In {counted(event.rounds, 'round')}, Gaussian noise with a standard deviation of "
+        f"In {quantity(event.rounds, 'round')}, Gaussian noise with a standard deviation of "
         f"{rounded_down(event.noise_multiplier)} clipping bounds was added to a clipped sum over a "
         f"random sample: {_drawn(event)} in each round.{_kept(event)}{runs}"
     )
@@ -156,10 +156,10 @@ def _participation(event: Any) -> str:
 
 def _banded(event: Any) -> str:
     return (
-        f"In {counted(event.rounds, 'round')}, Gaussian noise that cancels over {event.bands:,} rounds "
-        f"was added to clipped sums over random samples. Its standard deviation before cancelling was "
-        f"{rounded_down(event.noise_multiplier)} clipping bounds. {_upper(_drawn(event))} in the "
-        f"rounds of its part of the people.{_kept(event)}"
+        f"In {quantity(event.rounds, 'round')}, Gaussian noise that cancels over {event.bands:,} "
+        "rounds was added to clipped sums over random samples. Its standard deviation before "
+        f"cancelling was {rounded_down(event.noise_multiplier)} clipping bounds. "
+        f"{_upper(_drawn(event))} in the rounds of its part of the people.{_kept(event)}"
     )
 
 
@@ -169,7 +169,7 @@ def _upper(sentence: str) -> str:
 
 def _kept(event: Any) -> str:
     most = event.max_elements
-    return "" if most is None else f" At most {counted(most, 'element')} per user counted."
+    return "" if most is None else f" At most {quantity(most, 'element')} per user counted."
 
 
 def _bits(event: Any) -> str:
@@ -180,8 +180,8 @@ def _bits(event: Any) -> str:
     else:
         noise = f"Poisson noise of mean {rounded_down(event.mean)}"
     return (
-        f"In {counted(event.rounds, 'round')}, devices added {noise} to each of "
-        f"{counted(event.coordinates, 'coordinate')} of a sum of integers, and only the total was "
+        f"In {quantity(event.rounds, 'round')}, devices added {noise} to each of "
+        f"{quantity(event.coordinates, 'coordinate')} of a sum of integers, and only the total was "
         f"revealed. One user changes that sum by at most {event.grid:,} steps before rounding; "
         f"{powers(event.leak)} of δ is spent per coordinate and round."
     )
@@ -227,7 +227,7 @@ def _choices(count: int) -> str:
 
 def _soft_core(event: Any) -> str:
     return (
-        f"In at most {counted(event.rounds, 'round')}, the mean of users close to most others of "
+        f"In at most {quantity(event.rounds, 'round')}, the mean of users close to most others of "
         f"{event.users:,} was published, with Gaussian noise of "
         f"{rounded_down(event.noise_multiplier)} times the radius, if about {event.core:,} users "
         "agreed (with noise)."
@@ -276,7 +276,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "ZCDP": _known(lambda event: f"{rounded_up(event.rho)}-zCDP"),
     "RDP": _known(
         lambda event: (
-            f"Rényi divergences of {counted(len(event.orders), 'order')}, "
+            f"Rényi divergences of {quantity(len(event.orders), 'order')}, "
             f"from α = {min(event.orders):.4g} to {max(event.orders):.4g}"
         )
     ),

@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 from sklearn.utils.validation import check_is_fitted
 
-from dpgrain._wording import powers, rounded_up
+from dpgrain._formatting import powers, rounded_up
 from dpgrain.accounting import SampledGaussian
 from dpgrain.learn import LinearModel
 from dpgrain.learn.rounds import History

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpgrain._wording import powers
+from dpgrain._formatting import powers
 from dpgrain.errors import ParameterError
 from dpgrain.report.promises import SOME_ELEMENTS, Odds
 from dpgrain.report.words import text

@@ -9,19 +9,19 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from dpgrain._wording import counted, percent, powers, rounded_up
+from dpgrain._formatting import percent, powers, quantity, rounded_up
 from dpgrain.errors import ParameterError
 from dpgrain.ledger.entries import Entry
 from dpgrain.ledger.ledger import Ledger
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.regions import Axis, Region, Side, Span
 from dpgrain.report.figures import figures
 from dpgrain.report.page import render
 from dpgrain.report.plots import plot_curve
 from dpgrain.report.plots.windows import Timeline, Window, plot_timeline, plot_used
 from dpgrain.report.promises import Odds
 from dpgrain.report.words import text
+from dpgrain.scope.regions import Axis, Region, Side, Span
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -224,7 +224,7 @@ def _together(released: Sequence[Entry], promises: Iterable[LastingPromise]) -> 
             together = replace(together, delta=deltas.get(together.level, together.delta))
             plots = figures(f"curve{len(found)}", partial(plot_curve, together), 320)
             found.append(
-                _Together(text(together, 20_000), counted(len(guarantees), "release"), plots)
+                _Together(text(together, 20_000), quantity(len(guarantees), "release"), plots)
             )
     return found
 

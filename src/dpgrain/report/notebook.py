@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from dpgrain._wording import POINTER
+from dpgrain._formatting import POINTER
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.figures import svg
 from dpgrain.report.plots import plot_curve, plot_estimates

@@ -19,14 +19,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dpgrain import __version__, _validate
-from dpgrain._files import check_page, whole_file
-from dpgrain._wording import powers
-from dpgrain.provenance import IN_WORDS
+from dpgrain._files import atomic_write, check_page
+from dpgrain._formatting import powers
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.curve import CurveTable, curve_table
 from dpgrain.report.events import sentences
 from dpgrain.report.promises import Grain, Odds, four_sentences, of_a_person, smallest_bound
 from dpgrain.report.words import CHANGES, text
+from dpgrain.scope.provenance import DESCRIPTIONS
 from dpgrain.units import RELATIONS, Level, Relation
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class Page:
     @property
     def rows(self) -> str:
         """The origin of the rows; empty if data are on the devices of users."""
-        return "" if self.of == "sum" else IN_WORDS[self.guarantee.provenance]
+        return "" if self.of == "sum" else DESCRIPTIONS[self.guarantee.provenance]
 
     @property
     def events(self) -> list[str]:
@@ -246,6 +246,6 @@ def write_page(path: str | Path, html: Callable[[], str]) -> Path:
     """
     path = _validate.path(path=path)
     check_page(path)
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         part.write_text(html(), encoding="utf-8")
     return path

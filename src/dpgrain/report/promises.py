@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from dpgrain._wording import powers, rounded_up
+from dpgrain._formatting import powers, rounded_up
 from dpgrain.accounting import Compose, Contribution, Event
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.risk import Risk, percent_up

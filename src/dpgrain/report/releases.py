@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from dpgrain._wording import decimals_of, number
+from dpgrain._formatting import format_number, useful_decimals
 from dpgrain.learn.model import LinearModel
 from dpgrain.means.methods import method_of
 from dpgrain.means.of_users import MeanOfUsers
@@ -95,16 +95,16 @@ def _mean_part(mean: MeanOfUsers, columns: list[str]) -> Part:
         distorted="noise and clipping",
         curve_plots=Markup(""),
     )
-    decimals = decimals_of(mean.std_error)
+    decimals = useful_decimals(mean.std_error)
     body = page.html(
         "_mean.html",
         inside=True,
         agreed=all(map(math.isfinite, mean.value)),
         lines=[
-            (text(name, 120), number(float(value), decimals))
+            (text(name, 120), format_number(float(value), decimals))
             for name, value in zip(columns, mean.value, strict=True)
         ],
-        error=number(mean.std_error, decimals),
+        error=format_number(mean.std_error, decimals),
         radius=f"{mean.radius:.3g}",
         centre=method_of(mean.method).centre or "0",
         off=mean.off,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dpgrain._wording import counted, powers, rounded_up
+from dpgrain._formatting import powers, quantity, rounded_up
 from dpgrain.planning.plan import Row
 from dpgrain.planning.shuffled import (
     Honest,
@@ -65,7 +65,7 @@ def shuffle_page(protocol: ShuffledSum) -> str:
     return page.html(
         "shuffle.html",
         groups=[
-            (counted(k, "user"), [Odds(epsilons[r][i], guarantee.delta) for r in RELATIONS])
+            (quantity(k, "user"), [Odds(epsilons[r][i], guarantee.delta) for r in RELATIONS])
             for i, k in enumerate(users)
         ],
         **_described(protocol),
@@ -84,7 +84,7 @@ def _described(protocol: ShuffledSum) -> dict[str, object]:
         "honest": f"{protocol.honest:,}",
         "all_honest": protocol.honest == protocol.n_users,
         "dim": protocol.encoding.dim,
-        "coordinates": counted(protocol.encoding.dim, "coordinate"),
+        "coordinates": quantity(protocol.encoding.dim, "coordinate"),
         "bound": f"{protocol.encoding.bound:g}",
         "rounds": protocol.rounds,
         "shares_budget": protocol.beside is not None,

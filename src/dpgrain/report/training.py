@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dpgrain import _validate
-from dpgrain._wording import counted, rounded_up
+from dpgrain._formatting import quantity, rounded_up
 from dpgrain.report.figures import figures
 from dpgrain.report.page import Page
 from dpgrain.report.plots import plot_curve, plot_measure, plot_training
@@ -39,8 +39,8 @@ def training_page(training: Training) -> str:
     return page.html(
         "training.html",
         kind=text(type(training.module).__name__, 60),
-        weights=counted(training.weights, "weight"),
-        steps=counted(mean.rounds, "step"),
+        weights=quantity(training.weights, "weight"),
+        steps=quantity(mean.rounds, "step"),
         last=[(text(name, 24), f"{history.last[name]:.4g}") for name in shown[:2]],
         measures=[
             (text(name, 60), figures(f"measure{place}", partial(plot_measure, history, name), 240))
@@ -80,7 +80,7 @@ def _cost(training: Training) -> list[tuple[str, str]]:
         ("Clipping bound of a block's mean gradient, last step", f"{mean.clip:.4g}"),
         ("Norm of the noise in a step, in clipping bounds", f"{noise:.3g}"),
         (
-            f"The same, averaged over {counted(mean.rounds, 'step')}",
+            f"The same, averaged over {quantity(mean.rounds, 'step')}",
             f"{noise / math.sqrt(mean.rounds):.3g}",
         ),
         ("Expected uses of a block in all steps", f"{mean.sampling_rate * mean.rounds:,.4g}"),
@@ -97,6 +97,6 @@ def _spent(training: Training) -> list[tuple[str, str]]:
         replace(guarantee, event=replace(mean, rounds=steps).event).epsilon() for steps in counts
     ]
     return [
-        (counted(steps, "step"), rounded_up(epsilon))
+        (quantity(steps, "step"), rounded_up(epsilon))
         for steps, epsilon in zip(counts, promises, strict=True)
     ]

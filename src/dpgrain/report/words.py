@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpgrain._wording import printed, shorten
+from dpgrain._formatting import one_line, shorten
 from dpgrain.statistics.printed import key_headings
 from dpgrain.statistics.release import Release
 from dpgrain.units import Level, Relation
@@ -102,4 +102,4 @@ def label(keys: Sequence[str], letters: int) -> str:
 
 def text(value: object, letters: int = _TEXT_LETTERS) -> str:
     """Write anything as one line of text of limited length."""
-    return shorten(printed(value), letters)
+    return shorten(one_line(value), letters)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.shuffle.device_noise import Arrivals
@@ -33,7 +33,7 @@ __all__ = [
     "VectorSum",
 ]
 
-face(
+lazy_package(
     __name__,
     {
         "dpgrain.shuffle.device_noise": ("Arrivals",),

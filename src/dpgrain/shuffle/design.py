@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from dpgrain._wording import counted
+from dpgrain._formatting import quantity
 from dpgrain.accounting import Event, Gaussian, calibrate
 from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
@@ -75,8 +75,8 @@ def least_noise(
     )
     if _MOST_NOISE_STEPS * mu < 2 * root:
         raise ParameterError(
-            f"epsilon = {epsilon:g} is too small for {counted(dim, 'coordinate')} in "
-            f"{counted(rounds, 'round')}, because the noise would exceed {_MOST_NOISE_STEPS:,.0f} "
+            f"epsilon = {epsilon:g} is too small for {quantity(dim, 'coordinate')} in "
+            f"{quantity(rounds, 'round')}, because the noise would exceed {_MOST_NOISE_STEPS:,.0f} "
             "steps of the grid; use a larger epsilon, fewer coordinates or fewer rounds."
         )
     grid = 2 * math.ceil(half * min(fine, _MOST_NOISE_STEPS * mu) / 2)

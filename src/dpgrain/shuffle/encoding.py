@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpgrain._clipping import clipped, finite
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source, rounded
+from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
 
 if TYPE_CHECKING:
     from dpgrain.inputs import numbers
 else:
     # Loaded on first use, because devices have arrays and need no table readers.
-    numbers = later("dpgrain.inputs.numbers")
+    numbers = lazy_import("dpgrain.inputs.numbers")
 
 # Safety factor for the floating-point rounding of norms, products and sums, for up to 2^20
 # coordinates.
@@ -100,7 +100,7 @@ class Encoding:
         """Return (k, d) codes of (k, d) vectors; non-finite rows are users without data."""
         with np.errstate(all="ignore"):
             # Overflows and underflows depend on a user's value, so no warning may reveal them.
-            own = clipped(finite(vectors.astype(np.float64, copy=False)), self.bound)
+            own = clipped(zero_nonfinite_rows(vectors.astype(np.float64, copy=False)), self.bound)
             if not self.centred:
                 own = np.clip(own, 0.0, None)
             own *= 1 / self.step

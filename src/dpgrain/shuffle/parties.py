@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
-from dpgrain._later import later
+from dpgrain._formatting import short_repr
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray, IntArray
-from dpgrain._wording import shown
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState, Source
 from dpgrain.noise.counts import counts_of
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dpgrain.inputs import numbers
 else:
     # Loaded on first use, because devices have arrays and need no table readers.
-    numbers = later("dpgrain.inputs.numbers")
+    numbers = lazy_import("dpgrain.inputs.numbers")
 
 _WORD_BYTES = 8
 # Min and max bytes of a tag: shorter ones match by chance, and a hash has no more bytes.
@@ -404,7 +404,7 @@ class Estimate:
     def __str__(self) -> str:
         lost = f"; {self.dropped.total:,} dropped" if self.dropped.total else ""
         return (
-            f"sum {shown(self.value)}, standard error {self.standard_error:.2g} each, "
+            f"sum {short_repr(self.value)}, standard error {self.standard_error:.2g} each, "
             f"{self.reports:,} devices{lost}"
         )
 

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
-from dpgrain._shown import ShownSum
+from dpgrain._formatting import quantity
+from dpgrain._report_mixins import SumReportMixin
 from dpgrain._types import FloatArray
-from dpgrain._wording import counted
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState, Source
@@ -44,7 +44,7 @@ _MOST_COORDINATES, _LARGEST_SUM = 1 << 20, 1 << 62
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShuffledSum(ShownSum, ABC):
+class ShuffledSum(SumReportMixin, ABC):
     """Base class of shuffled sums, with fields as for :class:`~dpgrain.shuffle.VectorSum`."""
 
     n_users: int
@@ -64,7 +64,7 @@ class ShuffledSum(ShownSum, ABC):
     def __post_init__(self, chosen: Design | None) -> None:
         # The design is computed from the other fields.
         object.__setattr__(self, "design", None)
-        _validate.plain(self)
+        _validate.plain_numbers(self)
         if _validate.integer(minimum=1, n_users=self.n_users) > _MOST_DEVICES:
             raise ParameterError(f"n_users must be at most 10^10, not {self.n_users!r}.")
         _validate.integer(minimum=1, rounds=self.rounds)
@@ -74,10 +74,10 @@ class ShuffledSum(ShownSum, ABC):
         self.devices_of(self.honest_fraction)
         if self.beside is not None and not isinstance(self.beside, Event):
             raise ParameterError(
-                f"beside must be an event of dpgrain.accounting, not {_validate.said(self.beside)}."
+                f"beside must be an event of dpgrain.accounting, not {_validate.describe(self.beside)}."
             )
         if not isinstance(self.label, str):
-            raise ParameterError(f"label must be text, not {_validate.said(self.label)}.")
+            raise ParameterError(f"label must be text, not {_validate.describe(self.label)}.")
         self._check()
         if self._shape[0] > _MOST_COORDINATES:
             raise ParameterError(f"dim must be at most 2^20, not {self._shape[0]!r}.")
@@ -306,7 +306,7 @@ class ShuffledSum(ShownSum, ABC):
             _validate.instance(Enrolment, enrolment=enrolment)
         if enrolment is None and _validate.integer(minimum=0, round=of_round) >= self.rounds:
             raise ParameterError(
-                f"round {of_round} is beyond the {counted(self.rounds, 'round')} of the "
+                f"round {of_round} is beyond the {quantity(self.rounds, 'round')} of the "
                 "guarantee, counted from 0; pass rounds=…, or enrolment=Enrolment(), the same "
                 "for all rounds, so that no device participates twice."
             )

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
-from dpgrain.errors import ParameterError, raise_alone
+from dpgrain.errors import ParameterError, raise_without_context
 
 
 def corrupt_messages(messages: ArrayLike | None, dim: int, largest: int) -> NDArray[np.int64]:
@@ -18,7 +18,7 @@ def corrupt_messages(messages: ArrayLike | None, dim: int, largest: int) -> NDAr
     try:
         array = np.atleast_2d(np.asarray(messages))
     except ValueError:
-        raise_alone(
+        raise_without_context(
             ParameterError(f"corrupt must be integers of shape (devices, {dim}).", name="corrupt")
         )
     if array.ndim != 2 or array.shape[1] != dim or array.dtype.kind not in "iu":
@@ -46,17 +46,19 @@ def here_of(dropped: int | ArrayLike, devices: int, rows: int) -> Here:
     if isinstance(dropped, int | np.integer) and not isinstance(dropped, bool):
         if not 0 <= dropped <= devices:
             raise ParameterError(
-                f"dropped must be between 0 and {devices:,}, not {_validate.said(dropped)}."
+                f"dropped must be between 0 and {devices:,}, not {_validate.describe(dropped)}."
             )
         left = devices - int(dropped)
         return Here(left, slice(0, left))
     try:
         lost = np.asarray(dropped)
     except ValueError:
-        raise_alone(ParameterError(f"dropped must be {devices:,} booleans.", name="dropped"))
+        raise_without_context(
+            ParameterError(f"dropped must be {devices:,} booleans.", name="dropped")
+        )
     if lost.shape != (devices,) or lost.dtype != np.bool_:
         raise ParameterError(
             f"dropped must be a number of devices or {devices:,} booleans, not "
-            f"{_validate.said(dropped)}."
+            f"{_validate.describe(dropped)}."
         )
     return Here(devices - int(lost.sum()), ~lost[:rows])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.statistics.bounds import AutoClip
@@ -60,7 +60,7 @@ OFFERED = {
     "elements_per_user": "dpgrain.statistics.holdings",
 }
 
-face(
+lazy_package(
     __name__,
     {
         "dpgrain.statistics.bounds": ("AutoClip",),
@@ -70,5 +70,5 @@ face(
         "dpgrain.statistics.release": ("Estimates", "Histogram", "Release"),
         "dpgrain.statistics.ranges": ("AutoRange",),
     },
-    named=OFFERED,
+    OFFERED,
 )

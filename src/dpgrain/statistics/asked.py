@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from dpgrain import _fields
-from dpgrain._wording import about, counted, powers, rounded_up
+from dpgrain import _validate
+from dpgrain._formatting import approximate_percent, powers, quantity, rounded_up
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.statistic import HISTOGRAM, Statistic, statistic_of
 from dpgrain.units import Level, Relation
@@ -50,7 +50,7 @@ class Clip:
     takes: bool = True
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
 
     @property
     def chosen(self) -> bool:
@@ -142,7 +142,7 @@ class Asked(Mapping[str, str]):
     over: Over = "records"
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
 
     # -- as a mapping --
 
@@ -212,7 +212,7 @@ class Asked(Mapping[str, str]):
     @property
     def _domain(self) -> str:
         if self.public_items is not None:
-            return counted(self.public_items, "public item")
+            return quantity(self.public_items, "public item")
         if not self.selected:
             return ""
         some = len(self.selected) < len(self.by)
@@ -245,7 +245,7 @@ class Asked(Mapping[str, str]):
         if (limits := self.bounds or self.found) is not None and not self.statistic.of_parts:
             what = f"{what} between {limits[0]:,.6g} and {limits[1]:,.6g}"
         if self.max_elements is not None:
-            per += f", of at most {counted(self.max_elements, 'element')} of each user"
+            per += f", of at most {quantity(self.max_elements, 'element')} of each user"
         return f"{what}{per}{self._capped}"
 
     @property
@@ -326,7 +326,7 @@ class Asked(Mapping[str, str]):
             return "the effect of clipping was not measured, because clip= was set"
         if self.above is None:
             return dict(self.told).get("left out", "")
-        said = f"clipping affected {about(self.above)} of {self._parts}"
+        said = f"clipping affected {approximate_percent(self.above)} of {self._parts}"
         if self.lost is None or self.lost < _TOLD:
             return said
         whole = "their size" if self.lost_of == "norms" else "the total"
@@ -334,7 +334,8 @@ class Asked(Mapping[str, str]):
             whole = "the weight of records"
         # Ratios subtract what noise may have added to the share; others report the estimate itself.
         least = "at least " if self.statistic.ratio else ""
-        return f"{said} and removed {least}{about(self.lost)} of {whole} (rough estimates)"
+        share = f"{least}{approximate_percent(self.lost)}"
+        return f"{said} and removed {share} of {whole} (rough estimates)"
 
     @property
     def _unmeasured(self) -> bool:
@@ -436,7 +437,7 @@ class Asked(Mapping[str, str]):
             ParameterError: if a fact is unknown or wrong.
         """
         facts = {name: fact for name, fact in values.items() if name != "statistic"}
-        asked = _fields.read(Asked, facts, "what was asked")
+        asked = _validate.read_fields(Asked, facts, "what was asked")
         return replace(asked, statistic=statistic_of(values["statistic"]))
 
     @staticmethod

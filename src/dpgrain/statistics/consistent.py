@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpgrain import _fields
+from dpgrain import _validate
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.noisy import finite_values, group_codes, values_and_sds
@@ -41,7 +41,7 @@ def consistent(estimate: Any, std_error: Any, total: Any = None, groups: Any = N
         goal = np.maximum(np.bincount(group, x, minlength=1), 0.0)
     else:
         goal = finite_values(
-            "total", np.atleast_1d(_fields.numbers(total=total)), None, sign="total"
+            "total", np.atleast_1d(_validate.float_array(total=total)), None, sign="total"
         )
     if group.size and group.max() >= goal.size:
         raise ParameterError(

@@ -25,10 +25,10 @@ from dpgrain.statistics.request import By, Request, key_columns
 from dpgrain.statistics.run import Measured, SumsQuery
 from dpgrain.statistics.statistic import CORRELATION, COVARIANCE, Statistic
 from dpgrain.statistics.values import PAIRED, Pairs
-from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.derived import Derived
-from dpgrain.tables.expression import Call, Column, Constant, Node
-from dpgrain.tables.shared import refuse_table
+from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode, Node
+from dpgrain.tables.shared_table import reject_table
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
 
@@ -202,11 +202,11 @@ def _query(
         **asked: what else a request is made of.
     """
     if not isinstance(table, UserTable):
-        refuse_table(table, statistic.name)
+        reject_table(table, statistic.name)
     # What else is wrong is told of the columns that the table has, before another one is added.
     by, own = asked["by"], getattr(asked["promise"].unit, "by", None)
     known = table.with_expressions(by, own)
-    Blocks.of_unit(asked["promise"].unit, known, key_columns(known, by))
+    UnitBlocks.of_unit(asked["promise"].unit, known, key_columns(known, by))
     ranges = [
         _range_of(name, each) for name, each in zip(("bounds", "other_bounds"), stated, strict=True)
     ]
@@ -234,7 +234,7 @@ def _range_of(name: str, stated: Any) -> tuple[float, float]:
     checked = None if stated is None else checked_bounds(stated)
     if checked is None or isinstance(checked, AutoRange):
         raise ParameterError(
-            f"{name} must be two numbers (low, high), not {_validate.said(stated)}, because no "
+            f"{name} must be two numbers (low, high), not {_validate.describe(stated)}, because no "
             "range is chosen privately for two columns at once.",
             name=name,
         )
@@ -258,7 +258,7 @@ def paired_column(
     for name, role in zip(columns, ("value", "other"), strict=True):
         table.require_numbers([name], role)
     first, second = (_place(column, *ends) for column, ends in zip(columns, ranges, strict=True))
-    node = Call("+", (Call("*", (first, Constant(PAIRED + 1))), second))
+    node = CallNode("+", (CallNode("*", (first, ConstantNode(PAIRED + 1))), second))
     said = " and ".join(
         f"{column} between {low:,.6g} and {high:,.6g}"
         for column, (low, high) in zip(columns, ranges, strict=True)
@@ -272,9 +272,10 @@ def paired_column(
 def _place(column: str, low: float, high: float) -> Node:
     """Return the expression of a number's place in its range, a whole number from 0 to 2^26 − 1."""
     # Cut off first, as a number divided by a narrow range may be beyond all numbers.
-    within = Call("least", (Call("greatest", (Column(column), Constant(low))), Constant(high)))
-    share = Call("/", (Call("-", (within, Constant(low))), Constant(high - low)))
-    return Call("floor", (Call("*", (share, Constant(float(PAIRED)))),))
+    above = CallNode("greatest", (ColumnNode(column), ConstantNode(low)))
+    within = CallNode("least", (above, ConstantNode(high)))
+    share = CallNode("/", (CallNode("-", (within, ConstantNode(low))), ConstantNode(high - low)))
+    return CallNode("floor", (CallNode("*", (share, ConstantNode(float(PAIRED)))),))
 
 
 @dataclass(frozen=True, eq=False)

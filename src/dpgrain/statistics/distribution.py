@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
@@ -368,13 +368,13 @@ def _whole_if_all(edges: FloatArray) -> Any:
 def _checked_edges(name: str, edges: Any) -> tuple[float, ...]:
     if isinstance(edges, np.ndarray):
         # Values of an array are not told one by one, as they may be rows.
-        edges = _fields.numbers(**{name: edges})
+        edges = _validate.float_array(**{name: edges})
     listed = [_validate.real(**{name: edge}) for edge in _validate.sequence(**{name: edges})]
     increasing = all(one < two for one, two in itertools.pairwise(listed))
     if not (0 < len(listed) <= _MOST_STATED and increasing and np.isfinite(listed).all()):
         raise ParameterError(
             f"{name} must be 1 to {_MOST_STATED:,} increasing finite numbers, such as [1, 2, 5, "
-            f"10], not {_validate.said(edges)}.",
+            f"10], not {_validate.describe(edges)}.",
             name=name,
         )
     return tuple(listed)

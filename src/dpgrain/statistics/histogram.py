@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Literal
 
 from dpgrain import _validate
-from dpgrain.errors import ParameterError, raise_alone
+from dpgrain.errors import ParameterError, raise_without_context
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics import values
@@ -24,7 +24,7 @@ from dpgrain.statistics.run import Measured, SumsQuery
 from dpgrain.statistics.shared import SharedQuery
 from dpgrain.statistics.statistic import COUNT, HISTOGRAM, SUM
 from dpgrain.statistics.values import Parts
-from dpgrain.tables.shared import SharedTable
+from dpgrain.tables.shared_table import SharedTable
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
 
@@ -119,7 +119,7 @@ def histogram(
         measure=None if weight is None else values.weights(_weight_unit(rule)),
         max_items=max_items,
     )
-    nonnegative = _validate.truth(nonnegative=nonnegative)
+    nonnegative = _validate.boolean(nonnegative=nonnegative)
     query = sums_as_histogram(request, random_state, progress)
     return _without_negatives(query) if nonnegative else query
 
@@ -321,13 +321,14 @@ def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:
     try:
         low, high = (float(bound) for bound in bounds)
     except (TypeError, ValueError, OverflowError):
-        told = f"bounds must be two numbers (low, high), or None, not {_validate.said(bounds)}."
-        raise_alone(ParameterError(told, name="bounds"))
+        told = f"bounds must be two numbers (low, high), or None, not {_validate.describe(bounds)}."
+        raise_without_context(ParameterError(told, name="bounds"))
     if not (
         math.isfinite(low) and math.isfinite(high) and low < high and math.isfinite(high - low)
     ):
         raise ParameterError(
-            f"bounds must be finite and increasing, not {_validate.said(bounds)}.", name="bounds"
+            f"bounds must be finite and increasing, not {_validate.describe(bounds)}.",
+            name="bounds",
         )
     return low, high
 
@@ -338,7 +339,7 @@ def _from_zero(bounds: Any) -> tuple[float, float]:
     if not isinstance(stated, tuple) or stated[0] < 0:
         raise ParameterError(
             "bounds must be (low, high) with low at least 0 for sums of records with several "
-            f"owners, not {_validate.said(bounds)}, because negative numbers have no bound there "
+            f"owners, not {_validate.describe(bounds)}, because negative numbers have no bound there "
             "and no range is chosen privately.",
             name="bounds",
         )

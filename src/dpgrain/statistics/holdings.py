@@ -27,12 +27,12 @@ from dpgrain.statistics.asked import Asked
 from dpgrain.statistics.plan import noise_sd
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.statistic import HOLDINGS
-from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.people import facts_of_rows, require_whole_users
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.held import Contributions, candidates
-from dpgrain.tables.shared import refuse_table
+from dpgrain.tables.shared_table import reject_table
 from dpgrain.tables.table import UserTable
+from dpgrain.tables.user_sums import UserContributions, candidate_groups
 from dpgrain.units import Element, Law, Record, Relation, Unit, User
 
 _EDGES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
@@ -120,7 +120,7 @@ def elements_per_user(
     """
     promise = Promise.of(unit, epsilon, delta, relation, share).under(noise)
     if not isinstance(table, UserTable):
-        refuse_table(table, "elements_per_user")
+        reject_table(table, "elements_per_user")
     if table.user is None:
         raise ParameterError(
             "user is required, because elements are counted per user; pass the user id column.",
@@ -132,7 +132,7 @@ def elements_per_user(
     table.require_key(column, "by")
     whole = isinstance(unit, Record) or (isinstance(unit, User) and unit.max_elements is None)
     # The unit gets the name that other statistics give it, so that their guarantees compose.
-    blocks = Blocks("user") if whole else Blocks.of_unit(unit, table, (), column)
+    blocks = UnitBlocks("user") if whole else UnitBlocks.of_unit(unit, table, (), column)
     limits = tuple(_checked_edges(edges))
     return HoldingsQuery(promise, table, column, blocks, limits, noise, random_state, progress)
 
@@ -155,7 +155,7 @@ class HoldingsQuery(Query[Holdings]):
     promise: Promise
     table: UserTable
     column: str
-    blocks: Blocks
+    blocks: UnitBlocks
     edges: tuple[int, ...]
     noise: Law
     random_state: RandomState = None
@@ -208,8 +208,8 @@ class HoldingsQuery(Query[Holdings]):
         bins = np.array([*self.edges, np.iinfo(np.int64).max], dtype=np.int64)
         with charge.open(self.table) as engine, Progress(2, self.progress) as shown:
             shown.stage("Counting")
-            held, blocks = candidates(engine, (self.column,)), Blocks("user")
-            data = Contributions(engine, blocks, held, blocks.cells(held, public=False))
+            held, blocks = candidate_groups(engine, (self.column,)), UnitBlocks("user")
+            data = UserContributions(engine, blocks, held, blocks.cells(held, public=False))
             counts = data.holdings(bins).ravel()
         counts = charge.noisy(event, counts, size)
         kinds = pa.array(np.repeat(["elements", "records"], bins.size))
@@ -245,7 +245,7 @@ class HoldingsQuery(Query[Holdings]):
 def _element_column(by: str | None, unit: Any) -> str:
     if not isinstance(unit, Record | Element | User):
         raise ParameterError(
-            f"unit must be Record(), Element(by) or User(), not {_validate.said(unit)}."
+            f"unit must be Record(), Element(by) or User(), not {_validate.describe(unit)}."
         )
     column = by if by is not None or isinstance(unit, Record) else unit.by
     if column is None:
@@ -256,7 +256,7 @@ def _element_column(by: str | None, unit: Any) -> str:
     if not isinstance(column, str):
         raise ParameterError(
             "by must be the column of the elements, such as by='page', not "
-            f"{_validate.said(column)}; turn a mapping or a function into a column with "
+            f"{_validate.describe(column)}; turn a mapping or a function into a column with "
             "table.with_cells(…).",
             name="by",
         )
@@ -266,5 +266,5 @@ def _element_column(by: str | None, unit: Any) -> str:
 def _checked_edges(edges: Any) -> list[int]:
     limits = _validate.integers(minimum=1, edges=edges)
     if not limits or any(b <= a for a, b in itertools.pairwise(limits)):
-        raise ParameterError(f"edges must be increasing integers, not {_validate.said(edges)}.")
+        raise ParameterError(f"edges must be increasing integers, not {_validate.describe(edges)}.")
     return limits

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpgrain._types import FloatArray, IntArray
-from dpgrain.errors import ParameterError, raise_alone
+from dpgrain.errors import ParameterError, raise_without_context
 
 
 def values_and_sds(name: str, values: Any, sd_name: str, sds: Any) -> tuple[FloatArray, FloatArray]:
@@ -24,7 +24,7 @@ def finite_values(name: str, values: Any, size: int | None, *, sign: str = "") -
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise_alone(ParameterError(f"{name} must be an array of numbers."))
+        raise_without_context(ParameterError(f"{name} must be an array of numbers."))
     if array.ndim != 1 or (size is not None and array.size != size):
         length = "one-dimensional" if size is None else f"of length {size}"
         raise ParameterError(f"{name} must be an array {length}, not of shape {array.shape}.")

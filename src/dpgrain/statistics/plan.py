@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from dpgrain import _validate
-from dpgrain._wording import powers
+from dpgrain._formatting import powers
 from dpgrain.accounting import (
     AdaptiveSelection,
     BoundedRange,
@@ -24,7 +24,7 @@ from dpgrain.noise.additive import law_named
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.bounds import POOL_MOST, POOL_MOST_OF_USER, POOL_SIZE, AutoClip
 from dpgrain.statistics.intervals import half_width
-from dpgrain.units import OWN_UNIT, Level, Relation, Unit, User
+from dpgrain.units import PLAIN_UNITS, Level, Relation, Unit, User
 
 # Selecting unknown items gets this share of μ², more where names are what is wanted, and this share of
 # δ for names below the threshold: small, since k elements of one person cost k times it.
@@ -112,7 +112,7 @@ class Plan:
     @property
     def unit(self) -> Unit:
         """The protected unit, where only its level matters."""
-        return OWN_UNIT[self.level]
+        return PLAIN_UNITS[self.level]
 
     @property
     def _parts(self) -> list[Selection | Best | AdaptiveSelection | Additive]:
@@ -529,8 +529,11 @@ def plan_histogram(
         if number is not None:
             _validate.integer(minimum=1, **{name: number})
     max_items = _validate.integer(minimum=1, max_items=max_items)
-    cell_of_item = _validate.truth(cell_of_item=cell_of_item)
-    own_items, weighted = _validate.truth(own_items=own_items), _validate.truth(weighted=weighted)
+    cell_of_item = _validate.boolean(cell_of_item=cell_of_item)
+    own_items, weighted = (
+        _validate.boolean(own_items=own_items),
+        _validate.boolean(weighted=weighted),
+    )
     cells = cells if cell_of_item else None
     bounded = isinstance(unit, User) and unit.max_elements is not None
     by_item = cell_of_item and (unit.level == "element" or bounded)
@@ -586,11 +589,13 @@ def clip_rule(clip: object) -> float | AutoClip:
         if clip == "auto":
             return AutoClip()
         raise ParameterError(
-            f"clip must be 'auto', AutoClip(…) or a bound, not {_validate.said(clip)}.", name="clip"
+            f"clip must be 'auto', AutoClip(…) or a bound, not {_validate.describe(clip)}.",
+            name="clip",
         )
     bound = _validate.positive(clip=clip)
     if not 1e-100 <= bound <= 1e100:
         raise ParameterError(
-            f"clip must be between 1e-100 and 1e100, not {_validate.said(clip)}.", name="clip"
+            f"clip must be between 1e-100 and 1e100, not {_validate.describe(clip)}.",
+            name="clip",
         )
     return bound

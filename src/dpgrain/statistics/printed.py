@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._types import IntArray
-from dpgrain._wording import (
+from dpgrain._formatting import (
     POINTER,
     Paragraphs,
-    abbreviated,
-    aligned,
-    counted,
-    decimals_of,
-    described,
-    number,
-    printed,
+    abbreviate,
+    align_columns,
+    format_facts,
+    format_number,
+    one_line,
+    quantity,
     sentence,
     shorten,
+    useful_decimals,
 )
+from dpgrain._types import IntArray
 from dpgrain.inputs.long_labels import SHOWN, is_replacement
 from dpgrain.publishing.risk import risk_lines
 
@@ -75,19 +75,19 @@ def lines_of(release: Release, places: IntArray, *, letters: int) -> list[Line]:
     # Estimates are whole where the noise on whole numbers is whole.
     whole = not divided and bool((values[:, 0] == np.rint(values[:, 0])).all())
     known = values[np.isfinite(values[:, 1]), 1]
-    usual = decimals_of(float(np.median(known))) if known.size else None
+    usual = useful_decimals(float(np.median(known))) if known.size else None
     lines = []
     for row, keys in enumerate(key_texts(release, places, letters=letters)):
-        decimals = decimals_of(float(values[row, 1]))
+        decimals = useful_decimals(float(values[row, 1]))
         if divided and usual is not None:
             # Of one measure: alike, unless an error is far smaller or larger than the others.
             near = decimals is None or abs(decimals - usual) < 2
             decimals = usual if near else decimals
-        estimate, error, low, high = (number(float(v), decimals) for v in values[row])
+        estimate, error, low, high = (format_number(float(v), decimals) for v in values[row])
         if whole:
-            estimate = number(float(values[row, 0]), 0)
+            estimate = format_number(float(values[row, 0]), 0)
         own = tuple(
-            number(float(column[row]), 0 if name in _COUNTS else decimals)
+            format_number(float(column[row]), 0 if name in _COUNTS else decimals)
             for name, column in more.items()
         )
         lines.append(Line(keys, estimate, error, low, high, own))
@@ -127,7 +127,7 @@ def key_texts(release: Release, places: IntArray, *, letters: int) -> list[tuple
     columns = [column.to_pylist() for column in release.groups.take(places).columns]
     if release.statistic.of_bins:
         columns = [columns[0], bins_in_words(release, columns[1])]
-    shown = [abbreviated([key_text(key) for key in column], letters) for column in columns]
+    shown = [abbreviate([key_text(key) for key in column], letters) for column in columns]
     return list(zip(*shown, strict=True)) or [()] * len(places)
 
 
@@ -135,7 +135,7 @@ def key_text(key: Any) -> str:
     """Return one key as text."""
     if isinstance(key, float):
         return f"{key:.10g}"
-    return "none" if key is None else printed(key)
+    return "none" if key is None else one_line(key)
 
 
 def bins_in_words(release: Release, most: Sequence[int | None]) -> list[str]:
@@ -168,7 +168,7 @@ def counts_capped(release: Release) -> bool:
 def title(release: Release) -> str:
     """Return the heading of a release: the quantity, its keys, the clipping, the number of groups."""
     asked = release.asked
-    words = printed(asked.estimand)
+    words = one_line(asked.estimand)
     if release.statistic.of_bins:
         words = f"{words} by how many elements, and records, each has"
     words = f"{words[:1].upper()}{words[1:]}"
@@ -176,7 +176,7 @@ def title(release: Release) -> str:
         return words
     points = len(release.groups.columns[-1].unique()) if release.statistic.pointwise else 1
     noun = "item" if release.statistic.of_items else "group"
-    return f"{words} ({counted(len(release) // max(points, 1), noun)})"
+    return f"{words} ({quantity(len(release) // max(points, 1), noun)})"
 
 
 def notes(release: Release) -> list[str]:
@@ -194,7 +194,7 @@ def notes(release: Release) -> list[str]:
 def explanation(release: Release) -> Paragraphs:
     """Describe every column, the clipping, the noise and the guarantee."""
     risk = " ".join(risk_lines(release.guarantee))
-    return described(title(release), {**meanings(release), "Risk": risk})
+    return format_facts(title(release), {**meanings(release), "Risk": risk})
 
 
 def meanings(release: Release) -> dict[str, str]:
@@ -263,7 +263,7 @@ def _clipping(release: Release) -> str:
     asked = release.asked
     if not asked.capped:
         if asked.max_elements is not None:
-            kept = counted(asked.max_elements, "element")
+            kept = quantity(asked.max_elements, "element")
             return f"at most {kept} of each user were kept; nothing was clipped"
         return "contributions were not clipped"
     chosen = asked.chosen and not asked.statistic.ratio
@@ -303,8 +303,8 @@ def _table(release: Release) -> list[str]:
     rows = [
         [*line.keys, *line.numbers(release)] for line in lines_of(release, places, letters=_LETTERS)
     ]
-    heads = [shorten(printed(name), _LETTERS) for name in key_headings(release)]
-    lines = aligned([[*heads, *number_headings(release)], *rows])
+    heads = [shorten(one_line(name), _LETTERS) for name in key_headings(release)]
+    lines = align_columns([[*heads, *number_headings(release)], *rows])
     if footer := more_rows(release, len(places)):
         lines.append(f"[{footer}]")
     return lines

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dpgrain import _validate
 from dpgrain._types import FloatArray
-from dpgrain.errors import ParameterError, raise_alone
+from dpgrain.errors import ParameterError, raise_without_context
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics import values
@@ -102,9 +102,9 @@ def quantiles(
     True
     """
     ranks = _checked_ranks(q)
-    if bins is not None and _validate.whole(bins=bins) not in (16, 256, 4096):
+    if bins is not None and _validate.bounded_integer(bins=bins) not in (16, 256, 4096):
         raise ParameterError(
-            f"bins must be 16, 256 or 4096, not {_validate.said(bins)}.", name="bins"
+            f"bins must be 16, 256 or 4096, not {_validate.describe(bins)}.", name="bins"
         )
     if spacing is not None:
         _validate.one_of(("even", "geometric"), spacing=spacing)
@@ -357,10 +357,14 @@ def _checked_ranks(q: Any) -> FloatArray:
     try:
         ranks = [float(one) for one in q]
     except (TypeError, ValueError, OverflowError):
-        told = f"q must be a list of ranks such as [0.25, 0.5], not {_validate.said(q)}."
-        raise_alone(ParameterError(told, name="q"))
+        told = f"q must be a list of ranks such as [0.25, 0.5], not {_validate.describe(q)}."
+        raise_without_context(ParameterError(told, name="q"))
     if not ranks or not all(0 <= one <= 1 for one in ranks):
-        raise ParameterError(f"q must contain ranks in [0, 1], not {_validate.said(q)}.", name="q")
+        raise ParameterError(
+            f"q must contain ranks in [0, 1], not {_validate.describe(q)}.", name="q"
+        )
     if len(set(ranks)) < len(ranks):
-        raise ParameterError(f"q must contain distinct ranks, not {_validate.said(q)}.", name="q")
+        raise ParameterError(
+            f"q must contain distinct ranks, not {_validate.describe(q)}.", name="q"
+        )
     return np.array(ranks)

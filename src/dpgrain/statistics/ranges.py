@@ -69,7 +69,7 @@ class AutoRange:
     signed: bool = True
 
     def __post_init__(self) -> None:
-        _validate.plain(self)
+        _validate.plain_numbers(self)
         _validate.positive(smallest=self.smallest)
         _validate.positive(largest=self.largest)
         _validate.positive(tail=self.tail)

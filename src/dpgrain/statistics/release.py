@@ -15,17 +15,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 from dpgrain._files import (
-    is_there,
-    note_read,
-    plain_values,
-    promise_beside,
-    refuse_ending,
-    whole_file,
+    atomic_write,
+    check_suffix,
+    exists,
+    json_values,
+    read_guarantee,
+    record_input,
 )
-from dpgrain._later import require
-from dpgrain._shown import ShownRelease
+from dpgrain._lazy_import import require
+from dpgrain._report_mixins import ReleaseReportMixin
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.publishing.guarantee import Guarantee
@@ -54,7 +54,7 @@ _RESERVED = (*COLUMNS, "clipped_share", "covers", "lower", "upper", "clip", "tak
 _NOT_SAVED = (".csv", ".json", ".xlsx", ".html", ".pdf")
 
 
-class Release(ShownRelease, ABC):
+class Release(ReleaseReportMixin, ABC):
     """Published estimates, one for each group, with their promise.
 
     Everything in a release is public: it may be copied, stored and processed freely.
@@ -198,13 +198,13 @@ class Release(ShownRelease, ABC):
             listed = ", ".join(self.groups.names) or "none"
             raise ParameterError(
                 "pivot requires the two keys of a release with two keys, not "
-                f"{_validate.said(rows)} and {_validate.said(columns)}; the keys are {listed}."
+                f"{_validate.describe(rows)} and {_validate.describe(columns)}; the keys are {listed}."
             )
         number, table = "estimate" if value is None else value, self.to_arrow()
         numbers = table.column_names[len(keys) :]
         if not isinstance(number, str) or number not in numbers:
             raise ParameterError(
-                f"value must be one of {', '.join(numbers)}, not {_validate.said(number)}.",
+                f"value must be one of {', '.join(numbers)}, not {_validate.describe(number)}.",
                 name="value",
             )
         # By the groups' own columns: a key may have the name of a column of numbers.
@@ -286,7 +286,7 @@ class Release(ShownRelease, ABC):
         table = self.to_arrow()
         if path.suffix != ".parquet":
             table = table.append_column("covers", pa.repeat(self.covers, len(table)))
-        with whole_file(path) as part:
+        with atomic_write(path) as part:
             if path.suffix == ".parquet":
                 _write_parquet(table, part)
             elif path.suffix == ".csv":
@@ -295,7 +295,7 @@ class Release(ShownRelease, ABC):
                 pyarrow.csv.write_csv(table, part)
             else:
                 part.write_text(
-                    json.dumps(plain_values(table.to_pylist()), ensure_ascii=False, indent=1)
+                    json.dumps(json_values(table.to_pylist()), ensure_ascii=False, indent=1)
                 )
         return path
 
@@ -315,7 +315,7 @@ class Release(ShownRelease, ABC):
             DataError: if the file cannot be written.
         """
         tables = "write(), or --output, writes the table alone as CSV or JSON"
-        refuse_ending(path, _NOT_SAVED, "Parquet (.parquet)", instead=tables)
+        check_suffix(path, _NOT_SAVED, "Parquet (.parquet)", instead=tables)
         about = {
             "kind": type(self).__name__,
             "guarantee": self.guarantee.to_dict(),
@@ -331,7 +331,7 @@ class Release(ShownRelease, ABC):
         for name, column in self._columns().items():
             if name not in table.column_names:
                 table = table.append_column(name, pa.array(column))
-        with whole_file(Path(path)) as part:
+        with atomic_write(Path(path)) as part:
             _write_parquet(table.replace_schema_metadata(metadata), part)
         return Path(path)
 
@@ -346,10 +346,10 @@ class Release(ShownRelease, ABC):
         import pyarrow.parquet
 
         path = _validate.path(path=path)
-        note_read(path)
-        if not is_there(path):
+        record_input(path)
+        if not exists(path):
             raise DataError(f"The file {str(path)!r} does not exist; check the path.")
-        promise_beside(Path(path))
+        read_guarantee(Path(path))
         try:
             table = pyarrow.parquet.read_table(path)
             about = json.loads((table.schema.metadata or {})[_METADATA])
@@ -373,7 +373,7 @@ class Release(ShownRelease, ABC):
             # Words of another kind are met where they are read.
             _ = str(release), release.explain(), release.hash
             return release
-        except (OSError, pa.ArrowException, *_fields.MISFITS) as error:
+        except (OSError, pa.ArrowException, *_validate.MISFIT_ERRORS) as error:
             raise DataError(
                 f"{str(path)!r} is not a saved release; pass a file written by --save or "
                 "release.save()."
@@ -597,7 +597,7 @@ class Histogram(Release):
         Raises:
             ParameterError: if the truth has another length, or γ is negative.
         """
-        p = _fields.numbers(truth=truth)
+        p = _validate.float_array(truth=truth)
         gamma = _validate.non_negative(gamma=gamma)
         if p.shape != self.estimate.shape:
             raise ParameterError(f"truth must have shape ({len(self)},), not {p.shape}.")

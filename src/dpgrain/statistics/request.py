@@ -37,12 +37,12 @@ from dpgrain.statistics.plan import (
 from dpgrain.statistics.ranges import AutoRange
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.statistics.values import Measure
-from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.dictionary import Cells
-from dpgrain.tables.domain import Domain, public_domain
+from dpgrain.tables.blocks import UnitBlocks
+from dpgrain.tables.dictionary import GroupCells
+from dpgrain.tables.domain import GroupDomain, public_domain
 from dpgrain.tables.engines.people import everyone, facts_of_rows, made_of_people, of_whole_people
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.shared import refuse_table
+from dpgrain.tables.shared_table import reject_table
 from dpgrain.tables.split import Split
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Element, Law
@@ -81,8 +81,8 @@ class Request:
     measure: Measure | None
     bounds: tuple[float, float] | AutoRange | None
     promise: Promise
-    blocks: Blocks
-    domain: Domain
+    blocks: UnitBlocks
+    domain: GroupDomain
     rule: float | AutoClip
     noise: Law
     max_items: int | None
@@ -113,7 +113,7 @@ class Request:
             SchemaError: if a column is missing or of the wrong type.
         """
         if not isinstance(table, UserTable):
-            refuse_table(table, statistic.name)
+            reject_table(table, statistic.name)
         if isinstance(noise, str) and noise == "auto":
             return _under_better_law(
                 partial(
@@ -143,7 +143,7 @@ class Request:
             people = made_of_people(table)
             if isinstance(bounds, AutoRange) and people is not None and people.counts(value):
                 bounds = replace(bounds, smallest=max(bounds.smallest, 1.0), signed=False)
-        blocks = Blocks.of_unit(unit, table, keys)
+        blocks = UnitBlocks.of_unit(unit, table, keys)
         norm = law_named(noise).norm
         if clip == "auto" and measure is not None:
             rule = measure.clip
@@ -249,7 +249,7 @@ class Request:
         return None if self.measure is None else self.measure.presence
 
     @cached_property
-    def public(self) -> tuple[Groups, Cells] | None:
+    def public(self) -> tuple[Groups, GroupCells] | None:
         """The groups and their cells, where they are public."""
         if self.domain.selected:
             return None
@@ -257,12 +257,12 @@ class Request:
         return groups, self.blocks.cells(groups, public=True)
 
     @cached_property
-    def selecting(self) -> tuple[UserTable, Blocks]:
+    def selecting(self) -> tuple[UserTable, UnitBlocks]:
         """The table and blocks for the keys whose values are selected privately."""
         return self.blocks.for_keys(self.domain.selected, self.table)
 
     @cached_property
-    def ranging(self) -> tuple[UserTable, Blocks]:
+    def ranging(self) -> tuple[UserTable, UnitBlocks]:
         """The table and blocks for choosing one range for all groups."""
         return self.blocks.for_keys((), self.table)
 
@@ -501,7 +501,8 @@ def key_columns(table: UserTable, by: Any, role: str = "by") -> tuple[str, ...]:
     keys = () if by is None else (by,) if isinstance(by, str) else by
     if not isinstance(keys, tuple | list):
         raise ParameterError(
-            f"by must be a column, a list of columns or None, not {_validate.said(by)}.", name="by"
+            f"by must be a column, a list of columns or None, not {_validate.describe(by)}.",
+            name="by",
         )
     for key in keys:
         table.require_key(key, role if len(keys) == 1 else "by")

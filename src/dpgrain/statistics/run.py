@@ -39,12 +39,12 @@ from dpgrain.statistics.plan import (
 from dpgrain.statistics.ranges import AutoRange, AutoTree
 from dpgrain.statistics.release import Release
 from dpgrain.statistics.request import Request
-from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.held import Contributions, candidates
 from dpgrain.tables.split import Split
+from dpgrain.tables.user_sums import UserContributions, candidate_groups
 
 # Standard deviations below which counts may be of nothing.
 _STANDS_OUT = 3.0
@@ -192,7 +192,9 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
         split = None
         if request.measure is not None:
             split = request.measure.split(*(bounds or (0.0, 0.0)))
-        data = Contributions(engine, request.blocks, groups, cells_of, request.value, split, wider)
+        data = UserContributions(
+            engine, request.blocks, groups, cells_of, request.value, split, wider
+        )
         clip, chosen = np.array([plan.clip], dtype=np.float64), None
         if isinstance(request.rule, AutoClip) and plan.bounds is not None:
             shown.stage("Choosing clipping bounds")
@@ -250,25 +252,25 @@ def _left_out(chosen: ChosenBounds | None, request: Request, sizes: IntArray) ->
 
 def _selected(
     engine: Engine, request: Request, charge: Charge
-) -> tuple[Groups, Contributions | None]:
+) -> tuple[Groups, UserContributions | None]:
     """The selected groups, sorted by key; and what was read, where it serves for the sums too."""
     event = request.plan.select
     assert isinstance(event, Selection)  # noqa: S101 - a plan selects wherever keys are to be selected
     _, blocks = request.selecting
     held = held_groups(engine, blocks, request.domain.selected, request.value)
     cells = blocks.cells(held, public=False)
-    data = Contributions(engine, blocks, held, cells, request.value, request.presence)
+    data = UserContributions(engine, blocks, held, cells, request.value, request.presence)
     groups = select(data, event, charge, request.plan.again).sorted()
     same_rows = request.measure is None and not request.domain.public
     return groups, data if same_rows else None
 
 
 def held_groups(
-    engine: Engine, blocks: Blocks, keys: Sequence[str], value: str | None = None
+    engine: Engine, blocks: UnitBlocks, keys: Sequence[str], value: str | None = None
 ) -> Groups:
     """The groups with possible holders; private."""
     if blocks.elements is None or blocks.key is None:
-        return candidates(engine, keys, value)
+        return candidate_groups(engine, keys, value)
     # A partition is asked about items that occur, and no others.
     return engine.distinct(keys, value)
 
@@ -281,21 +283,27 @@ def best_groups(engine: Engine, request: Request, charge: Charge) -> Groups:
     assert cells is not None  # noqa: S101 - asked for with a public domain only
     groups = groups.filter(cells.codes >= 0)
     # Counted by user, whatever the unit: one person's data move each count by at most 1.
-    blocks = Blocks("record" if request.table.user is None else "user")
-    data = Contributions(engine, blocks, groups, blocks.cells(groups, public=True))
+    blocks = UnitBlocks("record" if request.table.user is None else "user")
+    data = UserContributions(engine, blocks, groups, blocks.cells(groups, public=True))
     counts = data.holders()
     return data.dictionary.groups.take(charge.order(event, counts))
 
 
 def select(
-    data: Contributions, event: Selection, charge: Charge, again: AdaptiveSelection | None = None
+    data: UserContributions,
+    event: Selection,
+    charge: Charge,
+    again: AdaptiveSelection | None = None,
 ) -> Groups:
     """The groups whose noisy weighted indicator count reaches the threshold, in one round or two."""
     return data.dictionary.groups.filter(named(data, event, charge, again)[1])
 
 
 def named(
-    data: Contributions, event: Selection, charge: Charge, again: AdaptiveSelection | None = None
+    data: UserContributions,
+    event: Selection,
+    charge: Charge,
+    again: AdaptiveSelection | None = None,
 ) -> tuple[FloatArray, BoolArray]:
     """Name groups by weighted indicator counts.
 
@@ -357,7 +365,7 @@ def _range(engine: Engine, request: Request, rule: AutoRange, charge: Charge) ->
     assert event is not None  # noqa: S101 - a plan finds the range wherever it is not given
     _, blocks = request.ranging
     everything = Groups.of((), ())
-    data = Contributions(
+    data = UserContributions(
         engine,
         blocks,
         everything,
@@ -388,7 +396,7 @@ def _range(engine: Engine, request: Request, rule: AutoRange, charge: Charge) ->
     return _Range(bounds, rule.beyond(noisy, sd, bounds) if seen else None, seen and whole)
 
 
-def _choose(data: Contributions, plan: Plan, request: Request, charge: Charge) -> ChosenBounds:
+def _choose(data: UserContributions, plan: Plan, request: Request, charge: Charge) -> ChosenBounds:
     """Choose the clipping bound of each cell from noisy counts of block norms.
 
     Where there are several cells, each gets a rough bound first, and cells with similar ones share a
@@ -423,7 +431,7 @@ def _choose(data: Contributions, plan: Plan, request: Request, charge: Charge) -
 
 
 def _pooled_rows(
-    data: Contributions,
+    data: UserContributions,
     event: Additive,
     rough: RoughBounds,
     request: Request,
@@ -439,7 +447,7 @@ def _pooled_rows(
 
 
 def _choose_for_ratios(
-    noisy: FloatArray, edges: FloatArray, data: Contributions, request: Request, charge: Charge
+    noisy: FloatArray, edges: FloatArray, data: UserContributions, request: Request, charge: Charge
 ) -> ChosenBounds:
     """Choose one bound for groups whose counts divide their sums."""
     plan, measure = request.plan, request.measure
@@ -462,7 +470,7 @@ def _choose_for_ratios(
 
 
 def _alignment(
-    data: Contributions,
+    data: UserContributions,
     event: Additive,
     request: Request,
     blocks: float,
@@ -488,7 +496,7 @@ def _alignment(
 
 
 def _at_one_size(
-    data: Contributions, event: Additive, request: Request, charge: Charge
+    data: UserContributions, event: Additive, request: Request, charge: Charge
 ) -> FloatArray:
     """Return the noisy sum of blocks that are shortened to the smallest size of interest, (V, C).
 

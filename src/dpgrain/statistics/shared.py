@@ -11,9 +11,9 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from dpgrain import _validate
+from dpgrain._formatting import shorten
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray, IntArray
-from dpgrain._wording import shorten
 from dpgrain.accounting import Contribution, Event, calibrate
 from dpgrain.accounting.calibrate import calibrate_additive
 from dpgrain.accounting.events.noise import ADDITIVE, Additive
@@ -32,12 +32,12 @@ from dpgrain.statistics.intervals import at_least
 from dpgrain.statistics.plan import clip_rule, grid_bits, noise_sd
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.statistic import Statistic
-from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.domain import Domain, public_domain
+from dpgrain.tables.blocks import UnitBlocks
+from dpgrain.tables.domain import GroupDomain, public_domain
 from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.engines.people import facts_of_rows
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.shared import SharedTable
+from dpgrain.tables.shared_table import SharedTable
 from dpgrain.units import Law, Record
 
 # Share of ε by which bounds are found, unless it is stated.
@@ -71,8 +71,8 @@ class SharedQuery(Query[Histogram]):
     statistic: Statistic
     table: SharedTable
     promise: Promise
-    blocks: Blocks
-    domain: Domain
+    blocks: UnitBlocks
+    domain: GroupDomain
     value: str | None
     counted: bool
     limits: tuple[float, float] | None
@@ -389,14 +389,14 @@ def _keys(by: str | Sequence[str] | None) -> tuple[str, ...]:
     if len(keys) > 1 or not all(isinstance(key, str) for key in keys):
         raise ParameterError(
             "by must be one column or None for records of several owners, not "
-            f"{_validate.said(by)}; combine several columns into one with derive.",
+            f"{_validate.describe(by)}; combine several columns into one with derive.",
             name="by",
         )
     return keys
 
 
 def _own_bounds(
-    stated: Mapping[Any, float], table: SharedTable, domain: Domain
+    stated: Mapping[Any, float], table: SharedTable, domain: GroupDomain
 ) -> tuple[float, ...]:
     """Check the bounds that a caller states for each group, and return them in their order."""
     keys = domain.keys
@@ -410,7 +410,7 @@ def _own_bounds(
     if None in bounds or by_key:
         raise ParameterError(
             "clip must contain a bound for each item of the domain and for no other, not "
-            f"{_validate.said(stated)}.",
+            f"{_validate.describe(stated)}.",
             name="clip",
         )
     numbers = [bound for bound in bounds if isinstance(bound, float)]
@@ -434,7 +434,7 @@ def _require_no_owner(table: SharedTable, key: str) -> None:
         )
 
 
-def _blocks(unit: Any, table: SharedTable, keys: tuple[str, ...]) -> Blocks:
+def _blocks(unit: Any, table: SharedTable, keys: tuple[str, ...]) -> UnitBlocks:
     """Return what is bounded: whole users, or elements of which each group is one."""
     # The columns of owners are one owner for what asks whose a row is.
     owned = replace(table.rows, user=table.owners[0])
@@ -444,7 +444,7 @@ def _blocks(unit: Any, table: SharedTable, keys: tuple[str, ...]) -> Blocks:
             "dropped elements would affect the elements of others; use User() or Element(by).",
             name="unit",
         )
-    blocks = Blocks.of_unit(unit, owned, keys)
+    blocks = UnitBlocks.of_unit(unit, owned, keys)
     if blocks.block == "element" and not blocks.alone:
         column = keys[0] if keys else "a column"
         raise ParameterError(

@@ -35,10 +35,10 @@ from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.request import Request
 from dpgrain.statistics.run import Measured, SumsQuery, held_groups, named
 from dpgrain.statistics.statistic import TOP
-from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.people import of_whole_people
-from dpgrain.tables.held import Contributions
 from dpgrain.tables.table import UserTable
+from dpgrain.tables.user_sums import UserContributions
 from dpgrain.units import Record, Relation, Unit
 
 Method = Literal["auto", "adaptive", "gaussian", "truncated", "laplace", "gumbel"]
@@ -127,7 +127,7 @@ def top(
             "method='truncated' or method='gaussian'.",
             name="domain",
         )
-    counts = _validate.truth(counts=counts)
+    counts = _validate.boolean(counts=counts)
     laplace = method == "laplace" or pure
     if not laplace:
         promise.require_delta(
@@ -150,7 +150,7 @@ def top(
     if isinstance(unit, Record) and table.user is not None:
         # Users are counted, not records: each pair of user and item is a block, in which any record
         # may tip the balance, and which makes room for no other.
-        pairs = Blocks("element", of=request.keys[0], key=0, alone=True, of_records=True)
+        pairs = UnitBlocks("element", of=request.keys[0], key=0, alone=True, of_records=True)
         request = replace(request, blocks=pairs, rule=1.0 if clip == "auto" else request.rule)
     query = (
         _unknown(request, max_items, method, counts, k)
@@ -331,14 +331,14 @@ class _HeldQuery(Query[Histogram]):
         return Planned(guarantee, request.table.n_users, expected=expected)
 
     @contextmanager
-    def _opened(self, charge: Charge) -> Iterator[Contributions]:
+    def _opened(self, charge: Charge) -> Iterator[UserContributions]:
         """The counts of all items that anybody holds."""
         request = self.request
         with charge.open(request.table) as engine, Progress(2, self.progress) as shown:
             shown.stage("Listing items")
             held = held_groups(engine, request.blocks, request.keys)
             cells = request.blocks.cells(held, public=False)
-            data = Contributions(engine, request.blocks, held, cells)
+            data = UserContributions(engine, request.blocks, held, cells)
             shown.stage("Counting holders")
             yield data
 

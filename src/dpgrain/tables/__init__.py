@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.tables.elements import Elements
-    from dpgrain.tables.shared import SharedTable
+    from dpgrain.tables.shared_table import SharedTable
     from dpgrain.tables.table import UserTable, read
 
 __all__ = ["Elements", "SharedTable", "UserTable", "read"]
 
-face(
+lazy_package(
     __name__,
     {
         "dpgrain.tables.elements": ("Elements",),
-        "dpgrain.tables.shared": ("SharedTable",),
+        "dpgrain.tables.shared_table": ("SharedTable",),
         "dpgrain.tables.table": ("UserTable", "read"),
     },
 )

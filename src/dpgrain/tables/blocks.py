@@ -13,74 +13,62 @@ import pyarrow as pa
 from dpgrain import _validate
 from dpgrain.accounting import Contribution
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.partitions import PERIODS, Partition, Rule
-from dpgrain.tables.dictionary import Cells
+from dpgrain.scope.partitions import PERIODS, Partition, Rule
+from dpgrain.tables.dictionary import GroupCells
 from dpgrain.tables.elements import Elements, cell_codes
 from dpgrain.tables.engines.derived import as_read, period_of
 from dpgrain.tables.engines.people import carried, of_whole_people, require_whole_users
-from dpgrain.tables.expression import Call, Column, Constant, Node, columns_of
+from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode, Node, columns_of
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.rows import CellColumn, Rows
+from dpgrain.tables.rows import CellColumn, TableRows
 from dpgrain.tables.sources.column_types import TIMES
 from dpgrain.tables.sources.typed_columns import TypedSource
 from dpgrain.units import Element, Level, Record, Unit, User
 
-Table = TypeVar("Table", bound=Rows)
+Table = TypeVar("Table", bound=TableRows)
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """Units of clipping: records, users' data in one cell, or whole users.
+class UnitBlocks:
+    """Units of clipping: records, users' data in one cell, or whole users."""
 
-    Args:
-        block: the unit whose data one block holds.
-        of: the column that gives the cell; None where there are no cells.
-        elements: the partition of that column's values; None where each value is its own cell.
-        key: the place of that column among the keys of the groups, which then give the cell; None
-            where it is no key.
-        max_elements: the largest number of blocks of a user that are kept.
-        named: the partition in words; empty if there is none.
-        alone: True if each group is a cell by itself, and each cell one group.
-        cell_column: the column of the table that holds the cell, where there is one.
-        partition: the partition as facts, with the columns of the data; None if there is none.
-        of_records: True if only records are protected, and each pair of a user and a group is a block:
-            a record then moves one block, or two, and makes room for no other.
-        one_row: True if a user has one row at most, whatever the data are.
-    """
-
+    # The unit whose data one block holds.
     block: Level
+    # The column that gives the cell; None where there are no cells.
     of: str | None = None
+    # The partition of that column's values; None where each value is its own cell.
     elements: Elements | None = None
+    # The place of that column among the keys of the groups, which then give the cell; None where
+    # it is no key.
     key: int | None = None
+    # The largest number of blocks of a user that are kept.
     max_elements: int | None = None
+    # The partition in words; empty if there is none.
     named: str = ""
+    # True if each group is a cell by itself, and each cell one group.
     alone: bool = False
+    # The column of the table that holds the cell, where there is one.
     cell_column: str | None = None
+    # The partition as facts, with the columns of the data; None if there is none.
     partition: Partition | None = None
+    # True if only records are protected, and each pair of a user and a group is a block: a record
+    # then moves one block, or two, and makes room for no other.
     of_records: bool = False
+    # True if a user has one row at most, whatever the data are.
     one_row: bool = False
 
     @staticmethod
-    def of_unit(unit: Unit, table: Rows, keys: Sequence[str], item: str | None = None) -> Blocks:
-        """Make the blocks for a privacy unit of a table, from the key columns of its groups.
-
-        Args:
-            unit: the privacy unit.
-            table: the table.
-            keys: the columns that give a record's group.
-            item: the column that a mapping or function partitions; by default the first key.
-
-        Raises:
-            ParameterError: if the unit does not fit.
-            SchemaError: if the unit names a column that the table lacks.
-        """
+    def of_unit(
+        unit: Unit, table: TableRows, keys: Sequence[str], item: str | None = None
+    ) -> UnitBlocks:
+        """Make the blocks for a privacy unit of a table, from the key columns of its groups."""
         item = next(iter(keys), None) if item is None else item
         require_whole_users(table, unit)
         if isinstance(unit, Record):
-            return Blocks("record")
+            return UnitBlocks("record")
         if not isinstance(unit, Element | User):
             raise ParameterError(
-                f"unit must be Record(), Element(by) or User(), not {_validate.said(unit)}."
+                f"unit must be Record(), Element(by) or User(), not {_validate.describe(unit)}."
             )
         if table.user is None:
             raise ParameterError(
@@ -91,7 +79,7 @@ class Blocks:
             if unit.by is not None:
                 raise ParameterError("User(by=…) requires max_elements; pass it, or omit by.")
             people = of_whole_people(table)
-            return Blocks("user", one_row=people is not None and people.one_row)
+            return UnitBlocks("user", one_row=people is not None and people.one_row)
         if unit.by is None and (isinstance(unit, Element) or item is None):
             raise ParameterError(
                 f"{type(unit).__name__}() requires a partition: a column, a mapping or a "
@@ -108,7 +96,7 @@ class Blocks:
         # A partition is one of records, also where a row is made of several in one cell.
         records = (carried(table, by) if isinstance(by, str) else None) or table
         if isinstance(by, str):
-            of, elements, named = _column(by, records)
+            of, elements, named = _partition_column(by, records)
         elif item is None:
             raise ParameterError(
                 "by of the unit must be a column here, not a mapping or a function, because "
@@ -117,47 +105,39 @@ class Blocks:
             )
         else:
             elements = table.partition_of(item, by)
-            of, named = item, f"{elements.name} of {_described(item, table)}"
-        partition = Partition((rule_of(by if isinstance(by, str) else item, elements, records),))
+            of, named = item, f"{elements.name} of {_column_text(item, table)}"
+        partition = Partition(
+            (partition_rule(by if isinstance(by, str) else item, elements, records),)
+        )
         # If the column of cells is itself a key, or one of a person's row, that gives the cell.
         if isinstance(by, str) and (by in keys or records is not table):
             of, elements = by, None
         key = list(keys).index(of) if of in keys else None
         alone = key is not None and elements is None and len(keys) == 1
         column = by if isinstance(by, str) else None
-        return Blocks("element", of, elements, key, bound, named, alone, column, partition)
+        return UnitBlocks("element", of, elements, key, bound, named, alone, column, partition)
 
     @property
     def of_one_row(self) -> bool:
         """True if a block is one row at most, so that the norm of its contribution is known."""
         return self.block == "record" or self.one_row
 
-    def cells(self, groups: Groups, *, public: bool) -> Cells:
-        """Return the cells of groups under the partition; one cell where the group gives none.
-
-        Args:
-            groups: (V,) the groups.
-            public: whether they are a public domain.
-        """
+    def cells(self, groups: Groups, *, public: bool) -> GroupCells:
+        """Return the cells of groups under the partition; one cell where the group gives none."""
         size = len(groups)
         if self.key is None:
-            return Cells(pa.repeat("all", size), np.zeros(size, dtype=np.int64))
+            return GroupCells(pa.repeat("all", size), np.zeros(size, dtype=np.int64))
         values = groups.columns[self.key]
         if self.elements is not None:
-            return Cells(*cell_codes(self.elements, values.to_pylist(), public=public))
+            return GroupCells(*cell_codes(self.elements, values.to_pylist(), public=public))
         # Values that are their own cells; made without a Python object each, for there may be many.
         codes = np.arange(size, dtype=np.int64)
         if not self.alone:
             codes = values.dictionary_encode().indices.to_numpy().astype(np.int64)
-        return Cells(values.cast(pa.string()), codes)
+        return GroupCells(values.cast(pa.string()), codes)
 
-    def for_keys(self, keys: Sequence[str], table: Table) -> tuple[Table, Blocks]:
-        """Return the same blocks for groups with other keys, and a table that can give their cells.
-
-        Args:
-            keys: the other keys.
-            table: the table; a column of cells is added where the keys do not give them.
-        """
+    def for_keys(self, keys: Sequence[str], table: Table) -> tuple[Table, UnitBlocks]:
+        """Return the same blocks for groups with other keys, and a table that can give their cells."""
         if self.block != "element":
             return table, self
         if self.of_records:
@@ -184,14 +164,7 @@ class Blocks:
     def contribution(
         self, *, items: int | None, cells: int | None, single: bool, norm: Literal["l2", "l1"]
     ) -> Contribution:
-        """Return the contribution of a unit to a sum over coordinates.
-
-        Args:
-            items: the public number of coordinates, if the domain is public.
-            cells: the public number of cells, if the group gives the cell and the domain is public.
-            single: True if it is public that every block is one coordinate.
-            norm: the norm that is clipped.
-        """
+        """Return the contribution of a unit to a sum over coordinates."""
         if self.of_records and self.alone:
             # One record changes one coordinate by at most 1, or two if it moves between them; no
             # number of cells is known.
@@ -207,94 +180,83 @@ class Blocks:
         )
 
 
-def _column(name: str, table: Rows) -> tuple[str, Elements | None, str]:
+def _partition_column(name: str, table: TableRows) -> tuple[str, Elements | None, str]:
     """Return the column that a named partition divides, the partition of its values, and its name.
 
     The name contains the column, since the same mapping of two columns makes two partitions.
     """
     if name not in table.schema:
         raise SchemaError(
-            f"element {_validate.said(name)} is not a column of the table; "
-            f"{table.like(name)}; pass a mapping file as pathlib.Path(…).",
+            f"element {_validate.describe(name)} is not a column of the table; "
+            f"{table.suggest(name)}; pass a mapping file as pathlib.Path(…).",
             name="element",
         )
     table.require_key(name, "element")
     if name in table.cells:
         cells = table.cells[name]
-        return cells.of, cells.elements.labelled(), _described(name, table)
+        return cells.of, cells.elements.labelled(), _column_text(name, table)
     if name in table.derived:
         return name, None, table.derived[name].text
     if name in table.days:
-        return name, None, _described(name, table)
+        return name, None, _column_text(name, table)
     return name, None, f"the column {name!r}"
 
 
-def rule_of(column: str | None, elements: Elements | None, table: Rows) -> Rule:
-    """Return the rule from a column of a table to the cell, as a fact.
-
-    Args:
-        column: the column, which may be one of cells.
-        elements: the partition of its values; it is ignored for a column of cells, which has its own.
-        table: the table.
-    """
+def partition_rule(column: str | None, elements: Elements | None, table: TableRows) -> Rule:
+    """Return the rule from a column of a table to the cell, as a fact."""
     assert column is not None  # noqa: S101 - a partition is of a column
     if column in table.cells:
         column, elements = table.cells[column].of, table.cells[column].elements
     if column in table.derived and (elements is None or elements.period is not None):
-        return _rule_of(column, None if elements is None else elements.period, table)
+        return _derived_rule(column, None if elements is None else elements.period, table)
     if column in table.days and (elements is None or elements.period is not None):
         day = table.days[column]
         period = "day" if elements is None else elements.period or "day"
         # A promise of each time for itself must be distinguished from one of a column of dates.
-        read = table.days_read_as(day.of) or ("" if day.zone else "TIMESTAMP")
+        read = table.date_format(day.of) or ("" if day.zone else "TIMESTAMP")
         return Rule(day.of, period, day.zone, read=read)
     dated = table.schema[column] == "DATE"
     if elements is None:
         if not dated:
             return Rule(column, read=table.read_as(column))
-        return Rule(column, "day", read=table.days_read_as(column))
+        return Rule(column, "day", read=table.date_format(column))
     if elements.period is not None and dated:
-        return Rule(column, elements.period, read=table.days_read_as(column))
-    mark = sha256(f"{elements.name} of {_described(column, table)}".encode()).hexdigest()[:8]
+        return Rule(column, elements.period, read=table.date_format(column))
+    mark = sha256(f"{elements.name} of {_column_text(column, table)}".encode()).hexdigest()[:8]
     while column in table.cells:
         column = table.cells[column].of
     cells = None if elements.labels is None else max(len(elements.labels), 1)
     if column in table.derived:
-        column = _rule_of(column, None, table).column
-        cells = _with_none(cells)
+        column = _derived_rule(column, None, table).column
+        cells = _with_missing(cells)
     return Rule(column, "stated", mark=mark, cells=cells)
 
 
-def _rule_of(column: str, period: str | None, table: Rows) -> Rule:
+def _derived_rule(column: str, period: str | None, table: TableRows) -> Rule:
     """Return the rule of a column that an expression makes, by the data that it is made of.
 
     Names of columns that are made say nothing, as another table may have one of that name, made in
     another way; nor does a column of data alone, as its text may be read as another type.
-
-    Args:
-        column: the column.
-        period: the period of its days that is a cell, if it is one.
-        table: the table.
     """
-    node = _made_of(Column(column), table)
+    node = _expanded(ColumnNode(column), table)
     if period is not None:
-        node = Call(period, (node,))
+        node = CallNode(period, (node,))
     kind, zone = period_of(node) or ("", "")
     data = tuple(dict.fromkeys(columns_of(node)))
     for each in PERIODS:
         if kind == each:
             timed = table.schema[data[0]] in TIMES and not zone
-            read = table.days_read_as(data[0]) or ("TIMESTAMP" if timed else "")
+            read = table.date_format(data[0]) or ("TIMESTAMP" if timed else "")
             return Rule(data[0], each, zone, read=read)
     read = ", ".join(f"{name!r} as {table.read_as(name)}" for name in sorted(data))
     mark = sha256(f"{node} of {read}".encode()).hexdigest()[:8]
     values = table.derived[column].values if period is None else None
     of = data[0] if len(data) == 1 else str(node)
-    cells = _with_none(None if values is None else len(values))
+    cells = _with_missing(None if values is None else len(values))
     return Rule(of, "stated", mark=mark, cells=cells)
 
 
-def _with_none(cells: int | None) -> int | None:
+def _with_missing(cells: int | None) -> int | None:
     """Return a number of cells with that of rows for which an expression has no value.
 
     Such rows may lie in any region of the data: an unknown key, a division by 0.
@@ -302,30 +264,30 @@ def _with_none(cells: int | None) -> int | None:
     return None if cells is None else cells + 1
 
 
-def _made_of(node: Node, table: Rows) -> Node:
+def _expanded(node: Node, table: TableRows) -> Node:
     """Return an expression of data alone, in which columns that are made are what they are made of."""
-    if isinstance(node, Column) and node.name in table.derived:
-        return _made_of(table.derived[node.name].node, table)
-    if isinstance(node, Column) and node.name in table.days:
+    if isinstance(node, ColumnNode) and node.name in table.derived:
+        return _expanded(table.derived[node.name].node, table)
+    if isinstance(node, ColumnNode) and node.name in table.days:
         day = table.days[node.name]
-        zone = (Constant(day.zone),) if day.zone else ()
-        return Call("day", (Column(day.of), *zone))
-    if isinstance(node, Call):
-        return replace(node, parts=tuple(_made_of(part, table) for part in node.parts))
+        zone = (ConstantNode(day.zone),) if day.zone else ()
+        return CallNode("day", (ColumnNode(day.of), *zone))
+    if isinstance(node, CallNode):
+        return replace(node, parts=tuple(_expanded(part, table) for part in node.parts))
     return node
 
 
-def _described(column: str, table: Rows) -> str:
+def _column_text(column: str, table: TableRows) -> str:
     """Describe a column in words, one of cells or of days by the column that it comes from."""
     if column in table.days:
         # The same name may be that of days in another zone elsewhere.
-        return str(rule_of(column, None, table))
+        return str(partition_rule(column, None, table))
     if column in table.derived:
         # By what it is made of, and as what that is read.
-        return f"{_made_of(Column(column), table)} ({_rule_of(column, None, table).mark})"
+        return f"{_expanded(ColumnNode(column), table)} ({_derived_rule(column, None, table).mark})"
     if column not in table.cells:
         source = as_read(table.source)
         stated = isinstance(source, TypedSource) and column in source.types
         return f"{column!r} as {table.read_as(column)}" if stated else repr(column)
     cells = table.cells[column]
-    return f"{cells.elements.name} of {_described(cells.of, table)}"
+    return f"{cells.elements.name} of {_column_text(cells.of, table)}"

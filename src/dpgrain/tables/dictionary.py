@@ -12,26 +12,23 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpgrain._arrow import numbers
 from dpgrain._types import IntArray
+from dpgrain.tables.arrow_arrays import number_array
 from dpgrain.tables.engines.kernel import Layout
 from dpgrain.tables.groups import Groups
 
-#: What hashes names, (n,) to (n, 2), as :func:`md5_of` does.
+#: What hashes names, (n,) to (n, 2), as :func:`md5_words` does.
 Digests: TypeAlias = Callable[[pa.Array], NDArray[np.uint64]]
 _md5 = partial(hashlib.md5, usedforsecurity=False)
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
-    """The cells that some groups lie in.
+class GroupCells:
+    """The cells that some groups lie in."""
 
-    Args:
-        labels: (V,) the name that orders cells; null where the group has no cell and is left out.
-        codes: (V,) a number for each cell; −1 where the group is left out.
-    """
-
+    # (V,) the name that orders cells; null where the group has no cell and is left out.
     labels: pa.Array
+    # (V,) a number for each cell; −1 where the group is left out.
     codes: IntArray
 
     @cached_property
@@ -42,41 +39,30 @@ class Cells:
 
 @dataclass(frozen=True, eq=False)
 class Dictionary:
-    """The groups of a release, in the public order of cells and then of keys.
+    """The groups of a release, in the public order of cells and then of keys."""
 
-    Args:
-        groups: (V,) the groups.
-        layout: the packing of the keys of coordinates, with the cell that each lies in.
-        cell_sizes: (K,) the number of coordinates in each cell; (1,) where another column has cells.
-        given: (V,) the place of each group among those that were given.
-        corners: the number of coordinates of each group.
-    """
-
+    # (V,) the groups.
     groups: Groups
+    # The packing of the keys of coordinates, with the cell that each lies in.
     layout: Layout
+    # (K,) the number of coordinates in each cell; (1,) where another column has cells.
     cell_sizes: IntArray
+    # (V,) the place of each group among those that were given.
     given: IntArray
+    # The number of coordinates of each group.
     corners: int = 1
 
     @staticmethod
     def of(
         groups: Groups,
-        cells: Cells,
+        cells: GroupCells,
         *,
         column_cells: int | None = None,
         corners: int = 1,
         digests: Digests | None = None,
     ) -> Dictionary:
-        """Give groups and cells their codes.
-
-        Args:
-            groups: different groups, of the types of the key columns.
-            cells: the cell of each group.
-            column_cells: the number of cells of another column, where that gives the cell.
-            corners: the number of coordinates of each group.
-            digests: what hashes names; an engine that is quicker at it than Python passes its own.
-        """
-        given = public_order(groups, cells, md5_of if digests is None else digests)
+        """Give groups and cells their codes."""
+        given = public_order(groups, cells, md5_words if digests is None else digests)
         known = groups.take(given)
         if column_cells is not None:
             layout = Layout(len(known) * corners, column_cells, None)
@@ -94,16 +80,11 @@ class Dictionary:
         return self.layout.cell_of[:: self.corners]
 
 
-def public_order(groups: Groups, cells: Cells, digests: Digests) -> IntArray:
+def public_order(groups: Groups, cells: GroupCells, digests: Digests) -> IntArray:
     """Return the places of the groups that have a cell, (V,), in the order of every engine.
 
     The order is a public function of each group alone, by the hashes of its cell's and its keys' names:
     what is kept when a bound is enforced may not depend on what else is there.
-
-    Args:
-        groups: different groups.
-        cells: the cell of each group.
-        digests: what hashes names; the order does not depend on it.
     """
     kept = np.flatnonzero(cells.codes >= 0)
     codes = cells.codes[kept]
@@ -111,7 +92,7 @@ def public_order(groups: Groups, cells: Cells, digests: Digests) -> IntArray:
     first = np.full(int(codes.max(initial=-1)) + 1, -1, dtype=np.int64)
     first[codes[::-1]] = kept[::-1]
     used = np.flatnonzero(first >= 0)
-    labels = Groups.of(("label",), [cells.labels.take(numbers(first[used]))])
+    labels = Groups.of(("label",), [cells.labels.take(number_array(first[used]))])
     rank = np.empty(first.size, dtype=np.int64)
     rank[used[_by_hash(labels, np.zeros_like(used), digests)]] = np.arange(used.size)
     return kept[_by_hash(groups.take(kept), rank[codes], digests)]
@@ -131,26 +112,26 @@ def _by_hash(groups: Groups, rank: IntArray, digests: Digests) -> IntArray:
     return np.lexsort((np.argsort(groups.order()), *words[::-1], rank))
 
 
-def md5_of(names: pa.Array) -> NDArray[np.uint64]:
+def md5_words(names: pa.Array) -> NDArray[np.uint64]:
     """Return the hash of each name, (n, 2): MD5 of its text, in two words, the higher one first.
 
     MD5 protects nothing here, but is known everywhere.
     """
     texts = names.cast(pa.binary() if pa.types.is_string(names.type) else pa.string())
     joined = b"".join([_md5(text).digest() for text in texts.cast(pa.binary()).to_pylist()])
-    return words_of(joined)
+    return hash_words(joined)
 
 
-def words_of(digests: bytes | pa.Buffer) -> NDArray[np.uint64]:
+def hash_words(digests: bytes | pa.Buffer) -> NDArray[np.uint64]:
     """Return the words of hashes that stand one after the other, (n, 2)."""
     return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
 
 
 def column_order(names: Iterable[int | str]) -> list[int | str]:
     """Return the names of the cells of a column in the public order, as :func:`public_order` has it."""
-    return sorted(names, key=lambda name: (mark(name), name))
+    return sorted(names, key=lambda name: (md5_hex(name), name))
 
 
-def mark(name: int | str) -> str:
+def md5_hex(name: int | str) -> str:
     """Return the hash of a name: MD5 of its text, which protects nothing but is known everywhere."""
     return _md5(str(name).encode()).hexdigest()

@@ -13,32 +13,29 @@ import numpy as np
 import pyarrow as pa
 
 from dpgrain import _validate
-from dpgrain._arrow import numbers, texts
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.long_labels import label_of
-from dpgrain.partitions import period_of
-from dpgrain.regions import Region, Span
-from dpgrain.tables.blocks import Blocks
+from dpgrain.scope.partitions import period_of
+from dpgrain.scope.regions import Region, Span
+from dpgrain.tables.arrow_arrays import number_array, text_array
+from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 
 # Days of a region whose periods are a domain, at most.
 _MOST_DAYS = 100_000
 
 
 @dataclass(frozen=True, eq=False)
-class Domain:
-    """The public part of a domain.
+class GroupDomain:
+    """The public part of a domain."""
 
-    Args:
-        keys: the columns that give a record's group.
-        public: the values of each public key; the values of other keys are selected privately.
-        listed: all groups, where the caller listed these instead.
-    """
-
+    # The columns that give a record's group.
     keys: tuple[str, ...]
+    # The values of each public key; the values of other keys are selected privately.
     public: Mapping[str, pa.Array]
+    # All groups, where the caller listed these instead.
     listed: Groups | None = None
 
     @property
@@ -60,7 +57,7 @@ class Domain:
             )
         if not self.public:
             return selected
-        rows = numbers(np.arange(len(selected)))
+        rows = number_array(np.arange(len(selected)))
         row, *public = Groups.product(("", *self.public), [rows, *self.public.values()]).columns
         chosen = selected.take(row.to_numpy())
         columns = dict(zip(self.public, public, strict=True))
@@ -68,55 +65,45 @@ class Domain:
         return Groups.of(self.keys, [columns[key] for key in self.keys])
 
 
-def public_domain(domain: Any, blocks: Blocks, table: Rows, keys: Sequence[str]) -> Domain:
-    """Read the public part of the caller's domain, in the types of the key columns.
-
-    Args:
-        domain: for one key a list of its values; for several a mapping from key to such a list (keys
-            that it lacks are selected privately), or a list of tuples; or the groups of an earlier
-            release. None means the keys of the unit's public mapping, or the cells of a column of
-            cells, if there are any.
-            :mod:`dpgrain.inputs.labels` says which cells a value matches.
-        blocks: the blocks of the unit.
-        table: the table.
-        keys: the columns that give a record's group.
-
-    Raises:
-        ParameterError: if a list is empty, repeats a value, or has the wrong type.
-    """
+def public_domain(
+    domain: Any, blocks: UnitBlocks, table: TableRows, keys: Sequence[str]
+) -> GroupDomain:
+    """Read the public part of the caller's domain, in the types of the key columns."""
     keys = tuple(keys)
     if not keys:
         if domain is not None:
             raise ParameterError("domain requires by=…: without it there is only one group.")
-        return Domain((), {})
-    stated = _given(domain, blocks, table, keys)
+        return GroupDomain((), {})
+    stated = _parsed(domain, blocks, table, keys)
     for key, values in stated.public.items():
-        _some_cell(values, blocks, key)
+        _check_any_cell(values, blocks, key)
     if stated.listed is not None:
         for key, values in zip(keys, stated.listed.columns, strict=True):
-            _some_cell(values, blocks, key)
+            _check_any_cell(values, blocks, key)
     return stated
 
 
 def listed_values(
-    domain: Any, table: Rows, keys: Sequence[str]
+    domain: Any, table: TableRows, keys: Sequence[str]
 ) -> dict[tuple[str, ...], tuple[pa.Array, ...]]:
     """Return the public values of a domain, by their keys."""
-    stated = public_domain(domain, Blocks("record"), table, keys)
+    stated = public_domain(domain, UnitBlocks("record"), table, keys)
     if stated.listed is not None:
         return {tuple(keys): stated.listed.columns}
     return {(key,): (column,) for key, column in stated.public.items()}
 
 
-def _given(domain: Any, blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> Domain:
+def _parsed(
+    domain: Any, blocks: UnitBlocks, table: TableRows, keys: tuple[str, ...]
+) -> GroupDomain:
     """Read the public part of a domain from any of its forms."""
     if domain is None:
         return _implied(blocks, table, keys)
     if isinstance(domain, Groups):
         domain = _released(domain, keys)
-    by_key = isinstance(domain, Mapping) and (list(domain) == list(keys) or _lists(domain))
+    by_key = isinstance(domain, Mapping) and (list(domain) == list(keys) or _is_by_key(domain))
     if len(keys) == 1 and not by_key:
-        return Domain(keys, {keys[0]: _column(_values(domain), table, keys[0])})
+        return GroupDomain(keys, {keys[0]: _column(_values(domain), table, keys[0])})
     if isinstance(domain, Mapping):
         unknown = [key for key in domain if key not in keys]
         if unknown:
@@ -128,12 +115,14 @@ def _given(domain: Any, blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> D
             key: column
             for key in keys
             for column in [
-                _column(_values(domain[key]), table, key) if key in domain else _few(table, key)
+                _column(_values(domain[key]), table, key)
+                if key in domain
+                else _known_values(table, key)
             ]
             if column is not None
         }
-        return Domain(keys, public)
-    return Domain(keys, {}, _listed(_values(domain), table, keys))
+        return GroupDomain(keys, public)
+    return GroupDomain(keys, {}, _listed_groups(_values(domain), table, keys))
 
 
 def _released(groups: Groups, keys: tuple[str, ...]) -> list[Any]:
@@ -148,7 +137,7 @@ def _released(groups: Groups, keys: tuple[str, ...]) -> list[Any]:
     return columns[0] if len(keys) == 1 else list(zip(*columns, strict=True))
 
 
-def _implied(blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> Domain:
+def _implied(blocks: UnitBlocks, table: TableRows, keys: tuple[str, ...]) -> GroupDomain:
     """Return the values of a public mapping, key by key."""
     public: dict[str, pa.Array] = {}
     for i, key in enumerate(keys):
@@ -162,15 +151,15 @@ def _implied(blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> Domain:
             )
         elif key in table.cells and table.cells[key].elements.labels is not None:
             public[key] = _column(list(table.cells[key].elements.labels or []), table, key)
-        elif (few := _few(table, key)) is not None:
+        elif (few := _known_values(table, key)) is not None:
             public[key] = few
-    return Domain(keys, public)
+    return GroupDomain(keys, public)
 
 
-def _few(table: Rows, key: str) -> pa.Array | None:
+def _known_values(table: TableRows, key: str) -> pa.Array | None:
     """Return the values of a column that an expression makes, where these are public and few."""
     made = table.derived.get(key)
-    values = None if made is None else values_of(made, table.scope)
+    values = None if made is None else public_values(made, table.scope)
     if not values:
         return None
     # These are values of rows, which a row's own label follows from.
@@ -178,17 +167,13 @@ def _few(table: Rows, key: str) -> pa.Array | None:
     return _column(list(dict.fromkeys(labels)), table, key)
 
 
-def values_of(made: Derived, region: Region) -> tuple[Any, ...] | None:
+def public_values(made: Derived, region: Region) -> tuple[Any, ...] | None:
     """Return all values of a column that an expression makes, where they are public and few.
 
-    Args:
-        made: the expression.
-        region: the region of the rows, of whose days periods are made.
-
-    >>> from dpgrain.regions import Side, Span
+    >>> from dpgrain.scope.regions import Side, Span
     >>> spring = Region((Side("day", Span("date", 19_783 * 86_400_000_000, 19_844 * 86_400_000_000)),))
     >>> made = Derived.of_text("month(day)", {"day": "DATE"})
-    >>> [str(first) for first in values_of(made, spring)]
+    >>> [str(first) for first in public_values(made, spring)]
     ['2024-03-01', '2024-04-01']
     """
     if made.period is None:
@@ -224,7 +209,7 @@ def _first_day(day: date, period: str) -> date:
     return period_of(day, period)[0]
 
 
-def _listed(rows: list[Any], table: Rows, keys: tuple[str, ...]) -> Groups:
+def _listed_groups(rows: list[Any], table: TableRows, keys: tuple[str, ...]) -> Groups:
     for row in rows:
         if not isinstance(row, tuple | list) or len(row) != len(keys):
             raise ParameterError(
@@ -237,7 +222,7 @@ def _listed(rows: list[Any], table: Rows, keys: tuple[str, ...]) -> Groups:
     return Groups.of(keys, columns)
 
 
-def _column(values: list[Any], table: Rows, key: str) -> pa.Array:
+def _column(values: list[Any], table: TableRows, key: str) -> pa.Array:
     items = _typed(values, table, key)
     if len(items.unique()) < max(len(items), 1):
         _no_repeat(items.to_pylist())
@@ -252,7 +237,7 @@ def _no_repeat(values: list[Any]) -> None:
         raise ParameterError(f"domain contains item {repeated!r} twice; list each item once.")
 
 
-def _typed(values: list[Any], table: Rows, key: str) -> pa.Array:
+def _typed(values: list[Any], table: TableRows, key: str) -> pa.Array:
     """Convert stated items to the type of a key column."""
     integers = table.is_integer(key)
     if not table.are_keys(values, key):
@@ -266,13 +251,13 @@ def _typed(values: list[Any], table: Rows, key: str) -> pa.Array:
                 raise ParameterError("domain must contain integers or text, not nested values.")
         values = [table.key_of(value, key, "domain contains") for value in values]
     try:
-        return numbers(np.array(values, dtype=np.int64)) if integers else texts(values)
+        return number_array(np.array(values, dtype=np.int64)) if integers else text_array(values)
     except (OverflowError, UnicodeEncodeError, pa.ArrowException):
         kind = "64-bit integers" if integers else "valid text"
         raise ParameterError(f"domain contains items that are not {kind}; remove them.") from None
 
 
-def _some_cell(values: pa.Array, blocks: Blocks, key: str) -> None:
+def _check_any_cell(values: pa.Array, blocks: UnitBlocks, key: str) -> None:
     elements = blocks.elements
     if elements is None or elements.missing != "drop" or blocks.of != key:
         return
@@ -282,7 +267,7 @@ def _some_cell(values: pa.Array, blocks: Blocks, key: str) -> None:
         )
 
 
-def _lists(domain: Mapping[Any, Any]) -> bool:
+def _is_by_key(domain: Mapping[Any, Any]) -> bool:
     """Return True for a mapping from keys to their values, False for one from items to cells."""
     several = (list, set, range, np.ndarray, pa.Array, pa.ChunkedArray)
     return bool(domain) and all(isinstance(values, several) for values in domain.values())
@@ -295,7 +280,7 @@ def _plain(value: Any) -> Any:
 def _values(domain: Any) -> list[Any]:
     if isinstance(domain, str | bytes):
         raise ParameterError(
-            f"domain must be a list of items, not the text {_validate.said(domain)}."
+            f"domain must be a list of items, not the text {_validate.describe(domain)}."
         )
     if isinstance(domain, Mapping):
         return list(domain)
@@ -307,7 +292,7 @@ def _values(domain: Any) -> list[Any]:
         values = list(domain)
     except TypeError:
         raise ParameterError(
-            f"domain must be a list of items, not {_validate.said(domain)}."
+            f"domain must be a list of items, not {_validate.describe(domain)}."
         ) from None
     scalars = any(issubclass(kind, np.generic) for kind in set(map(type, values)))
     return list(map(_plain, values)) if scalars else values

@@ -20,15 +20,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from dpgrain import _fields, _validate
-from dpgrain._arrow import numbers, texts
-from dpgrain._files import note_read
-from dpgrain._later import require
-from dpgrain._wording import counted
-from dpgrain.errors import DataError, ParameterError, SchemaError, raise_alone
+from dpgrain import _validate
+from dpgrain._files import record_input
+from dpgrain._formatting import quantity
+from dpgrain._lazy_import import require
+from dpgrain.errors import DataError, ParameterError, SchemaError, raise_without_context
 from dpgrain.inputs.calls import silent
 from dpgrain.inputs.labels import exact, key, written
-from dpgrain.partitions import period_of
+from dpgrain.scope.partitions import period_of
+from dpgrain.tables.arrow_arrays import number_array, text_array
 
 Missing: TypeAlias = Literal["own", "drop", "error"]
 Period: TypeAlias = Literal["week", "month", "year"]
@@ -39,7 +39,7 @@ _COUNTED_ONCE = {str, int, type(None)}
 # Form of a date in SQL; the year before year 1 is 1 BC.
 _DAY = re.compile(r"([0-9]{4,})-([0-9]{2})-([0-9]{2})( \(BC\))?")
 #: Beginning of messages about an item that the column cannot hold.
-NAMED = "the partition contains item"
+ITEM_MESSAGE = "the partition contains item"
 
 
 @dataclass(frozen=True, repr=False)
@@ -104,7 +104,9 @@ class Elements:
             raise ParameterError("the mapping from items to cells must not be empty; add an item.")
         cells = len(set(_names(_distinct(list(mapping.values()))[0], public=True)) - {None})
         mark = _mark(f"{missing} {mapping!r}")
-        given = name or f"a mapping of {counted(len(mapping), 'item')} to {counted(cells, 'cell')}"
+        given = (
+            name or f"a mapping of {quantity(len(mapping), 'item')} to {quantity(cells, 'cell')}"
+        )
         name = f"{given} ({mark})"
         return Elements(name, mapping=mapping, missing=missing)
 
@@ -189,9 +191,9 @@ class Elements:
         if random_state is not None:
             random_state = _validate.integer(minimum=0, random_state=random_state) % _SEEDS
         if isinstance(vectors, Mapping):
-            names, rows = list(vectors), _fields.numbers(vectors=list(vectors.values()))
+            names, rows = list(vectors), _validate.float_array(vectors=list(vectors.values()))
         else:
-            rows = _fields.numbers(vectors=vectors)
+            rows = _validate.float_array(vectors=vectors)
             names = [] if items is None else _validate.sequence(items=items)
         if rows.ndim != 2 or len(names) != len(rows):
             raise ParameterError(
@@ -265,7 +267,7 @@ class Elements:
 def _check_name(name: object) -> None:
     """Refuse a name of a partition that is no text."""
     if name is not None and not isinstance(name, str):
-        raise ParameterError(f"name must be text, not {_validate.said(name)}.", name="name")
+        raise ParameterError(f"name must be text, not {_validate.describe(name)}.", name="name")
 
 
 _identities: WeakKeyDictionary[Callable[[Any], Hashable], str] = WeakKeyDictionary()
@@ -314,7 +316,7 @@ def _two_columns(source: Any) -> dict[Any, Hashable]:
     if table.num_columns < 2:
         raise SchemaError(
             f"the mapping must have two columns, items and cells, not {table.num_columns}: "
-            f"{', '.join(map(_validate.said, table.column_names))}."
+            f"{', '.join(map(_validate.describe, table.column_names))}."
         )
     rows = table.select([0, 1]).rename_columns(["item", "cell"]).drop_null()
     return _one_cell_each(*(column.to_pylist() for column in rows.columns))
@@ -329,8 +331,8 @@ def _one_cell_each(items: list[Any], cells: list[Hashable]) -> dict[Any, Hashabl
     for item, cell in zip(items, cells, strict=True):
         if mapping.setdefault(item, cell) != cell:
             raise ParameterError(
-                f"the mapping must have one cell for item {_validate.said(item)}, not both "
-                f"{_validate.said(mapping[item])} and {_validate.said(cell)}."
+                f"the mapping must have one cell for item {_validate.describe(item)}, not both "
+                f"{_validate.describe(mapping[item])} and {_validate.describe(cell)}."
             )
     return mapping
 
@@ -347,7 +349,9 @@ def _arrow_table(source: Any) -> pa.Table:
             return pa.Table.from_pandas(source, preserve_index=False)
         except pa.ArrowException:
             # What Arrow says quotes a cell.
-            raise_alone(ParameterError("the partition must have one type in each column."))
+            raise_without_context(
+                ParameterError("the partition must have one type in each column.")
+            )
     raise ParameterError(
         "the partition must be a column name, a dict, a table of two columns, a Path of a Parquet "
         f"or CSV file, a function or Elements, not {type(source).__name__}."
@@ -355,14 +359,10 @@ def _arrow_table(source: Any) -> pa.Table:
 
 
 def read_file(path: Path) -> pa.Table:
-    """Read a public Parquet or CSV file into memory.
-
-    Raises:
-        DataError: if the file cannot be read.
-    """
+    """Read a public Parquet or CSV file into memory."""
     import pyarrow.parquet
 
-    note_read(path)
+    record_input(path)
     try:
         if path.suffix.lower() == ".csv":
             # Cells are read as text: whether 007 is a number depends on what it is compared with.
@@ -378,7 +378,7 @@ def read_file(path: Path) -> pa.Table:
         return pyarrow.parquet.ParquetFile(path).read()
     except (OSError, ValueError, csv.Error, pa.ArrowException) as error:
         raise DataError(
-            f"the file {_validate.said(str(path), 300)} cannot be read; check that it exists "
+            f"the file {_validate.describe(str(path), 300)} cannot be read; check that it exists "
             "and is a complete Parquet or CSV file."
         ) from error
 
@@ -390,14 +390,7 @@ def _different(names: list[str]) -> list[str]:
 def cell_codes(
     elements: Elements, items: list[Any], *, public: bool
 ) -> tuple[pa.Array, NDArray[np.int64]]:
-    """Return the label of each item's cell, null where the item is dropped, and the cell's code.
-
-    Args:
-        elements: the partition.
-        items: the items, repeated where several groups have the same item.
-        public: True if the items are a public domain. If they come from the table, no error may depend
-            on one of them: an item on which the function fails has no cell.
-    """
+    """Return the label of each item's cell, null where the item is dropped, and the cell's code."""
     if elements.missing == "error" and not public:
         raise ParameterError(
             "missing='error' requires a public domain; pass domain=, or use missing='own' or "
@@ -422,7 +415,7 @@ def cell_codes(
         own: dict[Any, int] = {}
         codes[without] = [len(named) + own.setdefault(items[i], len(own)) for i in without]
         labels += [f"own {item}" for item in own]
-    return texts(labels).take(numbers(codes, null=codes < 0)), codes
+    return text_array(labels).take(number_array(codes, null=codes < 0)), codes
 
 
 def _cells_of(elements: Elements, items: list[Any], *, public: bool) -> list[Hashable | None]:
@@ -478,7 +471,7 @@ def _name_or_none(cell: Any, *, public: bool) -> str | None:
 
 def _no_cell(cell: Any) -> ParameterError:
     return ParameterError(
-        f"a cell must be text, a number, a date or a tuple of these, not {_validate.said(cell)}; "
+        f"a cell must be text, a number, a date or a tuple of these, not {_validate.describe(cell)}; "
         "change the partition into elements."
     )
 
@@ -495,7 +488,7 @@ def cell_labels(elements: Elements, items: list[Any]) -> list[str | None]:
     return [f"own: {item}" if label is None else label for label, item in pairs]
 
 
-def labels_of(elements: Elements, values: pa.Array) -> pa.Table:
+def label_table(elements: Elements, values: pa.Array) -> pa.Table:
     """Return the columns ``value`` and ``label``: different values of a column, and their cells."""
     labels = cell_labels(elements, values.to_pylist())
     return pa.table({"value": values, "label": pa.array(labels, pa.string())})

@@ -54,13 +54,10 @@ _INSTEAD = {"&": "; write and", "|": "; write or", "!": "; write not", "%": "; u
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of the table.
+class ColumnNode:
+    """A column of the table."""
 
-    Args:
-        name: its name.
-    """
-
+    # Its name.
     name: str
 
     def __str__(self) -> str:
@@ -69,13 +66,10 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Constant:
-    """A constant.
+class ConstantNode:
+    """A constant."""
 
-    Args:
-        value: a number, a text or a truth.
-    """
-
+    # A number, a text or a truth.
     value: bool | int | float | str
 
     def __str__(self) -> str:
@@ -88,15 +82,12 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Call:
-    """A function, or an operator, of parts.
+class CallNode:
+    """A function, or an operator, of parts."""
 
-    Args:
-        function: the name of the function, or the sign of the operator.
-        parts: what it is of.
-    """
-
+    # The name of the function, or the sign of the operator.
     function: str
+    # What it is of.
     parts: tuple[Node, ...]
 
     def __str__(self) -> str:
@@ -113,23 +104,19 @@ class Call:
         return f" {self.function} ".join(map(_held, self.parts))
 
 
-Node: TypeAlias = Column | Constant | Call
+Node: TypeAlias = ColumnNode | ConstantNode | CallNode
 
 
 def _held(node: Node) -> str:
     """Return the text of a part of an operator, in parentheses where it is one itself."""
-    own = isinstance(node, Call) and (node.function in _WORDS or not _NAME.fullmatch(node.function))
+    own = isinstance(node, CallNode) and (
+        node.function in _WORDS or not _NAME.fullmatch(node.function)
+    )
     return f"({node})" if own else str(node)
 
 
 def parsed(text: str) -> Node:
     """Read an expression.
-
-    Args:
-        text: the expression.
-
-    Raises:
-        ParameterError: if it is no expression of the language; the sentence says where.
 
     >>> print(parsed("bins(amount, 0, 10)  "), "|", parsed("a + b*2 > 3 and not kind in ('x')"))
     bins(amount, 0, 10) | ((a + (b * 2)) > 3) and (not (kind in ('x')))
@@ -137,7 +124,7 @@ def parsed(text: str) -> Node:
     if not isinstance(text, str) or not text.strip():
         raise ParameterError(
             "an expression must be text such as 'month(at)' or 'a + b', not "
-            f"{_validate.said(text)}."
+            f"{_validate.describe(text)}."
         )
     parser = _Parser(text)
     node = parser.any(0)
@@ -147,20 +134,17 @@ def parsed(text: str) -> Node:
 
 def stated(text: str) -> str:
     """Return an expression, or a part of it, in quotes for a message: the beginning of a long one."""
-    return _validate.said(text, most=_SHOWN_CHARACTERS)
+    return _validate.describe(text, most=_SHOWN_CHARACTERS)
 
 
 def is_expression(text: str) -> bool:
     """Return whether a text can be read as more than the name of a column.
 
-    Args:
-        text: the text.
-
     >>> is_expression("month(at)"), is_expression("month"), is_expression("month of at")
     (True, False, False)
     """
     try:
-        return isinstance(parsed(text), Call)
+        return isinstance(parsed(text), CallNode)
     except ParameterError:
         return False
 
@@ -168,15 +152,12 @@ def is_expression(text: str) -> bool:
 def columns_of(node: Node) -> Iterator[str]:
     """Yield the names of the columns that an expression is made of, each as often as it stands there.
 
-    Args:
-        node: the expression.
-
     >>> list(columns_of(parsed("a + lower(b) * 2")))
     ['a', 'b']
     """
-    if isinstance(node, Column):
+    if isinstance(node, ColumnNode):
         yield node.name
-    elif isinstance(node, Call):
+    elif isinstance(node, CallNode):
         for part in node.parts:
             yield from columns_of(part)
 
@@ -226,11 +207,7 @@ class _Parser:
         return ""
 
     def needs(self, sign: str) -> None:
-        """Pass over a sign.
-
-        Raises:
-            ParameterError: if another one stands there.
-        """
+        """Pass over a sign."""
         if not self.takes(sign):
             there = stated(self.token) if self.kind else "its end"
             raise self.wrong(f"{sign!r} is missing before {there}")
@@ -251,47 +228,47 @@ class _Parser:
         self.within(depth)
         node = self.both(depth)
         while self.takes("or"):
-            node = Call("or", (node, self.both(depth)))
+            node = CallNode("or", (node, self.both(depth)))
         return node
 
     def both(self, depth: int) -> Node:
         """Read conditions that all hold."""
         node = self.negated(depth)
         while self.takes("and"):
-            node = Call("and", (node, self.negated(depth)))
+            node = CallNode("and", (node, self.negated(depth)))
         return node
 
     def negated(self, depth: int) -> Node:
         """Read a condition, or one that does not hold."""
         if self.takes("not"):
             self.within(depth)
-            return Call("not", (self.negated(depth + 1),))
+            return CallNode("not", (self.negated(depth + 1),))
         return self.compared(depth)
 
     def compared(self, depth: int) -> Node:
         """Read a comparison."""
         node = self.added(depth)
         if sign := self.takes(*_COMPARISONS):
-            node = Call(sign, (node, self.added(depth)))
+            node = CallNode(sign, (node, self.added(depth)))
             if self.token in _COMPARISONS and self.kind == "sign":
                 raise self.wrong("comparisons cannot be chained; join them with 'and'")
         elif self.takes("in"):
             self.needs("(")
-            node = Call("in", (node, *self.listed(depth)))
+            node = CallNode("in", (node, *self.listed(depth)))
         return node
 
     def added(self, depth: int) -> Node:
         """Read a sum."""
         node = self.multiplied(depth)
         while sign := self.takes("+", "-"):
-            node = Call(sign, (node, self.multiplied(depth)))
+            node = CallNode(sign, (node, self.multiplied(depth)))
         return node
 
     def multiplied(self, depth: int) -> Node:
         """Read a product."""
         node = self.signed(depth)
         while sign := self.takes("*", "/"):
-            node = Call(sign, (node, self.signed(depth)))
+            node = CallNode(sign, (node, self.signed(depth)))
         return node
 
     def signed(self, depth: int) -> Node:
@@ -300,34 +277,34 @@ class _Parser:
             return self.part(depth)
         self.within(depth)
         node = self.signed(depth + 1)
-        if isinstance(node, Constant) and not isinstance(node.value, bool | str):
-            return Constant(-node.value)
-        return Call("-", (node,))
+        if isinstance(node, ConstantNode) and not isinstance(node.value, bool | str):
+            return ConstantNode(-node.value)
+        return CallNode("-", (node,))
 
     def part(self, depth: int) -> Node:
         """Read a constant, a column, a function or what stands in parentheses."""
         if self.kind == "number":
             token = self.next()
             if not token.isdigit():
-                return Constant(float(token))
+                return ConstantNode(float(token))
             if len(token) > _MOST_DIGITS:
                 raise self.wrong(f"a number has more than {_MOST_DIGITS} digits")
-            return Constant(int(token))
+            return ConstantNode(int(token))
         if self.kind in ("single", "double"):
-            return Constant(self.next())
+            return ConstantNode(self.next())
         if self.kind == "quoted":
-            return Column(self.next())
+            return ColumnNode(self.next())
         if self.takes("("):
             node = self.any(depth + 1)
             self.needs(")")
             return node
         if word := self.takes("true", "false"):
-            return Constant(word == "true")
+            return ConstantNode(word == "true")
         if self.kind != "name" or self.token.lower() in _WORDS:
             there = repr(self.token) if self.kind else "nothing"
             raise self.wrong(f"expected a column or a constant, not {there}")
         name = self.next()
-        return Call(name.lower(), self.listed(depth)) if self.takes("(") else Column(name)
+        return CallNode(name.lower(), self.listed(depth)) if self.takes("(") else ColumnNode(name)
 
     def listed(self, depth: int) -> tuple[Node, ...]:
         """Read parts between parentheses, of which the first is passed."""

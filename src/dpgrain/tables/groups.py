@@ -9,26 +9,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from dpgrain._arrow import numbers
 from dpgrain._types import BoolArray, IntArray
 from dpgrain.errors import ParameterError
+from dpgrain.tables.arrow_arrays import number_array
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
     """Keys of groups: items, pairs of an item and a month, or the one group of everything.
 
-    Args:
-        names: the key columns, none for the group of everything.
-        columns: one array per name.
-        size: the number of groups.
-
     >>> Groups.product(("shop", "year"), [pa.array(["a", "b"]), pa.array([2024])]).size
     2
     """
 
+    # The key columns, none for the group of everything.
     names: tuple[str, ...]
+    # One array per name.
     columns: tuple[pa.Array, ...]
+    # The number of groups.
     size: int
 
     @staticmethod
@@ -40,7 +38,7 @@ class Groups:
     def product(names: Sequence[str], values: Sequence[pa.Array]) -> Groups:
         """Make a group of every combination of the keys' values; the first key varies slowest."""
         places = np.indices([len(column) for column in values]).reshape(len(values), -1)
-        columns = [column.take(numbers(at)) for column, at in zip(values, places, strict=True)]
+        columns = [column.take(number_array(at)) for column, at in zip(values, places, strict=True)]
         return Groups.of(names, columns)
 
     def __len__(self) -> int:
@@ -48,7 +46,7 @@ class Groups:
 
     def take(self, order: IntArray) -> Groups:
         """Return the groups at these places."""
-        places = numbers(order)
+        places = number_array(order)
         columns = tuple(column.take(places) for column in self.columns)
         return Groups(self.names, columns, len(order))
 
@@ -72,11 +70,7 @@ class Groups:
         return self.take(self.order())
 
     def codes_in(self, other: Groups) -> IntArray:
-        """Return (V,) the place of each group among other groups, which have some of its keys.
-
-        Raises:
-            ParameterError: if the keys do not fit, or one of either has no counterpart.
-        """
+        """Return (V,) the place of each group among other groups, which have some of its keys."""
         missing = [name for name in other.names if name not in self.names]
         if missing:
             raise ParameterError(

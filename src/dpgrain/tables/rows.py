@@ -14,9 +14,10 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.labels import exact, whole, written
 from dpgrain.inputs.long_labels import any_long, label_of_stated
-from dpgrain.provenance import Provenance, checked
-from dpgrain.regions import EVERYTHING, Region
-from dpgrain.tables.elements import NAMED, Elements, as_elements
+from dpgrain.scope.provenance import Provenance, after_derivation
+from dpgrain.scope.regions import EVERYTHING, Region
+from dpgrain.scope.zones import check_zone
+from dpgrain.tables.elements import ITEM_MESSAGE, Elements, as_elements
 from dpgrain.tables.engines.derived import (
     Derived,
     DerivedSource,
@@ -44,41 +45,34 @@ from dpgrain.tables.sources.day_columns import DayColumnSource
 from dpgrain.tables.sources.region_source import RegionSource, all_rows
 from dpgrain.tables.sources.source import RowSource, SourceWrapper
 from dpgrain.tables.sources.typed_columns import TypedSource
-from dpgrain.tables.where import narrowed, region_of
-from dpgrain.zones import check_zone
+from dpgrain.tables.where import intersect, parse_region
 
 
 @dataclass(frozen=True)
 class CellColumn:
-    """A column of the cells of another column's values.
+    """A column of the cells of another column's values."""
 
-    Args:
-        of: the other column.
-        elements: the public partition of its values, as given.
-        lookup: the columns ``value`` and ``label`` of all values that rows of users have, where these
-            were found before; else None.
-    """
-
+    # The other column.
     of: str
+    # The public partition of its values, as given.
     elements: Elements
+    # The columns ``value`` and ``label`` of all values that rows of users have, where these were
+    # found before; else None.
     lookup: pa.Table | None = None
 
 
 @dataclass(frozen=True)
 class DayColumn:
-    """A column of the days of another column's times.
+    """A column of the days of another column's times."""
 
-    Args:
-        of: the column of times.
-        zone: the zone whose clocks show the day; empty for times without a zone.
-    """
-
+    # The column of times.
     of: str
+    # The zone whose clocks show the day; empty for times without a zone.
     zone: str = ""
 
 
 @dataclass(frozen=True, repr=False)
-class Rows:
+class TableRows:
     """The source of rows and their public part: all that an engine is given.
 
     Args:
@@ -142,23 +136,14 @@ class Rows:
                 "missing='own' or 'drop'."
             )
         cells = {**self.cells, name: CellColumn(of, elements)}
-        return self.made(schema={**self.schema, name: TEXT}, cells=cells)
+        return self.replaced(schema={**self.schema, name: TEXT}, cells=cells)
 
-    def made(self, **parts: Any) -> Self:
+    def replaced(self, **parts: Any) -> Self:
         """Return rows that are made of these, each of one row or of one person's rows alone."""
-        return replace(self, **parts, provenance=checked(self.provenance))
+        return replace(self, **parts, provenance=after_derivation(self.provenance))
 
     def partition_of(self, of: str, by: Any) -> Elements:
-        """Return a partition of the values of a column, as :meth:`with_cells` takes it.
-
-        Args:
-            of: the column.
-            by: a mapping, a function or an :class:`~dpgrain.Elements`.
-
-        Raises:
-            SchemaError: if the cells are periods and the column holds no days: each of its values
-                would be a cell of its own, and not one of a month.
-        """
+        """Return a partition of the values of a column, as :meth:`with_cells` takes it."""
         elements, kind = as_elements(by), self.schema[of]
         if elements.period is not None and kind != DAY:
             raise SchemaError(
@@ -167,7 +152,7 @@ class Rows:
                 "dates are written like 2024-05-01, or add a column of dates first.",
                 name="of",
             )
-        return elements.of_keys(lambda items: self.keys_of(items, of, NAMED))
+        return elements.of_keys(lambda items: self.keys_of(items, of, ITEM_MESSAGE))
 
     def with_days(self, name: str, of: str, zone: str | None = None) -> Self:
         """Return the same table with a column of dates: the day of a time, as clocks of a zone show it.
@@ -326,20 +311,13 @@ class Rows:
         if isinstance(self.source, RegionSource):
             schema = parts.get("schema", self.schema)
             source = RegionSource(source, self.scope, schema, {})
-        return self.made(source=source, **parts)
+        return self.replaced(source=source, **parts)
 
     def require_new(self, name: Any) -> None:
-        """Raise unless a text is the name of no column yet.
-
-        Args:
-            name: the text.
-
-        Raises:
-            ParameterError: if it is no name, or taken.
-        """
+        """Raise unless a text is the name of no column yet."""
         if not isinstance(name, str) or not name or self.has(name):
             raise ParameterError(
-                f"name must be a new column name, not {_validate.said(name)}; choose another."
+                f"name must be a new column name, not {_validate.describe(name)}; choose another."
             )
 
     @property
@@ -392,9 +370,9 @@ class Rows:
         country FR or missing, year from 2020 to 2024
         """
         self.require_records()
-        region = region_of(self, {**_validate.mapping(columns=columns), **more})
-        region = narrowed(self.scope, region)
-        return self.made(source=RegionSource(all_rows(self.source), region, self.schema, {}))
+        region = parse_region(self, {**_validate.mapping(columns=columns), **more})
+        region = intersect(self.scope, region)
+        return self.replaced(source=RegionSource(all_rows(self.source), region, self.schema, {}))
 
     def has(self, name: str) -> bool:
         """Return whether a column has the name; queries take capital and small letters as equal."""
@@ -404,15 +382,16 @@ class Rows:
         """Raise unless the table has the column, which is for the ``role``."""
         if not isinstance(column, str):
             raise ParameterError(
-                f"{role} must be a column name, not {_validate.said(column)}.", name=role
+                f"{role} must be a column name, not {_validate.describe(column)}.", name=role
             )
         if column not in self.schema:
             raise SchemaError(
-                f"{role} {_validate.said(column)} is not a column of the table; {self.like(column)}.",
+                f"{role} {_validate.describe(column)} is not a column of the table; "
+                f"{self.suggest(column)}.",
                 name=role,
             )
 
-    def like(self, column: str) -> str:
+    def suggest(self, column: str) -> str:
         """Say which columns the table has that are like one that it has not."""
         names = list(self.schema)
         parts = [part.strip() for part in column.split(",")]
@@ -428,7 +407,7 @@ class Rows:
         # As stated, and not as what it becomes: a UUID is text, but not the text that stands there.
         return source.types[column] + source.written.of(source.types[column])
 
-    def days_read_as(self, column: str) -> str:
+    def date_format(self, column: str) -> str:
         """Return how days are written in a column of dates or times; nothing for the usual way.
 
         One who reads 01/02/2025 as a day in January, and one who reads it as a day in February, do not
@@ -437,7 +416,7 @@ class Rows:
         read = self.read_as(column)
         return read if read != self.schema[column] else ""
 
-    def keyed_as(self, column: str) -> str:
+    def key_type(self, column: str) -> str:
         """Return the type that a column is read as where it names things, for the SQL of keys."""
         return LABEL if column in self.labels else self.schema[column]
 
@@ -453,17 +432,8 @@ class Rows:
         """Return whether records without a cell in this column of cells are left out."""
         return column in self.cells and self.cells[column].elements.missing == "drop"
 
-    def stated(self, label: Any, column: str, role: str) -> int | str:
-        """Return the value of a column that a public label is (the rule: :mod:`dpgrain.inputs.labels`).
-
-        Args:
-            label: an item that a domain or partition names.
-            column: the column, whose type says what its keys are.
-            role: the words for where the label is from, in messages: "domain contains".
-
-        Raises:
-            ParameterError: if no key of the column can be the label.
-        """
+    def value_of_label(self, label: Any, column: str, role: str) -> int | str:
+        """Return the value of a column that a public label is (the rule: :mod:`dpgrain.inputs.labels`)."""
         result: int | str | None
         form = _form_of(self.schema[column])
         if self.is_integer(column):
@@ -477,7 +447,7 @@ class Rows:
                 result = None
         if result is None:
             raise ParameterError(
-                f"{role} {_validate.said(label)}, but the item column {column!r} contains "
+                f"{role} {_validate.describe(label)}, but the item column {column!r} contains "
                 f"{form or _TEXT}."
             )
         return result
@@ -492,40 +462,20 @@ class Rows:
         return column in self.cells or not any_long(labels)
 
     def keys_of(self, labels: list[Any], column: str, role: str) -> list[Any]:
-        """Return the keys of a column that public labels are, by :meth:`stated`, in their order.
-
-        Where all labels are keys already, as there may be many, the same list is returned.
-        """
+        """Return the keys of a column for public labels, the same list if all are keys already."""
         if self.are_keys(labels, column):
             return labels
         return [self.key_of(label, column, role) for label in labels]
 
     def key_of(self, label: Any, column: str, role: str) -> int | str:
-        """Return the key of a column that a public label is: of a long text, the text's own label.
-
-        Args:
-            label: an item that a domain or partition names.
-            column: the column, whose type says what its keys are.
-            role: the words for where the label is from, in messages: "domain contains".
-
-        Raises:
-            ParameterError: if no key of the column can be the label.
-        """
-        result = self.stated(label, column, role)
+        """Return the key of a column that a public label is: of a long text, the text's own label."""
+        result = self.value_of_label(label, column, role)
         if isinstance(result, int) or column in self.cells:
             return result
         return label_of_stated(result)
 
     def require_key(self, column: str, role: str) -> None:
-        """Raise unless the column can name things: integers and what has one text for each value do.
-
-        Args:
-            column: the column.
-            role: the purpose of the column, in messages.
-
-        Raises:
-            SchemaError: if there is no such column, or it holds numbers with a fraction or lists.
-        """
+        """Raise unless the column can name things: integers and what has one text for each value do."""
         self.require(column, role)
         kind = self.schema[column]
         if is_key(kind):
@@ -545,11 +495,7 @@ class Rows:
         )
 
     def require_readable(self, column: str, role: str) -> None:
-        """Raise unless the column has a type that is read, by the table of types.
-
-        Raises:
-            SchemaError: if there is no such column, or its type is not read.
-        """
+        """Raise unless the column has a type that is read, by the table of types."""
         self.require(column, role)
         if not is_readable(self.schema[column]):
             raise SchemaError(
@@ -570,17 +516,7 @@ class Rows:
     def require_numbers(
         self, columns: Sequence[str], role: str, *, also: Sequence[str] = (), instead: str = ""
     ) -> None:
-        """Raise unless all columns hold numbers by their types, which are public; no row is looked at.
-
-        Args:
-            columns: the columns.
-            role: the purpose of the columns, in messages.
-            also: other types that are welcome.
-            instead: what else a column of text may be meant for, as a part of the message.
-
-        Raises:
-            SchemaError: if one is missing, is text without a stated type, or has another type.
-        """
+        """Raise unless all columns hold numbers by their types, which are public; no row is looked at."""
         texts = []
         for column in columns:
             self.require(column, role)
@@ -605,41 +541,38 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class _Form:
-    """The form of the keys of a column, by its type; labels in other forms match none of them.
+class _KeyForm:
+    """The form of the keys of a column, by its type; labels in other forms match none of them."""
 
-    Args:
-        pattern: the pattern of the texts of all keys.
-        holds: the words for what the column holds.
-        remedy: the words for what to do with a label that is no key.
-    """
-
+    # The pattern of the texts of all keys.
     pattern: re.Pattern[str]
+    # The words for what the column holds.
     holds: str
+    # The words for what to do with a label that is no key.
     remedy: str = "cast one of them"
 
     def __str__(self) -> str:
         return f"{self.holds}; {self.remedy}"
 
 
-_TEXT = _Form(re.compile(".*", re.DOTALL), "text")
-_INTEGER = _Form(re.compile("0|-?[1-9][0-9]*"), "integers")
-_DAYS = _Form(
+_TEXT = _KeyForm(re.compile(".*", re.DOTALL), "text")
+_INTEGER = _KeyForm(re.compile("0|-?[1-9][0-9]*"), "integers")
+_DAYS = _KeyForm(
     re.compile(r"[0-9]{4,}-[0-9]{2}-[0-9]{2}( \(BC\))?|-?infinity"),
     "dates such as 2024-05-01",
     "list dates, or group by a column of months (with_cells, --cells)",
 )
-_TRUTHS = _Form(re.compile("true|false"), "booleans", "write true and false")
+_TRUTHS = _KeyForm(re.compile("true|false"), "booleans", "write true and false")
 
 
-def _form_of(kind: str) -> _Form | None:
+def _form_of(kind: str) -> _KeyForm | None:
     """Return how the keys of a column of this type are written; None where they are any text."""
     if kind in ALL_INTEGERS:
         return _INTEGER
     if (places := decimal_places(kind)) is not None:
         zero = f"0.{'0' * places}" if places else "0"
         pattern = re.compile(rf"-?[0-9]+{rf'[.][0-9]{{{places}}}' if places else ''}")
-        return _Form(pattern, f"numbers with {places} decimals", f"write them such as {zero}")
+        return _KeyForm(pattern, f"numbers with {places} decimals", f"write them such as {zero}")
     return {DAY: _DAYS, BOOLEAN: _TRUTHS}.get(kind)
 
 

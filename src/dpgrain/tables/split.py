@@ -29,12 +29,7 @@ class Split(Protocol):
         """The value of one count, a power of two."""
 
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
-        """Return the keys of the coordinates to which records add, and the totals that they add.
-
-        Args:
-            keys: (r,) the key of the first coordinate of each record's group.
-            values: (r,) finite numbers.
-        """
+        """Return the keys of the coordinates to which records add, and the totals that they add."""
 
 
 @dataclass(frozen=True)

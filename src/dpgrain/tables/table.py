@@ -14,7 +14,7 @@ from dpgrain._progress import Progress
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.calls import silent
 from dpgrain.inputs.labels import Key, key
-from dpgrain.provenance import checked, together
+from dpgrain.scope.provenance import after_derivation, combine
 from dpgrain.tables.domain import listed_values
 from dpgrain.tables.engines.check import check, in_words
 from dpgrain.tables.engines.derived import Derived
@@ -23,8 +23,8 @@ from dpgrain.tables.engines.memory import LEAST
 from dpgrain.tables.engines.named import engine_for, opener, source_for
 from dpgrain.tables.engines.people import PerUser, facts_of_rows, made_of_people, of_whole_people
 from dpgrain.tables.engines.protocol import Engine
-from dpgrain.tables.rows import Rows
-from dpgrain.tables.shared import SharedTable, without_unreadable
+from dpgrain.tables.rows import TableRows
+from dpgrain.tables.shared_table import SharedTable, drop_unreadable_owners
 from dpgrain.tables.sources.read_arguments import resolve_address, source_provenance
 from dpgrain.tables.sources.typed_columns import with_types
 
@@ -34,12 +34,12 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "
 
 
 @dataclass(frozen=True, repr=False)
-class UserTable(Rows):
+class UserTable(TableRows):
     """A table of records, each of one user; made by :func:`read`.
 
     Args:
         engine: the class that reads the rows; the other fields are those of
-            :class:`~dpgrain.tables.rows.Rows`.
+            :class:`~dpgrain.tables.rows.TableRows`.
 
     >>> import pyarrow as pa
     >>> rows = pa.table({"who": [1, 2, 2], "page": ["/jobs/it", "/news/1", "/jobs/hr"]})
@@ -121,7 +121,7 @@ class UserTable(Rows):
         """
         made = PerUser.of(self, by, numbers)
         parts: dict[str, Any] = {"cells": {}, "days": {}, "derived": {}, "filters": ()}
-        return self.made(source=made, schema=made.columns(), labels=made.labels, **parts)
+        return self.replaced(source=made, schema=made.columns(), labels=made.labels, **parts)
 
     def join_public(self, public: Any, /, on: str | tuple[str, str]) -> UserTable:
         """Return the same table with the columns of a public table, each row's found by a key.
@@ -151,16 +151,16 @@ class UserTable(Rows):
         >>> visits.join_public(areas, on="zip").schema["canton"]
         'VARCHAR'
         """
-        own, key = (on, on) if isinstance(on, str) else _pair_of(on)
-        resolve_address = public if isinstance(public, UserTable) else read(public)
-        if resolve_address.user is not None:
+        own, key = (on, on) if isinstance(on, str) else _key_pair(on)
+        opened = public if isinstance(public, UserTable) else read(public)
+        if opened.user is not None:
             raise ParameterError(
                 "join_public requires a fully public table, not a table of people; omit user= "
                 "in dg.read, or join rows of the same people with join.",
                 name="public",
             )
         rows = self.with_expressions(own)
-        source, made = join_public(rows, resolve_address, own, key)
+        source, made = join_public(rows, opened, own, key)
         schema, derived = {**rows.schema, **source.kinds}, {**rows.derived, **made}
         return rows._over(source, schema=schema, derived=derived)
 
@@ -214,8 +214,8 @@ class UserTable(Rows):
             "filters": (),
             "labels": self.labels | made.labels,
         }
-        joined = self.made(source=made, **parts)
-        return replace(joined, provenance=together(joined.provenance, others.provenance))
+        joined = self.replaced(source=made, **parts)
+        return replace(joined, provenance=combine(joined.provenance, others.provenance))
 
     def _derived(self, name: str, made: Derived) -> UserTable:
         """Return the rows with one column more; a person's row is made with it at once."""
@@ -224,7 +224,7 @@ class UserTable(Rows):
             return super()._derived(name, made)
         source = replace(people, derived=(*people.derived, (name, made)))
         schema, derived = {**self.schema, name: made.kind}, {**self.derived, name: made}
-        return self.made(source=source, schema=schema, derived=derived)
+        return self.replaced(source=source, schema=schema, derived=derived)
 
     def _filtered(self, made: Derived) -> UserTable:
         """Return the rows for which a condition is true; other people's have none."""
@@ -232,7 +232,7 @@ class UserTable(Rows):
         if people is None:
             return super()._filtered(made)
         source = replace(people, filters=(*people.filters, made))
-        return self.made(source=source, filters=(*self.filters, made.text))
+        return self.replaced(source=source, filters=(*self.filters, made.text))
 
     def check(
         self,
@@ -337,7 +337,7 @@ def _columns(**parameter: Any) -> tuple[str, ...]:
     listed = [value] if isinstance(value, str) else _validate.sequence(**parameter)
     texts = tuple(column for column in listed if isinstance(column, str))
     if len(texts) < len(listed):
-        said = _validate.said(value)
+        said = _validate.describe(value)
         raise ParameterError(
             f"{name} must be a column or a list of columns, not {said}.", name=name
         )
@@ -349,7 +349,7 @@ def _ends(bounds: Any) -> tuple[float, float]:
     ends = _validate.sequence(bounds=bounds)
     if len(ends) != 2 or not all(isinstance(end, Real) for end in ends):
         # What is wrong is not quoted by itself, as it may be a column of rows.
-        said = _validate.said(bounds)
+        said = _validate.describe(bounds)
         raise ParameterError(f"bounds must be two numbers (low, high), not {said}.", name="bounds")
     low, high = (_validate.real(bounds=end) for end in ends)
     return low, high
@@ -429,7 +429,7 @@ def read(
         query: a query of a database, which needs ``rows=``.
         user: the column that names the user of a record; without one only ``Record`` is offered. A list
             of two columns, ``["sender", "receiver"]``, names all owners of a record: see
-            :class:`~dpgrain.tables.shared.SharedTable`.
+            :class:`~dpgrain.tables.shared_table.SharedTable`.
         n_users: the public number of enrolled users, with or without records. It is never counted
             from the table, since that number is private; used for the δ warning and in the guarantee.
         types: column → SQL type, for columns of text; a value that does not fit is a null. All columns
@@ -473,11 +473,11 @@ def read(
     owners = list(user) if isinstance(user, list | tuple) else None
     given = source
     for name in [user] if isinstance(user, str) else owners or []:
-        source = _users_apart(source, name)
+        source = _distinguish_users(source, name)
     size, workers = _bytes(memory), threads or os.cpu_count() or 1
     result = source_for(engine, source, delimiter=delimiter, memory=size, threads=workers)
     if owners is not None:
-        result = without_unreadable(result, given, owners)
+        result = drop_unreadable_owners(result, given, owners)
     if getattr(result, "may_end", False):
         provenance = "as given"
     stated = with_types(result, types, decimal, dates)
@@ -488,7 +488,7 @@ def read(
         stated.columns(),
         size,
         workers,
-        provenance=provenance if stated is result else checked(provenance),
+        provenance=provenance if stated is result else after_derivation(provenance),
         engine=engine,
     )
     if owners is not None:
@@ -498,19 +498,19 @@ def read(
     return made
 
 
-def _pair_of(on: Any) -> tuple[str, str]:
+def _key_pair(on: Any) -> tuple[str, str]:
     """Return the columns of keys of rows and of a public table."""
     pair = tuple(on) if isinstance(on, tuple | list) else ()
     if len(pair) != 2 or not all(isinstance(name, str) for name in pair):
         raise ParameterError(
             f"on must be a column of both tables, or a pair such as ('zip', 'plz'), "
-            f"not {_validate.said(on)}.",
+            f"not {_validate.describe(on)}.",
             name="on",
         )
     return pair[0], pair[1]
 
 
-def _users_apart(source: Any, user: str) -> Any:
+def _distinguish_users(source: Any, user: str) -> Any:
     """Return a data frame whose users, if they are objects, are texts that differ as the users do.
 
     Columns of objects are read as text, where a number is the text that it is written as; that would
@@ -528,10 +528,10 @@ def _users_apart(source: Any, user: str) -> Any:
         if hasattr(labels, "cat"):
             # The type of categories depends on which users are there, so users are distinguished
             # always.
-            names_of = [_told(key(label)) for label in labels.cat.categories]
+            names_of = [_user_text(key(label)) for label in labels.cat.categories]
             told = [names_of[code] if code >= 0 else None for code in labels.cat.codes]
         elif labels.dtype == "object":
-            told = [_told(key(label)) for label in labels.to_numpy(dtype=object)]
+            told = [_user_text(key(label)) for label in labels.to_numpy(dtype=object)]
         else:
             return source
     source = source.copy(deep=False)
@@ -539,7 +539,7 @@ def _users_apart(source: Any, user: str) -> Any:
     return source
 
 
-def _told(user: Key | None) -> str | None:
+def _user_text(user: Key | None) -> str | None:
     """Return a text that no other user has: text as it is, anything else behind a mark."""
     if user is None:
         return None
@@ -554,13 +554,13 @@ def _bytes(memory: str | int) -> int:
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?I?)B?\s*", str(memory).upper())
         if match is None:
             raise ParameterError(
-                f"memory must be a size such as '1GB' or '512MB', not {_validate.said(memory)}.",
+                f"memory must be a size such as '1GB' or '512MB', not {_validate.describe(memory)}.",
                 name="memory",
             )
         size = int(float(match[1]) * _UNITS.get(match[2], 1))
     if size < LEAST:
         raise ParameterError(
-            f"memory must be at least {LEAST // 10**6}MB, not {_validate.said(memory)}.",
+            f"memory must be at least {LEAST // 10**6}MB, not {_validate.describe(memory)}.",
             name="memory",
         )
     return size

@@ -16,9 +16,9 @@ import numpy as np
 
 from dpgrain import _validate
 from dpgrain.errors import CareWarning, ParameterError
-from dpgrain.regions import EVERYTHING, Among, Axis, Region, Side, Span, microseconds
+from dpgrain.scope.regions import EVERYTHING, Axis, LabelSet, Region, Side, Span, microseconds
+from dpgrain.scope.zones import midnight
 from dpgrain.tables.sources.column_types import DAY, MOMENT, TIMES
-from dpgrain.zones import midnight
 
 _MICROSECOND = timedelta(microseconds=1)
 _PERIOD = re.compile(
@@ -32,7 +32,7 @@ _PERIOD = re.compile(
 _MONTH_OR_DAY = re.compile(r"\d{4}-\d{2}(-\d{2})?")
 
 
-class Columns(Protocol):
+class TableColumns(Protocol):
     """The columns of a table, with their types and rules for labels."""
 
     @property
@@ -63,21 +63,12 @@ class Columns(Protocol):
     def read_as(self, column: str) -> str:
         """Return the type that a column is read as, in words."""
 
-    def stated(self, label: Any, column: str, role: str) -> int | str:
+    def value_of_label(self, label: Any, column: str, role: str) -> int | str:
         """Return the key of a column that a public label is."""
 
 
-def region_of(table: Columns, stated: Mapping[str, Any]) -> Region:
-    """Return the region that is stated of the columns of a table.
-
-    Args:
-        table: the table.
-        stated: column → what it may hold; see :meth:`dpgrain.UserTable.where`.
-
-    Raises:
-        ParameterError: if a value does not fit its column, or nothing can lie in the region.
-        SchemaError: if a column is missing, or its values cannot be compared with what is stated.
-    """
+def parse_region(table: TableColumns, stated: Mapping[str, Any]) -> Region:
+    """Return the region that is stated of the columns of a table."""
     if not stated:
         raise ParameterError(
             "where requires a column, such as where(day=('2026-01-01', '2026-01-31'))."
@@ -86,16 +77,12 @@ def region_of(table: Columns, stated: Mapping[str, Any]) -> Region:
     for column, value in stated.items():
         side = _side(table, column, value)
         # Several columns may be made of one, such as days of a time.
-        result = narrowed(result, Region((side,))) if side else Region((*result.sides, side))
+        result = intersect(result, Region((side,))) if side else Region((*result.sides, side))
     return result
 
 
-def narrowed(region: Region, more: Region) -> Region:
-    """Return the records that lie in both of two regions of one table.
-
-    Raises:
-        ParameterError: if there can be none.
-    """
+def intersect(region: Region, more: Region) -> Region:
+    """Return the records that lie in both of two regions of one table."""
     result = region.both(more) if region.comparable(more) else ()
     if len(result) != 1:
         raise ParameterError(
@@ -105,7 +92,7 @@ def narrowed(region: Region, more: Region) -> Region:
     return result[0]
 
 
-def _side(table: Columns, column: str, value: Any) -> Side:
+def _side(table: TableColumns, column: str, value: Any) -> Side:
     table.require(column, "where")
     if column in table.cells:
         raise ParameterError(
@@ -114,7 +101,7 @@ def _side(table: Columns, column: str, value: Any) -> Side:
         )
     if column in table.derived:
         raise ParameterError(
-            f"where must use columns of the data, not {_validate.said(column)}, which is "
+            f"where must use columns of the data, not {_validate.describe(column)}, which is "
             f"{table.derived[column].text}; pass the region of the original columns, or use "
             "filter(…)."
         )
@@ -131,9 +118,9 @@ def _side(table: Columns, column: str, value: Any) -> Side:
         parts = list(map(_interval, parts))
     if any(isinstance(part, tuple) for part in parts):
         return Side(column, _numbers(table, column, parts), missing, kind)
-    labels = [table.stated(part, column, "where contains") for part in parts]
+    labels = [table.value_of_label(part, column, "where contains") for part in parts]
     _warn_of_periods(column, labels)
-    return Side(column, _together(labels) or Among(tuple(labels)), missing, kind)
+    return Side(column, _contiguous(labels) or LabelSet(tuple(labels)), missing, kind)
 
 
 def _warn_of_periods(column: str, labels: Sequence[int | str]) -> None:
@@ -149,12 +136,12 @@ def _warn_of_periods(column: str, labels: Sequence[int | str]) -> None:
             )
 
 
-def _side_of_days(table: Columns, column: str, value: Any) -> Side:
+def _side_of_days(table: TableColumns, column: str, value: Any) -> Side:
     """Return the times that days are made of, from the first midnight to that after the last."""
     stated, day = _parts(value), table.days[column]
     ends = [_interval(part) for part in stated if part is not None]
     days, kind = _times(DAY, column, ends), table.schema[day.of]
-    values: Span | Among = Among()
+    values: Span | LabelSet = LabelSet()
     if isinstance(days, Span):
         low, high = (
             None if end is None else _midnight(end, column, day.zone)
@@ -202,7 +189,7 @@ def _is_dated(part: Any) -> bool:
     return ends is not part and any(end and _PERIOD.fullmatch(end) and "-" in end for end in ends)
 
 
-def _together(labels: Sequence[int | str]) -> Span | None:
+def _contiguous(labels: Sequence[int | str]) -> Span | None:
     """Return the interval of whole numbers without a gap; None for other labels."""
     numbers = sorted({label for label in labels if isinstance(label, int)})
     if len(numbers) < len(set(labels)) or not numbers:
@@ -222,12 +209,12 @@ def _ends(column: str, parts: Sequence[Any]) -> tuple[Any, Any]:
     if len(ends) != 2 or ends == (None, None):
         raise ParameterError(
             f"where must have the first and the last value of {column!r}, one of them None if "
-            f"unbounded, not {_validate.said(ends)}."
+            f"unbounded, not {_validate.describe(ends)}."
         )
     return ends
 
 
-def _numbers(table: Columns, column: str, parts: Sequence[Any]) -> Span:
+def _numbers(table: TableColumns, column: str, parts: Sequence[Any]) -> Span:
     """Return an interval of whole numbers, which includes both ends."""
     first, last = _ends(column, parts)
     if not table.is_integer(column):
@@ -237,7 +224,7 @@ def _numbers(table: Columns, column: str, parts: Sequence[Any]) -> Span:
             f"types={{{column!r}: 'DATE'}} in dg.read or --type {column}=date, or list its values."
         )
     low, high = (
-        None if end is None else table.stated(end, column, "where contains")
+        None if end is None else table.value_of_label(end, column, "where contains")
         for end in (first, last)
     )
     assert not isinstance(low, str)  # noqa: S101 - keys of a column of integers are integers
@@ -245,10 +232,10 @@ def _numbers(table: Columns, column: str, parts: Sequence[Any]) -> Span:
     return _ordered(Span("whole", low, None if high is None else high + 1), column, (first, last))
 
 
-def _times(kind: str, column: str, parts: Sequence[Any]) -> Span | Among:
+def _times(kind: str, column: str, parts: Sequence[Any]) -> Span | LabelSet:
     """Return an interval of times, which includes all of the last period."""
     if not parts:
-        return Among()
+        return LabelSet()
     first, last = _ends(column, parts)
     low = None if first is None else _period(first, kind, column)[0]
     high = None if last is None else _period(last, kind, column)[1]
@@ -267,11 +254,11 @@ def _ordered(span: Span, column: str, ends: tuple[Any, Any]) -> Span:
 
 def _period(stated: Any, kind: str, column: str) -> tuple[datetime, datetime]:
     """Return when a stated day, month or moment begins, and when the next one does."""
-    begin, end = _of_text(stated) if isinstance(stated, str) else _of_date(stated)
+    begin, end = _text_period(stated) if isinstance(stated, str) else _date_period(stated)
     if begin is None or end is None:
         raise ParameterError(
             f"where must use dates or timestamps for {column!r}, such as '2026-01-31', "
-            f"'2026-01' or '2026-01-31T12:00', not {_validate.said(stated)}."
+            f"'2026-01' or '2026-01-31T12:00', not {_validate.describe(stated)}."
         )
     if begin.tzinfo is not None and kind != MOMENT:
         raise ParameterError(
@@ -282,18 +269,18 @@ def _period(stated: Any, kind: str, column: str) -> tuple[datetime, datetime]:
     return begin, end
 
 
-def _of_date(stated: Any) -> tuple[datetime | None, datetime | None]:
+def _date_period(stated: Any) -> tuple[datetime | None, datetime | None]:
     """Return the ends of a day or of a moment of Python's, or of NumPy's."""
     if isinstance(stated, np.datetime64):
-        return _of_text(str(stated))
+        return _text_period(str(stated))
     if isinstance(stated, datetime):
         return stated, stated + _MICROSECOND
     if isinstance(stated, date):
-        return _of_text(stated.isoformat())
+        return _text_period(stated.isoformat())
     return None, None
 
 
-def _of_text(stated: str) -> tuple[datetime | None, datetime | None]:
+def _text_period(stated: str) -> tuple[datetime | None, datetime | None]:
     """Return the ends of the period that a text writes as far as it goes: a year, …, a second."""
     match = _PERIOD.fullmatch(stated.strip())
     if match is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.testing.engine import EngineContract
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EngineContract", "MeanContract", "StatisticContract"]
 
-face(
+lazy_package(
     __name__,
     {
         "dpgrain.testing.engine": ("EngineContract",),

@@ -29,14 +29,14 @@ from dpgrain.statistics import (
     variance,
 )
 from dpgrain.statistics import sum as total
-from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.elements import Elements
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
 from dpgrain.tables.engines.protocol import Engine, Form, Opener
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.held import Contributions, candidates
 from dpgrain.tables.split import Weight
 from dpgrain.tables.table import UserTable, read
+from dpgrain.tables.user_sums import UserContributions, candidate_groups
 from dpgrain.units import Element, Record, Unit, User
 
 Case = TypeVar("Case")
@@ -266,7 +266,7 @@ class EngineContract:
         rng = np.random.default_rng(3)
         with self.both(some_rows(2)) as (one, two):
             for unit in ("item", "topic", "two items"):
-                blocks = Blocks.of_unit(UNITS[unit], self.table([]), ["item"])
+                blocks = UnitBlocks.of_unit(UNITS[unit], self.table([]), ["item"])
                 whole = _coded(two, blocks, names)
                 assert _coded(one, blocks, names) == whole, unit
                 part = rng.permutation(names)[:9].tolist()
@@ -328,8 +328,8 @@ class EngineContract:
         rows = some_rows(self.users)
         groups = Groups.of(("item",), [pa.array(["x", "absent", "a"])])
         with self.table(rows).open_engine() as engine:
-            data = Contributions(
-                engine, Blocks("user"), groups, Blocks("user").cells(groups, public=True)
+            data = UserContributions(
+                engine, UnitBlocks("user"), groups, UnitBlocks("user").cells(groups, public=True)
             )
             names = data.dictionary.groups.columns[0].to_pylist()
             result = dict(zip(names, data.holders().tolist(), strict=True))
@@ -364,14 +364,14 @@ class EngineContract:
     def test_some_of_the_groups_have_the_same_sums(self) -> None:
         """Results of many groups serve for some of them, or are read again."""
         with self.table(some_rows(self.users)).open_engine() as engine:
-            blocks = Blocks("user")
+            blocks = UnitBlocks("user")
             held = engine.distinct(["item"])
-            wide = Contributions(engine, blocks, held, blocks.cells(held, public=False))
+            wide = UserContributions(engine, blocks, held, blocks.cells(held, public=False))
             wide.holders()
             some = held.take(np.array([3, 0]))
             cells, grid = blocks.cells(some, public=False), Grid(np.array([1.5]), 20)
-            narrow = Contributions(engine, blocks, some, cells, wider=wide).sums(grid)
-            again = Contributions(engine, blocks, some, cells).sums(grid)
+            narrow = UserContributions(engine, blocks, some, cells, wider=wide).sums(grid)
+            again = UserContributions(engine, blocks, some, cells).sums(grid)
             assert np.array_equal(narrow, again)
 
     def test_a_table_without_users_has_records_only(self) -> None:
@@ -395,9 +395,9 @@ class EngineContract:
             assert len(engine.distinct(["item", "code"])) == 0
             groups = Groups.of(("item",), [pa.array(["a"])])
             for unit in UNITS.values():
-                blocks = Blocks.of_unit(unit, self.table([]), ["item"])
+                blocks = UnitBlocks.of_unit(unit, self.table([]), ["item"])
                 cells = blocks.cells(groups, public=True)
-                data = Contributions(engine, blocks, groups, cells)
+                data = UserContributions(engine, blocks, groups, cells)
                 assert data.sums(Grid(np.ones(1), 20)).tolist() == [0]
 
     def test_a_region_is_read_as_if_there_were_nothing_else(self) -> None:
@@ -541,7 +541,7 @@ def _numbers(rows: Sequence[Row]) -> tuple[Any, ...]:
     )
 
 
-def _coded(engine: Engine, blocks: Blocks, names: Sequence[str]) -> list[str]:
+def _coded(engine: Engine, blocks: UnitBlocks, names: Sequence[str]) -> list[str]:
     """Return the names in the order of their codes."""
     groups = Groups.of(("item",), [pa.array(names, pa.string())])
     known = engine.dictionary(groups, blocks.cells(groups, public=False))
@@ -550,12 +550,14 @@ def _coded(engine: Engine, blocks: Blocks, names: Sequence[str]) -> list[str]:
 
 def _contributions(
     engine: Engine, unit: Unit, keys: Sequence[str], value: str | None = None
-) -> tuple[Contributions, list[tuple[Any, ...]]]:
+) -> tuple[UserContributions, list[tuple[Any, ...]]]:
     """Return the contributions to all groups that are held, and the groups in the order of codes."""
-    blocks = Blocks.of_unit(unit, engine.table, keys)
-    groups = candidates(engine, keys, value) if keys else Groups.of((), ())
+    blocks = UnitBlocks.of_unit(unit, engine.table, keys)
+    groups = candidate_groups(engine, keys, value) if keys else Groups.of((), ())
     split = None if value is None else Weight(2.0**-20)
-    data = Contributions(engine, blocks, groups, blocks.cells(groups, public=False), value, split)
+    data = UserContributions(
+        engine, blocks, groups, blocks.cells(groups, public=False), value, split
+    )
     return data, rows_of(data.dictionary.groups)
 
 

@@ -22,7 +22,7 @@ from dpgrain.statistics.release import Release
 from dpgrain.statistics.run import Measured
 from dpgrain.statistics.statistic import STATISTICS, Statistic
 from dpgrain.tables.table import UserTable, read
-from dpgrain.units import OWN_UNIT, RELATIONS, Element, Record, Relation, Unit, User
+from dpgrain.units import PLAIN_UNITS, RELATIONS, Element, Record, Relation, Unit, User
 
 Row = tuple[int, str, str, float]  # who, item, cell, x
 Pair = tuple[list[Row], list[Row]]
@@ -130,7 +130,7 @@ class StatisticContract:
                 assert event == other.guarantee.event, (
                     "what is promised follows from public numbers"
                 )
-                loss = event.loss(relation=relation, unit=OWN_UNIT[unit.level])
+                loss = event.loss(relation=relation, unit=PLAIN_UNITS[unit.level])
                 result = float(np.linalg.norm(one - two)) / loss.mu
                 assert result <= 1 + _ROUNDING, (unit, relation, left, right)
                 worst = max(worst, result)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.torch import losses
@@ -38,9 +38,10 @@ __all__ = [
     "train",
 ]
 
-face(
+lazy_package(
     __name__,
     {
+        "dpgrain.torch": ("losses",),
         "dpgrain.torch.adaptive": ("AdaptiveNorm",),
         "dpgrain.torch.engine": ("PrivacyEngine",),
         "dpgrain.torch.loader": ("PrivateLoader",),
@@ -52,5 +53,4 @@ face(
         "dpgrain.torch.trainer": ("Trainer",),
         "dpgrain.torch.training": ("train",),
     },
-    modules=("losses",),
 )

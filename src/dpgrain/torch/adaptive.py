@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 
@@ -49,7 +49,7 @@ class AdaptiveNorm:
     rate: float = 0.2
 
     def __post_init__(self) -> None:
-        _validate.plain(self)
+        _validate.plain_numbers(self)
         _validate.fraction(quantile=self.quantile)
         if _validate.positive(rate=self.rate) > _LARGEST_RATE:
             raise ParameterError(
@@ -81,7 +81,7 @@ class AdaptiveNorm:
         Within half an octave of the bound the count changes gradually. A rounding error of the norm
         therefore changes the count only slightly.
         """
-        norms = _fields.numbers(lengths=lengths)
+        norms = _validate.float_array(lengths=lengths)
         with np.errstate(all="ignore"):
             below = np.clip(0.5 - np.log2(norms), 0.0, 1.0)
         # log 0 = −∞: a zero gradient is below any bound.
@@ -113,7 +113,7 @@ def check_bound(**parameter: float) -> float:
         ((name, value),) = parameter.items()
         raise ParameterError(
             f"{name} must be between {SMALLEST_BOUND:g} and {LARGEST_BOUND:g}, not "
-            f"{_validate.said(value)}; scale the loss.",
+            f"{_validate.describe(value)}; scale the loss.",
             name=name,
         )
     return bound

@@ -75,7 +75,7 @@ def clipped_run(
         "sampling_rate": _validate.probability(sampling_rate=numbers.sampling_rate),
         "sampling": sampling,
         "blocks_per_user": elements_per_user,
-        "exact": _validate.truth(exact=exact),
+        "exact": _validate.boolean(exact=exact),
         "rounds": rounds,
     }
     bands = _bands(numbers, noise, exact=exact)
@@ -99,7 +99,7 @@ def given_mean(promise: Promise, *, mean: Mean, numbers: Numbers, noise: Noise) 
     """Check that a private mean can be published in each step of a run."""
     if isinstance(mean, type) or not (hasattr(mean, "start") and hasattr(mean, "event")):
         raise ParameterError(
-            f"mean must be a private mean of dpgrain.means, not {_validate.said(mean)}.",
+            f"mean must be a private mean of dpgrain.means, not {_validate.describe(mean)}.",
             name="mean",
         )
     stated = [name for name, value in vars(numbers).items() if value is not None]

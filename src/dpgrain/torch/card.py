@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpgrain._files import whole_file
+from dpgrain._files import atomic_write
 from dpgrain.publishing.guarantee import Guarantee
 
 #: File with the guarantee, next to a saved model; for :meth:`Guarantee.from_json`.
@@ -25,5 +25,5 @@ def write_promise(folder: Path, guarantee: Guarantee) -> None:
         "(`dpgrain.Guarantee.from_json`).\n"
     )
     for file, words in ((card, told), (folder / PROMISE, guarantee.to_json())):
-        with whole_file(file) as part:
+        with atomic_write(file) as part:
             part.write_text(words, encoding="utf-8")

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from dpgrain import _fields
-from dpgrain._files import on_disk, whole_file
+from dpgrain import _validate
+from dpgrain._files import atomic_write, flush_to_disk
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.means import ClippedMean
 from dpgrain.publishing.guarantee import Guarantee
@@ -47,7 +47,7 @@ class Plan:
     key: str
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
 
     def to_json(self) -> str:
         """Return the plan as JSON text."""
@@ -60,7 +60,9 @@ class Plan:
     @staticmethod
     def from_json(text: str) -> Plan:
         """Read a plan written by :meth:`to_json`."""
-        return _fields.read(Plan, _fields.loads(text, "a checkpoint"), "a checkpoint")
+        return _validate.read_fields(
+            Plan, _validate.parse_json(text, "a checkpoint"), "a checkpoint"
+        )
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,11 @@ class Checkpoint:
         """Write the file atomically."""
         values = {part.name: getattr(self, part.name) for part in fields(self)}
         values |= {"plan": self.plan.to_json(), "format": _FORMAT}
-        with whole_file(path) as part:
+        with atomic_write(path) as part:
             torch.save(values, part)
             _check_plain(part)
-            on_disk(part)
-        on_disk(path.parent)
+            flush_to_disk(part)
+        flush_to_disk(path.parent)
 
     @staticmethod
     def read(path: Path) -> Checkpoint:
@@ -94,7 +96,13 @@ class Checkpoint:
             if not zipfile.is_zipfile(path):
                 raise _unreadable(path)
             values = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, *_fields.MISFITS) as error:
+        except (
+            OSError,
+            RuntimeError,
+            EOFError,
+            pickle.UnpicklingError,
+            *_validate.MISFIT_ERRORS,
+        ) as error:
             # Corrupted bytes can raise an error anywhere in the reader.
             raise _unreadable(path) from error
         names = {part.name for part in fields(Checkpoint)}

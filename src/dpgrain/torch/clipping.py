@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dpgrain._clipping import clipped, finite
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.means.grid import on_grid
+from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import precisely
@@ -200,7 +200,7 @@ def mean_of(vector: Sums, parameters: Sequence[Any], records: int) -> FloatArray
         for p in parameters
     ]
     with np.errstate(all="ignore"):
-        mean: FloatArray = finite((np.concatenate(parts) / records)[None])[0]
+        mean: FloatArray = zero_nonfinite_rows((np.concatenate(parts) / records)[None])[0]
     return mean
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from dpgrain.errors import ParameterError, only_interrupts
+from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
 from dpgrain.torch.library import torch
 from dpgrain.torch.padding import Labels, is_of_tokens, together
 
@@ -41,7 +41,7 @@ class Readable:
         try:
             return self.dataset[place]
         except BaseException as error:
-            only_interrupts(error)
+            reraise_keyboard_interrupt(error)
             return UNREADABLE
 
 
@@ -146,7 +146,7 @@ class Collating:
             fits = _is_one(row) and (self.like is None or _alike(row, self.like))
             return row if fits else None
         except BaseException as error:
-            only_interrupts(error)
+            reraise_keyboard_interrupt(error)
             return None
 
     def _collated(self, record: Any) -> _Row:

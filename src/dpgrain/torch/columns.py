@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain.errors import ParameterError, only_interrupts
+from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
 from dpgrain.torch.held import of_record
 
 # Bytes of the hash that labels a record without a user column.
@@ -33,7 +33,7 @@ class Column:
             return None
         if name not in getattr(dataset, "column_names", ()):
             raise ParameterError(
-                f"{parameter} must be a column of train_dataset, not {_validate.said(name)}.",
+                f"{parameter} must be a column of train_dataset, not {_validate.describe(name)}.",
                 name=parameter,
             )
         return Column(dataset, name)
@@ -71,7 +71,7 @@ class Contents:
                 yield _hash(rows[place])
             except BaseException as error:
                 # All unreadable records have the same label.
-                only_interrupts(error)
+                reraise_keyboard_interrupt(error)
                 yield ""
 
 

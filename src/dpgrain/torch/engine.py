@@ -31,7 +31,7 @@ from dpgrain.torch.processes import Processes
 from dpgrain.torch.query import Made, Passed, RunQuery, charged_once
 from dpgrain.torch.run import Run
 from dpgrain.torch.steps import Draws, check_vectors
-from dpgrain.units import OWN_UNIT, Relation, Unit, User
+from dpgrain.units import PLAIN_UNITS, Relation, Unit, User
 
 
 class PrivacyEngine:
@@ -368,7 +368,7 @@ class PrivacyEngine:
         path = _validate.path(path=path)
         checkpoint = processes.told(lambda: Checkpoint.read(path))
         plan = checkpoint.plan
-        stated = OWN_UNIT[plan.level] if plan.max_elements is None else User(plan.max_elements)
+        stated = PLAIN_UNITS[plan.level] if plan.max_elements is None else User(plan.max_elements)
         unit = unit_of(stated, users)
         engine = cls(unit=unit, relation=plan.guarantee.relation)
         source, engine._extra = resuming.source_of(checkpoint), checkpoint.extra
@@ -527,12 +527,13 @@ def _check_optimizer(module: Any, optimizer: Any) -> None:
     """Reject an optimizer unless it has exactly the trained parameters."""
     if not isinstance(module, torch.nn.Module):
         raise ParameterError(
-            f"module must be a torch.nn.Module, not {_validate.said(module)}.", name="module"
+            f"module must be a torch.nn.Module, not {_validate.describe(module)}.",
+            name="module",
         )
     plain = isinstance(optimizer, torch.optim.Optimizer)
     if not plain or isinstance(optimizer, PrivateOptimizer):
         raise ParameterError(
-            f"optimizer must be a plain optimizer of torch.optim, not {_validate.said(optimizer)}.",
+            f"optimizer must be a plain optimizer of torch.optim, not {_validate.describe(optimizer)}.",
             name="optimizer",
         )
     trained = {id(p): name for name, p in module.named_parameters() if p.requires_grad}
@@ -570,7 +571,7 @@ def _types(records_apart: object) -> tuple[type, ...]:
         if not (isinstance(kind, type) and issubclass(kind, torch.nn.Module)):
             raise ParameterError(
                 "records_apart must be a list of types of layers, such as [MyLayer], not of "
-                f"{_validate.said(kind)}.",
+                f"{_validate.describe(kind)}.",
                 name="records_apart",
             )
     return cast("tuple[type, ...]", types)

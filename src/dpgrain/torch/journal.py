@@ -10,7 +10,7 @@ import os
 import weakref
 from pathlib import Path
 
-from dpgrain._files import on_disk
+from dpgrain._files import flush_to_disk
 from dpgrain.errors import DataError, ParameterError
 
 _FIRST = "Steps of the run {run}, one dot for each, before its noise is drawn.\n"
@@ -62,8 +62,8 @@ class Journal:
             with os.fdopen(made, "wb") as file:
                 file.write((_FIRST.format(run=run) + _PEOPLE.format(people=people)).encode())
                 file.write(b"." * begun)
-            on_disk(path)
-            on_disk(path.parent)
+            flush_to_disk(path)
+            flush_to_disk(path.parent)
         except OSError as error:
             raise _unwritable(path) from error
         return Journal(path, run, people)

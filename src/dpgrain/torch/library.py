@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpgrain._later import require
+from dpgrain._lazy_import import require
 
 require("torch")
 import torch  # noqa: E402

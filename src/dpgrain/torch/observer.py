@@ -127,7 +127,7 @@ def _number(value: Any) -> float:
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ParameterError(
-            f"evaluate must return a number, or numbers by name, not {_validate.said(value)}.",
+            f"evaluate must return a number, or numbers by name, not {_validate.describe(value)}.",
             name="evaluate",
         )
     return float(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from dpgrain import _validate
-from dpgrain._fields import MISFITS
+from dpgrain._validate import MISFIT_ERRORS
 from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
 from dpgrain.torch.run import Run
@@ -96,7 +96,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
         """
         try:
             self._own.load_state_dict(state_dict)
-        except MISFITS as error:
+        except MISFIT_ERRORS as error:
             raise ParameterError(
                 "state_dict must be returned by state_dict() of an optimizer with the same "
                 "groups of parameters.",

@@ -104,7 +104,7 @@ class PrivacyArguments:
                 name="target_epsilon",
             )
         for name in ("pad_to_max_length", "eval_is_public"):
-            _validate.truth(**{name: getattr(self, name)})
+            _validate.boolean(**{name: getattr(self, name)})
         self._check_columns()
         if self.max_length is not None:
             _validate.integer(minimum=1, max_length=self.max_length)

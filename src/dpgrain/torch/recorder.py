@@ -16,7 +16,7 @@ from typing import Any
 
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from dpgrain._wording import shorten
+from dpgrain._formatting import shorten
 from dpgrain.errors import ParameterError
 from dpgrain.torch import labelled
 from dpgrain.torch.apart import Apart, again, each_record

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from dpgrain._formatting import shorten
 from dpgrain._types import FloatArray
-from dpgrain._wording import shorten
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.torch.clipping import FloatSum, clipped_sums, mean_of
 from dpgrain.torch.layout import Layout

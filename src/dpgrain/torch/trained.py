@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dpgrain import _fields, _validate
-from dpgrain._shown import ShownTraining
+from dpgrain import _validate
+from dpgrain._report_mixins import TrainingReportMixin
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean
@@ -73,7 +73,7 @@ class TrainingHistory:
 
 def _series(**parameter: Any) -> FloatArray:
     """Return numbers of steps or evaluations as a one-dimensional array."""
-    numbers = _fields.numbers(**parameter)
+    numbers = _validate.float_array(**parameter)
     if numbers.ndim != 1:
         ((name, _),) = parameter.items()
         raise ParameterError(
@@ -84,7 +84,7 @@ def _series(**parameter: Any) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class Training(ShownTraining):
+class Training(TrainingReportMixin):
     """Privately trained network, returned by :func:`dpgrain.torch.train`.
 
     Args:
@@ -119,10 +119,10 @@ class Training(ShownTraining):
     def __post_init__(self) -> None:
         if isinstance(self.module, type) or not hasattr(self.module, "parameters"):
             raise ParameterError(
-                f"module must be a torch.nn.Module, not {_validate.said(self.module)}.",
+                f"module must be a torch.nn.Module, not {_validate.describe(self.module)}.",
                 name="module",
             )
-        _fields.check(self)
+        _validate.check_fields(self)
 
     @property
     def weights(self) -> int:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._fields import MISFITS
-from dpgrain._later import require
+from dpgrain._lazy_import import require
+from dpgrain._validate import MISFIT_ERRORS
 from dpgrain.errors import DataError, DpgrainError, ParameterError
 from dpgrain.means.of_users import MeanOfUsers, mean_of_users
 from dpgrain.noise import RandomState
@@ -721,7 +721,7 @@ def _check(args: Any) -> None:
         value = getattr(args, name, plain[0])
         if value not in plain:
             raise ParameterError(
-                f"{name} must be {plain[0]!r} in args, not {_validate.said(value)}: {why}.",
+                f"{name} must be {plain[0]!r} in args, not {_validate.describe(value)}: {why}.",
                 name=name,
             )
     if args.n_gpu > 1:
@@ -760,7 +760,7 @@ def _measured(name: str) -> Iterator[None]:
         yield
     except (DpgrainError, torch.OutOfMemoryError):
         raise
-    except (RuntimeError, *MISFITS) as error:
+    except (RuntimeError, *MISFIT_ERRORS) as error:
         raise ParameterError(
             f"{name} must contain records that the model, data_collator and compute_metrics "
             f"accept, but one raises a {type(error).__name__}.",

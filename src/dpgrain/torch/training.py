@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._files import is_there
+from dpgrain._files import exists
+from dpgrain._formatting import shorten
 from dpgrain._progress import Progress
-from dpgrain._wording import shorten
 from dpgrain.arrays.blocks import unit_of
 from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean
@@ -154,7 +154,7 @@ def train(
     )
     rate = _rate(blocks) if sampling_rate is None else sampling_rate
     if progress is not None:
-        _validate.truth(progress=progress)
+        _validate.boolean(progress=progress)
     interval = max(1, rounds // _EVALUATIONS) if every is None else every
     _check_evaluation(evaluate, interval)
     optimizer = _adam(module) if optimizer is None else optimizer
@@ -185,7 +185,7 @@ def train(
     unit = unit_of(unit, users)
     words = _in_words({**asked, "average": rule, "unit": unit, "relation": relation})
     place = None if checkpoint is None else _validate.path(checkpoint=checkpoint)
-    if place is not None and is_there(place):
+    if place is not None and exists(place):
         engine, _, private, loader = PrivacyEngine.resume(place, **reading)
         _check_same(engine.extra.get("asked", {}), words)
         observer.load_state(engine.extra["observer"])
@@ -318,7 +318,7 @@ def _check_evaluation(evaluate: object, every: object) -> None:
     if evaluate is not None and not callable(evaluate):
         raise ParameterError(
             "evaluate must be a function of the network, such as its accuracy on public records, "
-            f"not {_validate.said(evaluate)}.",
+            f"not {_validate.describe(evaluate)}.",
             name="evaluate",
         )
 
@@ -336,7 +336,8 @@ def _check_module(module: Any) -> None:
     """Reject invalid networks and networks without trained parameters."""
     if not isinstance(module, torch.nn.Module):
         raise ParameterError(
-            f"module must be a torch.nn.Module, not {_validate.said(module)}.", name="module"
+            f"module must be a torch.nn.Module, not {_validate.describe(module)}.",
+            name="module",
         )
     if isinstance(module, torch.nn.parallel.DistributedDataParallel):
         raise ParameterError(
@@ -357,7 +358,7 @@ def _rule(average: Average | None) -> Average:
     if isinstance(average, type) or not callable(getattr(average, "weight", None)):
         raise ParameterError(
             "average must be a rule of dpgrain.optimize, such as Last() or Uniform(), not "
-            f"{_validate.said(average)}.",
+            f"{_validate.describe(average)}.",
             name="average",
         )
     return average

@@ -40,7 +40,7 @@ from dpgrain.accounting.events.nearby import StatisticallyClose
 from dpgrain.accounting.events.shuffled import Binomial, Poisson
 from dpgrain.accounting.losses.pairs import FromCurve
 from dpgrain.errors import ParameterError
-from dpgrain.regions import EVERYTHING, Among, Region, Side
+from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 DELTA = 1e-5
@@ -84,7 +84,7 @@ EVENTS: dict[str, Event] = {
     "parallel": Parallel((Gaussian(4.0), SampledGaussian(1.5, 0.02, 60))),
     "scoped": Scoped(
         (Gaussian(4.0), Laplace(9.0), Gaussian(9.0)),
-        (*(Region((Side("day", Among((day,))),)) for day in (1, 2)), EVERYTHING),
+        (*(Region((Side("day", LabelSet((day,))),)) for day in (1, 2)), EVERYTHING),
         (1, 1, None),
     ),
 }

@@ -28,7 +28,7 @@ from dpgrain.accounting import (
     calibrate_truncated_geometric,
 )
 from dpgrain.accounting.events import naming
-from dpgrain.units import OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
+from dpgrain.units import PLAIN_UNITS, RELATIONS, Element, Level, Record, Relation, Unit, User
 
 EPSILONS = [0.0, 0.1, 0.35, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 6.0, 9.0]
 # Room for the rounding of the enumeration itself.
@@ -334,7 +334,7 @@ CASES: list[tuple[Contribution, int, bool]] = [
 @pytest.mark.parametrize("level", ["record", "element", "user"])
 def test_no_neighbours_break_the_claim(level: Level, relation: Relation) -> None:
     rng = np.random.default_rng(5)
-    unit = OWN_UNIT[level]
+    unit = PLAIN_UNITS[level]
     rate, cutoff = 0.5, 3
     attained = searched = 0
     for (contribution, items, single), units in itertools.product(CASES, (1, 2, 3)):

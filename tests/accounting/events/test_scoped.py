@@ -27,7 +27,7 @@ from dpgrain.accounting import (
 )
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.accounting.losses.loss import Loss
-from dpgrain.regions import EVERYTHING, Region, Side, Span, atoms
+from dpgrain.scope.regions import EVERYTHING, Region, Side, Span, atoms
 from dpgrain.units import Element, Record, User
 
 DELTA = 1e-6

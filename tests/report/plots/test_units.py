@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from tests.report import cases
 
-from dpgrain._wording import rounded_up
+from dpgrain._formatting import rounded_up
 from dpgrain.planning import plan_units
 from dpgrain.report.plots import save_units
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dpgrain.tables.engines.spark import Spark
 from dpgrain.tables.engines.spark_tasks import AddUsers, RecordSums, Sum, Task
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 
 #: One partition: its rows in a table.
 Partitions = list[pa.Table]
@@ -153,7 +153,7 @@ class Cluster:
     def types_there(self, schema: pa.Schema) -> Sequence[pa.DataType | None]:
         return list(schema.types)
 
-    def __call__(self, rows: Rows) -> Spark:
+    def __call__(self, rows: TableRows) -> Spark:
         """The engine, for ``dg.read(engine=…)``."""
         session: Any = self
         return Spark(rows, session)

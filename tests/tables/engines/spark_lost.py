@@ -29,7 +29,7 @@ from dpgrain.learn.features import Encoding, Number
 from dpgrain.releases.columns import fit_columns, mean_of_columns
 from dpgrain.tables.engines.spark import OnSpark, Spark
 from dpgrain.tables.engines.spark_session import quiet
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 
 _ROWS, _USERS = 40_000, 3000
 _PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 3}
@@ -68,13 +68,13 @@ class Losing(OnSpark):
     looks: int = 0
     happens: Callable[[], None] = field(default=lambda: None)
 
-    def __call__(self, rows: Rows) -> Spark:
+    def __call__(self, rows: TableRows) -> Spark:
         opened = super().__call__(rows)
         return _Losing(opened.table, opened._session, self)
 
 
 class _Losing(Spark):
-    def __init__(self, table: Rows, session: Any, losing: Losing) -> None:
+    def __init__(self, table: TableRows, session: Any, losing: Losing) -> None:
         super().__init__(table, session)
         self._losing, self._looks = losing, 0
 

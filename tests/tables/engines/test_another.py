@@ -17,8 +17,8 @@ import dpgrain as dg
 from dpgrain._types import IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.long_labels import label_of
-from dpgrain.regions import EVERYTHING, Region, microseconds
-from dpgrain.tables.dictionary import Cells, Dictionary, column_order
+from dpgrain.scope.regions import EVERYTHING, Region, microseconds
+from dpgrain.tables.dictionary import Dictionary, GroupCells, column_order
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.features import Number
 from dpgrain.tables.engines.feed import Chunk
@@ -26,7 +26,7 @@ from dpgrain.tables.engines.named import ENGINES
 from dpgrain.tables.engines.people import PerUser
 from dpgrain.tables.engines.protocol import Add, Engine, Form
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import LONGEST_LABEL
 from dpgrain.tables.sources.region_source import RegionSource
 from dpgrain.tables.split import Split
@@ -53,7 +53,7 @@ class Parts:
 class Lists:
     """An engine over lists of Python's values."""
 
-    def __init__(self, table: Rows) -> None:
+    def __init__(self, table: TableRows) -> None:
         source: Any = (
             table.source.source if isinstance(table.source, RegionSource) else table.source
         )
@@ -97,7 +97,7 @@ class Lists:
         return (min(found), max(found), len(self.columns_[key])) if found else None
 
     def dictionary(
-        self, groups: Groups, cells: Cells, *, cell_column: str | None = None, corners: int = 1
+        self, groups: Groups, cells: GroupCells, *, cell_column: str | None = None, corners: int = 1
     ) -> Dictionary:
         names = [] if cell_column is None else column_order({*self.columns_[cell_column]} - {None})
         self.cell = {name: place for place, name in enumerate([None, *names])}

@@ -14,8 +14,8 @@ from tests.refusals import refuses
 from tests.tables.engines.cluster import Cluster
 
 import dpgrain as dg
-from dpgrain.partitions import Partition, Rule
 from dpgrain.releases.columns import mean_of_columns
+from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.table import UserTable
 

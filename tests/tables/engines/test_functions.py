@@ -19,7 +19,7 @@ from tests.effort import Effort
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.tables.engines.derived import Derived, condition_of
 from dpgrain.tables.engines.functions import FUNCTIONS
-from dpgrain.tables.expression import Call, Column, Constant, Node, parsed
+from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode, Node, parsed
 
 ZONE = "Europe/Paris"
 UTC = dt.UTC
@@ -240,9 +240,9 @@ PLAIN: Mapping[str, Callable[..., Any]] = {
 
 def by_python(node: Node, row: Mapping[str, Any]) -> Any:
     """The value of an expression, by a plain reading of what its functions say."""
-    if isinstance(node, Constant):
+    if isinstance(node, ConstantNode):
         return node.value
-    if isinstance(node, Column):
+    if isinstance(node, ColumnNode):
         return row[node.name]
     parts = [by_python(part, row) for part in node.parts]
     if node.function == "-" and len(parts) == 1:
@@ -471,7 +471,7 @@ def test_other_numbers_are_read_as_these(kind: str) -> None:
 def test_a_call_with_a_text_in_braces() -> None:
     made = Derived.of_text("s = '{0}'", KINDS)
     assert by_duckdb("s = '{0}'", pa.table({"s": ["{0}", "x"]})) == [True, False]
-    assert made.text == str(Call("=", (Column("s"), Constant("{0}"))))
+    assert made.text == str(CallNode("=", (ColumnNode("s"), ConstantNode("{0}"))))
 
 
 @pytest.mark.parametrize("odd", ODD)

@@ -23,13 +23,13 @@ import dpgrain as dg
 from dpgrain._types import IntArray
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.releases.columns import mean_of_columns
-from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.engines.spark_session import quiet
 from dpgrain.tables.engines.spark_tasks import Slices
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.held import Contributions
+from dpgrain.tables.user_sums import UserContributions
 from dpgrain.testing import EngineContract
 from dpgrain.testing.engine import RELEASES, UNITS, some_rows
 from dpgrain.units import Element, User
@@ -99,10 +99,10 @@ def test_an_error_is_not_hidden_where_what_was_kept_cannot_be_dropped() -> None:
 WIDE = 20_000
 
 
-def _wide(table: dg.UserTable, engine: Engine) -> Contributions:
+def _wide(table: dg.UserTable, engine: Engine) -> UserContributions:
     groups = Groups.of(("item",), [pa.array(np.arange(WIDE))])
-    blocks = Blocks("user")
-    return Contributions(engine, blocks, groups, blocks.cells(groups, public=True))
+    blocks = UnitBlocks("user")
+    return UserContributions(engine, blocks, groups, blocks.cells(groups, public=True))
 
 
 def _wide_sums(cluster: Cluster, rows: pa.Table) -> IntArray:
@@ -182,8 +182,8 @@ def test_no_user_moves_sums_by_more_than_the_bound(seed: int) -> None:
         table = dg.read(data, user="who", engine=cluster)
         with table.open_engine() as engine:
             groups = Groups.of(("item",), [pa.array(np.arange(9))])
-            blocks = Blocks.of_unit(unit, table, ["item"])
-            made = Contributions(engine, blocks, groups, blocks.cells(groups, public=True))
+            blocks = UnitBlocks.of_unit(unit, table, ["item"])
+            made = UserContributions(engine, blocks, groups, blocks.cells(groups, public=True))
             found.append(made.sums(Grid(np.array([bound]), 20)) / 2.0**20)
     cells = {UNITS["user"]: 1, User(2, by="item"): 2, User(1, by="day"): 1}[unit]
     scale = Grid(np.array([bound]), 20).step[0] * 2.0**20
@@ -380,8 +380,8 @@ def test_sums_of_many_coordinates_are_added_up_by_tasks(spark: Any) -> None:
         table = dg.read(rows, user="who", engine=engine)
         with table.open_engine() as opened:
             groups = Groups.of(("item",), [pa.array(np.arange(60_000))])
-            blocks = Blocks("user")
-            data = Contributions(opened, blocks, groups, blocks.cells(groups, public=True))
+            blocks = UnitBlocks("user")
+            data = UserContributions(opened, blocks, groups, blocks.cells(groups, public=True))
             found.append(data.sums(Grid(np.array([1.0]), 20)))
     assert np.array_equal(found[0], found[1])
     assert found[0].any()

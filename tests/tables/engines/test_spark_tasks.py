@@ -28,7 +28,7 @@ from dpgrain.tables.engines.spark_tasks import (
     count_of_slices,
     slices,
 )
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 
 SIZES = [0, 1, 8191, 8192, 8193, 20_000]
 
@@ -84,8 +84,8 @@ def test_a_slice_of_a_partition_that_others_lack_is_noticed() -> None:
         found.total(20_000)
 
 
-def _rows(**columns: str) -> Rows:
-    return Rows(Given(), "who", None, columns, 256 * 10**6, 1)
+def _rows(**columns: str) -> TableRows:
+    return TableRows(Given(), "who", None, columns, 256 * 10**6, 1)
 
 
 ROWS = pa.table({"a": pa.array([1, 1, None]), "b": pa.array(["x", "x", "y"])})

@@ -15,9 +15,9 @@ from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.ledger import AnyDays
-from dpgrain.partitions import Partition, Rule
-from dpgrain.regions import Region, Side, Span
-from dpgrain.zones import offsets
+from dpgrain.scope.partitions import Partition, Rule
+from dpgrain.scope.regions import Region, Side, Span
+from dpgrain.scope.zones import offsets
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 ZONES = ("Europe/Paris", "America/St_Johns", "Pacific/Apia", "America/Sao_Paulo", "UTC")

@@ -19,8 +19,8 @@ from tests.releases import cases
 import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.learn.features import Encoding, Number
-from dpgrain.provenance import Provenance
 from dpgrain.releases.columns import fit_columns, mean_of_columns
+from dpgrain.scope.provenance import Provenance
 from dpgrain.tables.sources.read_arguments import source_provenance
 
 #: What a query may do to rows of others.

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import dpgrain as dg
-from dpgrain.regions import Among, Region, Side, Span
+from dpgrain.scope.regions import LabelSet, Region, Side, Span
 from dpgrain.tables.sources.read_arguments import resolve_source
 from dpgrain.tables.sources.region_source import RegionSource
 from dpgrain.tables.sources.relations import RelationSource
@@ -89,9 +89,9 @@ def test_regions_of_other_makers_are_read_as_well() -> None:
     cells = "('a'), ('b'), (NULL), ('c')"
     table = table_of(cells)
     for values, missing, expected in [
-        (Among(("a", "b"), but=True), False, [3]),
-        (Among(("a", "b"), but=True), True, [2, 3]),
-        (Among(but=True), False, [0, 1, 3]),
+        (LabelSet(("a", "b"), but=True), False, [3]),
+        (LabelSet(("a", "b"), but=True), True, [2, 3]),
+        (LabelSet(but=True), False, [0, 1, 3]),
     ]:
         region = Region((Side("c", values, missing),))
         source = RegionSource(table.source, region, table.schema, {})

@@ -19,14 +19,14 @@ from typing import Any, ClassVar, Literal, overload
 
 import numpy as np
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.losses.curves import Group, Worst
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.errors import ParameterError
-from dpgrain.regions import Region
-from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Level, Relation, Unit, User, unit_level
+from dpgrain.scope.regions import Region
+from dpgrain.units import LEVELS, PLAIN_UNITS, RELATIONS, Level, Relation, Unit, User, unit_level
 
 # Modules of the event types; each is imported when such an event is read.
 _HOMES = {
@@ -124,7 +124,7 @@ class Event(ABC):
         ranges = getattr(cls, "__post_init__", None)
 
         def checked(self: Event) -> None:
-            _fields.check(self)
+            _validate.check_fields(self)
             if ranges is not None:
                 ranges(self)
 
@@ -172,7 +172,7 @@ class Event(ABC):
         _validate.one_of(RELATIONS, relation=relation)
         units = _validate.integer(minimum=1, units=units)
         self._check_kind()
-        unit = OWN_UNIT[self.level] if unit is None else unit
+        unit = PLAIN_UNITS[self.level] if unit is None else unit
         level = unit_level(unit, "user")
         if max_elements is not None:
             most = _validate.integer(minimum=1, max_elements=max_elements)
@@ -257,7 +257,7 @@ class Event(ABC):
             ParameterError: if a parameter is out of range, or δ is needed and missing.
         """
         relation = "zero_out" if relation is None else relation
-        bounds = _validate.truth(bounds=bounds)
+        bounds = _validate.boolean(bounds=bounds)
         loss = self.loss(units, relation, unit, max_elements)
         if delta is None:
             if not loss.is_pure:
@@ -355,7 +355,7 @@ class Event(ABC):
         # Convert arrays to lists, because array values are not checked individually.
         plain: Any = alphas
         if isinstance(plain, np.ndarray):
-            plain = _fields.numbers(alphas=plain)
+            plain = _validate.float_array(alphas=plain)
         listed = _validate.sequence(alphas=plain)
         given = np.array([_validate.probability(alpha=alpha) for alpha in listed])
         return self.loss(units, relation, unit, max_elements).tradeoff(given)
@@ -412,11 +412,11 @@ class Event(ABC):
         if not isinstance(name, str) or name not in Event._kinds:
             kinds = ", ".join(sorted({*Event._kinds, *_HOMES}))
             raise ParameterError(
-                f"event {_validate.said(name)} is unknown; this version supports {kinds}."
+                f"event {_validate.describe(name)} is unknown; this version supports {kinds}."
             )
         others = {key: value for key, value in values.items() if key != "event"}
         try:
-            return _fields.read(Event._kinds[name], others, f"event {name}")
+            return _validate.read_fields(Event._kinds[name], others, f"event {name}")
         except RecursionError as error:
             raise ParameterError(_TOO_DEEP) from error
 
@@ -427,7 +427,7 @@ class Event(ABC):
         Raises:
             ParameterError: if the text does not describe an event.
         """
-        return Event.from_dict(_fields.loads(text, "an event"))
+        return Event.from_dict(_validate.parse_json(text, "an event"))
 
 
 def _finite(value: Any) -> Any:

@@ -10,7 +10,6 @@ from functools import lru_cache
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._special import log_ndtr, ndtr
 from dpgrain._types import FloatArray
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.events.base import Asked, Event
@@ -18,6 +17,7 @@ from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.pairs import LARGEST_SHIFT, Response
 from dpgrain.accounting.losses.rounding import or_worst, product_up
 from dpgrain.errors import ParameterError
+from dpgrain.numerics.special_functions import log_ndtr, ndtr
 from dpgrain.units import Level, Relation, Unit, User
 
 # A bound on the relative rounding of a probability, and of the scale of the noise behind it.

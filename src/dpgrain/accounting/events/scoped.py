@@ -17,7 +17,7 @@ from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.pairs import Pair
 from dpgrain.accounting.losses.rounding import product_up
 from dpgrain.errors import ParameterError
-from dpgrain.regions import Region, atoms
+from dpgrain.scope.regions import Region, atoms
 from dpgrain.units import Element, Level, Unit, User
 
 # Relative amount by which rates are rounded up; covers the rounding of squares and sums.
@@ -49,8 +49,8 @@ class Scoped(Event):
     fixed in advance. Source: docs/theory, "Scopes".
 
     >>> from dpgrain.accounting import Gaussian
-    >>> from dpgrain.regions import Among, Side
-    >>> regions = [Region((Side("day", Among((day,))),)) for day in ("Monday", "Tuesday")]
+    >>> from dpgrain.scope.regions import LabelSet, Side
+    >>> regions = [Region((Side("day", LabelSet((day,))),)) for day in ("Monday", "Tuesday")]
     >>> two = Scoped((Gaussian(4.0), Gaussian(4.0)), tuple(regions), (1, 1))
     >>> one, both = Gaussian(4.0), Gaussian(4.0, count=2)
     >>> two.epsilon(1e-6) == one.epsilon(1e-6)

@@ -10,13 +10,13 @@ from functools import lru_cache
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._special import ndtri, ndtri_exp
 from dpgrain._types import FloatArray
 from dpgrain.accounting.events.base import Asked, Event
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.rounding import fails_closed
 from dpgrain.errors import ParameterError
 from dpgrain.noise.counts import LARGEST_COUNT, BinomialLaw, CountLaw, PoissonLaw
+from dpgrain.numerics.special_functions import ndtri, ndtri_exp
 from dpgrain.units import Level
 
 # Negative log of the mass omitted from sums, relative to the delta mass.

@@ -9,10 +9,10 @@ from typing import Protocol
 
 import numpy as np
 
-from dpgrain._special import bdtr, bdtrc, gammaln, log_ndtr
 from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.gaussian import gaussian_deltas, gaussian_epsilon
 from dpgrain.accounting.losses.rounding import fails_closed, product_up, sum_up
+from dpgrain.numerics.special_functions import bdtr, bdtrc, gammaln, log_ndtr
 
 # Max distinct numbers of rounds; above it, neighbouring numbers are merged, rounded up.
 _MOST_NUMBERS = 600

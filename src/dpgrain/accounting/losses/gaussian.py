@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain._special import erfcx, log_ndtr, ndtr, ndtri_exp
 from dpgrain.errors import ParameterError
+from dpgrain.numerics.special_functions import erfcx, log_ndtr, ndtr, ndtri_exp
 
 # A bound on the relative rounding of the special functions; its effect is added to δ.
 _RELATIVE_ROUNDING = 64 * 2.0**-53

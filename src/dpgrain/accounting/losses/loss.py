@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.curves import Group, Invertible, Worst
 from dpgrain.accounting.losses.gaussian import bisect, gaussian_delta, gaussian_epsilon
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from dpgrain.accounting.losses import tradeoff as tradeoffs
 else:
     # Closed forms need no numerical composition, so the transforms are imported only when needed.
-    compose = later("dpgrain.accounting.losses.compose")
-    tradeoffs = later("dpgrain.accounting.losses.tradeoff")
+    compose = lazy_import("dpgrain.accounting.losses.compose")
+    tradeoffs = lazy_import("dpgrain.accounting.losses.tradeoff")
 
 # ((order, divergence), …), in increasing order.
 _Renyi: TypeAlias = tuple[tuple[float, float], ...]

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from dpgrain._special import log_ndtr, ndtr
 from dpgrain._types import FloatArray
+from dpgrain.numerics.special_functions import log_ndtr, ndtr
 
 # Standard deviations beyond which the normal mass is less than any δ.
 _FAR_DEVIATIONS = 38.4

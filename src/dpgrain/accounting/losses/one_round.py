@@ -9,10 +9,10 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from dpgrain._special import log_ndtr
 from dpgrain._types import BoolArray, FloatArray
 from dpgrain.accounting.losses.mixtures import log_ratio
 from dpgrain.accounting.losses.rounding import fails_closed
+from dpgrain.numerics.special_functions import log_ndtr
 
 # Parts of a mixture: (weight, mean) of normal distributions with standard deviation 1.
 Parts: TypeAlias = tuple[tuple[float, float], ...]

@@ -22,7 +22,6 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from dpgrain._special import log_ndtr, ndtr
 from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.curves import Invertible, Responses, Rounds
 from dpgrain.accounting.losses.mixtures import (
@@ -36,6 +35,7 @@ from dpgrain.accounting.losses.mixtures import (
 from dpgrain.accounting.losses.on_a_grid import Law, Losses, merged_masses, regridded, spread_masses
 from dpgrain.accounting.losses.one_round import OneRound
 from dpgrain.accounting.losses.sequences import increasing
+from dpgrain.numerics.special_functions import log_ndtr, ndtr
 
 #: Largest shift, or loss of one response, on a grid.
 LARGEST_SHIFT = 2.0**13

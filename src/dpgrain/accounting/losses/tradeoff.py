@@ -12,7 +12,6 @@ from functools import singledispatch
 
 import numpy as np
 
-from dpgrain._special import ndtr, ndtri
 from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.curves import Group, Responses, Rounds, Worst
 from dpgrain.accounting.losses.gaussian import pure_mu
@@ -29,6 +28,7 @@ from dpgrain.accounting.losses.pairs import (
 )
 from dpgrain.accounting.losses.rounding import fails_closed, hypot_up
 from dpgrain.accounting.losses.sides import Sides
+from dpgrain.numerics.special_functions import ndtr, ndtri
 
 # Values of ε of the first lines, evenly and geometrically spaced, and the smallest of the latter.
 _POINTS, _LEAST_EPSILON = 40, 1e-4

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from dpgrain import _validate
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.ledger.stores.protocol import Store
 
 _POSTGRES = ("postgres://", "postgresql://")
 
-sqlite, postgres = later("dpgrain.ledger.stores.sqlite"), later("dpgrain.ledger.stores.postgres")
+sqlite = lazy_import("dpgrain.ledger.stores.sqlite")
+postgres = lazy_import("dpgrain.ledger.stores.postgres")
 
 
 def store_at(place: str | Path) -> Store:

@@ -23,8 +23,8 @@ class Axis:
 
     Args:
         column: the column.
-        kind: how the column is read: as :class:`~dpgrain.regions.Span` says it, and the type where
-            that is not the usual one.
+        kind: how the column is read: the axis of its :class:`~dpgrain.scope.regions.Span`, and its type
+            if that is unusual.
     """
 
     column: str

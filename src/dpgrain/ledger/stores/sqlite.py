@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._files import note_read, on_disk
+from dpgrain._files import flush_to_disk, record_input
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.ledger.stores.connections import Connections
 from dpgrain.ledger.stores.protocol import Page
@@ -80,7 +80,7 @@ class SqliteStore:
                     for table in TABLES:
                         connection.execute(table)
                     yield page
-            on_disk(self._path.resolve().parent)
+            flush_to_disk(self._path.resolve().parent)
 
     @contextmanager
     def writing(self) -> Iterator[Page]:
@@ -199,13 +199,15 @@ class SqliteStore:
     @contextmanager
     def _using(self) -> Iterator[None]:
         """Note that the files are in use, and turn errors of SQLite into one sentence each."""
-        if not _validate.is_written(str(self._path)):
+        if not _validate.is_utf8(str(self._path)):
             # SQLite takes names in UTF-8 alone.
-            raise ParameterError(f"place must be a UTF-8 name, not {_validate.said(self.name)}.")
+            raise ParameterError(
+                f"place must be a UTF-8 name, not {_validate.describe(self.name)}."
+            )
         real = self._path.resolve()
         if not real.name:
-            raise ParameterError(f"place must be a file, not {_validate.said(self.name)}.")
-        note_read(real, *(real.with_name(f"{real.name}{ending}") for ending in _BESIDE))
+            raise ParameterError(f"place must be a file, not {_validate.describe(self.name)}.")
+        record_input(real, *(real.with_name(f"{real.name}{ending}") for ending in _BESIDE))
         try:
             yield
         except sqlite3.Error as error:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpgrain._later import face
+from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.papers.floors.hypotheses import least_excess_of_choice
@@ -45,7 +45,7 @@ __all__ = [
     "mean_order",
 ]
 
-face(
+lazy_package(
     __name__,
     {
         "dpgrain.papers.floors.hypotheses": ("least_excess_of_choice",),

@@ -46,7 +46,7 @@ def least_error(
     n = _validate.integer(minimum=1, n=n)
     dimension = _validate.integer(minimum=1, dimension=dimension)
     _validate.one_of(RELATIONS, relation=relation)
-    apart = 2.0 if _validate.truth(signed=signed) and relation == "replace" else 1.0
+    apart = 2.0 if _validate.boolean(signed=signed) and relation == "replace" else 1.0
     floor = two_points_floor(epsilon, delta, n, apart)
     if signed and dimension > 1:
         steps = 1 if relation == "replace" else 2

@@ -42,7 +42,7 @@ class PrivateRange:
     rate: float
 
     def __post_init__(self) -> None:
-        _validate.plain(self)
+        _validate.plain_numbers(self)
         _validate.positive(bound=self.bound)
         _validate.positive(width=self.width)
         _validate.positive(rate=self.rate)

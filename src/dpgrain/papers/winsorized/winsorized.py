@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
-from dpgrain._clipping import clipped
 from dpgrain._types import FloatArray
 from dpgrain.accounting import (
     Contribution,
@@ -30,6 +29,7 @@ from dpgrain.means.protocol import Central, Contributions, CountedRounds
 from dpgrain.noise import Source
 from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import noised, with_laplace
+from dpgrain.numerics.row_clipping import clipped
 from dpgrain.papers.winsorized.ranges import PrivateRange, range_event
 from dpgrain.papers.winsorized.rotation import Rotation, padded
 from dpgrain.publishing.facts import Fact
@@ -99,7 +99,7 @@ class Winsorized(Central):
     failure: float = 0.01
 
     def __post_init__(self) -> None:
-        _validate.plain(self)
+        _validate.plain_numbers(self)
         for name in ("radius", "bound"):
             _validate.scale(**{name: getattr(self, name)})
         for name in ("dimension", "n_users", "rounds"):
@@ -332,7 +332,7 @@ class WinsorizedScalar:
     relation: Relation = "zero_out"
 
     def __post_init__(self) -> None:
-        _validate.plain(self)
+        _validate.plain_numbers(self)
         for name in ("radius", "bound"):
             _validate.scale(**{name: getattr(self, name)})
         _validate.integer(minimum=1, n_users=self.n_users)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._wording import rounded_up
+from dpgrain._formatting import rounded_up
 from dpgrain.errors import ParameterError
 from dpgrain.report.axes import (
     ORANGE,

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.ticker import NullLocator
 
 from dpgrain import _validate
-from dpgrain._wording import powers, rounded_up
+from dpgrain._formatting import powers, rounded_up
 from dpgrain.report.axes import (
     BLUE,
     GREY,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.ticker import NullLocator
 
-from dpgrain._wording import powers, rounded_up
+from dpgrain._formatting import powers, rounded_up
 from dpgrain.report.axes import (
     BLUE,
     GREY,

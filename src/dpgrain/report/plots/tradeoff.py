@@ -41,7 +41,7 @@ def plot_tradeoff(audit: Audit, ax: Axes | None = None, *, units: int | None = N
     drawn = [line for line in audit.lines if line.curve and units in (None, line.units)]
     if units is not None and not drawn:
         raise ParameterError(
-            f"units must be a number of units with a free bound, not {_validate.said(units)}.",
+            f"units must be a number of units with a free bound, not {_validate.describe(units)}.",
             name="units",
         )
     ax = axes_for(ax, 5.0, 4.6)

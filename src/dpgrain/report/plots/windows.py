@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from dpgrain.regions import Axis
 from dpgrain.report.axes import (
     BLUE,
     GREY,
@@ -21,6 +20,7 @@ from dpgrain.report.axes import (
     say,
     width_of,
 )
+from dpgrain.scope.regions import Axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ from dpgrain.tables.engines.derived import as_read
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.sql import ISO, Written, key, number, quoted, tried
 from dpgrain.tables.engines.sql import text as literal
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import BOOLEAN, DAY, TEXT, TIMES, is_number, read_as
 from dpgrain.tables.sources.csv_files import CsvFiles
 from dpgrain.tables.sources.csv_rows import MAX_ROW_BYTES, read_pieces
@@ -38,7 +38,7 @@ _HEADING = "For internal use only: these exact counts are NOT private and must n
 
 
 def check(
-    table: Rows,
+    table: TableRows,
     items: Sequence[str],
     weight: str | None,
     values: Sequence[str],
@@ -64,7 +64,7 @@ def check(
         counts |= _counts_of_domain(engine, domain)
         result = _answers(engine, counts, items)
         if table.user is not None:
-            user = key(table.user, table.keyed_as(table.user))
+            user = key(table.user, table.key_type(table.user))
             most = engine.ask(
                 f"SELECT coalesce(max(n), 0) AS n FROM (SELECT count(*) AS n FROM source "
                 f"WHERE {user} IS NOT NULL GROUP BY {user})"
@@ -90,14 +90,14 @@ def check(
     return {**nothing, **result}
 
 
-def check_owners(table: Rows, owners: Sequence[str]) -> dict[str, int]:
+def check_owners(table: TableRows, owners: Sequence[str]) -> dict[str, int]:
     """Count for the curator what concerns owners, of whom a record may have several.
 
     Args:
         table: the records.
         owners: the columns that name owners.
     """
-    names = {owner: key(owner, table.keyed_as(owner)) for owner in owners}
+    names = {owner: key(owner, table.key_type(owner)) for owner in owners}
     held = f"list_distinct([{', '.join(names.values())}])"
     with DuckDB(table) as engine:
         (row,) = engine.ask(
@@ -124,7 +124,7 @@ def check_owners(table: Rows, owners: Sequence[str]) -> dict[str, int]:
     }
 
 
-def _reads_as_nothing(table: Rows, numbers: Sequence[str]) -> dict[str, int]:
+def _reads_as_nothing(table: TableRows, numbers: Sequence[str]) -> dict[str, int]:
     """Count the cells of columns of text, in all rows, where none is of the type that is stated.
 
     Args:
@@ -161,7 +161,7 @@ def in_words(counts: Mapping[str, int]) -> str:
     return "\n".join([_HEADING, *(f"  {value:>14,}  {name}" for name, value in counts.items())])
 
 
-def _all_columns(table: Rows) -> list[str]:
+def _all_columns(table: TableRows) -> list[str]:
     """Return the columns of the source."""
     return [name for name in table.schema if name not in table.cells]
 
@@ -172,7 +172,7 @@ def _answers(engine: DuckDB, counts: dict[str, str], used: Sequence[str]) -> dic
     return dict(zip(counts, row.values(), strict=True))
 
 
-def _counts_of_rows(table: Rows, items: Sequence[str]) -> dict[str, str]:
+def _counts_of_rows(table: TableRows, items: Sequence[str]) -> dict[str, str]:
     """Return the counts of users and items for the report, as words → SQL."""
     counts = {"rows": "count(*)"}
     if table.user is not None:
@@ -208,7 +208,7 @@ def _counts_of_domain(engine: DuckDB, domain: Listed) -> dict[str, str]:
     return counts
 
 
-def _counts_of_typed(table: Rows, items: Sequence[str]) -> dict[str, str]:
+def _counts_of_typed(table: TableRows, items: Sequence[str]) -> dict[str, str]:
     """Return the counts of columns of items of a stated type, taken as they are in the source."""
     source, counts = as_read(table.source), {}
     if not isinstance(source, TypedSource):
@@ -228,7 +228,7 @@ def _counts_of_typed(table: Rows, items: Sequence[str]) -> dict[str, str]:
     return counts
 
 
-def _behind(table: Rows, column: str) -> str:
+def _behind(table: TableRows, column: str) -> str:
     """Return the source's column behind a column of cells or of days."""
     if column in table.cells:
         return _behind(table, table.cells[column].of)
@@ -236,7 +236,7 @@ def _behind(table: Rows, column: str) -> str:
 
 
 def _counts_of_numbers(
-    table: Rows, column: str, role: str, bounds: tuple[float, float] | None, zero: bool
+    table: TableRows, column: str, role: str, bounds: tuple[float, float] | None, zero: bool
 ) -> dict[str, str]:
     """Return the counts of a column of numbers, taken as it is written in the source."""
     table.require(column, role)
@@ -277,7 +277,7 @@ def _counts_of_numbers(
     return counts
 
 
-def _as_written(table: Rows) -> Rows:
+def _as_written(table: TableRows) -> TableRows:
     """Return the table before its columns of text are read as other types; the region stays."""
     whole = as_read(table.source)
     if not isinstance(whole, TypedSource):
@@ -291,7 +291,7 @@ def _as_written(table: Rows) -> Rows:
     return replace(table, source=source, schema=source.columns(), user=None, cells={})
 
 
-def _lines(table: Rows) -> dict[str, int]:
+def _lines(table: TableRows) -> dict[str, int]:
     """Count the lines of CSV files, of all rows, that are left out or cut, and why."""
     source = table.source.source if isinstance(table.source, TypedSource) else table.source
     if not isinstance(source, CsvFiles):

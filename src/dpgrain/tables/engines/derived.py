@@ -11,7 +11,15 @@ import duckdb
 from dpgrain.errors import SchemaError
 from dpgrain.tables.engines.functions import Reading, clock
 from dpgrain.tables.engines.sql import quoted
-from dpgrain.tables.expression import Call, Column, Constant, Node, columns_of, parsed, stated
+from dpgrain.tables.expression import (
+    CallNode,
+    ColumnNode,
+    ConstantNode,
+    Node,
+    columns_of,
+    parsed,
+    stated,
+)
 from dpgrain.tables.sources.column_types import BOOLEAN, TIMES
 from dpgrain.tables.sources.day_columns import in_known_years, local_time
 from dpgrain.tables.sources.source import RowSource, SourceWrapper
@@ -146,14 +154,14 @@ def period_of(node: Node) -> tuple[str, str] | None:
     >>> period_of(parsed("month(day(at, 'UTC'))")), period_of(parsed("month(at)"))
     (('month', 'UTC'), ('month', ''))
     """
-    if not isinstance(node, Call) or node.function not in _PERIODS:
+    if not isinstance(node, CallNode) or node.function not in _PERIODS:
         return None
     of, *zone = node.parts
-    if isinstance(of, Call) and of.function == "day" and not zone:
+    if isinstance(of, CallNode) and of.function == "day" and not zone:
         of, *zone = of.parts
-    if not isinstance(of, Column):
+    if not isinstance(of, ColumnNode):
         return None
-    return node.function, str(zone[0].value) if zone and isinstance(zone[0], Constant) else ""
+    return node.function, str(zone[0].value) if zone and isinstance(zone[0], ConstantNode) else ""
 
 
 def condition_of(text: str, kinds: Mapping[str, str]) -> Derived:

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpgrain._arrow import numbers, plain, whole
 from dpgrain._progress import step
 from dpgrain.errors import ParameterError
-from dpgrain.tables.dictionary import Cells, Dictionary, md5_of, words_of
-from dpgrain.tables.elements import labels_of
+from dpgrain.tables.arrow_arrays import number_array, numpy_array, one_array
+from dpgrain.tables.dictionary import Dictionary, GroupCells, hash_words, md5_words
+from dpgrain.tables.elements import label_table
 from dpgrain.tables.engines.feed import (
     KEY_BITS,
     MIXING,
@@ -35,7 +35,7 @@ from dpgrain.tables.engines.spill import connected, new_spill_folder
 from dpgrain.tables.engines.sql import held_key, holds, number, quoted
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.duckdb_connection import run_interruptible
 from dpgrain.tables.sources.read_errors import translate_errors
 from dpgrain.tables.sources.source import RECORDS, transaction
@@ -57,7 +57,7 @@ class DuckDB:
     not call secure. No extension is installed or loaded.
     """
 
-    def __init__(self, table: Rows) -> None:
+    def __init__(self, table: TableRows) -> None:
         self.table = table
         self._memory = Memory.of(table.memory, table.threads)
         self._lookups: dict[str, str] = {}
@@ -66,7 +66,7 @@ class DuckDB:
         self._counts = bool(getattr(table.source, "counts_duplicates", False))
 
     @staticmethod
-    def over(table: Rows, connection: duckdb.DuckDBPyConnection) -> DuckDB:
+    def over(table: TableRows, connection: duckdb.DuckDBPyConnection) -> DuckDB:
         """Return an engine on a connection of another one, which closes it later."""
         engine = DuckDB(table)
         engine._connection = connection
@@ -111,7 +111,7 @@ class DuckDB:
         columns = [f"{self._held_key(key)} AS k{i}" for i, key in enumerate(keys)]
         query = f"SELECT DISTINCT {', '.join(columns)} FROM source WHERE {self._held(keys, value)}"
         result = self.ask(query, self._alike(keys) if value is None else [*keys, value])
-        return Groups.of(keys, [whole(column) for column in result.columns])
+        return Groups.of(keys, [one_array(column) for column in result.columns])
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
         """Return the extremes of a column of whole numbers, and the number of rows."""
@@ -126,7 +126,7 @@ class DuckDB:
         return None if low is None else (low, high, rows)
 
     def dictionary(
-        self, groups: Groups, cells: Cells, *, cell_column: str | None = None, corners: int = 1
+        self, groups: Groups, cells: GroupCells, *, cell_column: str | None = None, corners: int = 1
     ) -> Dictionary:
         """Give groups and cells their codes.
 
@@ -152,23 +152,25 @@ class DuckDB:
     def take_codes(self, known: Dictionary, cells: pa.Table | None = None) -> None:
         """Take codes that were given before: of groups, and of a column's cells (cell, code)."""
         columns = {f"k{i}": column for i, column in enumerate(known.groups.columns)}
-        self._keep("items", pa.table({**columns, "code": numbers(np.arange(len(known.groups)))}))
+        self._keep(
+            "items", pa.table({**columns, "code": number_array(np.arange(len(known.groups)))})
+        )
         if cells is not None:
             self._keep("cells", cells)
 
     def _digests(self, names: pa.Array) -> NDArray[np.uint64]:
         """Hash names, on all threads if they are many."""
         if len(names) < _FEW_NAMES:
-            return md5_of(names)
-        self._keep("names", pa.table({"name": names, "place": numbers(np.arange(len(names)))}))
+            return md5_words(names)
+        self._keep("names", pa.table({"name": names, "place": number_array(np.arange(len(names)))}))
         with translate_errors("The domain"):
             hashed = self._connection.sql(
                 "SELECT place, unhex(md5(name::VARCHAR)) AS digest FROM names"
             ).to_arrow_table()
             self._connection.execute("DROP TABLE names")
         words = np.empty((len(names), 2), dtype=np.uint64)
-        digests = whole(hashed.column("digest")).cast(pa.binary(16))
-        words[plain(whole(hashed.column("place")))] = words_of(digests.buffers()[1])
+        digests = one_array(hashed.column("digest")).cast(pa.binary(16))
+        words[numpy_array(one_array(hashed.column("place")))] = hash_words(digests.buffers()[1])
         return words
 
     def _encode_cells(self, column: str, keys: Sequence[str]) -> int:
@@ -257,19 +259,19 @@ class DuckDB:
         """Return the SQL of a column used as a key; the labels of cells are public, and as they are."""
         if column in self.table.cells:
             return f"{of}.{quoted(column)}" if of else quoted(column)
-        return key_of(column, self.table.keyed_as(column), of=of)
+        return key_of(column, self.table.key_type(column), of=of)
 
     def _held_key(self, column: str) -> str:
         """Return the SQL of a key in rows that are held."""
         if column in self.table.cells:
             return quoted(column)
-        return held_key(column, self.table.keyed_as(column))
+        return held_key(column, self.table.key_type(column))
 
     def _holds(self, column: str) -> str:
         """Return the SQL condition that a row has a key in a column."""
         if column in self.table.cells:
             return f"{quoted(column)} IS NOT NULL"
-        return holds(column, self.table.keyed_as(column))
+        return holds(column, self.table.key_type(column))
 
     def _user_codes(self, shift: int) -> tuple[str, int, str]:
         """Return the SQL of a user's code, a number above all codes, and the join it needs."""
@@ -333,7 +335,7 @@ class DuckDB:
             with translate_errors(self.table.source.name):
                 rows = self._connection.sql(query)
                 for batch in self._wait(partial(rows.to_arrow_reader, self._memory.rows)):
-                    result = plain(batch.column("key"))
+                    result = numpy_array(batch.column("key"))
                     if alike:
                         yield result, batch.column("records").to_numpy().astype(np.float64)
                         continue
@@ -385,7 +387,7 @@ class DuckDB:
             column = self.table.cells[name]
             made = column.lookup
             if made is None:
-                made = labels_of(column.elements, self.distinct([column.of]).columns[0])
+                made = label_table(column.elements, self.distinct([column.of]).columns[0])
             lookup = f"lookup{next(_lookups)}"
             self._keep(lookup, made)
             self._lookups[name] = lookup

@@ -30,8 +30,8 @@ from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.tables.engines.functions import OF_ROWS
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import number, quoted
-from dpgrain.tables.expression import Call, Column, Node, is_expression, parsed
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.expression import CallNode, ColumnNode, Node, is_expression, parsed
+from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import BOOLEAN, DAY, INTEGERS, TEXT, TIMES, is_number
 
 #: A function of one person's rows, by the name that pandas has for it.
@@ -87,7 +87,7 @@ class Number:
         """True where the number is a count: whole, and never below 0."""
         return self.function in ("size", "count", "nunique")
 
-    def checked(self, rows: Rows) -> Number:
+    def checked(self, rows: TableRows) -> Number:
         """Return the number, or raise unless the rows can have it by their types alone.
 
         Raises:
@@ -119,7 +119,7 @@ class Number:
             rows.require_numbers([column], self.name, also=[BOOLEAN, DAY])
         return self
 
-    def kind(self, rows: Rows) -> str:
+    def kind(self, rows: TableRows) -> str:
         """Return the type of the number's column, which follows from public types."""
         if self.function in ("any", "all"):
             return BOOLEAN
@@ -144,7 +144,7 @@ class Number:
         """True where the number is one of the values of the rows."""
         return self.function in ("first", "last", "most")
 
-    def argument(self, rows: Rows) -> str:
+    def argument(self, rows: TableRows) -> str:
         """Return the SQL of what a row brings; null where it brings nothing."""
         brought = self._brought(rows)
         if self.along is not None:
@@ -157,7 +157,7 @@ class Number:
             return f"CASE WHEN {quoted(self.where)} THEN 1 ELSE 0 END"
         return f"CASE WHEN {quoted(self.where)} THEN {brought} END"
 
-    def _brought(self, rows: Rows) -> str:
+    def _brought(self, rows: TableRows) -> str:
         """Return the SQL of what a row brings, if it counts."""
         if self.of is None or self.function == "size":
             return "1"
@@ -165,11 +165,11 @@ class Number:
         if self.chosen or self.function == "median":
             return _plain(self.of, rows)
         if self.function == "nunique":
-            return key_of(self.of, rows.keyed_as(self.of))
+            return key_of(self.of, rows.key_type(self.of))
         if _whole(self.of, rows):
             return f"CAST({quoted(self.of)} AS BIGINT)"
         if not is_number(kind):
-            return key_of(self.of, rows.keyed_as(self.of)) if kind == TEXT else quoted(self.of)
+            return key_of(self.of, rows.key_type(self.of)) if kind == TEXT else quoted(self.of)
         value = number(self.of)
         # Two zeros that differ in their sign would make a least number of either.
         finite = f"CASE WHEN {value} = 0 THEN 0.0 ELSE {value} END"
@@ -177,7 +177,7 @@ class Number:
             finite = f"greatest(least({value}, {2.0**_BITS:.1f}), {-(2.0**_BITS):.1f})"
         return f"CASE WHEN isfinite({value}) THEN {finite} END"
 
-    def made(self, argument: str, rows: Rows) -> str:
+    def made(self, argument: str, rows: TableRows) -> str:
         """Return the SQL of the number of one person.
 
         Args:
@@ -221,7 +221,7 @@ class Number:
         return f"{self.name} ({self.function} of {self.of})"
 
 
-def _plain(column: str, rows: Rows) -> str:
+def _plain(column: str, rows: TableRows) -> str:
     """Return the SQL of a column's values, of which equal ones have the same bits."""
     kind = rows.schema[column]
     if kind == BOOLEAN:
@@ -231,12 +231,12 @@ def _plain(column: str, rows: Rows) -> str:
     if kind in (DAY, *TIMES):
         return f"CASE WHEN isfinite({quoted(column)}) THEN {quoted(column)} END"
     if not is_number(kind):
-        return key_of(column, rows.keyed_as(column))
+        return key_of(column, rows.key_type(column))
     value = number(column)
     return f"CASE WHEN isfinite({value}) THEN CASE WHEN {value} = 0 THEN 0.0 ELSE {value} END END"
 
 
-def _whole(column: str, rows: Rows) -> bool:
+def _whole(column: str, rows: TableRows) -> bool:
     """Return whether a column holds whole numbers that add up exactly as they are."""
     return rows.schema[column] in (*INTEGERS, BOOLEAN)
 
@@ -265,7 +265,8 @@ def _number(name: str, asked: Any) -> Number:
         listed = ", ".join(map(repr, known))
         others = " or a pair such as ('amount', 'sum')" if of is None else ""
         raise ParameterError(
-            f"{name} must be one of {listed}{others}, not {_validate.said(function)}.", name=name
+            f"{name} must be one of {listed}{others}, not {_validate.describe(function)}.",
+            name=name,
         )
     return Number(name, cast(Function, function), of)
 
@@ -278,7 +279,7 @@ def _pair(name: str, asked: Any) -> tuple[str, Any]:
     if not isinstance(of, str):
         raise ParameterError(
             f"{name} must be 'count' or a pair of a column and a function, such as ('amount', 'sum'), "
-            f"not {_validate.said(asked)}.",
+            f"not {_validate.describe(asked)}.",
             name=name,
         )
     return of, function
@@ -322,7 +323,7 @@ def feature(name: str, asked: Any) -> Feature:
     if not isinstance(asked, str) or not ("(" in asked or is_expression(asked)):
         return Feature(name, (_number(name, asked),))
     node = parsed(asked)
-    if isinstance(node, Call) and node.function in OF_ROWS:
+    if isinstance(node, CallNode) and node.function in OF_ROWS:
         return Feature(name, (replace(_of_rows(node), name=name),))
     numbers: dict[str, Number] = {}
     left = _taken(node, numbers)
@@ -352,25 +353,25 @@ def _renamed(one: Feature, made: Node, own: Mapping[tuple[Any, ...], str]) -> Fe
 
 
 def _with_names(node: Node, names: Mapping[str, str]) -> Node:
-    if isinstance(node, Column):
-        return Column(names.get(node.name, node.name))
-    if isinstance(node, Call):
+    if isinstance(node, ColumnNode):
+        return ColumnNode(names.get(node.name, node.name))
+    if isinstance(node, CallNode):
         return replace(node, parts=tuple(_with_names(part, names) for part in node.parts))
     return node
 
 
 def _taken(node: Node, numbers: dict[str, Number]) -> Node:
     """Return an expression with columns of people in place of functions of rows."""
-    if not isinstance(node, Call):
+    if not isinstance(node, CallNode):
         return node
     if node.function in OF_ROWS:
         made = _of_rows(node)
         numbers[made.name] = made
-        return Column(made.name)
+        return ColumnNode(made.name)
     return replace(node, parts=tuple(_taken(part, numbers) for part in node.parts))
 
 
-def _of_rows(node: Call) -> Number:
+def _of_rows(node: CallNode) -> Number:
     """Return the number that a function of rows is."""
     own = OF_ROWS[node.function]
     function = _NAMES.get(node.function, cast(Function, node.function))
@@ -380,17 +381,17 @@ def _of_rows(node: Call) -> Number:
     if not least <= len(parts) <= most:
         wanted = "a condition" if least > own else (f"{own} arguments, and optionally a condition")
         raise ParameterError(f"{text} must have {wanted}, such as {_EXAMPLES[node.function]}.")
-    if any(isinstance(inner, Call) and _holds_rows(inner) for inner in parts):
+    if any(isinstance(inner, CallNode) and _holds_rows(inner) for inner in parts):
         raise ParameterError(f"{text} is a function of rows, and cannot contain another one.")
-    named = [part.name if isinstance(part, Column) else str(part) for part in parts]
+    named = [part.name if isinstance(part, ColumnNode) else str(part) for part in parts]
     where = named[own] if len(named) > own else None
     of = named[0] if own else None
     return Number(text, function, of, where, named[1] if own > 1 else None, text)
 
 
-def _holds_rows(node: Call) -> bool:
+def _holds_rows(node: CallNode) -> bool:
     return node.function in OF_ROWS or any(
-        isinstance(part, Call) and _holds_rows(part) for part in node.parts
+        isinstance(part, CallNode) and _holds_rows(part) for part in node.parts
     )
 
 

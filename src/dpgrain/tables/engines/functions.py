@@ -28,10 +28,11 @@ from datetime import date
 from itertools import pairwise
 from typing import Any
 
-from dpgrain._wording import named_like
+from dpgrain._formatting import suggest_columns
 from dpgrain.errors import ParameterError, SchemaError
+from dpgrain.scope.zones import check_zone
 from dpgrain.tables.engines.sql import label, number, quoted, text
-from dpgrain.tables.expression import Call, Column, Constant, Node, stated
+from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode, Node, stated
 from dpgrain.tables.sources.column_types import (
     ALL_INTEGERS,
     BOOLEAN,
@@ -42,7 +43,6 @@ from dpgrain.tables.sources.column_types import (
     TIMES,
     is_number,
 )
-from dpgrain.zones import check_zone
 
 #: The types of whole numbers and of others, in expressions.
 INTEGER, REAL = "BIGINT", "DOUBLE"
@@ -129,9 +129,9 @@ class Reading:
         >>> Reading({"a": "INTEGER"}, "a * 2").of(parsed("a * 2")).kind
         'BIGINT'
         """
-        if isinstance(node, Constant):
+        if isinstance(node, ConstantNode):
             return self._constant(node)
-        if isinstance(node, Column):
+        if isinstance(node, ColumnNode):
             return self._column(node.name)
         made = FUNCTIONS.get(node.function)
         if made is None:
@@ -152,7 +152,7 @@ class Reading:
             raise self.wrong("its functions are nested too deeply")
         return result
 
-    def _constant(self, node: Constant) -> Typed:
+    def _constant(self, node: ConstantNode) -> Typed:
         value = node.value
         if isinstance(value, bool):
             return Typed(BOOLEAN, str(value).lower(), value, (value,))
@@ -171,7 +171,7 @@ class Reading:
         if kind is None:
             raise SchemaError(
                 f"the expression {stated(self.text)} uses {stated(name)}, which is not a "
-                f"column of the table; {named_like(name, list(self.kinds))}. Put text in "
+                f"column of the table; {suggest_columns(name, list(self.kinds))}. Put text in "
                 "quotes, such as kind = 'er'."
             )
         if kind in INTEGERS:
@@ -197,7 +197,7 @@ class Reading:
         """Return the error for a part without meaning."""
         return ParameterError(f"the expression {stated(self.text)} is invalid: {why}.")
 
-    def unsuited(self, node: Call, part: Typed, wanted: str) -> SchemaError:
+    def unsuited(self, node: CallNode, part: Typed, wanted: str) -> SchemaError:
         """Return the error for a part of another type than a function is of."""
         remedy = _OF_TEXT if part.kind == TEXT and part.constant is None else ""
         return SchemaError(
@@ -210,7 +210,7 @@ class Reading:
         self.clocks[column, zone] = None
         return quoted(clock(column, zone))
 
-    def require(self, node: Call, parts: Sequence[Typed], *kinds: Sequence[str]) -> None:
+    def require(self, node: CallNode, parts: Sequence[Typed], *kinds: Sequence[str]) -> None:
         """Raise unless parts are of as many types as they should be.
 
         Args:
@@ -239,10 +239,10 @@ def clock(column: str, zone: str) -> str:
     return f"\x1f{zone}\x1f{column}"
 
 
-Made = Callable[[Reading, Call, list[Typed]], Typed]
+Made = Callable[[Reading, CallNode, list[Typed]], Typed]
 
 
-def _arithmetic(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
+def _arithmetic(reading: Reading, node: CallNode, parts: list[Typed]) -> Typed:
     if node.function == "-" and len(parts) == 1:
         parts = [Typed(INTEGER, "(0::BIGINT)", 0), *parts]
     reading.require(node, parts, _NUMBERS, _NUMBERS)
@@ -254,12 +254,12 @@ def _arithmetic(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     return Typed(REAL, f"({one.real} {node.function} {other.real})", finite=False)
 
 
-def _comparison(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
+def _comparison(reading: Reading, node: CallNode, parts: list[Typed]) -> Typed:
     one, other = _alike(reading, node, parts)
     return Typed(BOOLEAN, f"({one} {node.function} {other})", values=(False, True))
 
 
-def _alike(reading: Reading, node: Call, parts: list[Typed]) -> list[str]:
+def _alike(reading: Reading, node: CallNode, parts: list[Typed]) -> list[str]:
     """Return the SQL of parts that are compared with one another, or chosen between."""
     kinds = {part.kind for part in parts}
     if kinds <= set(_NUMBERS):
@@ -293,21 +293,21 @@ def _day_constant(reading: Reading, part: Typed) -> Typed:
     return Typed(DAY, f"DATE '{stated.isoformat()}'")
 
 
-def _within(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
+def _within(reading: Reading, node: CallNode, parts: list[Typed]) -> Typed:
     if len(parts) < 2 or any(part.constant is None for part in parts[1:]):
         raise reading.wrong("'in' requires constants, such as kind in ('er', 'gp')")
     one, *others = _alike(reading, node, parts)
     return Typed(BOOLEAN, f"({one} IN ({', '.join(others)}))", values=(False, True))
 
 
-def _condition(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
+def _condition(reading: Reading, node: CallNode, parts: list[Typed]) -> Typed:
     reading.require(node, parts, *[(BOOLEAN,)] * (1 if node.function == "not" else 2))
     word = node.function.upper()
     sql = f"(NOT {parts[0].sql})" if len(parts) == 1 else f" {word} ".join(p.sql for p in parts)
     return Typed(BOOLEAN, f"({sql})", values=(False, True))
 
 
-def _local(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
+def _local(reading: Reading, node: CallNode, parts: list[Typed]) -> Typed:
     """Return the time of a function of the calendar, as clocks show it."""
     if not parts or len(parts) > 2:
         raise reading.wrong(
@@ -326,14 +326,14 @@ def _local(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     if not isinstance(zone, str) or not zone:
         raise reading.wrong("a zone must be text such as 'Europe/Paris'")
     of = node.parts[0]
-    assert isinstance(of, Column)  # noqa: S101 - no function makes moments
+    assert isinstance(of, ColumnNode)  # noqa: S101 - no function makes moments
     return replace(time, sql=reading.clock(of.name, check_zone(zone)))
 
 
 def _calendar(kind: str, of_day: str, values: tuple[Any, ...] | None = None) -> Made:
     """Return a function of the day; ``{0}`` is its SQL."""
 
-    def made(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
+    def made(reading: Reading, node: CallNode, parts: list[Typed]) -> Typed:
         time = _local(reading, node, parts)
         day = time.sql if time.kind == DAY else f"make_timestamp({time.sql})::DATE"
         return Typed(kind, of_day.format(day), values=values)
@@ -341,7 +341,7 @@ def _calendar(kind: str, of_day: str, values: tuple[Any, ...] | None = None) -> 
     return made
 
 
-def _hour(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
+def _hour(reading: Reading, node: CallNode, parts: list[Typed]) -> Typed:
     time = _local(reading, node, parts)
     if time.kind == DAY:
         raise reading.unsuited(node, time, "timestamps")
@@ -349,7 +349,7 @@ def _hour(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     return Typed(INTEGER, hour, values=tuple(range(24)))
 
 
-def _bins(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
+def _bins(reading: Reading, node: CallNode, parts: list[Typed]) -> Typed:
     edges = [part.constant for part in parts[1:]]
     if not edges or any(type(edge) not in (int, float) for edge in edges):
         raise reading.wrong(
@@ -377,7 +377,7 @@ def _bins(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
 def _of_number(sql: str, *, whole: bool = False) -> Made:
     """Return a function of a number, which is whole where the number is; ``{0}`` is its SQL."""
 
-    def made(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
+    def made(reading: Reading, node: CallNode, parts: list[Typed]) -> Typed:
         reading.require(node, parts, _NUMBERS)
         (part,) = parts
         if part.kind == INTEGER:
@@ -391,7 +391,7 @@ def _of_number(sql: str, *, whole: bool = False) -> Made:
     return made
 
 
-def _chosen(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
+def _chosen(reading: Reading, node: CallNode, parts: list[Typed]) -> Typed:
     """Return the smaller or the larger of two numbers, missing where one of them is."""
     reading.require(node, parts, _NUMBERS, _NUMBERS)
     one, other = _alike(reading, node, parts)
@@ -404,14 +404,14 @@ def _chosen(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
 
 
 def _of_text(sql: str, kind: str = TEXT) -> Made:
-    def made(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
+    def made(reading: Reading, node: CallNode, parts: list[Typed]) -> Typed:
         reading.require(node, parts, (TEXT,))
         return Typed(kind, sql.format(parts[0].sql))
 
     return made
 
 
-def _prefix(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
+def _prefix(reading: Reading, node: CallNode, parts: list[Typed]) -> Typed:
     reading.require(node, parts, (TEXT,), (INTEGER,))
     letters = parts[1].constant
     if not isinstance(letters, int) or not 1 <= letters <= 1000:
@@ -421,7 +421,7 @@ def _prefix(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     return Typed(TEXT, f"left({parts[0].sql}, {letters})")
 
 
-def _if(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
+def _if(reading: Reading, node: CallNode, parts: list[Typed]) -> Typed:
     if len(parts) != 3:
         raise reading.wrong(
             "'if' takes a condition and two values, such as if(amount > 0, 'in', 'out')"
@@ -435,7 +435,7 @@ def _if(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     return _one_of(reading, node, parts[1:], chosen)
 
 
-def _coalesce(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
+def _coalesce(reading: Reading, node: CallNode, parts: list[Typed]) -> Typed:
     if len(parts) != 2 or parts[1].constant is None:
         raise reading.wrong(
             "'coalesce' takes a value and a constant, such as coalesce(kind, 'other')"
@@ -444,7 +444,7 @@ def _coalesce(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
 
 
 def _one_of(
-    reading: Reading, node: Call, parts: list[Typed], sql: Callable[[str, str], str]
+    reading: Reading, node: CallNode, parts: list[Typed], sql: Callable[[str, str], str]
 ) -> Typed:
     """Return one of two values of a type.
 
@@ -464,7 +464,7 @@ def _one_of(
     return Typed(kind, sql(one, other), values=values)
 
 
-def _known(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
+def _known(reading: Reading, node: CallNode, parts: list[Typed]) -> Typed:
     if len(parts) != 1:
         raise reading.wrong(f"{node.function!r} takes one value")
     return Typed(BOOLEAN, f"(({parts[0].used}) IS NOT NULL)", values=(False, True))

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpgrain._arrow import numbers, truths, whole
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.long_labels import labels_of_texts
-from dpgrain.tables.dictionary import Cells, Dictionary, column_order
+from dpgrain.tables.arrow_arrays import boolean_array, number_array, one_array
+from dpgrain.tables.dictionary import Dictionary, GroupCells, column_order
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.feed import Chunk, Feed, Scanned, Share, require_bits
@@ -23,7 +23,7 @@ from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.protocol import Form
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import INTEGERS, LONGEST_LABEL, REALS, TEXT
 from dpgrain.tables.sources.frames import ArrowSource
 from dpgrain.tables.sources.source import RowSource, SourceWrapper
@@ -37,7 +37,7 @@ _NO_BOUND = 1 << 50
 class InMemory:
     """Columns in memory for one release; the ``memory`` of the table does not bound them."""
 
-    def __init__(self, table: Rows) -> None:
+    def __init__(self, table: TableRows) -> None:
         self.table = table
         self._columns: dict[tuple[str, Form], pa.Array] = {}
         self._reader: DuckDB | None = None
@@ -56,11 +56,11 @@ class InMemory:
         """Return the different groups of users' rows."""
         self._need(*keys, value)
         held = self._held(keys, value)
-        columns = [self._key(key).filter(truths(held)) for key in keys]
+        columns = [self._key(key).filter(boolean_array(held)) for key in keys]
         if len(keys) == 1:
             return Groups.of(keys, [columns[0].unique()])
         first = np.unique(_ranks(columns), return_index=True)[1]
-        return Groups.of(keys, [column.take(numbers(first)) for column in columns])
+        return Groups.of(keys, [column.take(number_array(first)) for column in columns])
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
         """Return the extremes of a column of whole numbers, and the number of rows."""
@@ -70,7 +70,7 @@ class InMemory:
         return None if ends["min"] is None else (ends["min"], ends["max"], len(column))
 
     def dictionary(
-        self, groups: Groups, cells: Cells, *, cell_column: str | None = None, corners: int = 1
+        self, groups: Groups, cells: GroupCells, *, cell_column: str | None = None, corners: int = 1
     ) -> Dictionary:
         """Give groups and cells their codes, in the public order; null is a cell too."""
         count = None
@@ -189,7 +189,7 @@ class InMemory:
             result = self._of_arrow(column, form)
             if result is None:
                 result = self._duckdb().columns([(column, form)]).column(0)
-            self._columns[column, form] = whole(result)
+            self._columns[column, form] = one_array(result)
         return self._columns[column, form]
 
     def _need(self, *names: str | None) -> None:

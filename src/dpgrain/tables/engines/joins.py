@@ -12,17 +12,17 @@ import duckdb
 import pyarrow as pa
 
 from dpgrain import _validate
-from dpgrain._wording import named_like
+from dpgrain._formatting import suggest_columns
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.long_labels import label_of_stated
 from dpgrain.publishing.facts import Fact
-from dpgrain.regions import EVERYTHING, Region
+from dpgrain.scope.regions import EVERYTHING, Region
 from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import label, quoted
-from dpgrain.tables.expression import Call, Column, Constant
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode
+from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import (
     BOOLEAN,
     DAY,
@@ -92,7 +92,7 @@ class PublicJoin(SourceWrapper):
 
 
 def join_public(
-    rows: Rows, public: Rows, on: str, key: str
+    rows: TableRows, public: TableRows, on: str, key: str
 ) -> tuple[PublicJoin, dict[str, Derived]]:
     """Join rows with a public table, and describe each new column as a function of the key.
 
@@ -141,7 +141,7 @@ def join_public(
             name="on",
         )
     joined = table.select(["key", *(f"c{index}" for index in range(len(names)))])
-    source = PublicJoin(all_rows(rows.source), on, rows.keyed_as(on), joined, kinds)
+    source = PublicJoin(all_rows(rows.source), on, rows.key_type(on), joined, kinds)
     title = public.source.title
     return source, {
         name: _looked_up(
@@ -176,7 +176,7 @@ def _looked_up(name: str, on: str, kind: str, table: pa.Table, title: str) -> De
     """Return a public column as a function of the key, identified by a hash of its values."""
     pairs = repr([table.column(index).to_pylist() for index in (0, 2)])
     mark = sha256(pairs.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    node = Call(_LOOKED_UP, (Column(on), Constant(name), Constant(mark)))
+    node = CallNode(_LOOKED_UP, (ColumnNode(on), ConstantNode(name), ConstantNode(mark)))
     values = None
     if kind in _DOMAIN_TYPES:
         found = table.column(1).unique().drop_null()
@@ -203,13 +203,13 @@ class UserJoin:
             added columns.
     """
 
-    rows: Rows
-    others: Rows
+    rows: TableRows
+    others: TableRows
     taken: tuple[str, ...]
     pairs: int
 
     @staticmethod
-    def of(rows: Rows, others: Any, columns: Sequence[str] | None, pairs: int) -> UserJoin:
+    def of(rows: TableRows, others: Any, columns: Sequence[str] | None, pairs: int) -> UserJoin:
         """Validate a join, without reading rows.
 
         Raises:
@@ -223,7 +223,7 @@ class UserJoin:
                 "is stored for each person.",
                 name="pairs",
             )
-        if not isinstance(others, Rows):
+        if not isinstance(others, TableRows):
             raise ParameterError(
                 f"join requires a table from dg.read, not {type(others).__name__}; for a "
                 "fully public table, use join_public.",
@@ -254,15 +254,16 @@ class UserJoin:
         ]
         if columns is not None and not isinstance(columns, str | list | tuple):
             raise ParameterError(
-                f"columns must be a list of columns, not {_validate.said(columns)}.", name="columns"
+                f"columns must be a list of columns, not {_validate.describe(columns)}.",
+                name="columns",
             )
         if isinstance(columns, str):
             columns = [columns]
         for name in columns or ():
             if name not in known:
                 raise SchemaError(
-                    f"columns contains {_validate.said(name)}, which cannot be taken from the "
-                    f"other table; {named_like(str(name), known)}.",
+                    f"columns contains {_validate.describe(name)}, which cannot be taken from the "
+                    f"other table; {suggest_columns(str(name), known)}.",
                     name="columns",
                 )
         taken = tuple(known if columns is None else dict.fromkeys(columns))
@@ -341,7 +342,7 @@ class UserJoin:
         )
         return (
             f"(SELECT own.*{shown} FROM {left} AS own LEFT JOIN {selected} AS others "
-            f"ON {key_of(rows.user, rows.keyed_as(rows.user), of='own')} = others.key)"
+            f"ON {key_of(rows.user, rows.key_type(rows.user), of='own')} = others.key)"
         )
 
     def _selected_rows(self, connection: duckdb.DuckDBPyConnection) -> str:
@@ -354,7 +355,7 @@ class UserJoin:
         others = self.others
         assert others.user is not None  # noqa: S101 - as checked
         key, columns = (
-            key_of(others.user, others.keyed_as(others.user)),
+            key_of(others.user, others.key_type(others.user)),
             list(enumerate(self.taken)),
         )
         written = {index: self._written(name) for index, name in columns}
@@ -398,7 +399,7 @@ class UserJoin:
     def _written(self, column: str) -> str:
         """Return the SQL of a column as text, with long texts replaced as in labels."""
         if self._is_text(column):
-            return key_of(column, self.others.keyed_as(column))
+            return key_of(column, self.others.key_type(column))
         return f"CAST({quoted(column)} AS VARCHAR)"
 
     def _is_text(self, column: str) -> bool:

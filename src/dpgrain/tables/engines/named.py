@@ -31,7 +31,7 @@ def opener(engine: Any) -> Opener:
         names = ", ".join(map(repr, ENGINES))
         raise ParameterError(
             f"engine must be one of {names}, a Spark session or its address, or an engine "
-            f"class, not {_validate.said(engine)}.",
+            f"class, not {_validate.describe(engine)}.",
             name="engine",
         )
     return engine  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ import duckdb
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.facts import Fact
-from dpgrain.regions import Region
+from dpgrain.scope.regions import Region
 from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.features import Number, feature, named
@@ -19,7 +19,7 @@ from dpgrain.tables.engines.joins import UserJoin
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.expression import is_expression
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import TEXT
 from dpgrain.tables.sources.source import SourceWrapper
 from dpgrain.units import Element, Unit, User
@@ -37,14 +37,14 @@ class PerUser:
         filters: conditions that a row meets.
     """
 
-    rows: Rows
+    rows: TableRows
     by: tuple[str, ...]
     numbers: tuple[Number, ...]
     derived: tuple[tuple[str, Derived], ...] = ()
     filters: tuple[Derived, ...] = ()
 
     @staticmethod
-    def of(rows: Rows, by: str | Sequence[str] | None, numbers: Mapping[str, Any]) -> PerUser:
+    def of(rows: TableRows, by: str | Sequence[str] | None, numbers: Mapping[str, Any]) -> PerUser:
         """Check what is asked for; nothing is read.
 
         Raises:
@@ -57,7 +57,7 @@ class PerUser:
             raise ParameterError("per_user requires at least one number, such as visits='count'.")
         if by is not None and not isinstance(by, str | list | tuple):
             raise ParameterError(
-                f"by must be a column, a list of columns or None, not {_validate.said(by)}.",
+                f"by must be a column, a list of columns or None, not {_validate.describe(by)}.",
                 name="by",
             )
         keys = (by,) if isinstance(by, str) else tuple(by or ())
@@ -170,7 +170,7 @@ class PerUser:
     def _query(self) -> str:
         """Return the query of the rows, in the order of users."""
         rows, keys = self.rows, [name for name in (self.rows.user, *self.by) if name is not None]
-        inner = [f"{key_of(key, rows.keyed_as(key))} AS k{i}" for i, key in enumerate(keys)]
+        inner = [f"{key_of(key, rows.key_type(key))} AS k{i}" for i, key in enumerate(keys)]
         inner += [f"{each.argument(rows)} AS a{i}" for i, each in enumerate(self.numbers)]
         held = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(keys)))
         places = ", ".join(f"k{i}" for i in range(len(keys)))
@@ -205,7 +205,7 @@ class PerUser:
         return [*self.by, *(column for each in self.numbers for column in each.reads)]
 
 
-def _with_reads(rows: Rows, number: Number) -> tuple[Rows, Number]:
+def _with_reads(rows: TableRows, number: Number) -> tuple[TableRows, Number]:
     """Return rows with a column for each expression that a number is made of, and the number of these.
 
     Names of columns that differ in capital letters alone are one name to an engine.
@@ -224,12 +224,12 @@ def _with_reads(rows: Rows, number: Number) -> tuple[Rows, Number]:
     return rows, replace(number, of=of, where=where, along=along)
 
 
-def made_of_people(table: Rows) -> PerUser | None:
+def made_of_people(table: TableRows) -> PerUser | None:
     """Return what makes the rows of a table of people; None for any other table."""
     return table.source if isinstance(table.source, PerUser) else None
 
 
-def of_whole_people(table: Rows) -> PerUser | UserJoin | None:
+def of_whole_people(table: TableRows) -> PerUser | UserJoin | None:
     """Return what makes each row of a table of all rows of a person; None where records are rows.
 
     Args:
@@ -241,7 +241,7 @@ def of_whole_people(table: Rows) -> PerUser | UserJoin | None:
     return source if isinstance(source, PerUser | UserJoin) else None
 
 
-def facts_of_rows(table: Rows) -> list[Fact]:
+def facts_of_rows(table: TableRows) -> list[Fact]:
     """List public facts about how the rows of a table are derived from those that were read.
 
     Args:
@@ -266,7 +266,7 @@ def facts_of_rows(table: Rows) -> list[Fact]:
     return [*derived, *kept, *joined, *(fact for rows in below for fact in facts_of_rows(rows))]
 
 
-def everyone(table: Rows, column: str | None) -> int | None:
+def everyone(table: TableRows, column: str | None) -> int | None:
     """Return the public number of people of whom each has a number, 0 without records; else None.
 
     Args:
@@ -279,7 +279,7 @@ def everyone(table: Rows, column: str | None) -> int | None:
     return table.n_users
 
 
-def require_whole_users(table: Rows, unit: Unit) -> None:
+def require_whole_users(table: TableRows, unit: Unit) -> None:
     """Raise unless whole users are protected, where a row is made of all that a person holds.
 
     Elements are protected where each row is made inside one cell: :func:`carried` says of which.
@@ -294,13 +294,13 @@ def require_whole_users(table: Rows, unit: Unit) -> None:
         return
     raise ParameterError(
         "unit must be User() if each row is derived from all of a person's data, not "
-        f"{_validate.said(unit)}; to protect elements, derive each row from one of them: "
+        f"{_validate.describe(unit)}; to protect elements, derive each row from one of them: "
         "per_user(by='day', …) with Element('day').",
         name="unit",
     )
 
 
-def carried(table: Rows, column: str) -> Rows | None:
+def carried(table: TableRows, column: str) -> TableRows | None:
     """Return the records of which a table's rows are made inside the cells of a column; else None.
 
     Args:

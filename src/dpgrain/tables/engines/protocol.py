@@ -2,7 +2,7 @@
 
 The code above asks an engine these questions and no others, and writes no query of its own. The rows
 stay inside: only groups, sums of whole numbers and, for fits, columns come out. An engine is one
-file with a class that takes :class:`~dpgrain.tables.rows.Rows` and keeps to :class:`Engine`, as
+file with a class that takes :class:`~dpgrain.tables.rows.TableRows` and keeps to :class:`Engine`, as
 ``dpgrain.testing.EngineContract`` checks. It reads those sources that it can (``rows.source``; of a
 region, a :class:`~dpgrain.tables.sources.region_source.RegionSource` around the source of all rows),
 and keeps to the fixed rules for odd rows:
@@ -25,9 +25,9 @@ from typing import Literal, Protocol, Self, TypeAlias
 import pyarrow as pa
 
 from dpgrain._types import FloatArray, IntArray
-from dpgrain.tables.dictionary import Cells, Dictionary
+from dpgrain.tables.dictionary import Dictionary, GroupCells
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 from dpgrain.tables.split import Split
 
 #: A kernel, called with (keys, totals, out), adds to ``out`` in place; totals are None for 1 each.
@@ -100,7 +100,7 @@ class Keeper(Protocol):
 class Engine(AbstractContextManager["Engine"], Protocol):
     """A reader of the rows of one release or fit; what its methods return is private."""
 
-    table: Rows
+    table: TableRows
 
     def __enter__(self) -> Self:
         """Open whatever is needed; ``__exit__`` leaves nothing behind."""
@@ -120,7 +120,7 @@ class Engine(AbstractContextManager["Engine"], Protocol):
         """
 
     def dictionary(
-        self, groups: Groups, cells: Cells, *, cell_column: str | None = None, corners: int = 1
+        self, groups: Groups, cells: GroupCells, *, cell_column: str | None = None, corners: int = 1
     ) -> Dictionary:
         """Give groups and cells their codes, in the public order: see :meth:`Dictionary.of`.
 
@@ -162,4 +162,4 @@ class Engine(AbstractContextManager["Engine"], Protocol):
 
 
 #: The class of an engine, which opens the rows of one release.
-Opener: TypeAlias = Callable[[Rows], Engine]
+Opener: TypeAlias = Callable[[TableRows], Engine]

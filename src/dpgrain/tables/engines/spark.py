@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpgrain._arrow import numbers, whole
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._progress import step
 from dpgrain._types import IntArray
 from dpgrain.errors import DataError, ParameterError, SchemaError
-from dpgrain.tables.dictionary import Cells, Dictionary, column_order
-from dpgrain.tables.elements import Elements, labels_of
+from dpgrain.tables.arrow_arrays import number_array, one_array
+from dpgrain.tables.dictionary import Dictionary, GroupCells, column_order
+from dpgrain.tables.elements import Elements, label_table
 from dpgrain.tables.engines.derived import DerivedSource, FilteredSource
 from dpgrain.tables.engines.feed import Narrow
 from dpgrain.tables.engines.joins import PublicJoin, UserJoin
@@ -55,7 +55,7 @@ from dpgrain.tables.engines.spark_tasks import (
     count_of_slices,
 )
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.rows import CellColumn, Rows
+from dpgrain.tables.rows import CellColumn, TableRows
 from dpgrain.tables.sources.column_types import is_readable, read_as
 from dpgrain.tables.sources.day_columns import DayColumnSource
 from dpgrain.tables.sources.folders import CSV_ENDINGS
@@ -70,7 +70,7 @@ from dpgrain.tables.split import Split
 if TYPE_CHECKING:
     from pyspark import sql
 else:
-    sql = later("pyspark.sql")
+    sql = lazy_import("pyspark.sql")
 
 # Names of columns of two tables that come together: of the key of people, and marks of each table's.
 _KEY, _SIDES = "k", ("l", "r")
@@ -83,7 +83,7 @@ _FEW_SLICES = 4
 class Spark:
     """Rows in a session of Spark, for one release; what it keeps there is dropped at the end."""
 
-    def __init__(self, table: Rows, session: Session) -> None:
+    def __init__(self, table: TableRows, session: Session) -> None:
         self.table = table
         self._session = session
         self._name = table.source.name
@@ -105,13 +105,13 @@ class Spark:
         """Return the different groups of users' rows."""
         return self._distinct(self.table, keys, value)
 
-    def _distinct(self, rows: Rows, keys: Sequence[str], value: str | None = None) -> Groups:
+    def _distinct(self, rows: TableRows, keys: Sequence[str], value: str | None = None) -> Groups:
         step("finding groups")
         used = [*keys, *([] if value is None else [value])]
         with planning():
             asked = self._asked(rows, used, Distinct(tuple(keys), value)).distinct()
         result = self._session.collect(asked, self._name)
-        return Groups.of(keys, [whole(column) for column in result.columns])
+        return Groups.of(keys, [one_array(column) for column in result.columns])
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
         """Return the extremes of a column of whole numbers, and the number of rows."""
@@ -120,14 +120,14 @@ class Spark:
         return None if low is None else (low, high, pc.sum(result["rows"]).as_py())
 
     def dictionary(
-        self, groups: Groups, cells: Cells, *, cell_column: str | None = None, corners: int = 1
+        self, groups: Groups, cells: GroupCells, *, cell_column: str | None = None, corners: int = 1
     ) -> Dictionary:
         """Give groups and cells their codes."""
         count = None
         if cell_column is not None:
             (held,) = self.distinct([cell_column]).columns
             ordered = pa.array(column_order(held.to_pylist()), held.type)
-            codes = numbers(np.arange(1, len(ordered) + 1))
+            codes = number_array(np.arange(1, len(ordered) + 1))
             self._cells[cell_column] = pa.table({"cell": ordered, "code": codes})
             count = len(ordered) + 1
         return Dictionary.of(groups, cells, column_cells=count, corners=corners)
@@ -212,7 +212,7 @@ class Spark:
 
     def _asked(
         self,
-        rows: Rows,
+        rows: TableRows,
         used: Iterable[str],
         question: Question,
         *,
@@ -232,7 +232,7 @@ class Spark:
 
     def _answers(
         self,
-        rows: Rows,
+        rows: TableRows,
         used: Iterable[str],
         question: Question,
         *,
@@ -249,7 +249,7 @@ class Spark:
         schema = task.schema(kinds) if schema is None else schema
         return self._session.map(frame, task, schema), schema
 
-    def _frame(self, rows: Rows, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
+    def _frame(self, rows: TableRows, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
         """Return columns of the rows inside the region, as they are made, and their schema."""
         if not isinstance(rows.source, SourceWrapper):
             return self._columns(rows.source, names)
@@ -270,7 +270,7 @@ class Spark:
             return self._joined(source, names)
         if isinstance(source, PerUser):
             question = Columns(tuple((name, "as it is") for name in names))
-            people = Rows(
+            people = TableRows(
                 source, source.rows.user, None, source.columns(), source.rows.memory, threads=1
             )
             return self._answers(people, names, question)
@@ -321,7 +321,7 @@ class Spark:
         schema = task.schema(both)
         return self._session.map(together, task, schema), schema
 
-    def _side(self, rows: Rows, columns: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
+    def _side(self, rows: TableRows, columns: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
         """Return whose each row is, and columns as they are."""
         assert rows.user is not None  # noqa: S101 - tables of people are joined
         wanted: list[tuple[str, Form]] = [
@@ -344,7 +344,7 @@ class Spark:
                     "engine='duckdb'."
                 )
 
-    def _known(self, rows: Rows, used: Iterable[str]) -> Rows:
+    def _known(self, rows: TableRows, used: Iterable[str]) -> TableRows:
         """Return the public part of rows as tasks need it: without functions, with cells looked up."""
         known, made = _bare(rows), made_of_people(rows)
         if made is not None:
@@ -356,13 +356,13 @@ class Spark:
                 cells[name] = CellColumn(column.of, kept, self._lookup(rows, column))
         return replace(known, cells=cells)
 
-    def _lookup(self, rows: Rows, column: CellColumn) -> pa.Table:
+    def _lookup(self, rows: TableRows, column: CellColumn) -> pa.Table:
         """Return the label of each value of a column; the partition is asked here, and only once."""
         # Tables on both sides of a join, or on top of one another, may use one name for two columns.
         place = id(rows.source), id(column)
         if place not in self._lookups:
             (values,) = self._distinct(rows, [column.of]).columns
-            self._lookups[place] = labels_of(column.elements, values)
+            self._lookups[place] = label_table(column.elements, values)
         return self._lookups[place]
 
 
@@ -481,7 +481,7 @@ class OnSpark:
             return source
         return _parquet(self.session(), [str(path) for path in paths])
 
-    def __call__(self, rows: Rows) -> Spark:
+    def __call__(self, rows: TableRows) -> Spark:
         """Open the rows of one release."""
         return Spark(rows, self.session(all_rows(_bottom(rows).source)))
 
@@ -506,16 +506,16 @@ def _parquet(session: Session, paths: list[str]) -> SparkSource:
     return replace(SparkSource.of(frame), name=name, title=title, paths=tuple(paths))
 
 
-def _bottom(rows: Rows) -> Rows:
+def _bottom(rows: TableRows) -> TableRows:
     """Return the rows from which all others are made."""
     made = made_of_people(rows)
     return rows if made is None else _bottom(made.rows)
 
 
-def _bare(rows: Rows) -> Rows:
+def _bare(rows: TableRows) -> TableRows:
     """Return the public part of rows that come to a task, which reads by one thread."""
     schema = dict(rows.schema)
-    return Rows(
+    return TableRows(
         Given(), rows.user, rows.n_users, schema, rows.memory, threads=1, labels=rows.labels
     )
 
@@ -549,7 +549,7 @@ def _narrowed(source: RowSource, names: set[str]) -> tuple[RowSource, set[str]]:
     return Given(), names
 
 
-def _read_of(rows: Rows, used: Iterable[str]) -> list[str]:
+def _read_of(rows: TableRows, used: Iterable[str]) -> list[str]:
     """Return the columns at the bottom that columns are made of, with that of users."""
     made = made_of_people(rows)
     if made is not None:
@@ -558,7 +558,7 @@ def _read_of(rows: Rows, used: Iterable[str]) -> list[str]:
     return [name for name in rows.schema if name in needed and name not in rows.cells]
 
 
-def _any_column(rows: Rows) -> str:
+def _any_column(rows: TableRows) -> str:
     """Return a column that can be read, for a question that is about none.
 
     Raises:

@@ -26,9 +26,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._progress import step
-from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError, raise_alone
+from dpgrain.errors import (
+    DataError,
+    DpgrainError,
+    ParameterError,
+    SchemaError,
+    raise_without_context,
+)
 from dpgrain.tables.engines.spark_tasks import OTHER_VERSION, Task
 
 if TYPE_CHECKING:
@@ -37,10 +43,10 @@ if TYPE_CHECKING:
     from pyspark.sql import functions
     from pyspark.sql.pandas import types
 else:
-    sql, functions = later("pyspark.sql"), later("pyspark.sql.functions")
-    errors, types = later("pyspark.errors"), later("pyspark.sql.pandas.types")
-    logger = later("pyspark.logger")
-    py4j = later("py4j.protocol")
+    sql, functions = lazy_import("pyspark.sql"), lazy_import("pyspark.sql.functions")
+    errors, types = lazy_import("pyspark.errors"), lazy_import("pyspark.sql.pandas.types")
+    logger = lazy_import("pyspark.logger")
+    py4j = lazy_import("py4j.protocol")
 
 Answer = TypeVar("Answer")
 
@@ -110,7 +116,7 @@ def planning() -> Iterator[None]:
         try:
             yield
         except (errors.PySparkException, py4j.Py4JError) as error:
-            raise_alone(_failed("The frame", str(error)))
+            raise_without_context(_failed("The frame", str(error)))
 
 
 def is_session(value: Any) -> bool:
@@ -316,7 +322,7 @@ class Session:
             except DpgrainError:
                 raise
             except (errors.PySparkException, py4j.Py4JError, pa.ArrowException, OSError) as error:
-                raise_alone(_failed(name, _LOST if lost.is_set() else str(error)))
+                raise_without_context(_failed(name, _LOST if lost.is_set() else str(error)))
 
     @contextmanager
     def _tagged(self) -> Iterator[Callable[[], object]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import ParameterError
 from dpgrain.tables.engines.spark_session import Session, quiet
 from dpgrain.tables.sources.column_names import require_names
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pyspark import errors, sql
     from pyspark.sql.pandas import types
 else:
-    sql, errors = later("pyspark.sql"), later("pyspark.errors")
-    types = later("pyspark.sql.pandas.types")
+    sql, errors = lazy_import("pyspark.sql"), lazy_import("pyspark.errors")
+    types = lazy_import("pyspark.sql.pandas.types")
 
 # Type that stands for all types that Arrow lacks; nothing takes it.
 _UNKNOWN = "VARIANT"

@@ -20,11 +20,11 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from dpgrain._arrow import numbers
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray, IntArray
 from dpgrain._version import __version__
 from dpgrain.errors import DataError
+from dpgrain.tables.arrow_arrays import number_array
 from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.feed import Chunk, Narrow
@@ -34,7 +34,7 @@ from dpgrain.tables.engines.people import PerUser, made_of_people
 from dpgrain.tables.engines.protocol import Add, Form
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import quoted
-from dpgrain.tables.rows import Rows
+from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.frames import readable_table
 from dpgrain.tables.sources.source import RowSource, SourceWrapper
 from dpgrain.tables.split import Split
@@ -42,7 +42,7 @@ from dpgrain.tables.split import Split
 if TYPE_CHECKING:
     import pyspark
 else:
-    pyspark = later("pyspark")
+    pyspark = lazy_import("pyspark")
 
 #: Words with which a task fails if it finds another version of this package where it runs.
 OTHER_VERSION = "dpgrain-other-version"
@@ -109,7 +109,7 @@ class Given:
         return "given" if self.kept else "stream"
 
 
-def over(rows: Rows, source: RowSource) -> Rows:
+def over(rows: TableRows, source: RowSource) -> TableRows:
     """Return the same rows, made of those of another source at the bottom."""
     return replace(rows, source=_over(rows.source, source))
 
@@ -203,7 +203,7 @@ class AskRows:
         version: the version of this package that asks.
     """
 
-    rows: Rows
+    rows: TableRows
     names: tuple[str, ...]
     question: Question
     version: str = __version__
@@ -272,7 +272,7 @@ class Extent:
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
         """Return a row of numbers."""
-        name = key_of(self.key, engine.table.keyed_as(self.key))
+        name = key_of(self.key, engine.table.key_type(self.key))
         asked = f"min({name}) AS low, max({name}) AS high, count(*) AS rows"
         (batch,) = engine.ask(f"SELECT {asked} FROM source", [self.key]).to_batches()
         yield batch
@@ -442,7 +442,7 @@ def slices(sums: IntArray, part: int) -> pa.RecordBatch:
     pieces = [sums[i : i + _SLICE] for i in range(0, max(sums.size, 1), _SLICE)]
     result = [piece.tobytes() if piece.any() else b"" for piece in pieces]
     count = len(pieces)
-    columns = [numbers(np.arange(count)), numbers(np.full(count, part))]
+    columns = [number_array(np.arange(count)), number_array(np.full(count, part))]
     bytes_ = [pa.array([mark] * count, pa.binary()), pa.array(result, pa.binary())]
     places = [column.cast(pa.int32()) for column in columns]
     return pa.RecordBatch.from_arrays([*places, *bytes_], schema=SUMS)

@@ -48,7 +48,7 @@ def key(column: str, kind: str, *, of: str = "") -> str:
 
     Args:
         column: the column.
-        kind: the column's type, from :meth:`~dpgrain.tables.rows.Rows.keyed_as`.
+        kind: the column's type, from :meth:`~dpgrain.tables.rows.TableRows.key_type`.
         of: the query's name for the table, where it must be said.
     """
     if kind != TEXT:

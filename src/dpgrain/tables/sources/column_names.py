@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dpgrain._wording import COLUMN_LETTERS, first_repeated, named_like, shorten
+from dpgrain._formatting import COLUMN_LETTERS, first_duplicate, shorten, suggest_columns
 from dpgrain.errors import SchemaError
 
 # Delimiters other than the comma, to suggest for a header with one column.
@@ -19,7 +19,7 @@ def require_names(names: Iterable[str], source: str) -> None:
         raise SchemaError(
             f"{source} has the column name {nameless!r}, which queries cannot use; rename it."
         )
-    twice = first_repeated(name.casefold() for name in names)
+    twice = first_duplicate(name.casefold() for name in names)
     if twice is not None:
         alike = [name for name in names if name.casefold() == twice]
         other = (
@@ -38,7 +38,7 @@ def column_hint(column: str, names: Sequence[str]) -> str:
     """
     if len(names) == 1 and (remedy := delimiter_hint(names[0])):
         return f"its one column {shorten(names[0], COLUMN_LETTERS)!r} looks like several: {remedy}"
-    return named_like(column, names)
+    return suggest_columns(column, names)
 
 
 def delimiter_hint(header: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 import duckdb
 
 from dpgrain._progress import step
-from dpgrain.errors import DataError, SchemaError, raise_alone
+from dpgrain.errors import DataError, SchemaError, raise_without_context
 from dpgrain.tables.engines.spill import COPIES
 from dpgrain.tables.engines.sql import quoted, text
 from dpgrain.tables.sources.column_names import delimiter_hint, require_names
@@ -213,7 +213,9 @@ def read_header(path: str, delimiter: str) -> list[str]:
         header = next(csv.reader([line.decode()], delimiter=delimiter), [])
     except (OSError, UnicodeError, csv.Error):
         # A UnicodeError contains the line, which is a row if the file has no header.
-        raise_alone(DataError(f"The file {path!r} cannot be read; check that it is UTF-8 text."))
+        raise_without_context(
+            DataError(f"The file {path!r} cannot be read; check that it is UTF-8 text.")
+        )
     splitter = RowSplitter(delimiter)
     if splitter.ends(line + b"\n")[0] < 0 or splitter.irregular:
         remedy = "put quotes around whole names, and double the quotes inside"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import duckdb
 
+from dpgrain.scope.zones import RULE_BEGINS, RULE_LASTS, offsets
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.sources.source import RowSource, SourceWrapper
-from dpgrain.zones import RULE_BEGINS, RULE_LASTS, offsets
 
 # Clamp timestamps to this range, in microseconds since 1970, before adding an offset: three days
 # inside the range of a TIMESTAMP.

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from dpgrain import _validate
-from dpgrain._files import is_there, note_read
+from dpgrain._files import exists, record_input
 from dpgrain.errors import DataError, ParameterError, SchemaError
 
 PARQUET_ENDINGS = (".parquet", ".pq")
@@ -62,9 +62,9 @@ class FileList:
         """
         listed = [each for pattern in patterns for each in _listed(str(pattern))]
         known = _without_repeats(listed)
-        note_read(*known)
+        record_input(*known)
         for path in known:
-            if not Path(path).suffix and not is_there(Path(path)):
+            if not Path(path).suffix and not exists(Path(path)):
                 raise DataError(f"There is no file or folder {path!r}; check the path.")
             if not path.lower().endswith(PARQUET_ENDINGS + CSV_ENDINGS):
                 raise ParameterError(
@@ -140,7 +140,7 @@ def _listed(pattern: str) -> Iterator[tuple[str, PurePath]]:
         is_file, is_folder = Path(pattern).is_file(), Path(pattern).is_dir()
     except OSError as error:
         raise DataError(
-            f"The file {_validate.said(pattern)} cannot be read; check the path."
+            f"The file {_validate.describe(pattern)} cannot be read; check the path."
         ) from error
     if is_file:
         yield pattern, PurePath(pattern).parent

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpgrain._arrow import numbers
 from dpgrain._types import BoolArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.labels import cell_text
+from dpgrain.tables.arrow_arrays import number_array
 from dpgrain.tables.sources.column_sql import arrow_expressions, select_from, usable_columns
 from dpgrain.tables.sources.column_types import FIRST_TIME, LAST_TIME, read_as
 from dpgrain.tables.sources.duckdb_connection import register_rows
@@ -141,11 +141,11 @@ def _readable_times(chunk: pa.Array) -> pa.Array:
         chunk = chunk.cast(chunk.type.value_type)
     if pa.types.is_date64(chunk.type):
         days = _ticks(chunk) // _DAY_MILLISECONDS
-        result = numbers(days, _nulls(chunk) | (np.abs(days) >= 2**31 - 1))
+        result = number_array(days, _nulls(chunk) | (np.abs(days) >= 2**31 - 1))
         return result.cast(pa.int32(), safe=False).cast(pa.date32())
     if not pa.types.is_timestamp(chunk.type) or (chunk.type.unit == "us" and _in_range(chunk)):
         return chunk
-    result = numbers(*_microseconds(_ticks(chunk), chunk.type.unit, _nulls(chunk)))
+    result = number_array(*_microseconds(_ticks(chunk), chunk.type.unit, _nulls(chunk)))
     return result.cast(pa.timestamp("us", chunk.type.tz))
 
 

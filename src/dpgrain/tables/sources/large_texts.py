@@ -17,13 +17,13 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain.tables.sources.column_types import LONGEST_LABEL
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 else:
-    pq = later("pyarrow.parquet")
+    pq = lazy_import("pyarrow.parquet")
 
 # Max bytes of the values that DuckDB reads at a time without a copy, a fifth of the smallest
 # memory=; and the number of these values.

@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 
-from dpgrain.errors import SchemaError, raise_alone
+from dpgrain.errors import SchemaError, raise_without_context
 from dpgrain.tables.engines.spill import COPIES
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.sources.column_names import require_names
@@ -175,7 +175,7 @@ def _footer(path: str) -> dict[str, str]:
         with schema_reader() as connection:
             kinds = describe_columns(connection, _parquet_reader([path]))
     except (RuntimeError, UnicodeError):
-        raise_alone(
+        raise_without_context(
             SchemaError(
                 f"The file {path!r} has a column name that is not UTF-8 text; rename the column."
             )

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from dpgrain._arrow import numbers
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import BoolArray
 from dpgrain.errors import SchemaError
+from dpgrain.tables.arrow_arrays import number_array
 from dpgrain.tables.sources.column_types import FIRST_TIME, LAST_TIME
 from dpgrain.tables.sources.frames import readable_times
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 else:
-    pq = later("pyarrow.parquet")
+    pq = lazy_import("pyarrow.parquet")
 
 # Rows copied per batch.
 _ROWS = 1 << 16
@@ -150,7 +150,7 @@ def copy_valid_times(path: str, copy: Path, columns: Collection[str], *, rows: i
         for table, in_range in _microseconds(path, names, rows):
             for name, valid in in_range.items():
                 index, column = table.schema.get_field_index(name), table.column(name)
-                values = numbers(_ticks(column), ~valid | _nulls(column)).cast(column.type)
+                values = number_array(_ticks(column), ~valid | _nulls(column)).cast(column.type)
                 table = table.set_column(index, table.schema.field(index), values)
             writer.write_table(readable_times(table))
 

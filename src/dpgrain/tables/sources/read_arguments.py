@@ -15,9 +15,9 @@ import duckdb
 import pyarrow as pa
 
 from dpgrain import _validate
-from dpgrain._later import later
-from dpgrain.errors import DpgrainError, ParameterError, raise_alone
-from dpgrain.provenance import Provenance
+from dpgrain._lazy_import import lazy_import
+from dpgrain.errors import DpgrainError, ParameterError, raise_without_context
+from dpgrain.scope.provenance import Provenance
 from dpgrain.tables.engines.spark_session import is_frame
 from dpgrain.tables.sources.column_names import require_names
 from dpgrain.tables.sources.csv_files import CsvFiles
@@ -33,7 +33,7 @@ from dpgrain.tables.sources.streams import DatasetSource, StreamSource
 if TYPE_CHECKING:
     from dpgrain.tables.sources import s3
 else:
-    s3 = later("dpgrain.tables.sources.s3")
+    s3 = lazy_import("dpgrain.tables.sources.s3")
 
 S3 = "s3://"
 #: Schemes of addresses.
@@ -53,7 +53,7 @@ def resolve_source(
     if not (is_text and len(delimiter) == 1 and delimiter.isascii() and delimiter not in '\0\n\r"'):
         raise ParameterError(
             "delimiter must be one ASCII character other than a quote or line break, not "
-            f"{_validate.said(delimiter)}."
+            f"{_validate.describe(delimiter)}."
         )
     if isinstance(data, PostgresSource):
         return data
@@ -137,7 +137,7 @@ def _stream(data: Any) -> pa.RecordBatchReader:
     except DpgrainError:
         raise
     except Exception:
-        raise_alone(incomplete_error("The stream"))
+        raise_without_context(incomplete_error("The stream"))
 
 
 def _collected(frame: Any) -> Any:
@@ -147,7 +147,7 @@ def _collected(frame: Any) -> Any:
     try:
         return frame.collect()
     except Exception:
-        raise_alone(incomplete_error("The data frame"))
+        raise_without_context(incomplete_error("The data frame"))
 
 
 def unsupported_source(data: Any) -> ParameterError:
@@ -175,7 +175,7 @@ def resolve_address(
         if not isinstance(source_env, str):
             raise ParameterError(
                 "source_env must be the name of an environment variable, not "
-                f"{_validate.said(source_env)}.",
+                f"{_validate.describe(source_env)}.",
                 name="source_env",
             )
         source = _address_from_environment(source_env)

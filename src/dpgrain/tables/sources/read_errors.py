@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import duckdb
 import pyarrow as pa
 
-from dpgrain.errors import DataError, DpgrainError, raise_alone
+from dpgrain.errors import DataError, DpgrainError, raise_without_context
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def translate_errors(name: str) -> Iterator[None]:
         raise
     except (duckdb.Error, pa.ArrowException, OSError):
         # Streams of batches raise Arrow's exceptions or OSError.
-        raise_alone(incomplete_error(name))
+        raise_without_context(incomplete_error(name))
 
 
 def incomplete_error(name: str) -> DataError:

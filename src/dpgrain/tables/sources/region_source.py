@@ -8,7 +8,7 @@ from functools import partial
 
 import duckdb
 
-from dpgrain.regions import DAY, Among, Region, Side, Span
+from dpgrain.scope.regions import DAY, LabelSet, Region, Side, Span
 from dpgrain.tables.engines.sql import label, quoted, text
 from dpgrain.tables.sources.column_types import DAY as DATE
 from dpgrain.tables.sources.column_types import INTEGERS, LONGEST_LABEL, MOMENT, TEXT, TIMES
@@ -54,7 +54,7 @@ class RegionSource(SourceWrapper):
         return f"({' OR '.join(inside)})"
 
 
-def _among(values: Among, column: str, kind: str) -> str:
+def _among(values: LabelSet, column: str, kind: str) -> str:
     """Return the SQL condition that a key is one of these labels, or none of them.
 
     Compare a text column directly, not by an expression, so that DuckDB can skip row groups; labels

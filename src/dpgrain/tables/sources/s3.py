@@ -17,7 +17,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow import fs
 
-from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError, raise_alone
+from dpgrain.errors import (
+    DataError,
+    DpgrainError,
+    ParameterError,
+    SchemaError,
+    raise_without_context,
+)
 from dpgrain.tables.sources.column_names import require_names
 from dpgrain.tables.sources.folders import (
     PARQUET_ENDINGS,
@@ -149,4 +155,4 @@ def _translate_errors() -> Iterator[None]:
             "The S3 files cannot be reached; check the address, the region (?region=…) and the "
             "credentials in the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE)."
         )
-        raise_alone(DataError(message))
+        raise_without_context(DataError(message))

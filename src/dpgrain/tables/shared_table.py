@@ -11,17 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpgrain import _validate
-from dpgrain._arrow import truths, whole
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.owners.pairs import Pairs
+from dpgrain.tables.arrow_arrays import boolean_array, one_array
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.check import check_owners, in_words
 from dpgrain.tables.engines.derived import Derived, FilteredSource
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import quoted
-from dpgrain.tables.expression import Call, Column
+from dpgrain.tables.expression import CallNode, ColumnNode
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.sources.column_types import BOOLEAN, INTEGERS
 from dpgrain.tables.sources.frames import ArrowSource
@@ -97,7 +97,7 @@ class SharedTable:
         if not owners or not named or len(set(owners)) < len(owners):
             raise ParameterError(
                 "user must be a column, or a list of different owner columns, not "
-                f"{_validate.said(owners)}.",
+                f"{_validate.describe(owners)}.",
                 name="user",
             )
         if len(owners) > _MOST_OWNERS:
@@ -270,7 +270,7 @@ class SharedTable:
             asked.append((self._read_for(key), "key"))
         if value is not None:
             asked.append((value, "number"))
-        columns: list[pa.Array] = [whole(each) for each in engine.columns(asked).columns]  # type: ignore[arg-type]
+        columns: list[pa.Array] = [one_array(each) for each in engine.columns(asked).columns]  # type: ignore[arg-type]
         count = len(columns[0])
         held, cell = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.int64)
         number: FloatArray | None = None
@@ -303,7 +303,7 @@ class SharedTable:
         """Return the row and the owner of each pair, of which some may stand there twice."""
         named = columns[: len(self.owners)]
         row, owner = np.tile(np.arange(count), len(named)), pa.chunked_array(named)
-        codes = _codes(whole(owner).dictionary_encode().indices)
+        codes = _codes(one_array(owner).dictionary_encode().indices)
         return row[codes >= 0], codes[codes >= 0]
 
     def __repr__(self) -> str:
@@ -314,32 +314,15 @@ class SharedTable:
         return f"SharedTable(owners={owners}{users}; columns: {columns}{scope})"
 
 
-def refuse_table(table: object, statistic: str) -> NoReturn:
-    """Refuse what a statistic is not made of.
-
-    Args:
-        table: what was given in place of a table with one user column at most.
-        statistic: the name of the statistic.
-
-    Raises:
-        ParameterError: always.
-    """
+def reject_table(table: object, statistic: str) -> NoReturn:
+    """Refuse what a statistic is not made of."""
     if isinstance(table, SharedTable):
         table.refuse(statistic)
     raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
 
 
-def without_unreadable(source: RowSource, given: Any, owners: Sequence[str]) -> RowSource:
-    """Return rows in memory without those of which an owner is there and could not be read.
-
-    Args:
-        source: the rows, in which such a name is missing.
-        given: the table or frame that they are of.
-        owners: the columns of owners.
-
-    Raises:
-        ParameterError: if they come in a stream, of which that is not known any more.
-    """
+def drop_unreadable_owners(source: RowSource, given: Any, owners: Sequence[str]) -> RowSource:
+    """Return rows in memory without those of which an owner is there and could not be read."""
     if not isinstance(source, ArrowSource):
         if hasattr(source, "stream"):
             raise ParameterError(
@@ -350,13 +333,15 @@ def without_unreadable(source: RowSource, given: Any, owners: Sequence[str]) -> 
         return source
     lost = np.zeros(source.table.num_rows, dtype=np.bool_)
     for name in owners:
-        there = _there(given, name)
+        there = _is_filled(given, name)
         if name in source.table.column_names and there is not None:
             lost |= there & source.table.column(name).is_null().to_numpy()
-    return replace(source, table=source.table.filter(truths(~lost))) if lost.any() else source
+    return (
+        replace(source, table=source.table.filter(boolean_array(~lost))) if lost.any() else source
+    )
 
 
-def _there(given: Any, name: str) -> BoolArray | None:
+def _is_filled(given: Any, name: str) -> BoolArray | None:
     """Return which cells of a column hold anything, (n,); None where there is no such column."""
     module = type(given).__module__.partition(".")[0]
     if isinstance(given, pa.Table):
@@ -380,7 +365,7 @@ def _readable(kinds: Mapping[str, str]) -> Derived:
         f"({quoted(name)} IS NULL OR {key_of(name, kind)} IS NOT NULL)"
         for name, kind in kinds.items()
     )
-    node = Call("and", tuple(map(Column, kinds)))
+    node = CallNode("and", tuple(map(ColumnNode, kinds)))
     return Derived("names of owners can be read", BOOLEAN, f"({conditions})", node)
 
 

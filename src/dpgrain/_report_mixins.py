@@ -1,9 +1,8 @@
-"""Plots and pages of things: the one door from the rooms below up to `report/`.
+"""Mix-ins that add `plot` and `report`: the only imports of `report/` from below.
 
-Releases, models, shuffled sums and ledgers offer `plot` and `report` where people look for them, but
-how a page is written is no business of theirs. So the classes below carry the two methods, and load
-`report/` only when one of them is called. By these classes `report/` knows which page a thing has,
-which spares it from importing every room that has one.
+Releases, models, shuffled sums and ledgers inherit both methods from the classes below, which
+import `report/` at the first call. `report/` registers its pages by these classes, so that it need
+not import every package with a page.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpgrain._later import is_installed
+from dpgrain._lazy_import import is_installed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 PACKAGES = ("jinja2", "matplotlib")
 
 
-class Shown:
-    """Something with a plot and a page."""
+class ReportMixin:
+    """An object with a plot and an HTML page."""
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw it; needs matplotlib.
@@ -50,7 +49,7 @@ class Shown:
         return report(self, path)
 
 
-class ShownRelease(Shown):
+class ReleaseReportMixin(ReportMixin):
     """A release: its plot is the estimates."""
 
     def plot(self, ax: Axes | None = None, *, top: int = 30, beside: Release | None = None) -> Axes:
@@ -58,19 +57,19 @@ class ShownRelease(Shown):
 
         Args:
             ax: axes to draw on; new ones by default.
-            top: how many groups: those with the largest estimates; of quantiles the first.
+            top: the number of groups: those with the largest estimates, or the first quantiles.
             beside: another release of the same statistic by the same keys, such as one for another
-                unit: its estimates are drawn beside these, group by group.
+                unit; its estimates are drawn next to these, group by group.
 
         Raises:
-            ParameterError: if the two releases do not compare.
+            ParameterError: if the two releases are not comparable.
         """
         from dpgrain.report import plot
 
         return plot(self, ax, top=top, beside=beside)
 
     def _repr_html_(self) -> str | None:
-        """Return a picture, the first rows and the guarantee; None without the extra ``report``."""
+        """Return the plot, the first rows and the guarantee; None without the extra ``report``."""
         if not is_installed(*PACKAGES):
             return None
         from dpgrain.report import notebook_html
@@ -82,11 +81,11 @@ class ShownRelease(Shown):
 
         Args:
             path: where to write.
-            holdings: how much users hold, from :func:`dpgrain.elements_per_user`: shown beside the
-                granularity curve. It is a second release, with a promise of its own.
+            holdings: the contributions of users, from :func:`dpgrain.elements_per_user`, shown next
+                to the granularity curve. It is a second release with a separate guarantee.
 
         Raises:
-            ParameterError: if the holdings are of another partition than the release.
+            ParameterError: if the release uses another partition.
             DataError: if the file cannot be written.
         """
         from dpgrain.report import report
@@ -94,42 +93,42 @@ class ShownRelease(Shown):
         return report(self, path, holdings=holdings)
 
 
-class ShownModel(Shown):
-    """A fitted model: its plot is the coefficients, its page has the rounds as well."""
+class ModelReportMixin(ReportMixin):
+    """A fitted model: its plot shows the coefficients, its page also the rounds."""
 
 
-class ShownTraining(Shown):
-    """A trained network: its plot is one of the measures made during training."""
+class TrainingReportMixin(ReportMixin):
+    """A trained network: its plot shows one measure of the training."""
 
     def plot(self, ax: Axes | None = None, *, measure: str | None = None) -> Axes:
         """Draw a measure, evaluation by evaluation; needs matplotlib.
 
         Args:
             ax: axes to draw on; new ones by default.
-            measure: the name of the measure; by default the first, or the norms of gradients where
-                nothing was evaluated.
+            measure: the name of the measure; by default the first, or gradient norms without
+                evaluations.
 
         Raises:
-            ParameterError: if there is no such measure.
+            ParameterError: if the measure does not exist.
         """
         from dpgrain.report import plot
 
         return plot(self, ax, measure=measure)
 
 
-class ShownSum(Shown):
-    """A shuffled sum: its plot is ε over the share of honest devices."""
+class SumReportMixin(ReportMixin):
+    """A shuffled sum: its plot shows ε over the share of honest devices."""
 
 
-class ShownLedger(Shown):
-    """A ledger: its plot is the time of each release, above the window that it read."""
+class LedgerReportMixin(ReportMixin):
+    """A ledger: its plot shows the time of each release and the window that it read."""
 
 
-class ShownReleases:
-    """The releases of a file: they have one page for all."""
+class ReleasesReportMixin:
+    """The releases of a file, on one page."""
 
     def report(self, path: str | Path) -> Path:
-        """Write one self-contained HTML file about them all; returns its path.
+        """Write one self-contained HTML file about all releases; return its path.
 
         Args:
             path: where to write.
@@ -142,11 +141,11 @@ class ShownReleases:
         return report(self, path)
 
 
-class ShownGuarantee(Shown):
-    """A promise: its plot is the granularity curve, its page says what is promised and what is not."""
+class GuaranteeReportMixin(ReportMixin):
+    """A guarantee: its plot shows the granularity curve, its page what is and is not protected."""
 
     def _repr_html_(self) -> str | None:
-        """Return the sentence and the curve; None without the extra ``report``."""
+        """Return the guarantee sentence and the curve; None without the extra ``report``."""
         if not is_installed(*PACKAGES):
             return None
         from dpgrain.report import notebook_html
@@ -154,26 +153,26 @@ class ShownGuarantee(Shown):
         return notebook_html(self)
 
 
-class ShownAudit:
-    """An audit: its plot is the trade-off of tests of two neighbours, beside the claim."""
+class AuditReportMixin:
+    """An audit: its plot shows the trade-off between two neighbours and the claimed one."""
 
     def plot(self, ax: Axes | None = None, *, units: int | None = None) -> Axes:
-        """Draw the trade-off between false alarms and misses, beside the claim; needs matplotlib.
+        """Draw the trade-off between false alarms and misses, next to the claim; needs matplotlib.
 
         Args:
             ax: axes to draw on; new ones by default.
-            units: for how many units; by default the smallest number that was audited.
+            units: the number of units; by default the smallest audited number.
 
         Raises:
-            ParameterError: if there is nothing to draw, as of real rows.
+            ParameterError: if there is nothing to draw, as for real rows.
         """
         from dpgrain.report import plot
 
         return plot(self, ax, units=units)
 
 
-class ShownPlan:
-    """A plan of several units: its plot is the error over ε, unit by unit."""
+class PlanReportMixin:
+    """A plan of several units: its plot shows the error of each unit over ε."""
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw it; needs matplotlib.

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dpgrain._arrow import numbers, plain, texts, truths
+from dpgrain.tables.arrow_arrays import boolean_array, number_array, numpy_array, text_array
 
 FIRST_RELEASE = """
 import sys
@@ -31,26 +31,26 @@ def test_arrays_are_those_of_pyarrow(size: int) -> None:
     values = np.random.default_rng(size).integers(-(2**63), 2**63 - 1, size)
     odd = values % 2 == 1
     for made, expected in (
-        (numbers(values), pa.array(values)),
-        (numbers(values[::-1]), pa.array(values[::-1])),
-        (numbers(values.astype(np.float64)), pa.array(values.astype(np.float64))),
-        (numbers(values, odd), pa.array(values, mask=odd)),
-        (truths(odd), pa.array(odd)),
+        (number_array(values), pa.array(values)),
+        (number_array(values[::-1]), pa.array(values[::-1])),
+        (number_array(values.astype(np.float64)), pa.array(values.astype(np.float64))),
+        (number_array(values, odd), pa.array(values, mask=odd)),
+        (boolean_array(odd), pa.array(odd)),
     ):
         made.validate(full=True)
         assert made.equals(expected)
-    np.testing.assert_array_equal(plain(pa.array(values)), values)
-    np.testing.assert_array_equal(plain(pa.array(values)[size // 2 :]), values[size // 2 :])
+    np.testing.assert_array_equal(numpy_array(pa.array(values)), values)
+    np.testing.assert_array_equal(numpy_array(pa.array(values)[size // 2 :]), values[size // 2 :])
 
 
 def test_texts_of_any_language_and_none_that_is_broken() -> None:
     words = ["", "a", "é", "日本", "\0", "🙂" * 1000]
-    made = texts(words)
+    made = text_array(words)
     made.validate(full=True)
     assert made.equals(pa.array(words, pa.string()))
-    assert texts([]).equals(pa.array([], pa.string()))
+    assert text_array([]).equals(pa.array([], pa.string()))
     with pytest.raises(UnicodeEncodeError):
-        texts(["a", "\ud800"])
+        text_array(["a", "\ud800"])
 
 
 @pytest.mark.slow

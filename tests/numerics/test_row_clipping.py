@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpgrain import _clipping
-from dpgrain._clipping import clipped, finite
+from dpgrain.numerics import row_clipping
+from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
 
 Array = NDArray[np.float64]
 
@@ -27,7 +27,7 @@ def test_rows_of_any_size_are_shortened_to_the_bound(scale: float, clip: float) 
 
 
 def test_a_row_does_not_depend_on_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_clipping, "_TILE_ENTRIES", 40)
+    monkeypatch.setattr(row_clipping, "_TILE_ENTRIES", 40)
     rng: Any = np.random.default_rng(1)
     rows = rng.normal(size=(300, 5)) * 10.0 ** rng.integers(-200, 200, (300, 1))
     whole = clipped(rows, 1.0)
@@ -36,7 +36,12 @@ def test_a_row_does_not_depend_on_the_others(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_only_rows_that_are_not_finite_become_zero() -> None:
     rows = np.array([[1.0, np.nan], [1e308, 1e308], [-np.inf, 1.0], [np.inf, -np.inf]])
-    assert finite(rows).tolist() == [[0.0, 0.0], [1e308, 1e308], [0.0, 0.0], [0.0, 0.0]]
+    assert zero_nonfinite_rows(rows).tolist() == [
+        [0.0, 0.0],
+        [1e308, 1e308],
+        [0.0, 0.0],
+        [0.0, 0.0],
+    ]
     whole = rows[1:2]
     # Its sum overflows, and it is finite.
-    assert finite(whole) is whole
+    assert zero_nonfinite_rows(whole) is whole

@@ -15,19 +15,19 @@ from tests.publishing import cases
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain.provenance import IN_WORDS, Stated, checked, together
+from dpgrain.scope.provenance import DESCRIPTIONS, StatedProvenance, after_derivation, combine
 
-STATED: tuple[Stated, ...] = get_args(Stated)
+STATED: tuple[StatedProvenance, ...] = get_args(StatedProvenance)
 AS_GIVEN = "The rows come from a query, frame or array that dpgrain did not build"
-OLD = Path(__file__).parent / "ledger" / "of_version_0_1.sql"
+OLD = Path(__file__).parents[1] / "ledger" / "of_version_0_1.sql"
 
 
 def test_what_assumes_more_stands_for_both() -> None:
     order = ("table", "checked", "", "as given")
-    assert set(order) == set(STATED) == set(IN_WORDS)
+    assert set(order) == set(STATED) == set(DESCRIPTIONS)
     for one, other in itertools.product(STATED, repeat=2):
-        assert together(one, other) == order[max(order.index(one), order.index(other))]
-    assert [checked(each) for each in ("table", "checked", "as given")] == [
+        assert combine(one, other) == order[max(order.index(one), order.index(other))]
+    assert [after_derivation(each) for each in ("table", "checked", "as given")] == [
         "checked",
         "checked",
         "as given",
@@ -35,14 +35,14 @@ def test_what_assumes_more_stands_for_both() -> None:
 
 
 @pytest.mark.parametrize("stated", STATED)
-def test_a_guarantee_keeps_it_and_writes_it_where_it_is_known(stated: Stated) -> None:
+def test_a_guarantee_keeps_it_and_writes_it_where_it_is_known(stated: StatedProvenance) -> None:
     guarantee = of_users(provenance=stated)
     written = guarantee.to_dict()
     assert ("provenance" in written) == bool(stated)
     assert dg.Guarantee.from_json(guarantee.to_json()) == guarantee
     assert (AS_GIVEN in str(guarantee)) == (stated == "as given")
     for other in STATED:
-        assert (guarantee + of_users(provenance=other)).provenance == together(stated, other)
+        assert (guarantee + of_users(provenance=other)).provenance == combine(stated, other)
     assert len({of_users(provenance=each).hash for each in STATED}) == len(STATED)
 
 
@@ -53,10 +53,10 @@ def test_no_other_provenance_is_read() -> None:
 
 
 @pytest.mark.parametrize("stated", STATED)
-def test_the_page_states_it(stated: Stated, tmp_path: Path) -> None:
+def test_the_page_states_it(stated: StatedProvenance, tmp_path: Path) -> None:
     of_users(provenance=stated).report(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    words = IN_WORDS[stated]
+    words = DESCRIPTIONS[stated]
     assert f"<td>{words[0].upper()}{words[1:]}</td>" in page
     assert ("People who determine which rows of others are included" in page) == (
         stated == "as given"

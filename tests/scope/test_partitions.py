@@ -12,11 +12,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from dpgrain import _fields
+from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.ledger import AnyDays
-from dpgrain.partitions import Overlap, Partition, Rule, period_of, shown_days
-from dpgrain.regions import EVERYTHING, Among, Region, Side, Span, days, microseconds
+from dpgrain.scope.partitions import Overlap, Partition, Rule, clock_days, period_of
+from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side, Span, days, microseconds
 
 # Twenty-nine years hold every calendar: each weekday begins a leap year and a common one.
 DAYS = [date(2000, 1, 1) + timedelta(days=i) for i in range(29 * 366)]
@@ -147,7 +147,7 @@ def test_cells_of_a_region_are_counted_and_rounded_out(kind: str, zone: str) -> 
 
 JANUARY = Region((Side("day", days("2026-01-01", "2026-01-31")),))
 SUNDAY = Region((Side("day", days("2026-01-04", "2026-01-04")),))
-TOPICS = Region((Side("topic", Among(("a", "b", "c"))),))
+TOPICS = Region((Side("topic", LabelSet(("a", "b", "c"))),))
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_days_that_are_missing_lie_in_cells_of_their_own() -> None:
     # Without a value, before all days and after them.
     assert Partition((Rule("day", "day"),)).cells_in(region) == 34
     assert Partition((Rule("topic"),)).cells_in(
-        Region((Side("topic", Among(("a",)), missing=True),))
+        Region((Side("topic", LabelSet(("a",)), missing=True),))
     ) == 4  # fmt: skip
     assert Partition((Rule("topic"),)).cells_in(EVERYTHING) is None
 
@@ -221,7 +221,7 @@ def test_wrong_partitions_are_refused() -> None:
 
 def test_json_and_words() -> None:
     made = Partition((Rule("t", "week", "UTC"), Rule("n", "bins", edges=(1, 5)), Rule("c")))
-    assert _fields.read(Partition, made.to_dict(), "a partition") == made
+    assert _validate.read_fields(Partition, made.to_dict(), "a partition") == made
     assert str(made) == "'c' and bins of 'n' at 1, 5 and the week of 't' (UTC)"
     assert str(Rule("day", "any", days=30)) == "any 30 days in a row of 'day'"
 
@@ -242,7 +242,7 @@ def test_every_day_that_clocks_show_is_met(zone: str, back: datetime) -> None:
         seen = range(one, two, max((two - one) // 400, 1))
         days = {(back + timedelta(seconds=at)).astimezone(ZoneInfo(zone)).date() for at in seen}
         span = Span("instant", microseconds(low), microseconds(high))
-        first, last = shown_days(span, zone)
+        first, last = clock_days(span, zone)
         assert first is not None
         assert last is not None
         assert first <= min(days) <= max(days) <= last
@@ -251,7 +251,7 @@ def test_every_day_that_clocks_show_is_met(zone: str, back: datetime) -> None:
         assert starts == (first.toordinal() - 719_163, last.toordinal() - 719_163 + 1)
     # An interval without an end begins on the day that is shown again.
     later = Span("instant", microseconds(back - timedelta(seconds=30)))
-    assert shown_days(later, zone) == ((back).astimezone(ZoneInfo(zone)).date(), None)
+    assert clock_days(later, zone) == ((back).astimezone(ZoneInfo(zone)).date(), None)
 
 
 def test_days_that_are_written_in_two_ways_do_not_overlap() -> None:

@@ -7,26 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._files import is_there, note_read
+from dpgrain._files import exists, record_input
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.inputs import labels
 from dpgrain.tables.elements import read_file
 from dpgrain.tables.table import UserTable
 
 
-def listed_in(path: Path, keys: Sequence[str], rows: UserTable) -> list[Any]:
-    """Return the public items of a file.
-
-    Args:
-        path: a Parquet or CSV file, or a text file with an item in each line.
-        keys: the columns of the table that distinguish items. Of one, the file's first column holds
-            the items; of several, it must have them all, and each row is an item.
-        rows: the table, whose types say whether keys are integers.
-
-    Raises:
-        ParameterError: if what the file holds does not fit the columns.
-        DataError: if the file cannot be read.
-    """
+def read_public_list(path: Path, keys: Sequence[str], rows: UserTable) -> list[Any]:
+    """Return the public items of a file."""
     if len(keys) == 1:
         return _first_column(path, keys[0] in rows.schema and rows.is_integer(keys[0]))
     return _tuples(path, keys, rows)
@@ -47,14 +36,14 @@ def _tuples(path: Path, keys: Sequence[str], rows: UserTable) -> list[tuple[Any,
 
 def _first_column(path: Path, integers: bool) -> list[Any]:
     """Return the first column of a Parquet or CSV file, or the lines of a text file."""
-    if not is_there(path):
+    if not exists(path):
         raise DataError(
             f"The domain {str(path)!r} is not a file; write its items to a text file, one per "
             "line, and pass its path."
         )
     if path.suffix.lower() in (".parquet", ".csv"):
         return _typed(read_file(path).column(0).to_pylist(), integers, path)
-    note_read(path)
+    record_input(path)
     try:
         # Some editors put a mark of the encoding before the first item, which is no part of it.
         lines = path.read_text(encoding="utf-8-sig").splitlines()
@@ -73,6 +62,6 @@ def _typed(values: list[Any], integers: bool, path: Path) -> list[Any]:
         wrong = values[result.index(None)]
         raise ParameterError(
             f"The domain {str(path)!r} must contain integers, like the item column, not "
-            f"{_validate.said(wrong)}."
+            f"{_validate.describe(wrong)}."
         )
     return result

@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow.compute
 
-from dpgrain._arrow import numbers
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import DataError
-from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.dictionary import Cells, Dictionary
+from dpgrain.tables.arrow_arrays import number_array
+from dpgrain.tables.blocks import UnitBlocks
+from dpgrain.tables.dictionary import Dictionary, GroupCells
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.engines.kernel import Grid, Layout, Pools, Routes
 from dpgrain.tables.engines.protocol import Engine, Summed, Users
@@ -24,35 +24,21 @@ from dpgrain.tables.split import Split
 _MOST_LISTED_ITEMS = 1 << 21
 
 
-def candidates(engine: Engine, keys: Sequence[str], value: str | None = None) -> Groups:
+def candidate_groups(engine: Engine, keys: Sequence[str], value: str | None = None) -> Groups:
     """Return groups that may have rows, among them all that do; private.
 
     Whole numbers that lie close together are all listed, which is quicker than to look which occur. So
     the caller has to find out afterwards which groups nobody holds.
-
-    Args:
-        engine: the engine that reads the rows.
-        keys: the columns that give a record's group.
-        value: a column of numbers; rows without a finite one are left out.
     """
     if len(keys) == 1 and engine.table.is_integer(keys[0]):
         low, high, rows = engine.extent(keys[0]) or (0, 0, 0)
         if high - low < min(rows // 16, _MOST_LISTED_ITEMS):
-            return Groups.of(keys, [numbers(np.arange(low, high + 1, dtype=np.int64))])
+            return Groups.of(keys, [number_array(np.arange(low, high + 1, dtype=np.int64))])
     return engine.distinct(keys, value)
 
 
-class Contributions:
+class UserContributions:
     """The contributions of users to some groups; rows are read once per question, or less.
-
-    Args:
-        engine: the engine that reads the rows.
-        blocks: the blocks, each of which is clipped as one.
-        groups: the groups, all different.
-        cells: the cell of each group.
-        value: the column of numbers that is split; each row counts 1 without one.
-        split: the function from numbers to what each record adds to its group's coordinates.
-        wider: the contributions to more groups, in the same rows, which then need not be read again.
 
     What its methods return is private: it has to be noised before anybody sees it.
     """
@@ -60,12 +46,12 @@ class Contributions:
     def __init__(
         self,
         engine: Engine,
-        blocks: Blocks,
+        blocks: UnitBlocks,
         groups: Groups,
-        cells: Cells,
+        cells: GroupCells,
         value: str | None = None,
         split: Split | None = None,
-        wider: Contributions | None = None,
+        wider: UserContributions | None = None,
     ) -> None:
         self._engine, self._blocks, self._value, self._split = engine, blocks, value, split
         self._unit = 1.0 if split is None else split.unit
@@ -85,16 +71,10 @@ class Contributions:
     def sums(
         self, grid: Grid, *, indicator: bool = False, max_items: int | None = None
     ) -> IntArray:
-        """Return the sums of clipped blocks in grid steps, modulo 2^64, (coordinates,).
-
-        Args:
-            grid: the bounds, one per cell or one for all.
-            indicator: count each (user, coordinate) pair as 1, whatever its total.
-            max_items: the number of coordinates of a block that are kept, the first in public order.
-        """
+        """Return the sums of clipped blocks in grid steps, modulo 2^64, (coordinates,)."""
         unit = self._unit
         if self._blocks.block == "record":
-            adds = _Adds(_record_sum, (grid,), {"unit": unit, "indicator": indicator})
+            adds = _BoundKernel(_record_sum, (grid,), {"unit": unit, "indicator": indicator})
             return self._records().accumulate(adds, (self.dictionary.layout.items,))
         return self._clipped(
             kernel.clipped_sum,
@@ -106,28 +86,14 @@ class Contributions:
         )
 
     def first_sums(self, grid: Grid, *, max_items: int) -> IntArray:
-        """Return the sums of a first round of indicators, (coordinates,), after which may be routed.
-
-        Args:
-            grid: the bound 1 and its grid.
-            max_items: the number of items of a user that take part, the first in public order.
-        """
+        """Return the sums of a first round of indicators, (coordinates,), after which may be routed."""
         sums, self._mark = self._marked(
             kernel.clipped_sum, grid, indicator=True, max_items=max_items
         )
         return sums
 
     def routed(self, routes: Routes, grid: Grid, *, max_items: int) -> IntArray:
-        """Return the sums of what whole users give to the items that they take, (coordinates,).
-
-        Args:
-            routes: the order in which users take items, and what each needs.
-            grid: the bound 1 and its grid.
-            max_items: the number of items of a user that take part, the first in public order.
-
-        Raises:
-            DataError: if rows had to be read again, and are others than in :meth:`first_sums`.
-        """
+        """Return the sums of what whole users give to the items that they take, (coordinates,)."""
         sums, mark = self._marked(kernel.routed_sum, routes, grid=grid, max_items=max_items)
         if mark != self._mark:
             # Whoever newly holds an item would show whether another one gave to it before.
@@ -142,36 +108,28 @@ class Contributions:
         layout = self.dictionary.layout
         if not layout.items:
             return np.zeros(0, dtype=np.int64), 0
-        adds = _Adds(_with_mark, (self._adds(added, by, **how), layout))
+        adds = _BoundKernel(_with_mark, (self._adds(added, by, **how), layout))
         out = self._users().accumulate(adds, (layout.items + 1,))
         return out[:-1], int(out[-1])
 
     def holders(self, *, max_items: int | None = None) -> IntArray:
-        """Count the blocks that hold each coordinate, (coordinates,); nothing is clipped.
-
-        Args:
-            max_items: the number of coordinates of a block that count, the first in public order.
-        """
+        """Count the blocks that hold each coordinate, (coordinates,); nothing is clipped."""
         layout = self.dictionary.layout
         if self._blocks.block == "record":
-            return self._records().accumulate(_Adds(_count_records), (layout.items,))
+            return self._records().accumulate(_BoundKernel(_count_records), (layout.items,))
         bounds = {"max_items": max_items, "max_elements": self._blocks.max_elements}
-        return self._users().accumulate(_Adds(_holders, (layout,), bounds), (layout.items,))
+        return self._users().accumulate(_BoundKernel(_holders, (layout,), bounds), (layout.items,))
 
     def norm_counts(
         self, edges: FloatArray, norm: Literal["l2", "l1"], *, indicator: bool = False
     ) -> IntArray:
-        """Count the blocks with a norm in each bin, (cells, bins); one row where cells are a column.
-
-        Args:
-            edges: (bins,) upper ends of the bins; the last bin has none.
-            norm: the norm that is binned.
-            indicator: count each (user, coordinate) pair as 1, whatever its total.
-        """
+        """Count the blocks with a norm in each bin, (cells, bins); one row where cells are a column."""
         unit = self._unit
         shape = (self.dictionary.cell_sizes.size, edges.size)
         if self._blocks.block == "record":
-            return self._records().accumulate(_Adds(_record_norms, (edges,), {"unit": unit}), shape)
+            return self._records().accumulate(
+                _BoundKernel(_record_norms, (edges,), {"unit": unit}), shape
+            )
         return self._clipped(
             kernel.norm_histogram, edges, shape, norm=norm, unit=unit, indicator=indicator
         )
@@ -179,13 +137,7 @@ class Contributions:
     def pooled_counts(
         self, pools: Pools, norm: Literal["l2", "l1"], *, indicator: bool = False
     ) -> IntArray:
-        """Count the weighted blocks by pool and size of norm, (pools, bins), in 2^-10ths of a block.
-
-        Args:
-            pools: the pools of cells, which the groups give, and what is counted in each.
-            norm: the norm that is binned.
-            indicator: count each (user, coordinate) pair as 1, whatever its total.
-        """
+        """Count the weighted blocks by pool and size of norm, (pools, bins), in 2^-10ths of a block."""
         return self._clipped(
             kernel.pooled_counts,
             pools,
@@ -196,12 +148,8 @@ class Contributions:
         )
 
     def holdings(self, edges: IntArray) -> IntArray:
-        """Count users by their numbers of pairs, and of records, (2, bins).
-
-        Args:
-            edges: (bins,) the largest number in each bin, increasing; the last bin has no end.
-        """
-        adds = _Adds(kernel.holdings, (self.dictionary.layout, edges))
+        """Count users by their numbers of pairs, and of records, (2, bins)."""
+        adds = _BoundKernel(kernel.holdings, (self.dictionary.layout, edges))
         return self._users().accumulate(adds, (2, edges.size))
 
     def _clipped(
@@ -210,10 +158,10 @@ class Contributions:
         """Add up blocks of whole users."""
         return self._users().accumulate(self._adds(added, by, **how), shape)
 
-    def _adds(self, added: Callable[..., None], by: Any, **how: Any) -> _Adds:
+    def _adds(self, added: Callable[..., None], by: Any, **how: Any) -> _BoundKernel:
         """Return a kernel of whole users, which is given the layout and one thing more."""
         how["max_elements"] = self._blocks.max_elements
-        return _Adds(added, (self.dictionary.layout, by), how)
+        return _BoundKernel(added, (self.dictionary.layout, by), how)
 
     def _users(self) -> Users:
         if self._held is None:
@@ -240,17 +188,14 @@ class Contributions:
 
 
 @dataclass(frozen=True)
-class _Adds:
-    """A kernel with all that it needs to know beside keys, which is public and can be sent anywhere.
+class _BoundKernel:
+    """A kernel with all that it needs to know beside keys, which is public and can be sent anywhere."""
 
-    Args:
-        kernel: the function that adds.
-        known: what it is given between the keys and the sums.
-        how: what it is given by name.
-    """
-
+    # The function that adds.
     kernel: Callable[..., None]
+    # What it is given between the keys and the sums.
     known: tuple[Any, ...] = ()
+    # What it is given by name.
     how: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
@@ -258,7 +203,7 @@ class _Adds:
 
 
 def _with_mark(
-    keys: IntArray, totals: FloatArray | None, adds: _Adds, layout: Layout, out: IntArray
+    keys: IntArray, totals: FloatArray | None, adds: _BoundKernel, layout: Layout, out: IntArray
 ) -> None:
     """Add up by a kernel, and mark in the last place of the sums which rows it was given."""
     adds(keys, totals, out[:-1])

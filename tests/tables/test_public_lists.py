@@ -10,7 +10,7 @@ import pytest
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain.tables.listed import listed_in
+from dpgrain.tables.public_lists import read_public_list
 
 ROWS = dg.read(pa.table({"who": [1], "page": ["a"], "year": [2020]}), user="who")
 
@@ -26,38 +26,38 @@ def test_a_file_lists_the_items_of_one_column(
     else:
         head = "any\n" if ending == "csv" else ""
         path.write_text(head + "".join(f"{item}\n" for item in items) + "\n" * (ending == "txt"))
-    assert listed_in(path, [key], ROWS) == items
+    assert read_public_list(path, [key], ROWS) == items
 
 
 @pytest.mark.parametrize("ending", ["txt", "csv"])
 def test_a_mark_of_the_encoding_is_no_part_of_an_item(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"d.{ending}"
     path.write_text("\ufeffa\nb\n" if ending == "txt" else "\ufeffpage\na\nb\n", encoding="utf-8")
-    assert listed_in(path, ["page"], ROWS) == ["a", "b"]
+    assert read_public_list(path, ["page"], ROWS) == ["a", "b"]
 
 
 def test_a_long_item_is_cut_in_a_message(tmp_path: Path) -> None:
     (tmp_path / "d.txt").write_text("x" * 70_000)
     with pytest.raises(dg.ParameterError, match="must contain integers") as caught:
-        listed_in(tmp_path / "d.txt", ["year"], ROWS)
+        read_public_list(tmp_path / "d.txt", ["year"], ROWS)
     assert len(str(caught.value)) < 500
 
 
 def test_rows_are_the_items_of_several_columns(tmp_path: Path) -> None:
     path = tmp_path / "d.csv"
     path.write_text("year,other,page\n2020,x,a\n2021,y,b\n")
-    assert listed_in(path, ["page", "year"], ROWS) == [("a", 2020), ("b", 2021)]
+    assert read_public_list(path, ["page", "year"], ROWS) == [("a", 2020), ("b", 2021)]
     with refuses("domain", "column"):
-        listed_in(path, ["page", "who"], ROWS)
+        read_public_list(path, ["page", "who"], ROWS)
 
 
 def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
     with refuses("domain", "file", kind=dg.DataError):
-        listed_in(tmp_path / "none.txt", ["page"], ROWS)
+        read_public_list(tmp_path / "none.txt", ["page"], ROWS)
     path = tmp_path / "d.txt"
     path.write_text("2020\nlots\n")
     with refuses("domain", "'lots'"):
-        listed_in(path, ["year"], ROWS)
+        read_public_list(path, ["year"], ROWS)
     path.write_bytes(b"\xff\xfe\x00")
     with refuses("domain", "8", kind=dg.DataError):
-        listed_in(path, ["page"], ROWS)
+        read_public_list(path, ["page"], ROWS)

@@ -1,7 +1,8 @@
-"""Numbers made of rows, each rounded alike wherever its row lies and whatever rows are beside it.
+"""Norms and products of rows, rounded independently of a row's index and of other rows.
 
-A matrix product adds in an order that depends on the number of rows, and on some machines on the place
-of a row: one person's rows would move what others contribute (docs/theory, "Gradient steps").
+The order of additions in a matrix product depends on the number of rows, and on some machines on
+the index of a row: one person's rows would change the contributions of others (docs/theory,
+"Gradient steps").
 """
 
 from __future__ import annotations
@@ -13,21 +14,17 @@ import numpy as np
 
 from dpgrain._types import Array
 
-# Columns of one piece of a sum: beyond the buffer of NumPy's iterators a single row is added in
-# another order than a row among others.
+# Columns of one piece of a sum: beyond the buffer of NumPy's iterators, the order of additions
+# differs between a single row and a row of several.
 _PIECE_COLUMNS = 1 << 13
-# Numbers of a group of rows, and the fewest and the most rows of a group. All was measured.
+# Numbers, minimum rows and maximum rows of a group; measured.
 _GROUP_NUMBERS, _FEWEST_ROWS, _MOST_ROWS = 1 << 13, 32, 1 << 8
-# Made-up rows on which a group is tried, and the places in memory where it begins.
+# Synthetic rows for testing a group, and its offsets in memory.
 _TRIALS, _OFFSETS = 32, 8
 
 
 def squares(rows: Array, kind: Any = None) -> Array:
     """Return (m,) the squared norm of each row.
-
-    Args:
-        rows: (m, p) numbers, row by row in memory.
-        kind: the type in which they are added up; by default their own.
 
     >>> squares(np.array([[3.0, 4.0], [0.0, 1.0]])).tolist()
     [25.0, 1.0]
@@ -36,11 +33,7 @@ def squares(rows: Array, kind: Any = None) -> Array:
 
 
 def products(rows: Array, weights: Array) -> Array:
-    """Return (m, C) the products of rows with weights, each added up by itself.
-
-    Args:
-        rows: (m, p) numbers, row by row in memory.
-        weights: (C, p) numbers.
+    """Return (m, C) the products of rows with weights, each summed separately.
 
     >>> products(np.array([[3.0, 4.0]]), np.eye(2)).tolist()
     [[3.0, 4.0]]
@@ -49,23 +42,18 @@ def products(rows: Array, weights: Array) -> Array:
 
 
 def grouped_products(rows: Array, weights: Array) -> Array:
-    """Return the same products, rounded in another way, which takes a fraction of the time.
+    """Return the same products with other rounding, in a fraction of the time.
 
-    Groups of rows, whose number follows from the length of a row, are multiplied one by one, the
-    last of them filled up with zeros, so that BLAS is called alike whatever rows there are. That a
-    row's place in its group does not matter either is tried once, on made-up rows; where it does
-    matter, classes are multiplied one by one, or as :func:`products` does it. Called with one
-    thread for BLAS.
-
-    Args:
-        rows: (m, p) numbers, row by row in memory.
-        weights: (C, p) numbers of the same type.
+    Groups of rows, of a size that depends only on the row length, are multiplied separately, and
+    the last one is padded with zeros, so that each BLAS call has the same shape. A test on
+    synthetic rows shows once whether the index of a row in its group affects its rounding; if so,
+    outputs are computed separately, or by :func:`products`. Requires one BLAS thread.
 
     >>> grouped_products(np.array([[3.0, 4.0]]), np.eye(2)).tolist()
     [[3.0, 4.0]]
     """
     (m, p), outputs = rows.shape, len(weights)
-    size = group_rows(p)
+    size = rows_per_group(p)
     if not size or not _places_alike(size, p, outputs, rows.dtype.str):
         if not size or outputs == 1:
             return products(rows, weights)
@@ -84,10 +72,10 @@ def grouped_products(rows: Array, weights: Array) -> Array:
     return result
 
 
-def group_rows(columns: int) -> int:
-    """Return the number of rows that are multiplied together; 0 where there are no columns.
+def rows_per_group(columns: int) -> int:
+    """Return the number of rows of one multiplication; 0 without columns.
 
-    >>> [group_rows(columns) for columns in (0, 2, 100, 5000)]
+    >>> [rows_per_group(columns) for columns in (0, 2, 100, 5000)]
     [0, 256, 64, 32]
     """
     if not columns:
@@ -98,7 +86,7 @@ def group_rows(columns: int) -> int:
 
 @cache
 def _places_alike(size: int, columns: int, outputs: int, kind: str) -> bool:
-    """Return whether BLAS rounds a row alike at each place of a group, wherever the group begins."""
+    """Return whether BLAS rounds a row equally at each index of a group and each memory offset."""
     rng = np.random.default_rng(0)
     memory = np.empty(size * columns + _OFFSETS, dtype=kind)
     for trial in range(_TRIALS):

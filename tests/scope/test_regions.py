@@ -11,19 +11,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.refusals import refuses
 
-from dpgrain import _fields
+from dpgrain import _validate
 from dpgrain.errors import ParameterError
-from dpgrain.regions import (
+from dpgrain.scope.regions import (
     EVERYTHING,
-    Among,
+    LabelSet,
     Region,
     Side,
     Span,
     Values,
     atoms,
+    comparable_regions,
     days,
     microseconds,
-    widened,
 )
 
 # A record of two columns: a small whole number, or nothing, in each.
@@ -33,7 +33,7 @@ COLUMNS = ("a", "b")
 
 ends = st.one_of(st.none(), st.integers(-1, 7))
 spans = st.builds(Span, st.just("whole"), ends, ends)
-labels = st.builds(Among, st.lists(st.integers(0, 5), max_size=4).map(tuple), st.booleans())
+labels = st.builds(LabelSet, st.lists(st.integers(0, 5), max_size=4).map(tuple), st.booleans())
 
 
 def sides(column: str) -> st.SearchStrategy[Side]:
@@ -72,7 +72,7 @@ def apart(parts: tuple[Region, ...]) -> set[Any]:
 # Of an interval without a label two parts are left, from which another column is cut off, too.
 TWO_PARTS = (
     Region((Side("a", Span("whole", 0, 6), kind="BIGINT"),)),
-    Region((Side("a", Among((2,), but=True)), Side("b", Among((1,)), kind="BIGINT"))),
+    Region((Side("a", LabelSet((2,), but=True)), Side("b", LabelSet((1,)), kind="BIGINT"))),
 )
 
 
@@ -102,46 +102,46 @@ def test_atoms_are_the_classes_that_regions_tell_apart(given_: list[Region]) -> 
 
 @given(regions)
 def test_json_brings_a_region_back(region: Region) -> None:
-    assert _fields.read(Region, region.to_dict(), "a region") == region
+    assert _validate.read_fields(Region, region.to_dict(), "a region") == region
 
 
 @pytest.mark.parametrize("wrong", [{"sides": [{}]}, {"sides": 3}, {"side": []}, 3])
 def test_json_of_something_else_is_refused(wrong: Any) -> None:
     with pytest.raises(ParameterError):
-        _fields.read(Region, wrong, "a region")
+        _validate.read_fields(Region, wrong, "a region")
 
 
 def test_a_column_that_is_read_in_two_ways_tells_nothing_apart() -> None:
     texts, numbers = (
-        Region((Side("a", values), Side("b", Among(("x",)))))
-        for values in (Among(("07",)), Span("whole", 7, 8))
+        Region((Side("a", values), Side("b", LabelSet(("x",)))))
+        for values in (LabelSet(("07",)), Span("whole", 7, 8))
     )
     assert not texts.comparable(numbers)
     # The texts of one release may be the numbers of the other.
     assert texts.meets(numbers)
     assert not texts.within(numbers)
-    assert widened([texts, numbers]) == [Region((Side("b", Among(("x",))),))] * 2
+    assert comparable_regions([texts, numbers]) == [Region((Side("b", LabelSet(("x",))),))] * 2
     assert len(atoms([texts, numbers])) == 1
     # What is no number is missing among numbers, and a value among texts.
-    missing = Region((Side("a", Among(), missing=True, kind="BIGINT"),))
+    missing = Region((Side("a", LabelSet(), missing=True, kind="BIGINT"),))
     assert not missing.meets(numbers)
     assert missing.meets(texts)
-    assert _fields.read(Region, missing.to_dict(), "a region") == missing
-    (rest,) = numbers.minus(Region((Side("b", Among(("y",))), *missing.sides)))
+    assert _validate.read_fields(Region, missing.to_dict(), "a region") == missing
+    (rest,) = numbers.minus(Region((Side("b", LabelSet(("y",))), *missing.sides)))
     assert rest == numbers
     # One text may be 1.00 or true as well.
     for kind in ("DECIMAL(9,2)", "BOOLEAN", "UUID"):
-        typed = Region((Side("a", Among(("1.00",)), kind=kind),))
+        typed = Region((Side("a", LabelSet(("1.00",)), kind=kind),))
         assert typed.meets(texts)
-        assert widened([typed, texts])[0] == EVERYTHING
+        assert comparable_regions([typed, texts])[0] == EVERYTHING
 
 
 def test_an_empty_region_and_two_sides_of_a_column_are_refused() -> None:
-    for values in (Among(), Span("whole", 3, 3), Span("time", 5, 4)):
+    for values in (LabelSet(), Span("whole", 3, 3), Span("time", 5, 4)):
         with refuses("region", "'a'"):
             Region((Side("a", values),))
     with pytest.raises(ParameterError, match="one side for each column"):
-        Region((Side("a", Among(("x",))), Side("a", Among(("y",)))))
+        Region((Side("a", LabelSet(("x",))), Side("a", LabelSet(("y",)))))
 
 
 @pytest.mark.parametrize(
@@ -155,9 +155,9 @@ def test_an_empty_region_and_two_sides_of_a_column_are_refused() -> None:
         (Span("whole", 3, 9), False, "c from 3 to 8"),
         (Span("whole", None, 9), False, "c to 8"),
         (Span("whole", 3, 4), False, "c 3"),
-        (Among(("FR", "DE")), False, "c DE or FR"),
-        (Among(("FR",), but=True), True, "c not FR or missing"),
-        (Among(), True, "c missing"),
+        (LabelSet(("FR", "DE")), False, "c DE or FR"),
+        (LabelSet(("FR",), but=True), True, "c not FR or missing"),
+        (LabelSet(), True, "c missing"),
     ],
 )  # fmt: skip
 def test_words(values: Values, missing: bool, words: str) -> None:
@@ -165,12 +165,12 @@ def test_words(values: Values, missing: bool, words: str) -> None:
 
 
 def test_everything() -> None:
-    region = Region((Side("a", Among(("x",))),))
+    region = Region((Side("a", LabelSet(("x",))),))
     assert str(EVERYTHING) == "everything"
     assert EVERYTHING.everything
     assert region.within(EVERYTHING)
     assert EVERYTHING.minus(region) == (
-        Region((Side("a", Among(("x",), but=True), missing=True),)),
+        Region((Side("a", LabelSet(("x",), but=True), missing=True),)),
     )
     assert EVERYTHING.around(region) == EVERYTHING
 
@@ -185,7 +185,7 @@ def test_moments_are_counted_in_utc() -> None:
 def test_labels_are_a_list_of_texts_that_can_be_written() -> None:
     for wrong, word in ((-1, "list"), ("ab", "list"), (("\ud800",), "UTF-8"), ((0.5,), "integers")):
         with refuses("labels", word):
-            Among(wrong)  # type: ignore[arg-type]
+            LabelSet(wrong)  # type: ignore[arg-type]
 
 
 def test_ends_beyond_calendars_are_written() -> None:
@@ -197,6 +197,6 @@ def test_ends_beyond_calendars_are_written() -> None:
 
 
 def test_too_many_classes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpgrain.regions._MOST_ATOMS", 3)
+    monkeypatch.setattr("dpgrain.scope.regions._MOST_ATOMS", 3)
     with refuses("regions", "3"):
         atoms([Region((Side("a", Span("whole", i, i + 1)),)) for i in range(4)])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 
 
 def test_a_module_is_loaded_at_its_first_use(
@@ -15,7 +15,7 @@ def test_a_module_is_loaded_at_its_first_use(
 ) -> None:
     (tmp_path / "used_at_last.py").write_text("answer = 42\n")
     monkeypatch.syspath_prepend(tmp_path)
-    module = later("used_at_last")
+    module = lazy_import("used_at_last")
     assert "used_at_last" not in sys.modules
     assert module.answer == 42
     assert "used_at_last" in sys.modules
@@ -24,6 +24,6 @@ def test_a_module_is_loaded_at_its_first_use(
 
 def test_what_is_missing_is_told_as_ever() -> None:
     with pytest.raises(AttributeError, match="nothing_of_the_kind"):
-        _ = later("fractions").nothing_of_the_kind
+        _ = lazy_import("fractions").nothing_of_the_kind
     with pytest.raises(ModuleNotFoundError):
-        _ = later("no_module_of_this_name").answer
+        _ = lazy_import("no_module_of_this_name").answer

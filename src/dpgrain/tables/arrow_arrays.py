@@ -17,14 +17,10 @@ from numpy.typing import NDArray
 _KINDS = {"i8": pa.int64(), "f8": pa.float64()}
 
 
-def numbers(values: NDArray[Any], null: NDArray[np.bool_] | None = None) -> pa.Array:
+def number_array(values: NDArray[Any], null: NDArray[np.bool_] | None = None) -> pa.Array:
     """Return an Arrow array of int64 or float64 numbers, which shares their memory.
 
-    Args:
-        values: (n,) the numbers.
-        null: (n,) where the array has nulls instead.
-
-    >>> numbers(np.arange(3), np.arange(3) == 1).to_pylist()
+    >>> number_array(np.arange(3), np.arange(3) == 1).to_pylist()
     [0, None, 2]
     """
     values = np.ascontiguousarray(values)
@@ -34,42 +30,39 @@ def numbers(values: NDArray[Any], null: NDArray[np.bool_] | None = None) -> pa.A
     )
 
 
-def plain(column: pa.Array) -> NDArray[Any]:
+def numpy_array(column: pa.Array) -> NDArray[Any]:
     """Return the numbers of an Arrow array without nulls, which share its memory.
 
-    >>> plain(numbers(np.arange(3)))
+    >>> numpy_array(number_array(np.arange(3)))
     array([0, 1, 2])
     """
     return np.from_dlpack(column)
 
 
-def whole(column: pa.ChunkedArray) -> pa.Array:
+def one_array(column: pa.ChunkedArray) -> pa.Array:
     """Return a column in one piece.
 
-    >>> whole(pa.chunked_array([[1], [2]])).to_pylist()
+    >>> one_array(pa.chunked_array([[1], [2]])).to_pylist()
     [1, 2]
     """
     combined = column.combine_chunks()
     return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
 
 
-def truths(values: NDArray[np.bool_]) -> pa.Array:
+def boolean_array(values: NDArray[np.bool_]) -> pa.Array:
     """Return an Arrow array of truths.
 
-    >>> truths(np.array([True, False])).to_pylist()
+    >>> boolean_array(np.array([True, False])).to_pylist()
     [True, False]
     """
     bits = pa.py_buffer(np.packbits(values, bitorder="little"))
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
 
 
-def texts(values: Sequence[str]) -> pa.Array:
+def text_array(values: Sequence[str]) -> pa.Array:
     """Return an Arrow array of texts.
 
-    Raises:
-        UnicodeEncodeError: if one is no valid text.
-
-    >>> texts(["a", "é"]).to_pylist()
+    >>> text_array(["a", "é"]).to_pylist()
     ['a', 'é']
     """
     joined = "".join(values)

@@ -46,13 +46,13 @@ def require(*packages: str) -> None:
             )
 
 
-class _Later(ModuleType):
-    """A module imported when one of its names is first asked for."""
+class _LazyModule(ModuleType):
+    """A module imported when one of its names is first read."""
 
     def __getattr__(self, name: str) -> Any:
-        if "_found" not in self.__dict__:
-            self._found = import_module(self.__name__)
-        return getattr(self._found, name)
+        if "_loaded" not in self.__dict__:
+            self._loaded = import_module(self.__name__)
+        return getattr(self._loaded, name)
 
 
 class _Absent(type):
@@ -73,18 +73,15 @@ class _Types(ModuleType):
         return getattr(sys.modules.get(self.__name__, _Nothing), name)
 
 
-def later(name: str) -> Any:
-    """Return a stand-in for a module, which is imported at its first use.
-
-    Args:
-        name: the full name of the module.
+def lazy_import(name: str) -> Any:
+    """Return a placeholder for a module, which is imported at its first use.
 
     Callers also write the ordinary import under ``TYPE_CHECKING``, for types.
 
-    >>> later("fractions").Fraction(1, 2)
+    >>> lazy_import("fractions").Fraction(1, 2)
     Fraction(1, 2)
     """
-    return _Later(name)
+    return _LazyModule(name)
 
 
 def loaded_types(name: str) -> Any:
@@ -101,48 +98,40 @@ def loaded_types(name: str) -> Any:
     return _Types(name)
 
 
-class _Face(ModuleType):
-    """A package with public names imported from its modules at their first use."""
+class _LazyPackage(ModuleType):
+    """A package with public names imported from their modules at first use."""
 
     __all__: Sequence[str]
     _homes: Mapping[str, str]
-    _modules: Sequence[str]
 
     def __getattr__(self, name: str) -> Any:
-        if name in self._modules:
-            value = import_module(f"{self.__name__}.{name}")
-        elif name in self._homes:
-            value = getattr(import_module(self._homes[name]), name)
-        else:
+        if name not in self._homes:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        home = self._homes[name]
+        if home == self.__name__:
+            value = import_module(f"{home}.{name}")
+        else:
+            value = getattr(import_module(home), name)
         super().__setattr__(name, value)
         return value
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # An import binds a module in its package, where it must not hide a public name that is equal.
-        if not (isinstance(value, ModuleType) and name in self._homes):
+        # An import binds a module in its package, where it must not hide an equal public name.
+        hides = self._homes.get(name, self.__name__) != self.__name__
+        if not (isinstance(value, ModuleType) and hides):
             super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
         return sorted(self.__all__)
 
 
-def face(
+def lazy_package(
     package: str,
-    homes: Mapping[str, Sequence[str]],
-    modules: Sequence[str] = (),
-    named: Mapping[str, str] | None = None,
+    names: Mapping[str, Sequence[str]],
+    homes: Mapping[str, str] | None = None,
 ) -> None:
-    """Let a package import its public names when they are first used.
-
-    Args:
-        package: the name of the package, which calls this function while it is imported.
-        homes: the public names of each module, by the module's full name.
-        modules: the modules of the package that are public names themselves.
-        named: further public names, each with the full name of its module.
-    """
+    """Make a package import its public names at their first use."""
     module = sys.modules[package]
-    listed = {name: home for home, names in homes.items() for name in names}
-    module.__dict__["_homes"] = {**listed, **(named or {})}
-    module.__dict__["_modules"] = modules
-    module.__class__ = _Face
+    listed = {name: home for home, group in names.items() for name in group}
+    module.__dict__["_homes"] = {**listed, **(homes or {})}
+    module.__class__ = _LazyPackage

@@ -1,4 +1,4 @@
-"""Words and numbers for people to read; rounding never makes a promise look stronger than it is."""
+"""Text and numbers for people; rounding never makes a guarantee look stronger than it is."""
 
 from __future__ import annotations
 
@@ -12,34 +12,32 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 
 if TYPE_CHECKING:
     import numpy as np
 else:
-    np = later("numpy")
+    np = lazy_import("numpy")
 
-# Joiners, which change how the letters beside them are written; they are not printable, but
-# harmless.
+# Joiners, which change the shape of adjacent letters; not printable, but harmless.
 _JOINERS = "\u200c\u200d"
-# Columns that a message lists; the nearest ones to a wrong name, and the share of letters that they
-# have in common with it at least.
+# Maximum columns that a message lists; suggestions for a wrong name, and their minimum similarity.
 _LISTED, _NEAREST, _LIKENESS = 20, 5, 0.6
-#: Letters of a name of a column that are shown, at most: it may be a whole header.
+#: Maximum characters of a column name in a message: the name may be a whole header.
 COLUMN_LETTERS = 40
-# Numbers, and characters, of a value that are shown, at most.
+# Maximum numbers and characters of a value in a message.
 _SHOWN_NUMBERS, _SHOWN_CHARACTERS = 4, 60
 
-# Letters of a line of an explanation, and of the names before its sentences.
+# Width of an explanation, and of its column of names, in characters.
 _EXPLAINED, _INDENT = 100, 13
-#: The last line below a printed release.
+#: Last line of a printed release.
 POINTER = "What the columns mean: .explain(). Full guarantee: print(.guarantee)"
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def rounded_up(value: float, digits: int = 4) -> str:
-    """Write a number with a few significant digits, never below the true one; ∞ for infinity.
+    """Format a number with a few significant digits, rounded up.
 
     >>> rounded_up(1.00001), rounded_up(0.25), rounded_up(1234.5)
     ('1.001', '0.25', '1,235')
@@ -48,7 +46,7 @@ def rounded_up(value: float, digits: int = 4) -> str:
 
 
 def rounded_down(value: float, digits: int = 4) -> str:
-    """Write a number with a few significant digits, never above the true one; ∞ for infinity.
+    """Format a number with a few significant digits, rounded down.
 
     >>> rounded_down(1.99999), rounded_down(0.25), rounded_down(1234.5)
     ('1.999', '0.25', '1,234')
@@ -59,7 +57,7 @@ def rounded_down(value: float, digits: int = 4) -> str:
 def _rounded(value: float, digits: int, rounding: str) -> str:
     if math.isinf(value):
         return "∞"
-    # repr gives the shortest decimal that stands for this number, so that 0.07 stays 0.07.
+    # repr is the shortest decimal of this number, so that 0.07 stays 0.07.
     exact = Context(prec=digits, rounding=rounding).create_decimal(repr(float(value)))
     return (
         f"{exact.normalize():,f}"
@@ -69,7 +67,7 @@ def _rounded(value: float, digits: int, rounding: str) -> str:
 
 
 def powers(value: float, *, up: bool = True) -> str:
-    """Write a small number as people do, such as 2·10⁻⁶, never below the true one; or never above it.
+    """Format a small number such as 2·10⁻⁶, rounded up or down.
 
     >>> powers(2e-6), powers(0.01), powers(0), powers(4.9999e-8, up=False)
     ('2·10⁻⁶', '0.01', '0', '4.99·10⁻⁸')
@@ -84,13 +82,10 @@ def powers(value: float, *, up: bool = True) -> str:
     return power if mantissa == "1" else f"{mantissa}·{power}"
 
 
-def shown(value: Any) -> str:
-    """Write a value in one line: the first of many numbers, or the beginning of a long text.
+def short_repr(value: Any) -> str:
+    """Return a value in one line: the first numbers of an array, or the beginning of a long text.
 
-    Args:
-        value: numbers of any shape, or anything else.
-
-    >>> shown(np.array([0.5, 2 / 3, 1e-9, 4, 5])), shown(0.25), shown("x" * 99)[-3:]
+    >>> short_repr(np.array([0.5, 2 / 3, 1e-9, 4, 5])), short_repr(0.25), short_repr("x" * 99)[-3:]
     ('(0.5, 0.6667, 1e-09, 4, …)', '0.25', 'xx…')
     """
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
@@ -102,10 +97,10 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
 
 
-def about(share: float) -> str:
-    """Write an estimated share in per cent, with about two digits.
+def approximate_percent(share: float) -> str:
+    """Format an estimated share as a percentage with about two digits.
 
-    >>> about(0.1234), about(0.012), about(0.00001)
+    >>> approximate_percent(0.1234), approximate_percent(0.012), approximate_percent(0.00001)
     ('about 12%', 'about 1.2%', 'under 0.1%')
     """
     if share < 1e-3:
@@ -114,7 +109,7 @@ def about(share: float) -> str:
 
 
 def percent(share: float, *, up: bool = True) -> str:
-    """Write a share of a budget in per cent, never below the true one; or never above it.
+    """Format a share of a budget as a percentage, rounded up or down.
 
     >>> percent(0.12341), percent(0.12341, up=False), percent(-0.1)
     ('12.4%', '12.3%', '0%')
@@ -123,26 +118,26 @@ def percent(share: float, *, up: bool = True) -> str:
     return rounded_up(100 * share, 3) + "%" if up else f"{math.floor(1000 * share) / 10:g}%"
 
 
-def counted(number: int, noun: str) -> str:
-    """Write a number of things, in the singular where it is one.
+def quantity(number: int, noun: str) -> str:
+    """Format a count with its noun in the singular or plural.
 
-    >>> counted(1, "item"), counted(1200, "item")
+    >>> quantity(1, "item"), quantity(1200, "item")
     ('1 item', '1,200 items')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def named_like(name: str, names: Sequence[str]) -> str:
-    """Say which columns there are in place of one that is missing: all of a few, or the nearest.
+def suggest_columns(name: str, names: Sequence[str]) -> str:
+    """List the columns of a table without the requested one: all of a few, or the nearest.
 
-    >>> named_like("amout", ["who", "amount"])
+    >>> suggest_columns("amout", ["who", "amount"])
     'it has who, amount'
-    >>> named_like("AMOUT", [f"x{number}" for number in range(999)] + ["amount"])
+    >>> suggest_columns("AMOUT", [f"x{number}" for number in range(999)] + ["amount"])
     'of its 1,000 columns the nearest is amount'
     """
     if len(names) <= _LISTED:
         return f"it has {_listed(names)}"
-    # Who writes capital letters means the same name.
+    # Capital letters do not distinguish names.
     folded: dict[str, str] = {}
     for each in names:
         folded.setdefault(each.casefold(), each)
@@ -157,10 +152,10 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(shorten(name, COLUMN_LETTERS) for name in names)
 
 
-def first_repeated(names: Iterable[str]) -> str | None:
-    """Return the first name that stands among those before it; None if each stands there once.
+def first_duplicate(names: Iterable[str]) -> str | None:
+    """Return the first name that occurs twice; None without one.
 
-    >>> first_repeated(["a", "b", "a", "b"]), first_repeated("ab")
+    >>> first_duplicate(["a", "b", "a", "b"]), first_duplicate("ab")
     ('a', None)
     """
     seen: set[str] = set()
@@ -171,11 +166,11 @@ def first_repeated(names: Iterable[str]) -> str | None:
     return None
 
 
-def printed(item: Any) -> str:
-    """Return an item as one line of text in which nothing is invisible or reorders its surroundings."""
+def one_line(item: Any) -> str:
+    """Return an item as one line of text without invisible or reordering characters."""
     text = str(item)
     if not text or text != text.strip():
-        # Two items that differ by a blank at an end would look alike.
+        # Quotes show blanks at the ends.
         return repr(text)
     return "".join(
         c if c.isprintable() or c in _JOINERS else c.encode("unicode_escape").decode() for c in text
@@ -183,7 +178,7 @@ def printed(item: Any) -> str:
 
 
 def shorten(text: str, letters: int) -> str:
-    """Cut a text to a number of letters, with … at the end; wide letters count two."""
+    """Truncate a text to a number of columns, with … at the end; wide letters take two."""
     used = 0
     for place, letter in enumerate(text):
         used += _width(letter)
@@ -192,10 +187,10 @@ def shorten(text: str, letters: int) -> str:
     return text
 
 
-def abbreviated(texts: Sequence[str], letters: int) -> list[str]:
-    """Cut texts in the middle to a number of letters, unless two different ones would look alike.
+def abbreviate(texts: Sequence[str], letters: int) -> list[str]:
+    """Truncate texts in the middle, unless two different ones would become equal.
 
-    >>> abbreviated(["https://example.org/books/1", "https://example.org/books/2"], 12)
+    >>> abbreviate(["https://example.org/books/1", "https://example.org/books/2"], 12)
     ['https:…oks/1', 'https:…oks/2']
     """
     short = {text: _without_middle(text, letters) for text in dict.fromkeys(texts)}
@@ -211,7 +206,7 @@ def _without_middle(text: str, letters: int) -> str:
 
 
 def _fitting(text: str, letters: int) -> str:
-    """Return the longest beginning of a text that is no wider than some letters."""
+    """Return the longest beginning of a text that fits into a number of columns."""
     used = itertools.accumulate(map(_width, text))
     return text[: sum(width <= letters for width in used)]
 
@@ -221,7 +216,7 @@ def _width(letter: str) -> int:
 
 
 def sentence(text: str) -> str:
-    """Return a text with a capital letter and a full stop; nothing of an empty text.
+    """Return a text with a capital letter and a full stop; an empty text remains empty.
 
     >>> sentence("noise was added"), sentence("")
     ('Noise was added.', '')
@@ -230,7 +225,7 @@ def sentence(text: str) -> str:
 
 
 class Paragraphs(str):
-    """A text that interactive sessions show as it is printed."""
+    """A text that interactive sessions print."""
 
     __slots__ = ()
 
@@ -238,10 +233,10 @@ class Paragraphs(str):
         return str(self)
 
 
-def described(title: str, facts: Mapping[str, str]) -> Paragraphs:
-    """Return a title and a list of facts as text, each with its name in a column before it.
+def format_facts(title: str, facts: Mapping[str, str]) -> Paragraphs:
+    """Return a title and a list of named facts as text, with the names in a column.
 
-    >>> print(described("Mean", {"estimate": "the mean, plus noise"}))
+    >>> print(format_facts("Mean", {"estimate": "the mean, plus noise"}))
     Mean
     estimate     The mean, plus noise.
     """
@@ -258,14 +253,10 @@ def described(title: str, facts: Mapping[str, str]) -> Paragraphs:
     return Paragraphs("\n".join(lines))
 
 
-def aligned(rows: Sequence[Sequence[str]], *, left: bool = False) -> list[str]:
-    """Write a table as lines, with columns two spaces apart.
+def align_columns(rows: Sequence[Sequence[str]], *, left: bool = False) -> list[str]:
+    """Return the lines of a table, with two spaces between columns.
 
-    Args:
-        rows: the rows, all of one length; the first may hold headings.
-        left: True where columns begin at one place, rather than end there.
-
-    >>> aligned([["item", "count"], ["tea", "12"]])
+    >>> align_columns([["item", "count"], ["tea", "12"]])
     ['item  count', ' tea     12']
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -279,18 +270,18 @@ def aligned(rows: Sequence[Sequence[str]], *, left: bool = False) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
-def decimals_of(std_error: float) -> int | None:
-    """Return how many decimals show two digits of the standard error; None where it is 0 or unknown."""
+def useful_decimals(std_error: float) -> int | None:
+    """Return the number of decimals for two digits of a standard error; None if it is 0 or unknown."""
     if not 0 < std_error < math.inf:
         return None
     return min(max(1 - math.floor(math.log10(std_error)), 0), 12)
 
 
-def number(value: float, decimals: int | None) -> str:
-    """Write a number with these decimals, or with six digits where they are None; NaN is left blank.
+def format_number(value: float, decimals: int | None) -> str:
+    """Format a number with these decimals, or with six digits if None; NaN is blank.
 
-    >>> number(1234.56, 1), number(-0.001, 1), number(math.nan, 1), number(math.inf, 1)
-    ('1,234.6', '0.0', '', '∞')
+    >>> [format_number(value, 1) for value in (1234.56, -0.001, math.nan, math.inf)]
+    ['1,234.6', '0.0', '', '∞']
     """
     if math.isnan(value):
         return ""

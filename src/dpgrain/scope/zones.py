@@ -11,7 +11,7 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from dpgrain import _validate
-from dpgrain.regions import microseconds
+from dpgrain.scope.regions import microseconds
 
 # Year before which no zone was stated; year from which on clocks follow a rule for all years; and
 # the year in which that rule comes again with the calendar, 400 years later.
@@ -24,30 +24,20 @@ _STATED, _RULED = timedelta(days=1), timedelta(days=7)
 def check_zone(zone: str, *, name: str = "zone") -> str:
     """Return the name of a known zone.
 
-    Raises:
-        ParameterError: if there is no such zone.
-
     >>> check_zone("Europe/Paris")
     'Europe/Paris'
     """
     try:
         ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError, TypeError) as error:
-        raise _validate.wrong(
-            name, f"must be a zone such as 'Europe/Paris', not {_validate.said(zone)}."
+        raise _validate.error_about(
+            name, f"must be a zone such as 'Europe/Paris', not {_validate.describe(zone)}."
         ) from error
     return zone
 
 
 def midnight(day: date, zone: str) -> int | None:
     """Return when a day begins: the first time that clocks show its midnight, or would have.
-
-    Args:
-        day: the day.
-        zone: the zone of the clocks; empty for times without a zone.
-
-    Returns:
-        Microseconds since 1970, in UTC where there is a zone; None beyond the years that are known.
 
     >>> midnight(date(2026, 3, 30), "Europe/Paris") - midnight(date(2026, 3, 29), "Europe/Paris")
     82800000000
@@ -62,15 +52,7 @@ def midnight(day: date, zone: str) -> int | None:
 
 @lru_cache(maxsize=32)
 def offsets(zone: str) -> tuple[tuple[int, int], ...]:
-    """Return by how much clocks are ahead of UTC, and from when on, until the year 2600.
-
-    Args:
-        zone: the zone.
-
-    Returns:
-        (moment, offset) in microseconds, in the order of the moments; the first offset holds for all
-        time before, too. From :data:`RULE_BEGINS` on they come again every :data:`RULE_LASTS`.
-    """
+    """Return by how much clocks are ahead of UTC, and from when on, until the year 2600."""
     clocks = ZoneInfo(zone)
     time, offset = datetime(_FIRST, 1, 1, tzinfo=UTC), timedelta()
     result: list[tuple[int, int]] = []

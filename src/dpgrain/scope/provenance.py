@@ -8,12 +8,12 @@ from typing import Literal, TypeAlias, TypeVar
 #: the caller made them, of which it is assumed that nobody's decide over those of others.
 Provenance: TypeAlias = Literal["table", "checked", "as given"]
 #: What a guarantee states; nothing in those of version 0.1, and where no rows come together.
-Stated: TypeAlias = Literal["", Provenance]
-Kind = TypeVar("Kind", Provenance, Stated)
+StatedProvenance: TypeAlias = Literal["", Provenance]
+Kind = TypeVar("Kind", Provenance, StatedProvenance)
 # Kinds of provenance, from what needs no assumption to what needs one.
-_BY_ASSUMPTION: tuple[Stated, ...] = ("table", "checked", "", "as given")
+_BY_ASSUMPTION: tuple[StatedProvenance, ...] = ("table", "checked", "", "as given")
 #: Words on a page for each kind of provenance.
-IN_WORDS: dict[Stated, str] = {
+DESCRIPTIONS: dict[StatedProvenance, str] = {
     "table": "a base table, unchanged",
     "checked": "derived from a table by dpgrain, row by row or person by person",
     "as given": (
@@ -24,19 +24,19 @@ IN_WORDS: dict[Stated, str] = {
 }
 
 
-def checked(provenance: Provenance) -> Provenance:
+def after_derivation(provenance: Provenance) -> Provenance:
     """Return the provenance of rows made here of others, each of one person's alone.
 
-    >>> checked("table"), checked("as given")
+    >>> after_derivation("table"), after_derivation("as given")
     ('checked', 'as given')
     """
     return "checked" if provenance == "table" else provenance
 
 
-def together(*parts: Kind) -> Kind:
+def combine(*parts: Kind) -> Kind:
     """Return the provenance of several releases' rows: the one with the most assumptions.
 
-    >>> together("table", "checked"), together("table", ""), together("as given", "")
+    >>> combine("table", "checked"), combine("table", ""), combine("as given", "")
     ('checked', '', 'as given')
     """
     return max(parts, key=_BY_ASSUMPTION.index)

@@ -16,10 +16,10 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 from dpgrain.errors import ParameterError
-from dpgrain.regions import DAY, EVERYTHING, Among, Region, Side, Span
-from dpgrain.zones import midnight
+from dpgrain.scope.regions import DAY, EVERYTHING, LabelSet, Region, Side, Span
+from dpgrain.scope.zones import midnight
 
 #: A rule's kind: each value for itself; the period that a time lies in; bins of whole numbers; a
 #: stated mapping or function, known by its fingerprint; any stretch of days in a row.
@@ -82,13 +82,13 @@ class Rule:
     read: str = ""
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
         lengths = {"days": self.days, "hours": self.hours}
         stated = {name: length for name, length in lengths.items() if length is not None}
         if len(stated) != (self.kind == "any"):
             raise ParameterError(
                 "days or hours must be passed for kind 'any', and for no other kind, not "
-                f"{_validate.said(stated)}."
+                f"{_validate.describe(stated)}."
             )
         for name, length in stated.items():
             _validate.integer(minimum=1, **{name: length})
@@ -175,8 +175,8 @@ class Rule:
             number = self.cells if number is None else min(number, self.cells)
         return None if number is None or number > _MOST_CELLS else number + missing
 
-    def _cells_among(self, values: Span | Among | None) -> int | None:
-        if isinstance(values, Among) and not values.but:
+    def _cells_among(self, values: Span | LabelSet | None) -> int | None:
+        if isinstance(values, LabelSet) and not values.but:
             return len(values.labels)
         if not isinstance(values, Span) or values.low is None or values.high is None:
             return len(self.edges) + 1 if self.kind == "bins" else None
@@ -202,7 +202,7 @@ class Rule:
 
     def _periods_in(self, values: Span) -> int | None:
         """Count the periods that an interval of times meets; None beyond the years that are known."""
-        first, last = shown_days(values, self.zone)
+        first, last = clock_days(values, self.zone)
         if first is None or last is None:
             return None
         match self.kind:
@@ -223,7 +223,7 @@ class Rule:
         if not isinstance(values, Span):
             return None
         if self.kind in PERIODS and self._times(values):
-            first, last = shown_days(values, self.zone)
+            first, last = clock_days(values, self.zone)
             low = None if first is None else self._end(first, 0)
             high = None if last is None else self._end(last, 1)
             return replace(side, values=Span(values.axis, low, high))
@@ -295,12 +295,12 @@ class Partition:
     rules: tuple[Rule, ...]
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
         columns = [rule.column for rule in self.rules]
         if not columns or len(set(columns)) < len(columns):
             raise ParameterError(
                 "a partition must have one rule for each of its columns, not "
-                f"{_validate.said(columns)}."
+                f"{_validate.describe(columns)}."
             )
         ordered = sorted(self.rules, key=lambda rule: rule.column)
         object.__setattr__(self, "rules", tuple(ordered))
@@ -375,15 +375,8 @@ class Partition:
         return " and ".join(map(str, self.rules))
 
 
-def shown_days(times: Span, zone: str) -> tuple[date | None, date | None]:
+def clock_days(times: Span, zone: str) -> tuple[date | None, date | None]:
     """Return the first and the last day that clocks show in an interval of times.
-
-    Args:
-        times: the interval, in microseconds.
-        zone: the zone of the clocks of moments; empty for times without a zone.
-
-    Returns:
-        The days; None where there is no end, or it lies beyond the years that are known.
 
     Clocks that are put back past midnight, as in St. John's until 2011, show the end of a day again
     when the next one has begun.
@@ -432,10 +425,6 @@ def _offset(time: datetime) -> timedelta:
 
 def period_of(day: date, kind: str) -> tuple[date, date]:
     """Return the first day of the period that a day lies in, and the first day after it.
-
-    Args:
-        day: the day.
-        kind: ``"day"``, ``"week"`` (which begins on Monday), ``"month"`` or ``"year"``.
 
     >>> [str(end) for end in period_of(date(2026, 2, 28), "month")]
     ['2026-02-01', '2026-03-01']

@@ -1,37 +1,29 @@
-"""Clipping of vectors: each row is shortened to a bound."""
+"""Clipping of vectors: each row is scaled down to a norm bound."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._rows import squares
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
+from dpgrain.numerics.row_products import squares
 
-# Entries of a tile in which rows are clipped, so that intermediate arrays stay in the cache.
+# Entries of a tile of rows, whose intermediate arrays fit into the cache.
 _TILE_ENTRIES = 1 << 16
-# A row whose squared norm is at most this share of the bound's is certainly short, despite rounding.
+# Rows with at most this share of the squared bound are certainly short, despite rounding.
 _CERTAINLY_SHORT_SHARE = 1 - 2.0**-16
-# Squares of norms between which no square of an entry that counts has overflowed or vanished.
+# Range of squared norms without overflow or underflow of a relevant entry.
 _SAFE_SQUARES = 1e-200, 1e200
 
 
 def clipped(vectors: FloatArray, clip: float) -> FloatArray:
-    """Scale each row down to norm ``clip`` if it is longer; the result depends on that row alone.
-
-    Args:
-        vectors: (rows, dimension).
-        clip: the largest norm of a row, l2.
-
-    Raises:
-        ParameterError: if vectors are no numbers in rows and columns, or clip is not above 0.
+    """Clip each row to norm ``clip``; each result depends only on its row.
 
     >>> clipped(np.array([[3.0, 4.0], [1e300, 1e300]]), 1.0).round(3).tolist()
     [[0.6, 0.8], [0.707, 0.707]]
     """
-    # The rows are stored one after the other, or else the order in which a norm is added up would
-    # depend on other rows.
+    # In another memory layout, the order of a norm's additions would depend on other rows.
     try:
         rows = np.array(vectors, order="C")
     except ValueError:
@@ -51,13 +43,13 @@ def clipped(vectors: FloatArray, clip: float) -> FloatArray:
             if odd.any():
                 tile[odd] = _shortened(tile[odd], clip)
                 lengths[odd] = 0.0
-            # A row that is short is multiplied by 1.
+            # Short rows are multiplied by 1.
             tile *= (clip / np.maximum(np.sqrt(lengths), clip))[:, None]
     return rows
 
 
 def _shortened(vectors: FloatArray, clip: float) -> FloatArray:
-    """Scale each row down to norm ``clip`` if it is longer, even if squares of entries overflow."""
+    """Clip each row to norm ``clip``, even if squares of entries overflow."""
     # Each row is divided by its largest entry first, so that no square overflows.
     largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0)
     unit = vectors / np.where(largest > 0, largest, 1.0)
@@ -68,15 +60,15 @@ def _shortened(vectors: FloatArray, clip: float) -> FloatArray:
     return np.where(long, shortened, vectors)
 
 
-def finite(vectors: FloatArray) -> FloatArray:
-    """Replace rows that are not finite by 0; return the same array if all are finite.
+def zero_nonfinite_rows(vectors: FloatArray) -> FloatArray:
+    """Replace non-finite rows by 0; return the same array if all rows are finite.
 
-    >>> finite(np.array([[1.0, 2.0], [np.nan, 1.0]])).tolist()
+    >>> zero_nonfinite_rows(np.array([[1.0, 2.0], [np.nan, 1.0]])).tolist()
     [[1.0, 2.0], [0.0, 0.0]]
     """
     with np.errstate(all="ignore"):
         if np.isfinite(vectors.sum()):
-            # A sum is not finite if a number is not.
+            # A finite sum has finite terms.
             return vectors
     there = np.isfinite(vectors).all(axis=1, keepdims=True)
     return vectors if there.all() else np.where(there, vectors, 0.0)

@@ -15,9 +15,9 @@ import pytest
 import dpgrain as dg
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.owners.extension import extension
-from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.domain import public_domain
-from dpgrain.tables.shared import SharedTable
+from dpgrain.tables.shared_table import SharedTable
 
 MAIL = pa.table(
     {
@@ -35,7 +35,9 @@ def _bounded(
 ) -> Any:
     """The extension of a count or sum, by group."""
     keys = () if key is None else (key,)
-    groups = public_domain(["x", "y"] if key else None, Blocks("record"), table.rows, keys).groups()
+    groups = public_domain(
+        ["x", "y"] if key else None, UnitBlocks("record"), table.rows, keys
+    ).groups()
     with table.rows.open_engine() as engine:
         pairs = table.pairs(engine, groups, value)
     ones = np.ones(len(groups))

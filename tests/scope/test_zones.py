@@ -10,7 +10,7 @@ import zoneinfo
 import pytest
 from tests.refusals import refuses
 
-from dpgrain import zones
+from dpgrain.scope import zones
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 ZONES = sorted(

@@ -13,16 +13,16 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from dpgrain._later import later
+from dpgrain._lazy_import import lazy_import
 
 _TOOLS = ("ctypeslib", "f2py", "ma", "polynomial", "testing")
 
 
 @contextmanager
-def _tools_later() -> Iterator[None]:
+def _tools_lazy() -> Iterator[None]:
     absent = [name for name in _TOOLS if f"numpy.{name}" not in sys.modules]
     for name in absent:
-        setattr(np, name, later(f"numpy.{name}"))
+        setattr(np, name, lazy_import(f"numpy.{name}"))
     try:
         yield
     finally:
@@ -32,7 +32,7 @@ def _tools_later() -> Iterator[None]:
                 delattr(np, name)
 
 
-with _tools_later():
+with _tools_lazy():
     from scipy.special import (
         bdtr,
         bdtrc,

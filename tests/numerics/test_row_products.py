@@ -13,16 +13,16 @@ import pytest
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from dpgrain import _rows
+from dpgrain.numerics import row_products
 
 Array = NDArray[Any]
 Made = Callable[[Array, Array], Array]
 
 WAYS: dict[str, Made] = {
-    "squares": lambda X, _: _rows.squares(X)[:, None],
-    "squares in double": lambda X, _: _rows.squares(X, np.float64)[:, None],
-    "products": _rows.products,
-    "grouped products": _rows.grouped_products,
+    "squares": lambda X, _: row_products.squares(X)[:, None],
+    "squares in double": lambda X, _: row_products.squares(X, np.float64)[:, None],
+    "products": row_products.products,
+    "grouped products": row_products.grouped_products,
 }
 # The kernels of OpenBLAS for other machines, some of which round by the place of a row.
 KERNELS = ("Haswell", "Sandybridge", "Nehalem", "Katmai")
@@ -78,7 +78,10 @@ def test_a_plain_product_moves_rows() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_machines_that_round_by_place_multiply_in_another_way(kernel: str) -> None:
-    program = "from tests.test_rows import of_this_machine; import sys; sys.exit(of_this_machine())"
+    program = (
+        "from tests.numerics.test_row_products import of_this_machine; import sys; "
+        "sys.exit(of_this_machine())"
+    )
     environment = os.environ | {"OPENBLAS_CORETYPE": kernel, "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, check=False)
     assert done.returncode == 0
@@ -91,7 +94,7 @@ def of_this_machine() -> int:
     return sum(
         bool(
             moved(
-                _rows.grouped_products,
+                row_products.grouped_products,
                 rng.normal(size=(300, columns)).astype(kind),
                 rng.normal(size=(classes, columns)).astype(kind),
                 [0, 3],
@@ -110,18 +113,18 @@ def test_a_place_that_matters_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         return found
 
     X, W = np.random.default_rng(0).normal(size=(70, 11)), np.ones((3, 11))
-    _rows._places_alike.cache_clear()
+    row_products._places_alike.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(np, "matmul", by_place)
-        found = _rows.grouped_products(X, W)
-    _rows._places_alike.cache_clear()
-    assert found.tobytes() == np.ascontiguousarray(_rows.products(X, W)).tobytes()
+        found = row_products.grouped_products(X, W)
+    row_products._places_alike.cache_clear()
+    assert found.tobytes() == np.ascontiguousarray(row_products.products(X, W)).tobytes()
 
 
 @pytest.mark.parametrize("columns", [0, 1, 5])
 @pytest.mark.parametrize("rows", [0, 1, 5])
 def test_nothing_is_no_exception(rows: int, columns: int) -> None:
     X, W = np.ones((rows, columns)), np.ones((2, columns))
-    for way in (_rows.products, _rows.grouped_products):
+    for way in (row_products.products, row_products.grouped_products):
         assert np.array_equal(way(X, W), np.full((rows, 2), float(columns)))
-    assert np.array_equal(_rows.squares(X), np.full(rows, float(columns)))
+    assert np.array_equal(row_products.squares(X), np.full(rows, float(columns)))

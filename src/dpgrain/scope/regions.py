@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeAlias, get_args
 
-from dpgrain import _fields, _validate
+from dpgrain import _validate
 from dpgrain.errors import ParameterError
 
 #: Whole numbers; whole days; times as a clock shows them, without a zone; moments, which have one.
@@ -93,14 +93,14 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Among:
+class LabelSet:
     """A finite set of labels, or all labels but those.
 
     Args:
         labels: texts, or whole numbers; they are kept sorted, each once.
         but: True if all other labels are meant.
 
-    >>> Among(("b", "a", "b")).labels
+    >>> LabelSet(("b", "a", "b")).labels
     ('a', 'b')
     """
 
@@ -108,7 +108,7 @@ class Among:
     but: bool = False
 
     def __post_init__(self) -> None:
-        _validate.truth(but=self.but)
+        _validate.boolean(but=self.but)
         labels = {_label(label) for label in _validate.sequence(labels=self.labels)}
         ordered = sorted(labels, key=lambda label: (isinstance(label, str), label))
         object.__setattr__(self, "labels", tuple(ordered))
@@ -126,16 +126,16 @@ class Among:
             return None
         return "whole" if isinstance(self.labels[0], int) else "text"
 
-    def both(self, other: Among) -> Among:
+    def both(self, other: LabelSet) -> LabelSet:
         """Return the labels in both sets."""
         if self.but and other.but:
-            return Among(self.labels + other.labels, but=True)
+            return LabelSet(self.labels + other.labels, but=True)
         one, two = (other, self) if self.but else (self, other)
-        return Among(tuple(label for label in one.labels if label in two))
+        return LabelSet(tuple(label for label in one.labels if label in two))
 
-    def minus(self, other: Among) -> tuple[Among, ...]:
+    def minus(self, other: LabelSet) -> tuple[LabelSet, ...]:
         """Return the labels that another set lacks, in at most one part."""
-        left = self.both(Among(other.labels, but=not other.but))
+        left = self.both(LabelSet(other.labels, but=not other.but))
         return (left,) if left else ()
 
 
@@ -143,9 +143,10 @@ def _label(value: Any) -> int | str:
     """Return a label: a text that can be written, or a whole number."""
     if not isinstance(value, str):
         return _whole_number("labels", value)
-    if not _validate.is_written(value):
+    if not _validate.is_utf8(value):
         raise ParameterError(
-            f"labels must be valid UTF-8 text, not {_validate.said(value)}.", name="labels"
+            f"labels must be valid UTF-8 text, not {_validate.describe(value)}.",
+            name="labels",
         )
     return value
 
@@ -154,13 +155,13 @@ def _whole_number(name: str, value: Any) -> int:
     """Return a whole number of any size, as columns of hashes hold them."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ParameterError(
-            f"{name} must be text or integers, not {_validate.said(value)}.", name=name
+            f"{name} must be text or integers, not {_validate.describe(value)}.", name=name
         )
     return int(value)
 
 
-Values: TypeAlias = Span | Among
-_ANY = Among(but=True)
+Values: TypeAlias = Span | LabelSet
+_ANY = LabelSet(but=True)
 
 
 def _pieces_in_both(one: Values, two: Values) -> tuple[Values, ...]:
@@ -168,15 +169,15 @@ def _pieces_in_both(one: Values, two: Values) -> tuple[Values, ...]:
     match one, two:
         case Span(), Span():
             result: tuple[Values, ...] = (one.both(two),)
-        case Among(), Among():
+        case LabelSet(), LabelSet():
             result = (one.both(two),)
-        case Span(), Among():
+        case Span(), LabelSet():
             return _pieces_in_both(two, one)
-        case Among(), Span():
+        case LabelSet(), Span():
             if one.but:
                 result = _without(two, one.labels)
             else:
-                result = (Among(tuple(label for label in one.labels if label in two)),)
+                result = (LabelSet(tuple(label for label in one.labels if label in two)),)
     return tuple(filter(None, result))
 
 
@@ -185,13 +186,13 @@ def _pieces_outside(one: Values, two: Values) -> tuple[Values, ...]:
     match one, two:
         case Span(), Span():
             return one.minus(two)
-        case Among(), Among():
+        case LabelSet(), LabelSet():
             return one.minus(two)
-        case Span(), Among():
+        case Span(), LabelSet():
             if two.but:
-                return _pieces_in_both(one, Among(two.labels))
+                return _pieces_in_both(one, LabelSet(two.labels))
             return _without(one, two.labels)
-        case Among(), Span():
+        case LabelSet(), Span():
             if one.but:
                 rest = [
                     part
@@ -199,7 +200,7 @@ def _pieces_outside(one: Values, two: Values) -> tuple[Values, ...]:
                     for part in _without(span, one.labels)
                 ]
                 return tuple(rest)
-            left = Among(tuple(label for label in one.labels if label not in two))
+            left = LabelSet(tuple(label for label in one.labels if label not in two))
             return (left,) if left else ()
     raise AssertionError("unreachable")  # pragma: no cover
 
@@ -232,10 +233,10 @@ class Side:
     kind: str = ""
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
         kind = self.kind or _USUAL[self.values.axis]
         if not self.values:
-            object.__setattr__(self, "values", Among())
+            object.__setattr__(self, "values", LabelSet())
         object.__setattr__(self, "kind", "" if kind == _USUAL[self.values.axis] else kind)
 
     def __bool__(self) -> bool:
@@ -275,21 +276,23 @@ class Side:
         """Return a side that holds both sides of the column; None if only everything does."""
         missing = self.missing or other.missing
         match self.values, other.values:
-            case Among() as one, Among() as two if self.comparable(other) and not one.but | two.but:
-                return replace(self, values=Among(one.labels + two.labels), missing=missing)
+            case LabelSet() as one, LabelSet() as two if (
+                self.comparable(other) and not one.but | two.but
+            ):
+                return replace(self, values=LabelSet(one.labels + two.labels), missing=missing)
             case Span() as one, Span() as two if self.comparable(other):
                 return replace(self, values=one.around(two), missing=missing)
         return None
 
     def _sides(self, parts: Sequence[Values], *, missing: bool) -> tuple[Side, ...]:
         if missing and not parts:
-            return (Side(self.column, Among(), True, self.read_as),)
+            return (Side(self.column, LabelSet(), True, self.read_as),)
         return tuple(
             Side(self.column, part, missing and not i, self.read_as) for i, part in enumerate(parts)
         )
 
     def __str__(self) -> str:
-        inside = _in_words(self.values)
+        inside = _describe(self.values)
         more = ("or missing" if inside else "missing") if self.missing else ""
         return " ".join(filter(None, (self.column, inside, more)))
 
@@ -317,9 +320,9 @@ class Side:
         what = "the values of a side"
         read: Values
         if "axis" in inside:
-            read = _fields.read(Span, inside, what)
+            read = _validate.read_fields(Span, inside, what)
         else:
-            read = _fields.read(Among, inside, what)
+            read = _validate.read_fields(LabelSet, inside, what)
         missing, kind = values.get("missing", False), values.get("kind", "")
         return Side(values["column"], read, missing, kind)
 
@@ -336,18 +339,18 @@ class Region:
         ParameterError: if a column has two sides, or a side holds nothing.
 
     >>> january = Region((Side("day", days("2026-01-01", "2026-01-31")),))
-    >>> print(january.both(Region((Side("country", Among(("FR",))),)))[0])
+    >>> print(january.both(Region((Side("country", LabelSet(("FR",))),)))[0])
     country FR, day from 2026-01-01 to 2026-01-31
     """
 
     sides: tuple[Side, ...] = ()
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.check_fields(self)
         columns = [side.column for side in self.sides]
         if len(set(columns)) < len(columns):
             raise ParameterError(
-                f"a region must have one side for each column, not {_validate.said(columns)}."
+                f"a region must have one side for each column, not {_validate.describe(columns)}."
             )
         for side in self.sides:
             if not side:
@@ -451,21 +454,9 @@ EVERYTHING = Region()
 
 
 def atoms(regions: Sequence[Region]) -> dict[Region, frozenset[int]]:
-    """Divide all records into the classes that some regions distinguish.
-
-    Args:
-        regions: the regions. Where a column is read in two ways, such as text and numbers, its sides
-            distinguish nothing, and the regions are widened by them.
-
-    Returns:
-        Disjoint regions with the places of the given regions that each lies in, those that lie in
-        none left out.
-
-    Raises:
-        ParameterError: if there are too many classes.
-    """
+    """Divide all records into the classes that some regions distinguish."""
     result: dict[Region, frozenset[int]] = {}
-    for place, region in enumerate(widened(regions)):
+    for place, region in enumerate(comparable_regions(regions)):
         rest = [region]
         split: dict[Region, frozenset[int]] = {}
         for atom, within in result.items():
@@ -484,7 +475,7 @@ def atoms(regions: Sequence[Region]) -> dict[Region, frozenset[int]]:
     return result
 
 
-def widened(regions: Sequence[Region]) -> list[Region]:
+def comparable_regions(regions: Sequence[Region]) -> list[Region]:
     """Return comparable regions: those without the sides of columns that are read in two ways."""
     ways: dict[str, set[tuple[str | None, str]]] = {}
     for region in regions:
@@ -502,10 +493,6 @@ def widened(regions: Sequence[Region]) -> list[Region]:
 def days(first: str, last: str) -> Span:
     """Return the interval of a column of dates from the first to the last day, both inside.
 
-    Args:
-        first: a day, such as ``"2026-01-01"``.
-        last: a day, not before the first.
-
     >>> days("1970-01-01", "1970-01-02").high == 2 * 24 * 60 * 60 * 10**6
     True
     """
@@ -520,18 +507,18 @@ def microseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
-def _in_words(values: Values) -> str:
-    if isinstance(values, Among):
+def _describe(values: Values) -> str:
+    if isinstance(values, LabelSet):
         listed = " or ".join(map(str, values.labels))
         return f"not {listed}" if values.but else listed
-    first, last = _ends_in_words(values)
+    first, last = _describe_ends(values)
     zone = " (UTC)" if values.axis == "instant" and (first or last) else ""
     if first == last:
         return f"{first}{zone}" if first else ""
     return " ".join(filter(None, (first and f"from {first}", last and f"to {last}"))) + zone
 
 
-def _ends_in_words(span: Span) -> tuple[str, str]:
+def _describe_ends(span: Span) -> tuple[str, str]:
     """Return the first and the last value inside: days where these are whole, else times."""
     ends = [end for end in (span.low, span.high) if end is not None]
     daily = span.axis != "whole" and all(end % DAY == 0 for end in ends)

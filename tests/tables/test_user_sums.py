@@ -8,10 +8,10 @@ import pytest
 from tests.statistics import releases
 
 import dpgrain as dg
-from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.held import Contributions, candidates
+from dpgrain.tables.user_sums import UserContributions, candidate_groups
 
 
 def test_codes_in_finds_each_total() -> None:
@@ -36,10 +36,10 @@ UNITS: dict[str, dg.Element | dg.User | dg.Record] = {
 @pytest.mark.parametrize("max_items", [None, 1, 2, 5])
 def test_holders_are_unclipped_indicator_sums(name: str, max_items: int | None) -> None:
     table = releases.shop()
-    blocks = Blocks.of_unit(UNITS[name], table, ("item",))
+    blocks = UnitBlocks.of_unit(UNITS[name], table, ("item",))
     with table.open_engine() as engine:
         held = engine.distinct(("item",))
-        data = Contributions(engine, blocks, held, blocks.cells(held, public=False))
+        data = UserContributions(engine, blocks, held, blocks.cells(held, public=False))
         limit = None if blocks.block == "record" else max_items
         # A bound of 64 with a step of 1: no block of 40 ones reaches it.
         sums = data.sums(Grid(np.array([64.0]), 6), indicator=True, max_items=limit)
@@ -49,7 +49,7 @@ def test_holders_are_unclipped_indicator_sums(name: str, max_items: int | None) 
 @pytest.mark.parametrize("column", ["item", "name"])
 def test_candidates_hold_all_that_occur(column: str) -> None:
     with releases.shop().open_engine() as engine:
-        found = candidates(engine, (column,)).columns[0].to_pylist()
+        found = candidate_groups(engine, (column,)).columns[0].to_pylist()
         assert set(engine.distinct((column,)).columns[0].to_pylist()) <= set(found)
         assert len(set(found)) == len(found)
 
@@ -57,4 +57,4 @@ def test_candidates_hold_all_that_occur(column: str) -> None:
 def test_far_items_are_looked_up() -> None:
     rows = pa.table({"who": [1] * 40, "item": [0, 2**62] * 20})
     with dg.read(rows, user="who").open_engine() as engine:
-        assert sorted(candidates(engine, ("item",)).columns[0].to_pylist()) == [0, 2**62]
+        assert sorted(candidate_groups(engine, ("item",)).columns[0].to_pylist()) == [0, 2**62]

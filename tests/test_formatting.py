@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dpgrain._wording import powers, rounded_up
+from dpgrain._formatting import powers, rounded_up
 
 
 @pytest.mark.parametrize(
