@@ -42,7 +42,7 @@ from benchmarks.language_peers import PEERS, RefusedError
 
 from dpgrain.torch import losses
 from dpgrain.torch.clipping import clipped_sums
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.recorder import Recorder
 
 BOUND = 0.1
@@ -202,12 +202,12 @@ def plain(setting: Setting, model: Any, device: str) -> Callable[[], Any]:
 def ours(setting: Setting, model: Any, device: str) -> tuple[Callable[[], Any], Recorder]:
     """The sum over blocks of their clipped mean gradients."""
     inputs, labels = setting.drawn(device)
-    layout = Layout((setting.size,) * setting.blocks)
+    layout = BlockLayout((setting.size,) * setting.blocks)
     recorder = Recorder(model, (), lambda: layout)
     # A network is tried once, before its first step.
     few = {name: tensor[:2, : min(16, setting.length)] for name, tensor in inputs.items()}
     with _precision(setting, device):
-        recorder.try_on(((), few), 2)
+        recorder.check_example(((), few), 2)
 
     def step() -> dict[Any, Any]:
         with _precision(setting, device):

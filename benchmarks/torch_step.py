@@ -37,13 +37,13 @@ import torch
 from torch_problems import BOUND, Problem, loop, plain, problem, vmap
 
 from dpgrain.torch.clipping import clipped_sums
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.recorder import Recorder
 
 
 def ours(asked: Problem) -> Callable[[], Any]:
     """The sum over blocks of their clipped mean gradients."""
-    layout = Layout.of(asked.sizes)
+    layout = BlockLayout.of(asked.sizes)
 
     def step() -> list[Any]:
         total: dict[Any, Any] = {}
@@ -57,7 +57,7 @@ def ours(asked: Problem) -> Callable[[], Any]:
 
     recorder = Recorder(asked.module, (), lambda: layout)
     # A network is tried once, before its first step.
-    recorder.try_on(((asked.x[:2],), {}), 2)
+    recorder.check_example(((asked.x[:2],), {}), 2)
     return step
 
 

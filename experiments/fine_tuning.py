@@ -57,7 +57,7 @@ from dpgrain.auditing.bounds import one_run_epsilon
 from dpgrain.means import ClippedMean
 from dpgrain.optimize import Weighted
 from dpgrain.torch import PrivacyEngine, losses
-from dpgrain.torch.averaging import AveragedWeights
+from dpgrain.torch.observer import AveragedWeights
 from dpgrain.units import Element, Level, User
 
 FloatArray = NDArray[np.float64]

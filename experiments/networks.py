@@ -31,7 +31,7 @@ from dpgrain.errors import DataError
 from dpgrain.means import ClippedMean
 from dpgrain.optimize import Average, Last
 from dpgrain.torch import PrivacyEngine
-from dpgrain.torch.averaging import AveragedWeights
+from dpgrain.torch.observer import AveragedWeights
 from dpgrain.units import Element, Unit, User
 
 IntArray = NDArray[np.int64]

@@ -18,12 +18,12 @@ from tests import effort as effort_of_runs
 
 from dpgrain.cli import main
 from dpgrain.noise import SystemSource
-from dpgrain.publishing.guarantee import warn_of_epsilon
+from dpgrain.publishing.guarantee import warn_large_epsilon
 
 # Many tests promise little, so that noise is small; that this is said once is tested in a process.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    warn_of_epsilon(100.0)
+    warn_large_epsilon(100.0)
 
 # Runs a command from its words.
 Command: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]

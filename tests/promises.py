@@ -8,7 +8,7 @@ from typing import Any
 
 from dpgrain.publishing.budget import Budget, open_budget
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.prices import SUMMING, price
+from dpgrain.publishing.prices import SUM_TOLERANCE, price
 from dpgrain.publishing.publish import publish
 from dpgrain.publishing.query import Query
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Element, Record, Relation, Unit, User
@@ -104,4 +104,4 @@ def _share_of_budget(guarantee: Guarantee, share: float) -> float:
     caps = budget.caps.price
     room = caps.part(share)
     taken = price(guarantee.event, guarantee.relation, PLAIN_UNITS[guarantee.level], caps, room)
-    return taken.share_of(room) / (1 + SUMMING)
+    return taken.share_of(room) / (1 + SUM_TOLERANCE)

@@ -301,13 +301,13 @@ def test_duckdb_is_called_in_engines_and_sources_only() -> None:
 
 
 def test_only_the_table_knows_which_engines_there_are(graph: Graph) -> None:
-    kinds = {f"{ENGINES}.{name}" for name in ("duckdb", "in_memory", "named")}
+    kinds = {f"{ENGINES}.{name}" for name in ("duckdb", "registry")}
     above = {
         module: targets & kinds
         for module, targets in graph.items()
         if targets & kinds and not module.startswith(ENGINES)
     }
-    assert above == {"dpgrain.tables.table": {f"{ENGINES}.named"}}
+    assert above == {"dpgrain.tables.table": {f"{ENGINES}.registry"}}
 
 
 # -- tests mirror the source ---

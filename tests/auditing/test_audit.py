@@ -111,7 +111,7 @@ def test_noise_of_a_ticket_without_its_radius_is_found(monkeypatch: pytest.Monke
 def test_more_than_what_was_asked_for_is_found() -> None:
     """The event says what the noise costs, and the promise asked for less."""
     query: Any = QUERIES["users"]()
-    richer: Any = query.keeping(replace(query.promise, epsilon=3.0))
+    richer: Any = query.with_promise(replace(query.promise, epsilon=3.0))
     query.request.__dict__["plan"] = richer.request.plan
     found = audit(query, units=[1], draws=200_000, runs=20, seconds=1e4, random_state=7)
     removed = found.lines[0]

@@ -17,12 +17,12 @@ from tests.malformed.cells import UNSTATED, Cell, Kind, Rows, System, passing
 from tests.malformed.systems import SYSTEMS
 from tests.malformed.uses import FUNCTIONS, ROLES, Outcome, Use, uses
 from tests.products import covering
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
-from dpgrain.tables.engines.named import ENGINES
 
 #: Engines of this process.
-LOCAL = [name for name in ENGINES if name != "spark"]
+LOCAL: list[Any] = ["duckdb", InMemory]
 #: Every way to give a table: the name of its system of types, and the way.
 WAYS = [(name, way) for name, system in SYSTEMS.items() for way in system.ways]
 #: What a column that is not read has to suffer.
@@ -140,7 +140,7 @@ class Case:
     given: Given
     kind: Kind
     use: Use
-    engine: str
+    engine: Any
 
     def __str__(self) -> str:
         use = f"{self.use.role} of {self.use.function}"

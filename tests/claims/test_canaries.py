@@ -21,6 +21,7 @@ from tests.effort import Effort
 from tests.fuzz.watch import CANARY, Fault, left_behind, quotes, watched
 from tests.products import covering
 from tests.promises import Publisher
+from tests.tables.engines.in_memory import InMemory
 from tests.tables.sources.databases import database, missing
 
 import dpgrain as dg
@@ -30,7 +31,7 @@ from dpgrain.noise import SystemSource
 # How a release ends, or where it is charged; and those of them in which it is made.
 _ENDS = ("released", "in a ledger", "no room", "interrupted", "cannot be read")
 _RELEASED = ("released", "in a ledger")
-_ENGINES = ("duckdb", "in_memory")
+_ENGINES = ("duckdb", InMemory)
 # Functions that take arrays, which are given in one form.
 _OF_ARRAYS = ("dpgrain.select", "dpgrain.mean_of_users")
 # Functions whose choices have no δ.
@@ -51,7 +52,7 @@ class Case:
 
     name: str
     form: str = "Arrow"
-    engine: str = "duckdb"
+    engine: Any = "duckdb"
     ends: str = "released"
 
     @property

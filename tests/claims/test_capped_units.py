@@ -33,6 +33,7 @@ from tests.statistics.cases import (
     ratio,
     top_module,
 )
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, SampledGaussian, Selection
@@ -182,7 +183,7 @@ def table_of(rows: Sequence[Row]) -> dg.UserTable:
         known,
         source=dataclasses.replace(source, table=pa.table(made, schema=SCHEMA)),
         threads=1,
-        engine="in_memory",
+        engine=InMemory,
     )
 
 

@@ -16,7 +16,7 @@ def items_of_others(path: Path, raw: bytes, user: str = "who") -> Counter[str]:
     """How often others than Eve have each item."""
     path.write_bytes(raw)
     with DuckDB(dg.read(path, user=user)) as engine:
-        found = engine.ask("SELECT item, count(*) AS n FROM source WHERE who <> 'eve' GROUP BY 1")
+        found = engine.query("SELECT item, count(*) AS n FROM source WHERE who <> 'eve' GROUP BY 1")
     return Counter({row["item"]: row["n"] for row in found.to_pylist()})
 
 
@@ -55,7 +55,9 @@ def test_a_header_ends_where_its_line_does(header: str, tmp_path: Path) -> None:
         path.write_text(f"{header}\n1,a\n2,secret\n{hers}4,d\n")
         try:
             with DuckDB(dg.read(path)) as engine:
-                said.append(str(engine.ask("SELECT who FROM source WHERE who <> '3'").to_pylist()))
+                said.append(
+                    str(engine.query("SELECT who FROM source WHERE who <> '3'").to_pylist())
+                )
         except dg.DpgrainError as refused:
             said.append(str(refused))
     assert "secret" not in "".join(said)

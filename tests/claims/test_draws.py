@@ -77,7 +77,7 @@ def of_callers(sd: float, rounds: int = 1) -> Callable[[Any, float], Array]:
 def names(part: Selection | AdaptiveSelection, count: float) -> Array:
     """Whether an item is named that so many hold."""
     given = np.full(MANY, round(count * RADIUS), dtype=np.int64)
-    named = charge_of(part, SystemSource()).named(part, given, RADIUS, 1 / RADIUS)[1]
+    named = charge_of(part, SystemSource()).select(part, given, RADIUS, 1 / RADIUS)[1]
     return named.astype(np.float64)
 
 

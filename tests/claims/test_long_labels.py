@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.tables.engines.cluster import Cluster
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 
@@ -105,7 +106,7 @@ def test_long_names_of_users_end_no_release(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory", Cluster()])
+@pytest.mark.parametrize("engine", ["duckdb", InMemory, Cluster()])
 def test_labels_are_renamed_once_through_people_and_joins(engine: Any) -> None:
     """What is made of rows keeps the labels that the rows have, and a domain states either form."""
     long = "y" * 400

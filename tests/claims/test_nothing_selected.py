@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain import Record
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
-def test_weights_of_no_item_are_an_empty_release(engine: str) -> None:
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
+def test_weights_of_no_item_are_an_empty_release(engine: Any) -> None:
     """It was charged by then."""
     table = pa.table({"who": ["x"], "item": ["a"], "paid": [1.0]})
     release = dg.histogram(

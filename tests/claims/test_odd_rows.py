@@ -728,7 +728,7 @@ def test_the_type_of_categories_is_not_taken_from_one_of_them(cell: Any) -> None
         table = dg.read(frame, user="who")
         assert table.schema == {"who": "VARCHAR", "word": "VARCHAR", "mine": "BOOLEAN"}
         with DuckDB(table) as engine:
-            rows = engine.ask(
+            rows = engine.query(
                 "SELECT who, word FROM source WHERE NOT mine ORDER BY word", ["who", "word", "mine"]
             )
         found.append(rows.to_pylist())

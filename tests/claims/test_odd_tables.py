@@ -274,7 +274,7 @@ SEEN = [
     ("system", "way", "name", "use"), SEEN, ids=[f"{w}-{k}-{u.role}" for _, w, k, u in SEEN]
 )
 def test_what_was_read_wrong_once(
-    system: str, way: str, name: str, use: Use, engine: str, tmp_path: Path
+    system: str, way: str, name: str, use: Use, engine: Any, tmp_path: Path
 ) -> None:
     mine = given(system, way)
     assert SYSTEMS[system].kinds[name] in mine.held[0]
@@ -283,7 +283,7 @@ def test_what_was_read_wrong_once(
 
 @pytest.mark.parametrize("engine", LOCAL)
 def test_a_column_of_wider_integers_than_arrow_s_is_refused_beside_times(
-    engine: str, tmp_path: Path
+    engine: Any, tmp_path: Path
 ) -> None:
     polars = SYSTEMS["Polars"]
     kinds = [polars.kinds[name] for name in ("Int128", "Datetime[us]")]
@@ -314,7 +314,7 @@ LONG = 20 << 20
     ],
 )
 def test_one_long_label_ends_no_release(
-    system: str, way: str, kind: str, role: str, engine: str, tmp_path: Path
+    system: str, way: str, kind: str, role: str, engine: Any, tmp_path: Path
 ) -> None:
     """A text of 20 MiB, of somebody who has several, is no label in the least memory."""
     mine, plain = given(system, way), SYSTEMS[system].kinds[kind]
@@ -402,7 +402,7 @@ def frames(names: Sequence[str], folder: Path) -> dict[str, Callable[[], Any]]:
 @pytest.mark.parametrize("names", NAMES, ids=str)
 @pytest.mark.parametrize("engine", LOCAL)
 def test_a_column_is_the_one_of_its_name_or_refused(
-    names: tuple[str, ...], engine: str, tmp_path: Path
+    names: tuple[str, ...], engine: Any, tmp_path: Path
 ) -> None:
     """The type of one column is not that of another, nor are its values."""
     wrong = []
@@ -473,7 +473,7 @@ PLAIN, QUOTED = [f"{user},1" for user in range(30)], ['31,"1" x', '32,1"', "33,1
     ids=["odd rows come", "rows come", "odd rows go", "rows go"],
 )
 def test_a_table_that_is_kept_open_reads_the_file_as_it_is(
-    first: list[str], then: list[str], kind: str, engine: str, tmp_path: Path
+    first: list[str], then: list[str], kind: str, engine: Any, tmp_path: Path
 ) -> None:
     path, write = before_and_after(kind, tmp_path)
 

@@ -24,7 +24,7 @@ from dpgrain.statistics.bounds import (
 )
 from dpgrain.statistics.plan import plan_histogram
 from dpgrain.tables.engines import kernel
-from dpgrain.tables.engines.kernel import Layout, Pools
+from dpgrain.tables.engines.kernel import KeyLayout, Pools
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Level, Relation, Unit
 
 Norm = Literal["l2", "l1"]
@@ -60,9 +60,9 @@ class World:
         return Pools(POOLED_EDGES, pool[order], scale, weight, int(pool[-1]) + 1, self.most)
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> KeyLayout:
         cells = self.pools.pool.size
-        return Layout(cells * ITEMS, cells, np.repeat(np.arange(cells), ITEMS))
+        return KeyLayout(cells * ITEMS, cells, np.repeat(np.arange(cells), ITEMS))
 
     @property
     def contribution(self) -> Contribution:
@@ -225,7 +225,7 @@ def test_the_bound_is_attained_at_the_sizes_in_use(units: int, relation: Relatio
 
 
 Counts: TypeAlias = Callable[[IntArray, IntArray, IntArray, int, IntArray], None]
-real_add, real_counts = kernel._add_capped, kernel.pooled_counts
+real_add, real_counts = kernel._add_limited, kernel.pooled_counts
 
 
 def capped_at(limit: Callable[[int], int]) -> Counts:

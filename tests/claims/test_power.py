@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from scipy import optimize, special, stats
 from tests.noise.scripted import Scripted
 from tests.statistics import cases
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Laplace, PureDP, SelectBest
@@ -44,7 +45,7 @@ from dpgrain.noise.counts import BinomialLaw, PoissonLaw, counts_of
 from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.noise.laws import rounded_gaussian
 from dpgrain.papers import softcore
-from dpgrain.publishing.repeated import number_of_runs
+from dpgrain.publishing.best_of_runs import number_of_runs
 from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.plan import noise_sd
 
@@ -196,7 +197,7 @@ def table_of(cells: int, rows: int) -> dg.UserTable:
     cell = np.repeat(np.arange(cells), rows)
     x = np.resize([0.0, 2.0, 5.0, 9.0], cell.size)
     columns = {"who": np.arange(cell.size), "cell": cell, "x": x}
-    return dg.read(pa.table(columns), user="who", engine="in_memory", threads=1)
+    return dg.read(pa.table(columns), user="who", engine=InMemory, threads=1)
 
 
 def without_noise(publish: Callable[[], Any]) -> Any:

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from tests.apart import mu_below
 from tests.effort import Effort
 from tests.refusals import refuses
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.accounting import Gaussian, Scoped
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.promise import Promise
-from dpgrain.publishing.promised import asked_of
+from dpgrain.publishing.unit_price import query_for_unit
 from dpgrain.scope.partitions import Partition, Rule, period_of
 from dpgrain.scope.regions import atoms
 from dpgrain.statistics.request import Request
@@ -86,7 +87,7 @@ def outside(rows: Sequence[Any], inside: Callable[[Any], bool], how: str) -> lis
 
 
 @pytest.mark.parametrize("how", ["left out", "repeated", "others'"])
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
 @pytest.mark.parametrize("region", REGIONS)
 @pytest.mark.parametrize("name", RELEASES)
 def test_rows_outside_move_nothing(name: str, region: str, engine: Any, how: str) -> None:
@@ -208,7 +209,7 @@ def request_of(unit: str, scope: str, keys: str, clip: float) -> Request:
             {"who": pa.array([], pa.int64()), "day": pa.array([], pa.date32()),
              "topic": pa.array([], pa.string()), "item": pa.array([], pa.string())}
         ),
-        user="who", engine="in_memory",
+        user="who", engine=InMemory,
     )  # fmt: skip
     return _asked(table, unit, scope, keys, clip)
 
@@ -237,7 +238,7 @@ def sums_of(rows: Sequence[Row], unit: str, scope: str, keys: str, clip: float) 
     columns = {name: [getattr(row, name) for row in rows] for name in Row._fields}
     kinds = {"who": pa.int64(), "day": pa.date32(), "topic": pa.string(), "item": pa.string()}
     made = pa.table({name: pa.array(columns[name], kind) for name, kind in kinds.items()})
-    asked = _asked(dg.read(made, user="who", engine="in_memory"), unit, scope, keys, clip)
+    asked = _asked(dg.read(made, user="who", engine=InMemory), unit, scope, keys, clip)
     assert asked.public is not None
     groups, cells = asked.public
     with asked.table.open_engine() as engine:
@@ -257,7 +258,7 @@ def billed(
     guarantee = asked.guarantee(Gaussian(1.0, asked.contribution), ())
     level, cells, _ = PROMISED[promised]
     try:
-        question = asked_of(guarantee, level, cells, relation)
+        question = query_for_unit(guarantee, level, cells, relation)
     except dg.ParameterError:
         return math.inf
     return clip * guarantee.event.loss(question.units, question.relation, question.unit).mu
@@ -303,7 +304,7 @@ def test_periods_of_far_years_are_as_long_as_others(period: Any, first: str) -> 
         moved = UserContributions(engine, asked.blocks, *asked.public).sums(grid) * grid.step[0]
     guarantee = asked.guarantee(Gaussian(1.0, asked.contribution), ())
     any_days = Partition((Rule("day", "any", days=30),))
-    question = asked_of(guarantee, "element", any_days, "zero_out")
+    question = query_for_unit(guarantee, "element", any_days, "zero_out")
     most = guarantee.event.loss(question.units, question.relation, question.unit).mu
     assert 0.9 < moved.sum() <= most <= 6.0
 

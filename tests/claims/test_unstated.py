@@ -319,7 +319,9 @@ def test_the_mean_is_divided_by_the_noisy_number() -> None:
             X, bound=1.0, epsilon=10.0, delta=1e-6, method="clip", random_state=seed
         )
         assert abs(found.value[0] - min(unstated.N / found.n_users, 1.0)) < 0.1
-        assert "the number of users, which is published with the sum" in str(found.guarantee)
+        assert "a division by the noisy number of users, published with the sum" in str(
+            found.guarantee
+        )
         numbers.add(found.n_users)
     assert len(numbers) > 1
     # Its part of the error is told.

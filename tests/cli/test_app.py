@@ -138,6 +138,7 @@ def test_a_wrong_word_is_told_with_the_usage(command: Command) -> None:
         (("count", "x", "--epsilon", "1,5"), "'--epsilon': '1,5' is not a number; write 1.5."),
         (("count", "x", "--n-users=1.5"), "'--n-users': '1.5' is not an integer."),
         (("sum", "x", "--bounds", "0", "a"), "'--bounds': 'a' is not a number."),
+        (("sum", "x", "--bounds", "0,5", "1,5"), "'--bounds': '0,5' is not a number; write 0.5."),
         (("count", "x", "--top", "0"), "'--top': It must be at least 1."),
     ):
         done = command(*words)

@@ -15,7 +15,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from dpgrain.cli.app import app as program
-from dpgrain.cli.command import TABLE, Command, broken, command, group, seldom
+from dpgrain.cli.command import Command, command, group
+from dpgrain.cli.options import TABLE, seldom
 from dpgrain.errors import ParameterError, SchemaError
 
 SAID: list[Any] = []
@@ -176,15 +177,6 @@ def test_examples_have_options_of_their_command() -> None:
         for example in (made.epilog or "").splitlines():
             asked = {word for word in shlex.split(example) if word.startswith("--")}
             assert asked <= known, (words, asked - known)
-
-
-def test_an_option_of_an_example_stays_with_its_values() -> None:
-    text = "dpgrain mean 'a b.csv' --bounds 0 100 --flag --user who"
-    for width in range(20, 70):
-        lines = broken(text, width).split(" \\\n")
-        assert shlex.split(" ".join(lines)) == shlex.split(text)
-        assert all(len(line) + 2 <= width for line in lines if len(line.split(" --")) > 2)
-        assert any("--bounds 0 100" in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def test_the_demonstration_ends_with_commands_that_work(
     monkeypatch.chdir(tmp_path)
     done = command("demo", "--folder", "my demo")
     assert done.returncode == 0, done.stderr
-    assert "nobody is in it" in done.stdout
+    assert "The table is synthetic." in done.stdout
     # It begins with rows that look like loans, and shows the fit as `dpgrain fit` does.
     assert re.search(r"│ The loans|reader .* title .* subject .* branch .* day ", done.stdout)
     assert re.search(r"│ \d+ .*│ .*│ 2025-\d\d-\d\d │", done.stdout)

@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from dpgrain.cli import demo
 from dpgrain.cli.app import app
-from dpgrain.cli.document import FORMAT, running, tell_json
+from dpgrain.cli.document import FORMAT, print_json, running
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
 COMMON = {"command", "format", "written"}
@@ -168,7 +168,7 @@ def test_json_is_one_document_as_documented(
 
 def test_what_is_no_number_is_null(capsys: pytest.CaptureFixture[str]) -> None:
     token = running.set("some command")
-    tell_json({"a": [math.inf, (1.5, math.nan)], "b": {"c": -math.inf, 3: True}}, None, Path("x"))
+    print_json({"a": [math.inf, (1.5, math.nan)], "b": {"c": -math.inf, 3: True}}, None, Path("x"))
     running.reset(token)
     assert json.loads(capsys.readouterr().out) == {
         "command": "some command",

@@ -108,7 +108,7 @@ def test_fit_report_and_predict(visits: Path, tmp_path: Path, command: Command) 
     ):
         assert word in done.stdout
     written = page.read_text(encoding="utf-8")
-    assert "<summary>The training</summary>" in written
+    assert "<summary>Training</summary>" in written
     # An intercept is per nothing.
     assert "&#39;&#39;" not in written
 
@@ -372,7 +372,7 @@ def test_the_report_of_a_wide_model_is_short(tmp_path: Path) -> None:
     rows = generator.normal(size=(60, 500))
     model = learn.LinearRegression(rounds=3).fit(rows, rows[:, 0])
     page = write_fit_report(model, tmp_path / "fit.html").read_text(encoding="utf-8")
-    assert "These are the first 200 of 501 numbers" in page
+    assert "The first 200 of 501 coefficients" in page
     assert "The 30 coefficients of largest size" in page
     assert len(page) < 500_000
     guarantee = json.loads(

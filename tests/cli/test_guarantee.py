@@ -10,7 +10,7 @@ from tests.cli.tables import row
 from tests.conftest import Command
 
 from dpgrain.accounting import ZCDP, Gaussian
-from dpgrain.cli.guarantee import Curve, Mechanism
+from dpgrain.cli.guarantee import EpsilonCurve, MechanismOptions
 from dpgrain.units import User
 
 
@@ -35,17 +35,19 @@ def test_options_make_these_events() -> None:
     from dpgrain.accounting.events.sampled import Participation, SampledGaussian
 
     sampled: dict[str, Any] = {"noise_multiplier": 2.0, "sampling_rate": 0.1, "rounds": 7}
-    assert Mechanism(**sampled).event() == SampledGaussian(2.0, 0.1, 7)
-    assert Mechanism(**sampled, sampling="users", shared=False, releases=3).event() == (
+    assert MechanismOptions(**sampled).event() == SampledGaussian(2.0, 0.1, 7)
+    assert MechanismOptions(**sampled, sampling="users", shared=False, releases=3).event() == (
         SampledGaussian(2.0, 0.1, 7, sampling="users", blocks="disjoint", count=3)
     )
-    passes = Mechanism(noise_multiplier=2.0, passes=3, rounds=30, unit="user", releases=2)
+    passes = MechanismOptions(noise_multiplier=2.0, passes=3, rounds=30, unit="user", releases=2)
     assert passes.event() == Participation(2.0, 6, level="user")
-    assert Mechanism(noise_multiplier=2.0, releases=3).event() == Gaussian(2.0, count=3)
-    assert Mechanism(mechanism="zcdp", rho=0.1, releases=2).event() == ZCDP(0.1, "element", count=2)
-    pure = Mechanism(mechanism="pure", epsilon=0.5, releases=2).event()
+    assert MechanismOptions(noise_multiplier=2.0, releases=3).event() == Gaussian(2.0, count=3)
+    assert MechanismOptions(mechanism="zcdp", rho=0.1, releases=2).event() == ZCDP(
+        0.1, "element", count=2
+    )
+    pure = MechanismOptions(mechanism="pure", epsilon=0.5, releases=2).event()
     assert pure.epsilon(units=3) == 3.0
-    laplace = Mechanism(mechanism="laplace", noise_multiplier=4.0, shared=True).event()
+    laplace = MechanismOptions(mechanism="laplace", noise_multiplier=4.0, shared=True).event()
     assert laplace.epsilon(units=2) == 0.5
 
 
@@ -107,11 +109,11 @@ def test_guarantee_says_what_is_wrong(words: list[str], sentence: str, command: 
 
 
 def test_curves_end_at_the_bound() -> None:
-    curve = Curve.of(Gaussian(4.0), 1e-6, "element", 7)
+    curve = EpsilonCurve.of(Gaussian(4.0), 1e-6, "element", 7)
     assert curve.units == (1, 2, 5, 7)
     assert curve.user == (7, {r: Gaussian(4.0).epsilon(1e-6, unit=User(7), relation=r)
                               for r in ("zero_out", "replace")})  # fmt: skip
-    assert Curve.of(Gaussian(4.0), 1e-6, "element").units[-1] == 100
+    assert EpsilonCurve.of(Gaussian(4.0), 1e-6, "element").units[-1] == 100
 
 
 @pytest.mark.parametrize("max_elements", [None, 7], ids=["", "user"])
@@ -120,7 +122,7 @@ def test_plots_show_the_whole_user(max_elements: int | None) -> None:
 
     from dpgrain.report.plots import plot_epsilons
 
-    curve = Curve.of(Gaussian(4.0), 1e-6, "element", max_elements)
+    curve = EpsilonCurve.of(Gaussian(4.0), 1e-6, "element", max_elements)
     ax = plot_epsilons(
         curve.units, curve.epsilons, "element", 1e-6, Figure().subplots(), user=curve.user
     )

@@ -62,9 +62,9 @@ def test_the_mean_of_vectors(days: Path, tmp_path: Path, ending: str, command: C
     for part in (
         "3 coordinates; records clipped to the bound; method recentred",
         "The whole vector is at most",
-        "(l2 norm) from the clipped mean of users with records, with 95% confidence, which covers "
-        "noise, users who are drawn in, and the number",
-        "users can look for their centre in 3 dimensions",
+        "(l2 norm) from the clipped mean of users with records, with 95% confidence; this covers "
+        "noise, the clipping of distant users, and the number",
+        "users are enough to estimate their centre in 3 dimensions",
         "δ = 10⁻⁶ per user (users 'person'; zero_out",
         f"Full guarantee: {out}",
         f"Written: {out}",
@@ -103,7 +103,7 @@ def test_methods_and_the_rest(days: Path, method: str, command: Command) -> None
     options = {"method": method, "radius": "2", "relation": "replace", "n_users": "2100"}
     done = command(*words(days, epsilon="4", **options))
     assert done.returncode == 0, done.stderr
-    assert f"Method: {method}, as asked for." in done.stdout
+    assert f"Method: {method}, as requested." in done.stdout
     assert "2,100 enrolled users" in done.stdout
     assert "replacing all of one user's records" in done.stdout
     assert ("No mean: too few users" in done.stdout) == (method == "softcore")

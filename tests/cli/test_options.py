@@ -21,6 +21,12 @@ def test_a_column_may_have_a_comma_in_its_name() -> None:
     assert columns_of(["a, b", "c,d"], ["a", "b", "c,d"]) == ["a", "b", "c,d"]
 
 
+def test_a_comma_inside_an_expression_separates_no_columns() -> None:
+    for expression in ("if(a > 1, a, b)", "kind in ('er', 'gp')", "bin(a, [1, 2])", "kind = 'a,b'"):
+        assert columns_of([expression], ["a", "b", "kind"]) == [expression]
+    assert columns_of(["a (kg),b"], ["a (kg)", "b"]) == ["a (kg)", "b"]
+
+
 @pytest.mark.parametrize(
     ("stated", "level"),
     [

@@ -40,7 +40,7 @@ def test_a_dry_run_prints_the_plan_and_leaves_nothing(file: Path, command: Comma
 def test_a_run_writes_all_and_is_not_repeated_unasked(file: Path, command: Command) -> None:
     done = command("run", file)
     assert done.returncode == 0, done.stderr
-    assert "Together: ε = 2 at δ = 10⁻⁶" in done.stdout
+    assert "All releases together: ε = 2, δ = 10⁻⁶ per user" in done.stdout
     assert "User-level differential privacy with ε = 2 and δ = 10⁻⁶" in done.stdout or (
         "ε = 1.999" in done.stdout
     )
@@ -65,7 +65,7 @@ def test_a_guarantee_is_shown_of_its_own_numbers_alone(file: Path, command: Comm
     command("run", file)
     shown = command("guarantee", file.parent / "count.json")
     assert shown.returncode == 0, shown.stderr
-    assert str(dg.Guarantee.beside(file.parent / "count.json")) in shown.stdout
+    assert str(dg.Guarantee.read_for_output(file.parent / "count.json")) in shown.stdout
     (file.parent / "count.json").write_bytes((file.parent / "histogram.json").read_bytes())
     refused = command("guarantee", file.parent / "count.json")
     assert refused.returncode == 1
@@ -113,8 +113,8 @@ def test_a_ledger_a_window_and_a_folder(file: Path, tmp_path: Path, command: Com
     for name, told in (("count", estimates), ("histogram", estimates), ("fit", "a fitted model"),
                        ("mean_of_users", "a mean of users")):  # fmt: skip
         assert re.search(rf"{name} +│ +({told}) │ +{name}.json ", done.stdout), done.stdout
-    assert "Only records of this region are read: topic t1." in done.stdout
-    assert "Line 2 of the ledger 'visits'" in done.stdout
+    assert "Only these records are read: topic t1." in done.stdout
+    assert "line 2 of ledger 'visits'" in done.stdout
     assert (tmp_path / "t1" / "count.json").exists()
     assert "exists already" in command(*words).stderr
     for written in (tmp_path / "t1").iterdir():
@@ -165,7 +165,7 @@ def test_a_file_whose_table_spark_reads(file: Path, tmp_path: Path, command: Com
     (tmp_path / "visits.parquet").write_bytes(rows)
     done = command(*words)
     assert done.returncode == 0, done.stderr
-    assert "Only records of this region are read: topic t1." in done.stdout
+    assert "Only these records are read: topic t1." in done.stdout
     assert dg.Ledger(place).left(1) < 1
     for name in ("histogram", "count", "mean_of_users", "fit"):
         told = (tmp_path / "t1" / f"{name}.json.guarantee.json").read_text(encoding="utf-8")

@@ -222,6 +222,27 @@ def test_each_statistic_has_a_command(
     assert command("guarantee", saved).returncode == 0
 
 
+@pytest.mark.parametrize("columns", ["topic,page", "topic, page"])
+def test_groups_may_be_listed_with_a_comma(columns: str, visits: Path, command: Command) -> None:
+    done = command("count", visits, "--by", columns, "--unit", "user", *PROMISE, "--json")
+    assert done.returncode == 0, done.stderr
+    assert {"topic", "page"} < set(json.loads(done.stdout)["estimates"][0])
+    wrong = command("count", visits, "--by", "topic,pages", "--unit", "user", *PROMISE)
+    assert "--by 'pages' is not a column of the table" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    "bounds", [("--bounds", "0,90"), ("--bounds=0,90",), ("--bounds", "0", "90")]
+)
+def test_bounds_may_be_listed_with_a_comma(
+    bounds: tuple[str, ...], visits: Path, command: Command
+) -> None:
+    for words in ((*bounds, visits), (visits, *bounds)):
+        done = command("mean", *words, "--value", "seconds", "--unit", "user", *PROMISE)
+        assert done.returncode == 0, done.stderr
+        assert "Mean of seconds between 0 and 90" in done.stdout
+
+
 def test_help_tells_of_every_command(command: Command) -> None:
     shown = command("--help").stdout
     for name in ("histogram", "top", "count", "sum", "mean", "variance", "quantiles", "guarantee"):

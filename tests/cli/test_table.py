@@ -218,7 +218,7 @@ def test_a_distribution_is_drawn(path: Path, tmp_path: Path, command: Command) -
     assert f"Written: {picture}" in done.stdout
     assert "<svg" in picture.read_text(encoding="utf-8")
     done = command(*words, "--plot", tmp_path / "shares.gif")
-    assert "--plot must end in .png, .svg, .pdf, not" in done.stderr
+    assert "--plot must end in .png, .svg or .pdf, not" in done.stderr
     assert not (tmp_path / "shares.gif").exists()
 
 
@@ -239,7 +239,7 @@ def test_the_curator_is_told_how_numbers_are_written(tmp_path: Path, command: Co
     assert counts()["of these look like numbers with a decimal comma: pass --decimal ,"] == 2
     assert counts()["of these have thousands separators: write the numbers without them"] == 2
     assert counts("--decimal", ",")["non-numeric cells of 'paid' (dropped)"] == 2
-    assert "state --decimal ,\n" in command(*words, "--check").stdout
+    assert "pass --decimal ,\n" in command(*words, "--check").stdout
     # Who did not check is told where to look.
     assert "ask the curator how numbers are written (--check)" in command(*words).stdout
 
@@ -260,7 +260,7 @@ def test_no_number_and_no_heading_of_an_estimate_is_cut(
         release = dg.sum(
             table, "amount", bounds=(0, 1e12), unit=dg.User(), epsilon=1.0, random_state=seed
         )
-        printing.tell_estimates(release, 1)
+        printing.print_estimates(release, 1)
         shown = capsys.readouterr().out
         assert re.search(r"│ +−?[\d,]{13,} │ +[\d,]{13,} │", shown)
         # Of the last two seeds a 0 stands below "at least".

@@ -8,8 +8,8 @@ import pytest
 from tests.conftest import Command
 
 import dpgrain as dg
+from dpgrain.publishing.array_origin import ArrayOrigin, array_origin, current_origin
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.scope import Origin, arrays_of, origin
 from dpgrain.scope.regions import EVERYTHING, Region, Side, days
 
 PROMISE = ("--epsilon", "1", "--delta", "1e-6")
@@ -82,6 +82,6 @@ def test_what_is_no_region_is_refused(
 
 
 def test_the_origin_of_arrays_ends_with_its_block() -> None:
-    with arrays_of(Origin(JANUARY)):
-        assert origin().scope == JANUARY
-    assert origin().scope == EVERYTHING
+    with array_origin(ArrayOrigin(JANUARY)):
+        assert current_origin().scope == JANUARY
+    assert current_origin().scope == EVERYTHING

@@ -318,7 +318,12 @@ _MADE = frozenset(
             "papers.Around",
         ),
         *("papers.GradientMapping", "papers.RegularisedPhases", "optimize.RandomIterate"),
-        *("planning.ErrorPlan", "planning.RecurrentPlan", "planning.Row", "planning.Schedule"),
+        *(
+            "planning.ErrorPlan",
+            "planning.RecurrentPlan",
+            "planning.PlanRow",
+            "planning.ReleaseSchedule",
+        ),
         *("planning.UnitErrors", "planning.UnitsPlan"),
         *("shuffle.Analyzer", "shuffle.Arrivals", "shuffle.Bag", "shuffle.Dropped"),
         *("shuffle.Estimate", "shuffle.Randomizer", "shuffle.Shuffler"),
@@ -405,7 +410,7 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     **{f"shuffle.{kind}Sum": frozenset({"estimate"}) for kind in ("Poisson", "Scalar", "Vector")},
     "planning.RecurrentPlan": frozenset({"heading"}),
     "Releases": frozenset({"__getitem__"}),
-    "torch.PrivacyEngine": frozenset({"begin"}),
+    "torch.PrivacyEngine": frozenset({"attach"}),
     "torch.Trainer": frozenset(
         {
             *(

@@ -52,7 +52,7 @@ def _release(**more: Any) -> Any:
 
 def _guarantee() -> None:
     _releases()
-    dg.Guarantee.beside(_folder() / "all.csv")
+    dg.Guarantee.read_for_output(_folder() / "all.csv")
     guarantee = _release().guarantee
     dg.Guarantee.from_json(guarantee.to_json())
     dg.Guarantee.from_dict(guarantee.to_dict())

@@ -19,6 +19,7 @@ from tests.charges import charge_of
 from tests.conftest import Command
 from tests.refusals import refuses
 from tests.tables.engines.cluster import Cluster
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain import learn, papers
@@ -34,8 +35,8 @@ from dpgrain.optimize.models import Truncated
 from dpgrain.publishing.curator import Curator
 from dpgrain.publishing.prices import Price
 from dpgrain.publishing.query import Query
-from dpgrain.releases.columns import fit_columns
-from dpgrain.tables.engines.spark_session import quiet
+from dpgrain.releases.table_queries import fit_columns
+from dpgrain.tables.engines.spark_session import silenced
 
 ENCODING = Encoding((Number("a", (-2.0, 2.0)), Number("b"), Category("kind", ("x", "y"))))
 PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 5}
@@ -177,7 +178,7 @@ def test_minimise_on_a_cluster_is_the_exact_one_here(model: Any, unit: str) -> N
     steps = Sgd(Power(0.5), Ball(2.0))
     (protected, element), found = UNITS[unit], list[learn.Minimum]()
     options: dict[str, Any] = {"solver": steps, "model": model, "unit": protected, "rounds": 3}
-    for engine in (Cluster(4), "in_memory"):
+    for engine in (Cluster(4), InMemory):
         table = dg.read(ROWS, user="who", engine=engine)
         X: Any = RowsThere(table, encoding, "y", element)
         y: Any = None
@@ -387,7 +388,7 @@ def _fit_here(data: pa.Table, **more: Any) -> learn.LinearModel:
 
 
 def _frame(spark: Any, data: pa.Table) -> Any:
-    with quiet():
+    with silenced():
         return spark.createDataFrame(data.select(FRAME))
 
 
@@ -416,7 +417,7 @@ def test_a_task_that_fails_first_is_run_again_and_rows_are_arranged_once(
 
     monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
     data = ROWS.select(["who", "a", "b", "y"])
-    with quiet():
+    with silenced():
         made = spark.createDataFrame(data).repartition(3)
         frame = made.mapInArrow(fails_first, "who long, a double, b double, y double")
     model = learn.LinearRegression(rounds=6, **PROMISE).fit(frame, "y", users="who")
@@ -493,7 +494,7 @@ def test_nothing_is_fitted_where_a_task_fails_for_good(
         raise RuntimeError("Nobody but the curator may see row 17.")
 
     monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
-    with quiet():
+    with silenced():
         made = spark.createDataFrame(ROWS.select(["who", "a", "b", "y"]))
         frame = made.mapInArrow(fails, "who long, a double, b double, y double")
     model = learn.LinearRegression(rounds=2, **PROMISE)
@@ -523,7 +524,7 @@ def test_the_example_of_the_tutorial(spark: Any, tmp_path: Path) -> None:
     (code,) = re.findall(r"^```py\n(.*?)^```$", page.read_text(encoding="utf-8"), re.S | re.M)
     pq.write_table(loans(300), tmp_path / "loans.parquet")
     said: dict[str, Any] = {}
-    with quiet():
+    with silenced():
         read = code.replace('"loans.parquet"', repr(str(tmp_path / "loans.parquet")))
         exec(read.replace("feature_bound=100", "feature_bound=100, rounds=2"), said)
     assert said["model"].coef_.shape == (1, 1)

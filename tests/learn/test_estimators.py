@@ -208,7 +208,7 @@ def test_a_notebook_shows_the_promise_beside_the_diagram() -> None:
     html = shown["text/html"]
     assert "sk-top-container" in html
     below = html[html.rindex("<pre") :]
-    assert escape(model.guarantee_.brief) in below
+    assert escape(model.guarantee_.summary) in below
     assert "print(.guarantee_)" in below
     assert "&lt;b&gt;" in below
     with config_context(display="text"):

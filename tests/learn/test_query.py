@@ -21,8 +21,8 @@ from dpgrain.learn.query import FitQuery
 from dpgrain.learn.tuning import TunedQuery, fit_tuned
 from dpgrain.optimize import Ball, Constant, Last, Sgd, Squared
 from dpgrain.publishing import Promise, Query, publish
+from dpgrain.publishing.pickle_origin import PickleOrigin
 from dpgrain.publishing.publish import before_publishing
-from dpgrain.publishing.sent import Sent
 
 STEPS = Sgd(Constant(0.1), Ball(2.0), Last())
 
@@ -224,7 +224,7 @@ def test_a_query_that_was_sent_elsewhere_is_not_published_there(asked: str) -> N
     query: Any = ASKED[asked]((X, BINARY, USERS))
     with dg.budget(8.0, 1e-5):
         model = pickle.loads(pickle.dumps(query.model))
-    model._sent = Sent(-1, budget=True, ledger=None)
+    model._sent = PickleOrigin(-1, budget=True, ledger=None)
     object.__setattr__(query, "model", model)
     with pytest.raises(ParameterError, match="was sent here while a budget was open"):
         publish(query)

@@ -14,7 +14,7 @@ from dpgrain import read
 from dpgrain.learn import LinearRegression, LogisticRegression, load
 from dpgrain.learn.features import Category, Encoding, Number
 from dpgrain.learn.summary import coefficients
-from dpgrain.releases.columns import fit_columns
+from dpgrain.releases.table_queries import fit_columns
 from dpgrain.units import Record, User
 
 
@@ -36,7 +36,7 @@ def test_a_printed_model_shows_its_coefficients() -> None:
     low, high = (float(cell.replace("−", "-")) for cell in shown[2].split()[-2:])
     assert low < 2.0 < high
     assert "95% intervals cover the noise and the sampling of users" in str(model)
-    assert str(model).splitlines()[-2] == model.guarantee_.brief
+    assert str(model).splitlines()[-2] == model.guarantee_.summary
     assert str(model.guarantee_) in " ".join(model.explain().split())
 
 

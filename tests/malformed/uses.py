@@ -23,10 +23,10 @@ from dpgrain.units import Element, User
 if TYPE_CHECKING:
     from dpgrain import learn
     from dpgrain.learn import features
-    from dpgrain.releases import columns as of_columns
+    from dpgrain.releases import table_queries
 else:
     learn, features = lazy_import("dpgrain.learn"), lazy_import("dpgrain.learn.features")
-    of_columns = lazy_import("dpgrain.releases.columns")
+    table_queries = lazy_import("dpgrain.releases.table_queries")
 
 _PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 7}
 # The first day of a region, which is the second plain day; and in microseconds since 1970.
@@ -61,7 +61,9 @@ def _fitted(encoding: Any, table: UserTable, *promise: Any) -> Any:
     element = asked["unit"].by if isinstance(asked["unit"], Element) else None
     asked["unit"] = User() if element is None else Element()
     model = learn.LinearRegression(rounds=1, clip=1.0, n_users=20, **asked)
-    return of_columns.fit_columns(model, table, features.Encoding((encoding,)), "x", element).coef_
+    return table_queries.fit_columns(
+        model, table, features.Encoding((encoding,)), "x", element
+    ).coef_
 
 
 def _mean_of_columns(
@@ -70,7 +72,7 @@ def _mean_of_columns(
     if not isinstance(unit, User):
         raise ParameterError("unit must be User() for a mean of users.", name="unit")
     asked = {"epsilon": epsilon, "delta": delta, "random_state": random_state}
-    return of_columns.mean_of_columns(table, [value], bound=4.0, method="clip", **asked).value
+    return table_queries.mean_of_columns(table, [value], bound=4.0, method="clip", **asked).value
 
 
 def _functions() -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -166,7 +168,7 @@ class Use:
 
         return outcome(publish, most)
 
-    def asked_of(self, table: UserTable, kind: Kind) -> Outcome:
+    def query_for_unit(self, table: UserTable, kind: Kind) -> Outcome:
         """Ask for a release that no budget holds, so that nothing is read, and return what came of it.
 
         Args:

@@ -24,8 +24,8 @@ from dpgrain.means.distributed import Average, InSteps, RecordsThere
 from dpgrain.means.distributed import runs as runs_of
 from dpgrain.noise import SystemSource
 from dpgrain.publishing.prices import Price
-from dpgrain.releases.columns import mean_of_columns
-from dpgrain.tables.engines.spark_session import quiet
+from dpgrain.releases.table_queries import mean_of_columns
+from dpgrain.tables.engines.spark_session import silenced
 
 COLUMNS = ["a", "b", "late"]
 PROMISE: dict[str, Any] = {"bound": 10.0, "epsilon": 4.0, "delta": 1e-6, "random_state": 5}
@@ -271,7 +271,7 @@ def test_a_plan_reads_nothing() -> None:
 
 
 def _frame(spark: Any, data: pa.Table) -> Any:
-    with quiet():
+    with silenced():
         return spark.createDataFrame(data).repartition(3)
 
 
@@ -308,7 +308,7 @@ def test_a_task_that_fails_first_is_run_again_and_adds_once(
     monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
     schema = "who long, a double, b double, late boolean"
     frame = _frame(spark, ROWS)
-    with quiet():
+    with silenced():
         once = frame.mapInArrow(fails_first, schema)
         never = frame.mapInArrow(fails, schema)
     same(dg.mean_of_users(once, users="who", method="clip", **PROMISE), _here(ROWS, method="clip"))

@@ -47,7 +47,7 @@ def test_means_keep_their_promise_and_are_close(
 ) -> None:
     found = cases.mean(method=method, relation=relation, radius=radius)
     assert found.method == method
-    assert found.reason == "as asked for"
+    assert found.reason == "as requested"
     promise = found.guarantee
     assert (promise.level, promise.relation, promise.delta) == ("user", relation, 1e-6)
     # All of what was asked for is used, and no more.
@@ -103,8 +103,8 @@ def test_auto_has_reasons_to_choose_each_of_two() -> None:
     few = cases.mean(np.ones((30, 8)), epsilon=1.0)
     many = cases.mean(np.ones((3000, 8)), epsilon=1.0)
     assert (few.method, many.method) == ("clip", "recentred")
-    assert few.reason.startswith("30 users are few for this promise in 8 dimensions")
-    assert many.reason.startswith("3,000 users can look for their centre in 8 dimensions")
+    assert few.reason.startswith("30 users are too few to identify distant users in 8 dimensions")
+    assert many.reason.startswith("3,000 users are enough to estimate their centre in 8 dimensions")
 
 
 def test_users_who_are_the_same_are_found() -> None:
@@ -477,7 +477,7 @@ SENTENCES = [
     (
         "clip",
         None,
-        ["the number of users, which is published with the sum"],
+        ["a division by the noisy number of users, published with the sum"],
     ),
     (
         "recentred",
@@ -525,18 +525,18 @@ def test_it_prints_what_was_found_and_promised() -> None:
     assert [float(row.split()[1]) for row in rows] == pytest.approx(found.value, abs=0.01)
     assert error == (
         f"The whole vector is at most {rounded_up(found.error, 3)} (l2 norm) from the clipped mean of "
-        "users with records, with 95% confidence, which covers noise, and the number of users with "
+        "users with records, with 95% confidence; this covers noise and the number of users with "
         "records."
     )
     assert "each row is one user" in brief, "a call without users must show what is protected"
-    assert brief == found.guarantee.brief
+    assert brief == found.guarantee.summary
     assert pointer == "What the numbers mean: .explain(). Full guarantee: print(.guarantee)"
     assert str(found.guarantee) in " ".join(found.explain().split())
     drawn = cases.mean(method="recentred", random_state=1)
     assert drawn.outside > 0
     assert f"About {drawn.outside:.2g} of the users are farther than" in str(drawn)
-    assert "which covers noise, users who are drawn in, and the number" in str(drawn)
-    assert drawn.guarantee.brief.startswith("NOT PRIVATE")
+    assert "this covers noise, the clipping of distant users, and the number" in str(drawn)
+    assert drawn.guarantee.summary.startswith("NOT PRIVATE")
     scattered = np.random.default_rng(0).normal(size=(1200, 3))
     nothing = cases.mean(scattered, bound=10.0, radius=0.01, method="softcore")
     assert str(nothing).split("\n")[1].startswith("No mean: too few users are close together")
@@ -581,7 +581,7 @@ def test_json() -> None:
         "covers": "clipped mean",
         "error_covers": found.error_covers,
         "method": "winsorized",
-        "reason": "as asked for",
+        "reason": "as requested",
         "radius": found.radius,
     }
     assert dg.Guarantee.from_dict(told["guarantee"]) == found.guarantee

@@ -60,7 +60,7 @@ def test_nothing_tells_of_the_middle() -> None:
     # Soft cores leave out who is far, and winsorized means count the missing as the middle.
     found = cases.mean(method="winsorized", radius=cases.RADIUS)
     assert found.error_covers.startswith(
-        "all that the bound allows: nothing that is published tells"
+        "everything that the bound allows, because the published numbers"
     )
     assert found.error == pytest.approx(10 + np.linalg.norm(found.value))
 

@@ -27,7 +27,7 @@ def test_a_histogram_is_the_release_that_is_planned(unit: Unit) -> None:
     )
     assert plan["noise sd of a count"] == release.std_error
     assert plan.event.epsilon(1e-6, unit=unit) <= 1.0
-    half = plan["item is named half the time from"]
+    half = plan["item is selected half the time from"]
     assert half == math.ceil(release.select.threshold)
     assert plan["the same, half the time"] == pytest.approx(3 * half, abs=3)
     assert plan["by any rule, half the time"] == least_holders(1.0, 1e-6)
@@ -35,7 +35,7 @@ def test_a_histogram_is_the_release_that_is_planned(unit: Unit) -> None:
         plan["by any rule, half the time"]
         <= plan["by truncated noise on one item a block"]
         < half
-        < plan["item is named 95% of the time from"]
+        < plan["item is selected 95% of the time from"]
     )
 
 
@@ -54,7 +54,7 @@ def test_an_item_is_named_as_often_as_is_said(noise: float) -> None:
     select = Selection(noise, 31.0, 1, Contribution(block="user"))
     plan = plan_counts(Gaussian(4.0), select, epsilon=1.0, delta=1e-6)
     for name, share in (("half the time", 0.5), ("95% of the time", 0.95)):
-        holders = plan[f"item is named {name} from"]
+        holders = plan[f"item is selected {name} from"]
         passes = [
             norm.sf(select.threshold, loc=held, scale=noise) for held in (holders, holders - 1)
         ]

@@ -75,7 +75,7 @@ def test_convex_losses_by_hand(relation: Relation) -> None:
     order = 6 * convex_order(1.0, 400, dimension=9, records=16)
     assert plan["lower bound, as an order"] == pytest.approx(order)
     assert plan["times the lower bound"] == pytest.approx(plan["excess risk"] / order)
-    around = plan["the same, clipped around a found centre"]
+    around = plan["the same, clipped around an estimated centre"]
     assert 0.25 < around / plan["excess risk, the noise's part"] < 0.28
     assert plan["least excess risk by any mechanism"] <= around
     # Strongly convex: at most twice the square of the noise over μ, and never more than above.

@@ -12,8 +12,8 @@ from dpgrain.noise import SeededSource
 from dpgrain.planning.shuffled import (
     central_sd,
     deployment,
-    replaced,
-    shares_of_honest,
+    device_sensitivity,
+    honest_shares,
 )
 from dpgrain.shuffle import PoissonSum, ScalarSum, VectorSum
 from dpgrain.units import Relation
@@ -27,7 +27,7 @@ def test_an_honest_device_moves_sums_so_far() -> None:
         ends[:, 0] = (-encoding.bound if protocol.centred else 0.0), encoding.bound
         codes = np.array([encoding.codes(end[None], SeededSource(1))[0] for end in ends])
         moved = np.linalg.norm((codes[1] - codes[0]) * encoding.step)
-        assert moved == pytest.approx(replaced(protocol), abs=3 * encoding.step)
+        assert moved == pytest.approx(device_sensitivity(protocol), abs=3 * encoding.step)
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
@@ -48,13 +48,13 @@ def test_the_central_mechanism(relation: Relation) -> None:
 
 def test_shares_of_honest_devices_are_those_of_the_protocol() -> None:
     protocol = VectorSum(n_users=1000, dim=5, epsilon=1.0, delta=1e-6)
-    for share, epsilon in shares_of_honest(protocol.guarantee):
+    for share, epsilon in honest_shares(protocol.guarantee):
         assert epsilon == pytest.approx(protocol.guarantee_with(share).epsilon(), rel=1e-12)
     poisson = PoissonSum(n_users=1000, dim=5, epsilon=1.0, delta=1e-6).guarantee
-    assert dict(shares_of_honest(poisson))[0.5] > poisson.epsilon()
+    assert dict(honest_shares(poisson))[0.5] > poisson.epsilon()
     both = dg.Guarantee(
         "user", "", "replace", 1e-6, Binomial(10**7, 0.5, 50, 5, 1e-9) + sums.OTHER, (), True
     )
-    told = dict(shares_of_honest(both))
+    told = dict(honest_shares(both))
     rest = Binomial(5 * 10**6, 0.5, 50, 5, 1e-9) + sums.OTHER
     assert told[0.5] == rest.epsilon(1e-6, relation="replace")

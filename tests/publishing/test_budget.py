@@ -228,19 +228,28 @@ def test_names_that_need_more_leak_are_told_so() -> None:
 
 
 @pytest.mark.parametrize("spent", [0.0, 0.5])
-def test_noise_at_no_delta_is_told_of_noise_at_one_that_fits(spent: float) -> None:
+def test_refusal_of_pure_noise_names_gaussian_noise_that_fits(spent: float) -> None:
     with dg.budget(1.0, 1e-6):
         if spent:
             dg.count(cases.table(), clip=5.0, **cases.USER, share=spent)
         with pytest.raises(dg.RefusedError) as told:
             dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=0.4)
-        named = re.search(r"also pass delta=, .* ε = ([\d.]+) at δ", str(told.value))
+        named = re.search(r"use Gaussian noise, .* ε = ([\d.]+) at δ", str(told.value))
         assert named is not None
         dg.count(cases.table(), clip=5.0, **cases.USER, epsilon=float(named[1]), delta=9.9e-8)
         # Where there is no room, none is named.
         with pytest.raises(dg.RefusedError) as told:
             dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=0.4)
-        assert "pass delta=" not in str(told.value)
+        assert "Gaussian noise" not in str(told.value)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-7])
+def test_refusal_of_laplace_noise_does_not_depend_on_the_unused_delta(delta: float) -> None:
+    laplace = {"clip": 5.0, **cases.USER, "epsilon": 0.4, "noise": "laplace"}
+    with dg.budget(1.0, 1e-6), pytest.raises(dg.RefusedError) as told:
+        dg.count(cases.unread(), **laplace, delta=delta)
+    assert "pass delta=" not in str(told.value)
+    assert "use Gaussian noise" in str(told.value)
 
 
 def test_another_budget_inside_is_refused() -> None:
@@ -352,14 +361,14 @@ def test_no_thread_is_outside_of_a_budget() -> None:
 def test_two_threads_do_not_both_take_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     # The first one is held where the budget has been asked, and not yet been charged.
     module = import_module("dpgrain.publishing.budget")
-    usual, asked, other = module._noted, threading.Event(), threading.Event()
+    usual, asked, other = module._with_receipt, threading.Event(), threading.Event()
 
     def noted(*args: Any, **more: Any) -> Any:
         asked.set()
         other.wait(0.5)
         return usual(*args, **more)
 
-    monkeypatch.setattr(module, "_noted", noted)
+    monkeypatch.setattr(module, "_with_receipt", noted)
 
     def publish() -> bool:
         try:
@@ -438,3 +447,11 @@ def test_losses_of_a_budget_are_those_of_the_formula() -> None:
         assert b.spent.leak == pytest.approx(sum(part.loss().leak for part in parts))
         assert b.guarantee.delta == b.delta
         assert f"spent {100 * b.spent.share_of(b.caps.price):.3g}"[:9] in repr(b)
+
+
+def test_printed_budget_rounds_spent_up_and_left_down() -> None:
+    b = Budget(1.0, 1e-6)
+    assert str(b) == "Budget of ε = 1 and δ = 10⁻⁶: 0% spent, 100% left"
+    b.charge(dg.Guarantee("user", "", "zero_out", 1e-6, Gaussian(7.31, Contribution(block="user"))))
+    assert 0.3374 < b.spent.share_of(b.caps.price) < 0.3375
+    assert str(b).endswith(": 33.8% spent, 66.2% left")

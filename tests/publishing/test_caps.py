@@ -144,7 +144,7 @@ def of_the_budget(budget: Budget, turn: float) -> Callable[[int], Left]:
         for _ in range(50):
             middle = (low + high) / 2
             own = price(event(middle), "zero_out", User(), caps.price) if middle else Price()
-            low, high = (middle, high) if caps.hold(spent + own) else (low, middle)
+            low, high = (middle, high) if caps.allow(spent + own) else (low, middle)
         return low
 
     def left(done: int) -> Left:

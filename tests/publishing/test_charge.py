@@ -35,7 +35,7 @@ SUMS = np.zeros(6, dtype=np.int64)
 PARTS: list[tuple[Event, Callable[[Charge, Any], Any]]] = [
     (Gaussian(3.0), lambda charge, part: charge.noisy(part, SUMS, 2.0**20)),
     (Laplace(3.0), lambda charge, part: charge.noisy(part, SUMS, 2.0**20)),
-    (Selection(3.0, 9.0, 2), lambda charge, part: charge.named(part, SUMS, 2.0**20, 2.0**-20)),
+    (Selection(3.0, 9.0, 2), lambda charge, part: charge.select(part, SUMS, 2.0**20, 2.0**-20)),
     (TruncatedGeometric(0.5, 9), lambda charge, part: charge.truncated(part, SUMS)),
     (ExponentialMechanism(3.0, count=2), lambda charge, part: charge.order(part, SUMS)),
     (ApproximateDP(0.5), lambda charge, part: charge.flip(part, SUMS)),
@@ -110,7 +110,7 @@ def test_names_need_the_threshold_and_somebody_who_holds_them() -> None:
         (6.0, 0.999, 1),
     ):
         counts = np.full(20_000, round(count / step), dtype=np.int64)
-        noisy, named = charge_of(part, SeededSource(3)).named(part, counts, 1 / step, step)
+        noisy, named = charge_of(part, SeededSource(3)).select(part, counts, 1 / step, step)
         assert least <= named.mean() <= most
         assert (noisy[named] * step > part.threshold).all()
     cut = TruncatedGeometric(0.5, 9)
@@ -226,7 +226,7 @@ def test_a_count_at_the_threshold_of_the_grid_is_not_named(monkeypatch: pytest.M
         part = Selection(0.5, threshold, 1)
         least = math.ceil(threshold / step) + 1
         counts = np.array([least - 2, least - 1, least])
-        _, named = charge_of(part, SeededSource(3)).named(part, counts, 1 / step, step)
+        _, named = charge_of(part, SeededSource(3)).select(part, counts, 1 / step, step)
         assert named.tolist() == [False, False, True]
 
 

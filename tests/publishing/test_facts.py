@@ -11,7 +11,7 @@ from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
-from dpgrain.publishing.facts import SENTENCES, Fact, facts_of
+from dpgrain.publishing.facts import SENTENCES, Fact, unique_facts
 
 EVENT = Gaussian(5.0, Contribution(block="user"))
 
@@ -84,7 +84,7 @@ def test_an_unknown_kind_is_rejected_by_name() -> None:
 def test_facts_with_one_sentence_are_listed_once() -> None:
     one, near = Fact("gradient-bound", (1.0,)), Fact("gradient-bound", (1.0000000001,))
     tariffs = Fact("stated", ("our tariffs",))
-    assert facts_of((one, one, str(one), "our tariffs", tariffs)) == (one, tariffs)
+    assert unique_facts((one, one, str(one), "our tariffs", tariffs)) == (one, tariffs)
     # Rounding of a sentence loses no fact.
     assert (of(one) + of(near)).public == (one, near)
     assert str(of(one, near)).count("a clipping bound of 1") == 1

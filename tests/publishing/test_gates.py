@@ -16,7 +16,8 @@ _HARMLESS = {
 
 # The gate.
 GATE = {
-    f"publishing/{name}.py" for name in ("charge", "curator", "publish", "repeated", "reservation")
+    f"publishing/{name}.py"
+    for name in ("charge", "curator", "publish", "best_of_runs", "reservation")
 }
 # Mechanisms of many draws, which draw with the source that a charge lends them for their event.
 LENT = {

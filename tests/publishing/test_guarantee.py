@@ -103,7 +103,7 @@ def test_the_sentence_of_a_seeded_release_begins_with_a_warning() -> None:
 def test_the_brief_promise_has_all_that_decides_what_it_is() -> None:
     """What differs in unit, partition, relation, rows, region or receipt is printed otherwise."""
     told = promise("element", "replace")
-    assert told.brief == (
+    assert told.summary == (
         f"ε = {rounded_up(told.epsilon(), 6)}, δ = 10⁻⁶ per element ('topic'; replace)."
     )
     january = Region((Side("day", days("2026-01-01", "2026-01-31")),))
@@ -117,12 +117,12 @@ def test_the_brief_promise_has_all_that_decides_what_it_is() -> None:
         replace(told, scope=january),
         replace(told, receipts=(Receipt("1f", "visits", 7, "9c"),)),
     )
-    lines = [told.brief, *(other.brief for other in others)]
+    lines = [told.summary, *(other.summary for other in others)]
     assert len({*lines}) == len(lines)
     assert "only day from 2026-01-01 to 2026-01-31" in lines[-2]
     assert lines[-1].endswith("; line 7 of ledger 'visits').")
     mapped = replace(told, elements="a mapping of 49 items to 12 cells (#97598022) of 'title'")
-    assert "('title' in 12 cells #97598022; replace)" in mapped.brief
+    assert "('title' in 12 cells #97598022; replace)" in mapped.summary
 
 
 @given(st.floats(1e-12, 1e12))

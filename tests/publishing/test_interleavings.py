@@ -19,7 +19,8 @@ import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.publishing import Price
 from dpgrain.publishing.budget import open_budget
-from dpgrain.publishing.publish import before_publishing, reserved
+from dpgrain.publishing.publish import before_publishing
+from dpgrain.publishing.publish import reserve as reserve_releases
 
 MU = dg.budget(1.0, 1e-6).caps.price.mu
 # A child that waits so many seconds for a lock that nobody holds any more is ended.
@@ -43,7 +44,7 @@ def charge(share: float) -> Do:
 def reserve(_: dg.Budget) -> Any:
     """Two releases that are charged as one, and made."""
     one, two = taking(0.3), taking(0.31)
-    held = reserved(one + two, [one, two])
+    held = reserve_releases(one + two, [one, two])
     return held.take(one), held.take(two)
 
 

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 import dpgrain as dg
-from dpgrain.publishing.parameters import SHARED, arguments, described, parameters_of
+from dpgrain.publishing.parameters import SHARED, arguments, parameters_of, with_shared_parameters
 
 OWN = """Count.
 
@@ -24,14 +24,14 @@ OWN = """Count.
 
 
 def test_what_is_shared_stands_where_the_parameter_does() -> None:
-    made = arguments(described(OWN, ["table", "item", "epsilon", "seed"]) or "")
+    made = arguments(with_shared_parameters(OWN, ["table", "item", "epsilon", "seed"]) or "")
     assert list(made) == ["table", "item", "epsilon"]
     assert made["table"] == SHARED["table"]
     assert made["epsilon"] == "as stated here."
 
 
 def test_the_rest_of_a_docstring_stays() -> None:
-    made = described(OWN, ["item", "epsilon", "progress"])
+    made = with_shared_parameters(OWN, ["item", "epsilon", "progress"])
     assert made is not None
     assert made.startswith("Count.\n")
     assert made.endswith("    Returns:\n        A number.\n    ")
@@ -43,8 +43,8 @@ def test_the_rest_of_a_docstring_stays() -> None:
 
 
 def test_a_docstring_without_arguments_stays_as_it_is() -> None:
-    assert described("Count.", ["table"]) == "Count."
-    assert described(None, ["table"]) is None
+    assert with_shared_parameters("Count.", ["table"]) == "Count."
+    assert with_shared_parameters(None, ["table"]) is None
 
 
 @pytest.mark.parametrize("door", [dg.count, dg.sum, dg.top, dg.mean_of_users, dg.select])
@@ -60,5 +60,5 @@ def test_lines_of_descriptions_fit() -> None:
 def test_a_default_is_that_of_the_signature() -> None:
     count, top = parameters_of(dg.count), parameters_of(dg.top)
     assert (count["max_items"].default, top["max_items"].default) == (1000, None)
-    assert count["table"].needed
-    assert not count["epsilon"].needed
+    assert count["table"].required
+    assert not count["epsilon"].required

@@ -146,7 +146,7 @@ def test_prices_of_choices_and_names() -> None:
 def test_prices_of_sampled_runs(event: Event, mu: float, exact: float | None) -> None:
     """►: a run on samples has nearly the price of the Gaussian with its ε."""
     curve = _Curve.of(event.loss(), 1e-7)
-    found = curve.least_mu(1e-7, 3.0)
+    found = curve.min_mu(1e-7, 3.0)
     assert found == pytest.approx(mu, rel=3e-3)
     if exact is not None:
         assert event.epsilon(1e-6) == pytest.approx(exact, abs=2e-3)
@@ -172,7 +172,7 @@ def test_a_curve_is_held_against_the_whole_gaussian_and_not_at_one_point() -> No
         laplace_law.cdf((rate - 0.3) / 2) - math.exp(0.3) * laplace_law.cdf(-(rate + 0.3) / 2)
     )
     curve = _Curve.of(Loss.of(Exact()), 1e-7)
-    mu = curve.least_mu(1e-7, 3.0)
+    mu = curve.min_mu(1e-7, 3.0)
     grid = np.linspace(0, rate * 1.2, 5001)
     slack = [gaussian_delta(float(x), mu) + 1e-7 - Exact().delta(float(x)) for x in grid]
     assert 0 <= min(slack) < 1e-4

@@ -94,7 +94,7 @@ def test_a_budget_is_one_in_the_process_that_made_it() -> None:
         print(b)
         """
     )
-    assert said == "0\n0\nBudget(epsilon=1, delta=1e-06; spent 100%)\n"
+    assert said == "0\n0\nBudget of ε = 1 and δ = 10⁻⁶: 100% spent, 0% left\n"
 
 
 def test_what_is_noted_is_not_written() -> None:

@@ -15,9 +15,9 @@ from tests.refusals import no_room
 
 import dpgrain as dg
 from dpgrain.publishing import Price
-from dpgrain.publishing.publish import before_publishing, before_resuming, reserved
+from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
+from dpgrain.publishing.publish import before_publishing, before_resuming, reserve
 from dpgrain.publishing.query import Query
-from dpgrain.publishing.scope import Origin, arrays_of
 from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side
 
 
@@ -34,7 +34,7 @@ def test_they_are_charged_as_one_and_made_in_any_order() -> None:
     guarantees = _guarantees(0.3, 0.4, 0.3)
     together = reduce(add, guarantees)
     with dg.budget(2.0, 1e-5) as whole:
-        held = reserved(together, guarantees)
+        held = reserve(together, guarantees)
         spent = whole.spent
         for epsilon in (0.3, 0.3, 0.4):
             held.publish(_count(cases.table(), epsilon))
@@ -53,7 +53,7 @@ def test_a_refusal_charges_and_reads_nothing() -> None:
     guarantees = _guarantees(0.9, 0.9)
     with dg.budget(1.0, 1e-6) as whole:
         with no_room():
-            reserved(reduce(add, guarantees), guarantees)
+            reserve(reduce(add, guarantees), guarantees)
         assert whole.spent == Price()
         assert whole.guarantee is None
 
@@ -61,7 +61,7 @@ def test_a_refusal_charges_and_reads_nothing() -> None:
 def test_what_fails_was_charged() -> None:
     guarantees = _guarantees(0.3, 0.4)
     with dg.budget(1.0, 1e-6) as whole:
-        held = reserved(reduce(add, guarantees), guarantees)
+        held = reserve(reduce(add, guarantees), guarantees)
         with pytest.raises(AssertionError, match="rows were read"):
             held.publish(_count(cases.unread(), 0.3))
         assert whole.spent.mu > 0
@@ -74,7 +74,7 @@ def test_a_plan_takes_them_out_as_one() -> None:
     guarantees = _guarantees(0.3, 0.4)
     together = reduce(add, guarantees)
     with dg.budget(1.0, 1e-6, plan=[together]) as whole:
-        held = reserved(together, guarantees)
+        held = reserve(together, guarantees)
         held.publish(_count(cases.table(), 0.4))
         held.publish(_count(cases.table(), 0.3))
         assert whole.spent == Price()
@@ -88,7 +88,7 @@ def test_the_price_of_all_is_no_less_than_their_composition(
     guarantees = _guarantees(*epsilons)
     together = reduce(add, guarantees)
     with dg.budget(3.0, 1e-5) as whole:
-        held = reserved(together, guarantees)
+        held = reserve(together, guarantees)
         for epsilon in epsilons:
             held.publish(_count(cases.table(), epsilon))
     made = together.event.loss(1, "zero_out", dg.User())
@@ -138,8 +138,10 @@ def test_a_release_inside_another_is_of_rows_of_its_own(together: bool) -> None:
     query = dg.select.query(
         [0.0, 1.0], lambda one, rows: abs(rows - one), [0.3, 0.4], epsilon=1.0, unit=dg.Record()
     )
-    held = reserved(query.plan.guarantee, [query.plan.guarantee]) if together else None
-    with arrays_of(Origin(Region((Side("day", LabelSet(("2026-02-01",))),)), provenance="table")):
+    held = reserve(query.plan.guarantee, [query.plan.guarantee]) if together else None
+    with array_origin(
+        ArrayOrigin(Region((Side("day", LabelSet(("2026-02-01",))),)), provenance="table")
+    ):
         made = dg.publish(query) if held is None else held.publish(query)
     assert made.guarantee.scope == EVERYTHING
     assert made.guarantee.provenance == "as given"

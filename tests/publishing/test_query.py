@@ -14,7 +14,7 @@ from tests.refusals import refuses
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian, Laplace, calibrate_gaussian
 from dpgrain.publishing import Charge, Planned, Price, Promise, Query, publish, publishes
-from dpgrain.publishing.expected import Expected
+from dpgrain.publishing.release_plan import Expected
 
 USER = Contribution(block="user")
 
@@ -120,8 +120,8 @@ def test_a_seed_is_told_by_the_charge() -> None:
 def test_a_query_keeps_its_unit_and_relation(promise: Promise) -> None:
     """Its rows were asked for by the first unit, which another promise must not name otherwise."""
     with refuses("promise", "relation"):
-        asked().keeping(promise)
-    assert asked().keeping(Promise(dg.User(), 0.5, 1e-6, "zero_out")).promise.epsilon == 0.5
+        asked().with_promise(promise)
+    assert asked().with_promise(Promise(dg.User(), 0.5, 1e-6, "zero_out")).promise.epsilon == 0.5
 
 
 def test_a_copy_of_a_mean_of_users_promises_nothing_to_another_unit() -> None:
@@ -136,15 +136,19 @@ def test_a_copy_of_a_mean_of_users_promises_nothing_to_another_unit() -> None:
 def test_a_query_that_is_sent_while_a_budget_is_open_is_not_made_elsewhere() -> None:
     planned = asked()
     with dg.budget(1.0, 1e-6):
-        sent = planned.__getstate__()["_sent"]
+        sent = planned.__getstate__()["_pickle_origin"]
     assert sent is not None
     elsewhere = asked()
-    vars(elsewhere)["_sent"] = replace(sent, process=-1)
+    vars(elsewhere)["_pickle_origin"] = replace(sent, process=-1)
     other = replace(elsewhere.promise, epsilon=0.5)
-    for copy in (elsewhere, elsewhere.keeping(elsewhere.promise), elsewhere.keeping(other)):
+    for copy in (
+        elsewhere,
+        elsewhere.with_promise(elsewhere.promise),
+        elsewhere.with_promise(other),
+    ):
         with pytest.raises(dg.ParameterError, match="was sent here while a budget was open"):
             publish(copy)
-    assert "_sent" not in vars(planned)
+    assert "_pickle_origin" not in vars(planned)
     assert isinstance(publish(planned), int)
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.publishing.cases import Unread
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
-from dpgrain.tables.engines.in_memory import InMemory
 
 GENERATOR = np.random.default_rng(11)
 SIZE = 6000

@@ -11,7 +11,7 @@ from tests.releases import cases
 
 import dpgrain as dg
 from dpgrain.releases.file import read_file
-from dpgrain.releases.mistakes import Mistakes
+from dpgrain.releases.validation_errors import ValidationErrors
 
 TABLE = '[table]\nsource = "visits.parquet"\nuser = "who"\n'
 # A file that is right; each mistake changes one line of it, or adds lines.
@@ -242,7 +242,7 @@ def test_days_of_times_in_files(tmp_path: Path) -> None:
 
 def test_a_file_is_known_again_by_its_text(tmp_path: Path) -> None:
     def mark(text: str) -> str:
-        found = read_file(cases.written(tmp_path, text), cases.unread(), Mistakes(tmp_path))
+        found = read_file(cases.written(tmp_path, text), cases.unread(), ValidationErrors(tmp_path))
         assert found is not None
         return found.mark
 

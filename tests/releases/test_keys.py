@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from dpgrain.releases.keys import Key, check_keys, keys_of
-from dpgrain.releases.mistakes import Mistakes
+from dpgrain.releases.validation_errors import ValidationErrors
 from dpgrain.units import User
 
 RIGHT: list[tuple[Any, Any, Any]] = [
@@ -35,7 +35,7 @@ RIGHT: list[tuple[Any, Any, Any]] = [
 @pytest.mark.parametrize(("hint", "right", "wrong"), RIGHT, ids=str)
 def test_values_fit_their_types_or_are_named(hint: Any, right: Any, wrong: Any) -> None:
     key = Key("it", hint)
-    assert key.stated
+    assert key.expressible
     assert key.wrong(right) == ""
     if hint is not Any:
         assert key.wrong(wrong).startswith("must be ")
@@ -46,17 +46,17 @@ def test_what_no_file_can_state_is_no_key() -> None:
     def function(one: User, *, two: int, three: str = "", **_: Any) -> None: ...
 
     keys = keys_of(function, without=("three",))
-    assert {name: key.needed for name, key in keys.items()} == {"two": True}
+    assert {name: key.required for name, key in keys.items()} == {"two": True}
     assert "one" in inspect.signature(function).parameters
 
 
 def test_all_that_is_wrong_is_noted(tmp_path: Path) -> None:
-    keys = {key.name: key for key in (Key("item", str, needed=True), Key("clip", float))}
-    mistakes = Mistakes(tmp_path)
-    assert check_keys("[it]", {"clip": "x", "clpi": 2.0}, keys, mistakes, "a thing") == {}
-    assert mistakes.lines == [
+    keys = {key.name: key for key in (Key("item", str, required=True), Key("clip", float))}
+    errors = ValidationErrors(tmp_path)
+    assert check_keys("[it]", {"clip": "x", "clpi": 2.0}, keys, errors, "a thing") == {}
+    assert errors.lines == [
         "[it] clip must be a number, not 'x'.",
         "[it] 'clpi' is not a key of a thing; did you mean clip?",
         "[it] item is required: text.",
     ]
-    assert check_keys("[it]", {"item": "x", "clip": 2}, keys, mistakes) == {"item": "x", "clip": 2}
+    assert check_keys("[it]", {"item": "x", "clip": 2}, keys, errors) == {"item": "x", "clip": 2}

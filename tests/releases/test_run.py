@@ -20,14 +20,15 @@ import pytest
 from tests import killed
 from tests.refusals import no_room, refuses
 from tests.releases import cases
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain import learn
 from dpgrain._files import guarantee_path
 from dpgrain.learn.features import Encoding, Number
 from dpgrain.publishing import Price
-from dpgrain.releases.columns import fit_columns, mean_of_columns
 from dpgrain.releases.run import _together
+from dpgrain.releases.table_queries import fit_columns, mean_of_columns
 
 SPEND = "epsilon = 0.5\ndelta = 1e-7"
 PROMISE: dict[str, Any] = {"epsilon": 0.5, "delta": 1e-7, "random_state": 5}
@@ -128,7 +129,7 @@ def test_outputs_are_written_with_their_guarantees(tmp_path: Path) -> None:
         path = tmp_path / f"{name}.{ending}"
         told = guarantee_path(path).read_text(encoding="utf-8")
         own = made[name].guarantee_ if name == "fit" else made[name].guarantee
-        assert dg.Guarantee.from_json(told) == dg.Guarantee.beside(path) == own
+        assert dg.Guarantee.from_json(told) == dg.Guarantee.read_for_output(path) == own
     rows = pq.read_table(tmp_path / "mean.parquet")
     assert rows.column("estimate").to_pylist() == made["mean"].estimate.tolist()
     assert json.loads((tmp_path / "count.json").read_text())[0]["topic"] == "t0"
@@ -249,7 +250,7 @@ def test_a_run_that_is_killed_while_it_replaces_leaves_no_foreign_guarantee(
 ) -> None:
     """Each table and model has its own guarantee beside it, or none, wherever the run ends."""
     endings = {"count": "csv", "fit": "json"}
-    rows, kept = cases.table(engine="in_memory"), tmp_path / "kept"
+    rows, kept = cases.table(engine=InMemory), tmp_path / "kept"
     kept.mkdir()
 
     def asked(epsilon: float) -> str:
@@ -274,7 +275,7 @@ def test_a_run_that_is_killed_while_it_replaces_leaves_no_foreign_guarantee(
                 state = "new" if output.read_bytes() != (kept / output.name).read_bytes() else "old"
             epsilon = "no"
             if beside and output.exists():
-                epsilon = str(round(dg.Guarantee.beside(output).epsilon(), 1))
+                epsilon = str(round(dg.Guarantee.read_for_output(output).epsilon(), 1))
             states.add((state, epsilon))
         if ended:
             break
@@ -290,7 +291,7 @@ def test_an_output_beside_the_guarantee_of_another_is_refused_when_it_is_read(
     dg.releases(path, cases.table(), folder=tmp_path / "two")
     one, two = tmp_path / "one" / "fit.json", tmp_path / "two" / "fit.json"
     shutil.copy(one, two)
-    for read in (dg.Guarantee.beside, learn.load):
+    for read in (dg.Guarantee.read_for_output, learn.load):
         with pytest.raises(dg.DataError, match="guarantee file for other numbers"):
             read(two)
         read(one)
@@ -299,7 +300,7 @@ def test_an_output_beside_the_guarantee_of_another_is_refused_when_it_is_read(
     assert not guarantee_path(two).exists()
     learn.load(two)
     with pytest.raises(dg.DataError, match="has no guarantee next to it"):
-        dg.Guarantee.beside(two)
+        dg.Guarantee.read_for_output(two)
 
 
 def test_releases_are_a_mapping(made: dg.Releases) -> None:

@@ -11,7 +11,7 @@ from tests.conftest import Command
 from tests.releases import cases
 
 import dpgrain as dg
-from dpgrain.releases.spelling import spelled_in_file
+from dpgrain.releases.toml_names import toml_spelling
 
 TABLE = '[table]\nsource = "rows.{}"\nuser = "who"\n'
 FILE = '[budget]\nunit = "user"\nepsilon = 1.0\ndelta = 1e-6\n[release.paid]\nshare = 1.0\n'
@@ -44,7 +44,7 @@ FILE = '[budget]\nunit = "user"\nepsilon = 1.0\ndelta = 1e-6\n[release.paid]\nsh
     ],
 )
 def test_a_remedy_is_a_key(sentence: str, said: str) -> None:
-    assert spelled_in_file(sentence) == said
+    assert toml_spelling(sentence) == said
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 import dpgrain as dg
-from dpgrain.releases.writing import write_mean
+from dpgrain.releases.outputs import write_mean
 
 
 def test_a_mean_states_what_it_covers(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 import dpgrain as dg
 from dpgrain.means import ClippedMean
-from dpgrain.torch.trained import Training, TrainingHistory
+from dpgrain.torch.training_result import Training, TrainingHistory
 
 
 @dataclass

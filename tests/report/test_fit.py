@@ -15,7 +15,7 @@ import dpgrain as dg
 from dpgrain import learn
 from dpgrain.papers.floors import least_error_of_records, least_error_of_worlds
 from dpgrain.planning.shuffled import (
-    shares_of_honest,
+    honest_shares,
 )
 from dpgrain.report import write_fit_report
 from dpgrain.units import Trust
@@ -110,9 +110,9 @@ class TestFits:
         promise, fit = self.page("shuffle", tmp_path)
         rows = fit.rows("honest")
         assert [row[0] for row in rows] == ["100%", "90%", "75%", "50%", "20%", "10%"]
-        assert [row[1] for row in rows] == [sums.shown(e) for _, e in shares_of_honest(promise)]
+        assert [row[1] for row in rows] == [sums.shown(e) for _, e in honest_shares(promise)]
         assert rows[0][1] == sums.shown(promise.epsilon())
-        epsilons = [epsilon for _, epsilon in shares_of_honest(promise)]
+        epsilons = [epsilon for _, epsilon in honest_shares(promise)]
         assert epsilons == sorted(epsilons)
         assert epsilons[0] < epsilons[1]
 
@@ -125,5 +125,5 @@ class TestFits:
     @pytest.mark.slow
     def test_a_central_fit_says_nothing_of_either(self, tmp_path: Path) -> None:
         promise, fit = self.page("central", tmp_path)
-        assert shares_of_honest(promise) == ()
+        assert honest_shares(promise) == ()
         assert "Who sees data</h2>" not in fit.page

@@ -39,7 +39,7 @@ from dpgrain.shuffle import ScalarSum, VectorSum
 from dpgrain.statistics.asked import Asked, Clip
 from dpgrain.statistics.statistic import DISTRIBUTION, MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
-from dpgrain.torch.trained import Training, TrainingHistory
+from dpgrain.torch.training_result import Training, TrainingHistory
 from dpgrain.units import Relation
 
 OUTLINES = Path(__file__).parent / "outlines"

@@ -92,5 +92,5 @@ def test_warnings_of_the_release_are_not_folded(tmp_path: Path) -> None:
     page = cases.page(careful, tmp_path)
     before = page[: page.index("<details")]
     warning = "&lt;b&gt;the bound is a guess&lt;/b&gt;"
-    assert f"<strong>Take care:</strong> {warning}." in before
-    assert "Take care:" not in cases.page(release, tmp_path)
+    assert f"<strong>Warning:</strong> {warning}." in before
+    assert "Warning:" not in cases.page(release, tmp_path)

@@ -212,7 +212,7 @@ class TestPlan:
         assert values["ones that a device adds to a coordinate, mean"] == (
             protocol.design.noise.mean  # type: ignore[union-attr]
         )
-        assert values["a corrupt device moves the sum by"] == pytest.approx(protocol.influence)
+        assert values["a corrupt device changes the sum by"] == pytest.approx(protocol.influence)
         assert plan["event"] == protocol.event.to_dict()
         assert [line["epsilon"] for line in plan["honest"]] == [
             line.epsilon for line in honest_curve(protocol)

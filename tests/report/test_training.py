@@ -14,7 +14,7 @@ from tests.refusals import refuses
 from tests.report import cases, networks
 
 from dpgrain.report.plots import plot_measure
-from dpgrain.torch.trained import Training, TrainingHistory
+from dpgrain.torch.training_result import Training, TrainingHistory
 
 
 def page(training: Training, folder: Path) -> str:

@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from scipy.special import log_ndtr
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain._types import FloatArray, IntArray
@@ -270,7 +271,7 @@ Ask: TypeAlias = Callable[[dg.UserTable], Any]
 
 
 def noised(
-    ask: Ask, rows: Sequence[Row], outcome: Outcome, engine: str = "in_memory"
+    ask: Ask, rows: Sequence[Row], outcome: Outcome, engine: Any = InMemory
 ) -> tuple[list[Noised], Any]:
     """Every vector of a release, each with its event, and the release."""
     return noised_table(ask, table_of(rows, threads=1, engine=engine), outcome)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.refusals import refuses
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.errors import SchemaError
@@ -57,7 +58,7 @@ def corners(x: Any, y: Any) -> tuple[Any, Any, Any]:
     return u, v, np.bincount(keys, weights=totals * Pairs().unit, minlength=9)
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
 @pytest.mark.parametrize("law", LAWS)
 def test_without_noise_they_are_those_of_numpy(law: str, engine: Any) -> None:
     rng = np.random.default_rng(0)

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from tests.apart import CHANCE, epsilon_below, mu_below
 from tests.refusals import refuses
 from tests.statistics import histograms
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain._types import FloatArray, IntArray
@@ -62,7 +63,7 @@ OWN: dict[str, Unit] = {"record": dg.Record(), "element": dg.Element(), "user": 
 
 @functools.cache
 def no_rows() -> dg.UserTable:
-    return histograms.table_of([], engine="in_memory", threads=1)
+    return histograms.table_of([], engine=InMemory, threads=1)
 
 
 def in_memory(rows: Sequence[Row]) -> dg.UserTable:
@@ -269,7 +270,7 @@ def test_same_integers_for_any_batches_threads_and_order(
     rng = np.random.default_rng(5)
 
     for threads, batch, call, short in [(1, 2048, 1 << 18, False), (3, 4096, 7, True)]:
-        monkeypatch.setattr(memory_module, "_MOST_ROWS", batch)
+        monkeypatch.setattr(memory_module, "_MAX_ROWS", batch)
         feed = partial(fed, 64 if short else None, call)
         monkeypatch.setattr(Feed, "within", feed)
         shuffled = [rows[i] for i in rng.permutation(len(rows))]
@@ -718,8 +719,8 @@ def test_audit_of_the_chosen_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     for one, two, mu in zip(present, absent, billed[:2], strict=True):
         assert 0.6 * mu < looked(one, two) <= mu
     # Each block counts twice.
-    real = kernel._add_capped
-    monkeypatch.setattr(kernel, "_add_capped", lambda u, r, w, *rest: real(
+    real = kernel._add_limited
+    monkeypatch.setattr(kernel, "_add_limited", lambda u, r, w, *rest: real(
         u.repeat(2), r.repeat(2), w.repeat(2), *rest))  # fmt: skip
     twice = captured_looks(one_each())[1]
     assert looked(twice, absent[1]) > billed[1]
@@ -779,7 +780,7 @@ def share_named(unit: Unit) -> tuple[float, float]:
 def test_audit_of_selection(unit: Unit, monkeypatch: pytest.MonkeyPatch) -> None:
     found, claimed = share_named(unit)
     assert found <= claimed <= selection_delta(unit.level) * 0.05
-    real = Charge.named
+    real = Charge.select
 
     def careless(charge: Charge, event: Selection, *rest: Any) -> Any:
         lower = dataclasses.replace(event, threshold=0.8 * event.threshold)
@@ -787,7 +788,7 @@ def test_audit_of_selection(unit: Unit, monkeypatch: pytest.MonkeyPatch) -> None
         return real(charge, lower, *rest)
 
     # A name published below the threshold.
-    monkeypatch.setattr(Charge, "named", careless)
+    monkeypatch.setattr(Charge, "select", careless)
     found, claimed = share_named(unit)
     assert found > claimed
 

@@ -55,7 +55,7 @@ def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
     ]  # fmt: skip
     assert len({len(row) for row in (columns, first, *rest[:4])}) == 1, "columns are of one width"
     assert rest[4] == "[40 rows, 5 largest shown; all: .to_pandas()]"
-    assert rest[-2:] == [skewed.guarantee.brief, POINTER]
+    assert rest[-2:] == [skewed.guarantee.summary, POINTER]
     assert str(skewed) == repr(skewed)
 
 
@@ -114,7 +114,7 @@ def test_any_release_prints_four_notes_and_explains_each_column(
         rows = min(len(each), 5) + 1 if len(each) else 0
         below = [line for line in lines[rows:] if not line.startswith("[")]
         assert len(below) <= 4, below
-        assert below[-2:] == [each.guarantee.brief, POINTER]
+        assert below[-2:] == [each.guarantee.summary, POINTER]
         numbers = each.to_arrow().column_names[len(each.groups.names) :]
         assert [column for column in numbers if column != "take care"] == [
             column for column in NUMBERS if column in numbers

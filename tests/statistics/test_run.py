@@ -15,6 +15,7 @@ from scipy.special import log_ndtr, ndtr
 from tests.apart import epsilon_below, mu_below
 from tests.replay import recorded, replayed
 from tests.statistics import cases
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.accounting import (
@@ -342,7 +343,7 @@ def many(
     ask: Callable[..., Any], rows: Sequence[Row], runs: int, read: Callable[[Any], float]
 ) -> Values:
     """What is read off a release, again and again, from fresh noise."""
-    table = cases.table_of(rows, threads=1, engine="in_memory")
+    table = cases.table_of(rows, threads=1, engine=InMemory)
     return np.array([read(ask(table, seed)) for seed in range(runs)])
 
 

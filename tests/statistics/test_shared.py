@@ -19,7 +19,7 @@ from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.learn.features import Encoding, Number
 from dpgrain.owners.bound import BoundSearch
 from dpgrain.publishing import charge
-from dpgrain.releases.columns import fit_columns, mean_of_columns
+from dpgrain.releases.table_queries import fit_columns, mean_of_columns
 from dpgrain.statistics.release import Histogram
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Relation, Unit
 

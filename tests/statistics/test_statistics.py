@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 from tests.statistics import cases
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.accounting import (
@@ -242,7 +243,7 @@ COVERED: dict[str, tuple[Callable[..., Any], list[str]]] = {
 def coverage(name: str, noise: str, runs: int, epsilon: float) -> float:
     """How often the 95% interval holds what the estimate would be without noise."""
     ask, _ = COVERED[name]
-    table = cases.table_of(cases.clean(), threads=1, engine="in_memory")
+    table = cases.table_of(cases.clean(), threads=1, engine=InMemory)
     options: dict[str, Any] = {"unit": dg.User(), "epsilon": epsilon, "delta": 1e-6, "noise": noise}
     with pytest.MonkeyPatch.context() as patch:
         cases.noiseless(patch)

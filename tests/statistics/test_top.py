@@ -15,6 +15,7 @@ import pytest
 from tests.refusals import refuses
 from tests.replay import recorded, replayed
 from tests.statistics import cases
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain._types import IntArray
@@ -185,7 +186,7 @@ def test_top_counts_different_users(
 # ---------------------------------------------------------------------------------------- two rounds
 
 
-def held_by_many(engine: str = "in_memory", **options: Any) -> dg.UserTable:
+def held_by_many(engine: Any = InMemory, **options: Any) -> dg.UserTable:
     """800 users who hold 20 items that all hold, and 6 of 50 others: most weight is wasted."""
     rng = np.random.default_rng(5)
     who = np.repeat(np.arange(800), 26)
@@ -196,7 +197,7 @@ def held_by_many(engine: str = "in_memory", **options: Any) -> dg.UserTable:
     )
 
 
-def named_by(method: Any, engine: str = "in_memory", **options: Any) -> dg.Histogram:
+def named_by(method: Any, engine: Any = InMemory, **options: Any) -> dg.Histogram:
     asked: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6, "random_state": 3}
     return dg.top(held_by_many(engine), "item", method=method, **(asked | options))
 
@@ -234,10 +235,10 @@ def test_weighted_counts_of_two_rounds_are_those_of_the_first() -> None:
     assert found[0] == pytest.approx(800 / math.sqrt(26), abs=4 * release.std_error[0])
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
 @pytest.mark.parametrize("counts", [True, False])
-def test_two_rounds_name_the_same_on_every_engine(engine: str, counts: bool) -> None:
-    one, two = (named_by("adaptive", name, counts=counts) for name in ("in_memory", engine))
+def test_two_rounds_name_the_same_on_every_engine(engine: Any, counts: bool) -> None:
+    one, two = (named_by("adaptive", name, counts=counts) for name in (InMemory, engine))
     assert one.items.to_pylist() == two.items.to_pylist()
     assert one.estimate.tolist() == two.estimate.tolist()
 
@@ -247,7 +248,7 @@ def test_what_does_not_fit_the_memory_is_routed_all_the_same(
 ) -> None:
     whole = named_by("adaptive", counts=False)
     monkeypatch.setattr(feed_module, "_CALL_KEYS", 64)
-    monkeypatch.setattr(feed_module.Feed, "kept", property(lambda _: False))
+    monkeypatch.setattr(feed_module.Feed, "is_cached", property(lambda _: False))
     real = feed_module.Feed.within
 
     def small(memory: Any, *rest: Any) -> Any:
@@ -258,9 +259,9 @@ def test_what_does_not_fit_the_memory_is_routed_all_the_same(
     assert parts.items.to_pylist() == whole.items.to_pylist()
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
 def test_a_second_round_on_other_rows_than_the_first_names_nothing(
-    monkeypatch: pytest.MonkeyPatch, engine: str
+    monkeypatch: pytest.MonkeyPatch, engine: Any
 ) -> None:
     # Whoever newly holds an item is told whether another one gave to it in the first round, and the
     # weight of all who newly hold it would turn with it.
@@ -278,7 +279,7 @@ def test_a_second_round_on_other_rows_than_the_first_names_nothing(
     def ask() -> dg.Histogram:
         return dg.top(table, "item", unit=dg.User(), epsilon=1.0, delta=1e-6, method="adaptive")
 
-    if engine == "in_memory":
+    if engine is InMemory:
         # All is read once.
         assert len(ask()) > 0
         return
@@ -310,7 +311,7 @@ def test_an_item_that_goes_on_is_named_whether_or_not_anybody_gives_to_it(
     part: Any = guarantee.event.parts[1]
     monkeypatch.setattr(charge_module, "with_gaussian", lambda sums, *_, **__: sums + 10**9)
     with charge_module.Charge(guarantee, SeededSource(1)) as charge:
-        _, passed = charge.named(part, np.array([0, 5]), 1.0, 1.0)
+        _, passed = charge.select(part, np.array([0, 5]), 1.0, 1.0)
     assert passed.tolist() == [True, True]
 
 
@@ -373,7 +374,7 @@ TWICE = AdaptiveSelection(1.0, 8.0, 1.0, 12.0, 2.0, 5, Contribution("user"))
 
 
 def sums_of_two_rounds(
-    people: list[list[int]], counts: dict[int, float], engine: str
+    people: list[list[int]], counts: dict[int, float], engine: Any
 ) -> list[dict[int, float]]:
     pairs = [(who, item) for who, items in enumerate(people) for item in items]
     frame = pd.DataFrame(pairs, columns=["who", "item"])
@@ -395,7 +396,7 @@ def test_items_that_one_side_alone_holds_turn_nobody_elses_weight(
     # In one history of the items that both sides give to, whatever the counts of the others are: how
     # many items there are, and go on, differs then.
     rng = np.random.default_rng(seed)
-    engine = ("in_memory", "duckdb")[seed % 2]
+    engine = (InMemory, "duckdb")[seed % 2]
     counts = dict(enumerate(rng.uniform(0.0, 13.0, 60)))
     people = [rng.choice(20, rng.integers(1, 12), replace=False).tolist() for _ in range(50)]
     mine = rng.choice(60, rng.integers(1, 30), replace=False).tolist()

@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 import pytest
 from tests.effort import Effort
 from tests.tables.engines.cluster import Cluster
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.errors import DpgrainError
@@ -494,7 +495,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Base:
 
 
 def test_programs_have_the_rows_of_plain_python(base: Base, effort: Effort) -> None:
-    engines = ["duckdb", "duckdb", "in_memory", Cluster()]
+    engines = ["duckdb", "duckdb", InMemory, Cluster()]
     for seed in effort.some(range(40)):
         draw = random.Random(seed)
         engine = draw.choice(engines)

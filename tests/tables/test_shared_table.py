@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError, SchemaError
@@ -54,8 +55,8 @@ def test_rows_count_for_all_of_their_owners() -> None:
     assert _bounded(table, 9, "channel") == [3.0, 1.0]
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
-def test_all_readers_say_the_same(engine: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
+def test_all_readers_say_the_same(engine: Any, tmp_path: Path) -> None:
     pq.write_table(MAIL, tmp_path / "mail.parquet")
     MAIL.to_pandas().to_csv(tmp_path / "mail.csv", index=False)
     sources = [MAIL, MAIL.to_pandas(), tmp_path / "mail.parquet", tmp_path / "mail.csv"]
@@ -129,7 +130,7 @@ def test_rows_with_an_owner_whose_name_cannot_be_read_are_left_out(tmp_path: Pat
         pl.DataFrame({"s": senders, "r": [long] * count}),
         tmp_path / "rows.parquet",
     ):
-        for engine in ("duckdb", "in_memory"):
+        for engine in ("duckdb", InMemory):
             table = dg.read(source, user=["s", "r"], engine=engine)
             assert _bounded(table, 1) == [0.0]
             assert _bounded(table.filter("known(s)"), 1) == [0.0]

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.refusals import refuses
 from tests.tables.cases import one_sentence
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.scope.regions import DAY, EVERYTHING, LabelSet, Region, Side, Span, days
@@ -222,7 +223,7 @@ def _types(kind: pa.DataType) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
 @pytest.mark.parametrize("source", ["Arrow", "Parquet", "relation", "CSV", "pandas"])
 def test_rows_inside_are_those_of_the_definition(source: str, engine: Any, tmp_path: Path) -> None:
     data, options = sources(tmp_path)[source]
@@ -320,7 +321,7 @@ def test_periods_are_as_long_as_they_are_written() -> None:
     assert all(low < high for low, high in itertools.pairwise(begins))  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
 def test_a_time_is_the_same_moment_on_every_machine(
     zone: str, engine: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch

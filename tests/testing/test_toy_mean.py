@@ -143,7 +143,7 @@ def test_users_have_a_mean_by_it() -> None:
     found = dg.mean_of_users(
         X, bound=1.0, epsilon=8.0, delta=1e-6, n_users=600, method=method, random_state=1
     )
-    assert (found.method, found.radius, found.reason) == ("boxed", 1.0, "as asked for")
+    assert (found.method, found.radius, found.reason) == ("boxed", 1.0, "as requested")
     assert found.std_error == Boxed(20.0, 600, 1).noise_sd
     assert np.abs(found.value - X.mean(axis=0)).max() < 5 * found.std_error
     assert "numbers clipped to 1" in str(found.guarantee)

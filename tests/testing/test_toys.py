@@ -266,7 +266,7 @@ LAYER = Toy(
     (
         (
             "torch/layers.py",
-            "#: Layers that are refused by name, and why.\n",
+            "#: Rejected layers, with the reason.\n",
             "class Shift(nn.Module):\n"
             "    def __init__(self, size):\n"
             "        super().__init__()\n"
@@ -274,7 +274,7 @@ LAYER = Toy(
             "    def forward(self, x):\n"
             "        return x + self.bias\n\n\n"
             "def _shift(layer, x, b, layout):\n"
-            '    return {"bias": Kept(layout, layout.per_block(b))}\n\n\n',
+            '    return {"bias": StoredGradients(layout, layout.per_block(b))}\n\n\n',
         ),
         ("torch/layers.py", "    nn.PReLU: _slope,\n", "    Shift: _shift,\n"),
     ),
@@ -282,9 +282,9 @@ LAYER = Toy(
 import torch
 from dpgrain.torch.clipping import clipped_sums
 from dpgrain.torch.layers import Shift
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.recorder import Recorder
-layout, module = Layout([1, 2]), Shift(2)
+layout, module = BlockLayout([1, 2]), Shift(2)
 recorder = Recorder(module, (), lambda: layout)
 (module(torch.zeros(3, 2)) * torch.tensor([[3.0, 4.0], [0.0, 1.0], [0.0, 0.0]])).sum().backward()
 print(clipped_sums(recorder.uses, layout, 1.0)[module.bias].numpy().round(3))

@@ -15,7 +15,7 @@ from tests.torch import cases
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.torch.maps import through_linear_maps
+from dpgrain.torch.linear_maps import through_linear_maps
 
 nn, functional = torch.nn, torch.nn.functional
 WIDTH, TOKENS = 4, 11

@@ -12,8 +12,8 @@ from tests.torch.library import torch
 
 # isort: split
 from dpgrain.torch.clipping import clipped_sums
-from dpgrain.torch.layout import Layout
-from dpgrain.torch.maps import through_linear_maps
+from dpgrain.torch.layout import BlockLayout
+from dpgrain.torch.linear_maps import through_linear_maps
 from dpgrain.torch.recorder import Recorder
 
 nn, functional = torch.nn, torch.nn.functional
@@ -267,14 +267,14 @@ class Case:
     module: Any
     x: Any
     y: Any
-    layout: Layout
+    layout: BlockLayout
 
     @staticmethod
     def of(name: str, sizes: tuple[int, ...], precision: Any, seed: int = 1) -> Case:
         """A case of one of the networks, with random weights and records."""
         torch.manual_seed(seed)
         make, draw = NETWORKS[name]
-        layout = Layout.of(sizes)
+        layout = BlockLayout.of(sizes)
         module, x = make(), draw(layout.rows)
         module(x[:2])
         x = x.to(precision) if x.is_floating_point() else x
@@ -305,7 +305,7 @@ class Case:
         sums = {name: torch.zeros_like(p) for name, p in trained.items()}
         norms = 0.0
         for block in range(self.layout.blocks):
-            rows = self.layout.rows_of(block)
+            rows = self.layout.block_slice(block)
             loss = self.losses(module, x[rows], self.y[rows]).mean()
             parts = torch.autograd.grad(loss, list(trained.values()))
             norm = distance(dict(zip(trained, parts, strict=True)))

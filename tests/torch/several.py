@@ -66,7 +66,7 @@ def die(rank: int, at: str) -> None:
                 os._exit(9)
             made += bool(optimizer.step())
     except DpgrainError as error:
-        sys.stdout.write(f"{made} {loader._run.begun} {error}")
+        sys.stdout.write(f"{made} {loader._run.steps_started} {error}")
         sys.stdout.flush()
         os._exit(3)
 

@@ -9,14 +9,7 @@ import numpy as np
 import pytest
 from tests.torch.library import torch
 from tests.torch.runs import WIDTH, Array, made
-from tests.torch.test_engine import (
-    RECORDS,
-    UNITS,
-    USERS,
-    adversarial,
-    mu_between,
-    of_unit,
-)
+from tests.torch.test_engine import RECORDS, UNITS, USERS, adversarial, mu_between, of_unit
 
 # isort: split
 from dpgrain.errors import ParameterError

@@ -8,7 +8,7 @@ from tests.torch.library import torch  # noqa: F401 - without it this is skipped
 
 # isort: split
 from dpgrain.arrays.blocks import arrange
-from dpgrain.torch.batches import Blocks
+from dpgrain.torch.batches import BlockRows
 from dpgrain.units import Element, Record, User
 
 
@@ -18,7 +18,7 @@ def test_each_row_of_a_drawn_block_comes_once(max_rows: int | None, single: bool
     rng = np.random.default_rng(1)
     # Users are numbered as they first appear.
     users = np.concatenate([np.arange(9), rng.integers(0, 9, size=51)])
-    blocks = Blocks.arrange(arrange(60, users, None, User()))
+    blocks = BlockRows.arrange(arrange(60, users, None, User()))
     drawn = np.array([0, 2, 3, 7])
     batches = list(blocks.batches(drawn, max_rows, single=single))
     rows = np.concatenate([batch.rows for batch in batches])
@@ -31,7 +31,7 @@ def test_each_row_of_a_drawn_block_comes_once(max_rows: int | None, single: bool
         assert list(batch.layout.sizes) == sorted(batch.layout.sizes)
         whose = users[batch.rows]
         for block in range(batch.layout.blocks):
-            own = whose[batch.layout.rows_of(block)]
+            own = whose[batch.layout.block_slice(block)]
             assert len(set(own)) == 1
             if not batch.part:
                 assert len(own) == (users == own[0]).sum()
@@ -53,11 +53,11 @@ def test_blocks_are_those_of_the_unit() -> None:
         (User(), None, [1, 3]),
         (User(max_elements=1), elements, [1, 2]),
     ):
-        blocks = Blocks.arrange(arrange(5, users, labels, unit))
+        blocks = BlockRows.arrange(arrange(5, users, labels, unit))
         assert sorted(np.diff(blocks.starts)) == sizes
         assert 3 not in blocks.rows
 
 
 def test_nothing_drawn_makes_no_batch() -> None:
-    blocks = Blocks(np.arange(3), np.array([0, 3]))
+    blocks = BlockRows(np.arange(3), np.array([0, 3]))
     assert list(blocks.batches(np.array([], dtype=np.intp), None)) == []

@@ -11,10 +11,10 @@ from tests.torch.cases import NETWORKS, Case, distance
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.torch import clipping, uses
-from dpgrain.torch.clipping import PRODUCT_ERROR, ExactSum, clipped_sums, overshoot, shortened
-from dpgrain.torch.layout import Layout
-from dpgrain.torch.uses import Filters, Kept, Lookup, Outer, Use
+from dpgrain.torch import block_gradients, clipping
+from dpgrain.torch.block_gradients import Filters, Lookup, Outer, StoredGradients, Use
+from dpgrain.torch.clipping import PRODUCT_ERROR, ExactSum, clip_vector, clipped_sums, overshoot
+from dpgrain.torch.layout import BlockLayout
 
 SINGLE, DOUBLE = torch.float32, torch.float64
 SIZES = {
@@ -43,7 +43,7 @@ def test_sums_are_those_of_a_loop(
 
 @pytest.mark.parametrize("name", ["conv1d", "conv2d", "conv3d"])
 def test_filters_of_blocks_need_not_be_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uses, "_MOST_KEPT_ENTRIES", 0)
+    monkeypatch.setattr(block_gradients, "_MAX_STORED_ENTRIES", 0)
     case = Case.of(name, SIZES["ragged"], DOUBLE)
     assert distance(case.looped(0.3)[0], case.clipped(0.3)) < 1e-10
 
@@ -51,17 +51,17 @@ def test_filters_of_blocks_need_not_be_kept(name: str, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("worth", [0, 1e9], ids=["formed", "gram"])
 @pytest.mark.parametrize("name", ["wide", "positions", "attention"])
 def test_norms_by_either_way(name: str, worth: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uses, "_GRAM_WORTH", worth)
-    monkeypatch.setattr(uses, "_SLICE_ENTRIES", 50)
-    monkeypatch.setattr(uses, "_KEPT_MEMORY", 0)
+    monkeypatch.setattr(block_gradients, "_GRAM_WORTH", worth)
+    monkeypatch.setattr(block_gradients, "_SLICE_ENTRIES", 50)
+    monkeypatch.setattr(block_gradients, "_MAX_STORED_MEMORY", 0)
     case = Case.of(name, SIZES["ragged"], DOUBLE)
     assert distance(case.looped(0.3)[0], case.clipped(0.3)) < 1e-10
 
 
 @pytest.mark.parametrize("name", ["deep", "attention", "tied", "conv2d"])
 def test_blocks_formed_apart_give_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clipping, "_LONGEST_BOUNDS", 0.0)
-    monkeypatch.setattr(uses, "_KEPT_MEMORY", 0)
+    monkeypatch.setattr(clipping, "_MAX_TERM_BOUNDS", 0.0)
+    monkeypatch.setattr(block_gradients, "_MAX_STORED_MEMORY", 0)
     case = Case.of(name, SIZES["ragged"], DOUBLE)
     assert distance(case.looped(0.3)[0], case.clipped(0.3)) < 1e-10
 
@@ -74,8 +74,10 @@ def test_autocast_has_norms_in_single_precision() -> None:
     # Half precision has 8 bits, but no block is longer than the bound.
     assert 0 < distance(looped, found) < 0.02 * norms
     for block in range(case.layout.blocks):
-        rows = case.layout.rows_of(block)
-        alone = Case(case.module, case.x[rows], case.y[rows], Layout((rows.stop - rows.start,)))
+        rows = case.layout.block_slice(block)
+        alone = Case(
+            case.module, case.x[rows], case.y[rows], BlockLayout((rows.stop - rows.start,))
+        )
         with torch.autocast("cpu", dtype=torch.bfloat16):
             assert distance(alone.clipped(0.3)) <= 0.3 * (1 + overshoot(SINGLE))
 
@@ -92,7 +94,7 @@ SCALES = (1e-30, 1e-12, 1.0, 1e3, 1e6, 1e9)
 NEVER = (math.inf, -math.inf, math.nan, 1e30)
 
 
-def adversarial(kind: str, layout: Layout, rng: np.random.Generator, precision: Any) -> Use:
+def adversarial(kind: str, layout: BlockLayout, rng: np.random.Generator, precision: Any) -> Use:
     """A use with entries of odd sizes, some of which cancel, or are no numbers."""
 
     def tensor(*shape: int) -> Any:
@@ -116,8 +118,8 @@ def adversarial(kind: str, layout: Layout, rng: np.random.Generator, precision: 
         case "filters":
             geometry: Any = {"stride": (1,), "padding": (1,), "dilation": (1,), "groups": 1}
             x, b = tensor(layout.rows, 2, 6), tensor(layout.rows, 3, 6)
-            return Filters(layout, x, b, (3, 2, 3), **geometry).kept()
-    return Kept(layout, layout.per_block(tensor(layout.rows, 7)))
+            return Filters(layout, x, b, (3, 2, 3), **geometry).stored()
+    return StoredGradients(layout, layout.per_block(tensor(layout.rows, 7)))
 
 
 @pytest.mark.parametrize("kept", [0, 1 << 24], ids=["bookkeeping", "kept"])
@@ -126,12 +128,12 @@ def adversarial(kind: str, layout: Layout, rng: np.random.Generator, precision: 
 def test_no_block_adds_more_than_the_bound(
     kind: str, precision: Any, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uses, "_MOST_KEPT_ENTRIES", kept)
-    monkeypatch.setattr(uses, "_KEPT_MEMORY", kept)
+    monkeypatch.setattr(block_gradients, "_MAX_STORED_ENTRIES", kept)
+    monkeypatch.setattr(block_gradients, "_MAX_STORED_MEMORY", kept)
     rng = np.random.default_rng(3)
     longest = 0.0
     for _ in range(150):
-        layout = Layout.of([int(rng.integers(1, 7))])
+        layout = BlockLayout.of([int(rng.integers(1, 7))])
         use = adversarial(kind, layout, rng, precision)
         bound = float(rng.choice([1e-4, 1.0, 1e4]))
         (total,) = clipped_sums({"w": [use]}, layout, bound).values()
@@ -145,9 +147,9 @@ def test_what_one_block_adds_does_not_depend_on_odd_ones_beside_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = np.random.default_rng(5)
-    monkeypatch.setattr(uses, "_KEPT_MEMORY", 0)
+    monkeypatch.setattr(block_gradients, "_MAX_STORED_MEMORY", 0)
     for _ in range(200):
-        layout = Layout.of(sorted(rng.integers(1, 5, size=4).tolist()))
+        layout = BlockLayout.of(sorted(rng.integers(1, 5, size=4).tolist()))
         use = adversarial("outer", layout, rng, DOUBLE)
         assert isinstance(use, Outer)
         block = int(rng.integers(0, 4))
@@ -164,10 +166,10 @@ def test_a_norm_from_cancelling_terms_is_not_believed() -> None:
     x = torch.randn(1, 10, 400).repeat(2, 1, 1)
     b = torch.randn(1, 10, 300) * 1e4
     b = torch.cat([b, -b * (1 + 2.0**-20)])
-    layout = Layout((2,))
+    layout = BlockLayout((2,))
     use = Outer(layout, x, b)
     total = clipped_sums({"w": [use]}, layout, 1.0)["w"]
-    exact = use.formed(0)
+    exact = use.block_gradient(0)
     assert float(total.double().norm()) <= 1 + overshoot(SINGLE)
     direction = float((total.double() * exact).sum() / (total.double().norm() * exact.norm()))
     assert direction > 0.999
@@ -196,9 +198,9 @@ def test_products_are_as_exact_as_is_billed(rows: int, precision: Any) -> None:
 
 
 def test_nothing_is_added_of_what_is_not_finite() -> None:
-    assert shortened({"w": torch.tensor([math.nan, 1.0])}, 1.0) == {}
-    assert shortened({"w": torch.tensor([math.inf])}, 1.0) == {}
-    assert shortened({"w": torch.zeros(3)}, 1.0) == {}
+    assert clip_vector({"w": torch.tensor([math.nan, 1.0])}, 1.0) == {}
+    assert clip_vector({"w": torch.tensor([math.inf])}, 1.0) == {}
+    assert clip_vector({"w": torch.zeros(3)}, 1.0) == {}
 
 
 def test_exact_sums_are_whole_numbers_within_the_bound() -> None:
@@ -218,7 +220,7 @@ def test_exact_sums_are_whole_numbers_within_the_bound() -> None:
 @pytest.mark.parametrize("kind", ["outer", "kept", "lookup", "filters"])
 def test_no_size_of_numbers_gets_past_the_bound(kind: str, bound: float, flush: bool) -> None:
     # The sums are looked at with 2,048 inputs, of which each size of gradients makes one length.
-    layout, longest = Layout((1,)), 0.0
+    layout, longest = BlockLayout((1,)), 0.0
     torch.set_flush_denormal(flush)
     try:
         for powers in np.ndindex(13, 13):
@@ -233,12 +235,12 @@ def test_no_size_of_numbers_gets_past_the_bound(kind: str, bound: float, flush: 
     assert longest > 0.9 or kind == "lookup"
 
 
-def wide(kind: str, layout: Layout, x: Any, b: Any) -> Use:
+def wide(kind: str, layout: BlockLayout, x: Any, b: Any) -> Use:
     match kind:
         case "outer":
             return Outer(layout, x, b)
         case "kept":
-            return Kept(layout, b.mT @ x)
+            return StoredGradients(layout, b.mT @ x)
         case "lookup":
             return Lookup(layout, torch.zeros(1, 1, dtype=torch.int64), b, 5)
     geometry: Any = {"stride": (1,), "padding": (0,), "dilation": (1,), "groups": 1}
@@ -250,7 +252,7 @@ def wide(kind: str, layout: Layout, x: Any, b: Any) -> Use:
 def test_what_is_left_out_does_not_follow_from_the_way_a_sum_is_made(
     precision: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    layout = Layout((3,))
+    layout = BlockLayout((3,))
     geometry: Any = {"stride": (1,), "padding": (0,), "dilation": (1,)}
     seen = set()
     for powers in np.ndindex(9, 9):
@@ -258,9 +260,9 @@ def test_what_is_left_out_does_not_follow_from_the_way_a_sum_is_made(
         x, b = (torch.full((3, 4, 1), of, dtype=precision) for of in (large, small))
         added = []
         for kept in (0, 1 << 24):
-            monkeypatch.setattr(uses, "_MOST_KEPT_ENTRIES", kept)
-            monkeypatch.setattr(uses, "_KEPT_MEMORY", kept)
-            filters = Filters(layout, x, b, (4, 4, 1), groups=1, **geometry).kept()
+            monkeypatch.setattr(block_gradients, "_MAX_STORED_ENTRIES", kept)
+            monkeypatch.setattr(block_gradients, "_MAX_STORED_MEMORY", kept)
+            filters = Filters(layout, x, b, (4, 4, 1), groups=1, **geometry).stored()
             for use in (Outer.of(layout, x.mT, b.mT), filters):
                 (total,) = clipped_sums({"w": [use]}, layout, 1e-3).values()
                 added.append(float(total.double().norm()) / 1e-3)

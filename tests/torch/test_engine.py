@@ -23,7 +23,7 @@ from dpgrain.accounting import SampledGaussian
 from dpgrain.errors import DeltaWarning, ParameterError
 from dpgrain.means import ClippedMean
 from dpgrain.torch.adaptive import AdaptiveNorm
-from dpgrain.torch.batches import Blocks
+from dpgrain.torch.batches import BlockRows
 from dpgrain.torch.engine import PrivacyEngine
 from dpgrain.torch.noise import in_floating_point
 from dpgrain.torch.run import Run
@@ -485,25 +485,25 @@ def test_audit_stays_below_the_claim() -> None:
 
 @pytest.mark.slow
 def test_audit_finds_records_clipped_instead_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Blocks.arrange
+    whole = BlockRows.arrange
 
-    def each(found: Any) -> Blocks:
+    def each(found: Any) -> BlockRows:
         blocks = whole(found)
-        return Blocks(blocks.rows, np.arange(len(blocks.rows) + 1))
+        return BlockRows(blocks.rows, np.arange(len(blocks.rows) + 1))
 
-    monkeypatch.setattr(Blocks, "arrange", staticmethod(each))
+    monkeypatch.setattr(BlockRows, "arrange", staticmethod(each))
     assert mu_below() > CLAIMED
 
 
 @pytest.mark.slow
 def test_audit_finds_the_size_of_the_batch_as_a_divisor(monkeypatch: pytest.MonkeyPatch) -> None:
-    add, sizes = Run.begin, []
+    add, sizes = Run.start_batch, []
 
     def begin(own: Run, batch: Any) -> None:
         sizes.append(batch.layout.blocks)
         add(own, batch)
 
-    monkeypatch.setattr(Run, "begin", begin)
+    monkeypatch.setattr(Run, "start_batch", begin)
     monkeypatch.setattr(ClippedMean, "divisor", property(lambda _: float(sizes[-1])))
     assert mu_below() > CLAIMED
 

@@ -20,8 +20,8 @@ from tests.torch.library import torch
 # isort: split
 from tests.products import covering
 
-from dpgrain.torch.clipping import clipped_sums, length, overshoot
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.clipping import clipped_sums, overshoot, vector_norm
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.recorder import Recorder
 
 # Models of these libraries warn of settings that do not matter here.
@@ -49,7 +49,7 @@ def of_rows(batch: Any, rows: Any) -> Any:
 
 
 @contextmanager
-def recorded(module: Any, layout: Layout) -> Iterator[Recorder]:
+def recorded(module: Any, layout: BlockLayout) -> Iterator[Recorder]:
     recorder = Recorder(module, (), lambda: layout)
     try:
         yield recorder
@@ -57,7 +57,7 @@ def recorded(module: Any, layout: Layout) -> Iterator[Recorder]:
         recorder.remove()
 
 
-def summed(module: Any, batch: Any, layout: Layout, bound: float) -> dict[str, Any]:
+def summed(module: Any, batch: Any, layout: BlockLayout, bound: float) -> dict[str, Any]:
     """The sums of clipped blocks, by parameter, in double precision."""
     with recorded(module, layout) as recorder:
         losses(module, batch).sum().backward()
@@ -66,13 +66,13 @@ def summed(module: Any, batch: Any, layout: Layout, bound: float) -> dict[str, A
     return {name: sums[p].double() for name, p in module.named_parameters() if p in sums}
 
 
-def looped(module: Any, batch: Any, layout: Layout, bound: float) -> dict[str, Any]:
+def looped(module: Any, batch: Any, layout: BlockLayout, bound: float) -> dict[str, Any]:
     """The same by a loop over blocks, in double precision."""
     module = copy.deepcopy(module).double()
     trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
     sums: dict[str, Any] = {}
     for block in range(layout.blocks):
-        own = of_rows(batch, layout.rows_of(block))
+        own = of_rows(batch, layout.block_slice(block))
         own = {n: t.double() if t.is_floating_point() else t for n, t in own.items()}
         out = module(**own).logits.square().flatten(1).mean(1).mean()
         parts = torch.autograd.grad(out, list(trained.values()), allow_unused=True)
@@ -87,7 +87,7 @@ def looped(module: Any, batch: Any, layout: Layout, bound: float) -> dict[str, A
 @pytest.mark.parametrize("lora", [False, True], ids=["fully", "lora"])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 def test_sums_are_those_of_a_loop(family: Family, lora: bool, sizes: tuple[int, ...]) -> None:
-    module, layout = family.made(lora=lora), Layout.of(sizes)
+    module, layout = family.made(lora=lora), BlockLayout.of(sizes)
     torch.manual_seed(1)
     batch = family.draw(layout.rows)
     for bound in (0.01, 1e6):
@@ -100,7 +100,7 @@ def test_sums_are_those_of_a_loop(family: Family, lora: bool, sizes: tuple[int, 
             assert torch.allclose(sums.get(name, torch.zeros(())), part, atol=2e-5 * reach), name
 
 
-def additions(module: Any, layout: Layout, *batches: Any) -> list[list[dict[str, Any]]]:
+def additions(module: Any, layout: BlockLayout, *batches: Any) -> list[list[dict[str, Any]]]:
     """What each block of each batch adds, by parameter, as it is formed by itself."""
     names, found = {p: name for name, p in module.named_parameters()}, []
     with recorded(module, layout) as recorder:
@@ -110,7 +110,7 @@ def additions(module: Any, layout: Layout, *batches: Any) -> list[list[dict[str,
             uses = recorder.uses.items()
             found.append(
                 [
-                    {names[p]: sum(use.formed(block) for use in of) for p, of in uses}
+                    {names[p]: sum(use.block_gradient(block) for use in of) for p, of in uses}
                     for block in range(layout.blocks)
                 ]
             )
@@ -122,7 +122,7 @@ def additions(module: Any, layout: Layout, *batches: Any) -> list[list[dict[str,
 def test_a_record_moves_nobody_else(family: Family, lora: bool) -> None:
     module = family.made(lora=lora)
     for rows in (4, LENGTH):
-        layout = Layout((1,) * rows)
+        layout = BlockLayout((1,) * rows)
         torch.manual_seed(3)
         batch, other = family.draw(rows), family.draw(rows)
         changed = {name: tensor.clone() for name, tensor in batch.items()}
@@ -179,7 +179,7 @@ def test_no_option_lets_a_record_move_another_one(chosen: Any) -> None:
         elif chosen["mask"] == "left":
             drawn.update({name: tensor.flip(1) for name, tensor in drawn.items()})
     changed = {name: torch.cat([other[name][:1], batch[name][1:]]) for name in batch}
-    layout = Layout((1,) * rows)
+    layout = BlockLayout((1,) * rows)
     half = torch.autocast("cpu", torch.bfloat16) if chosen["autocast"] else nullcontext()
     with half:
         found = additions(module, layout, batch, changed)
@@ -192,15 +192,15 @@ def test_no_option_lets_a_record_move_another_one(chosen: Any) -> None:
     with half:
         for row in range(min(rows, 3)):
             sums = _clipped_alone(module, of_rows(batch, slice(row, row + 1)), bound)
-            assert length(sums) <= bound * (1 + overshoot(torch.float32))
+            assert vector_norm(sums) <= bound * (1 + overshoot(torch.float32))
 
 
 def _clipped_alone(module: Any, record: Any, bound: float) -> Any:
     """What one record adds, which is longer than the bound before."""
-    with recorded(module, Layout((1,))) as recorder:
+    with recorded(module, BlockLayout((1,))) as recorder:
         losses(module, record).sum().backward()
         found: list[Any] = []
-        sums = clipped_sums(recorder.uses, Layout((1,)), bound, found.append)
+        sums = clipped_sums(recorder.uses, BlockLayout((1,)), bound, found.append)
     assert found[0][0] > bound
     return sums
 
@@ -208,7 +208,7 @@ def _clipped_alone(module: Any, record: Any, bound: float) -> Any:
 @pytest.mark.parametrize("lora", [False, True], ids=["fully", "lora"])
 @pytest.mark.parametrize("name", ["gpt2", pytest.param("t5", marks=pytest.mark.slow(full=True))])
 def test_activations_that_are_made_again_give_the_same(name: str, lora: bool) -> None:
-    family, layout = FAMILIES[name], Layout((1, 1, 2))
+    family, layout = FAMILIES[name], BlockLayout((1, 1, 2))
     module = family.made(lora=lora)
     torch.manual_seed(5)
     batch = family.draw(layout.rows)
@@ -222,7 +222,7 @@ def test_activations_that_are_made_again_give_the_same(name: str, lora: bool) ->
 
 
 def test_models_are_as_they_were() -> None:
-    module, layout = FAMILIES["gpt2"].made(), Layout((1, 1))
+    module, layout = FAMILIES["gpt2"].made(), BlockLayout((1, 1))
     batch = FAMILIES["gpt2"].draw(2)
     before = copy.deepcopy(module.state_dict())
     with warnings.catch_warnings():

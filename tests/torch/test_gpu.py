@@ -17,16 +17,16 @@ from tests.torch.library import torch
 # isort: split
 import dpgrain as dg
 from dpgrain.errors import ParameterError
-from dpgrain.torch import uses as uses_module
+from dpgrain.torch import block_gradients
 from dpgrain.torch.adaptive import AdaptiveNorm
+from dpgrain.torch.block_gradients import Filters
 from dpgrain.torch.clipping import PRODUCT_ERROR, clipped_sums, overshoot
 from dpgrain.torch.engine import PrivacyEngine
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.losses import record_losses
 from dpgrain.torch.precision import precisely
 from dpgrain.torch.recorder import Recorder
 from dpgrain.torch.training import train
-from dpgrain.torch.uses import Filters
 from dpgrain.units import Element, User
 
 GPU = "cuda"
@@ -79,8 +79,8 @@ def test_no_block_is_longer_than_the_bound(
     name: str, level: str, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not kept:
-        monkeypatch.setattr(uses_module, "_MOST_KEPT_ENTRIES", 0)
-        monkeypatch.setattr(uses_module, "_KEPT_MEMORY", 0.0)
+        monkeypatch.setattr(block_gradients, "_MAX_STORED_ENTRIES", 0)
+        monkeypatch.setattr(block_gradients, "_MAX_STORED_MEMORY", 0.0)
     case, bound = on_gpu(Case.of(name, SIZES, torch.float32)), 1e-3
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(level)
@@ -129,19 +129,19 @@ def test_sums_of_filters_are_as_exact_as_is_billed(
     channels: int, filters: int, places: int, size: int
 ) -> None:
     torch.manual_seed(1)
-    layout = Layout((size,) * 4)
+    layout = BlockLayout((size,) * 4)
     x = torch.randn(layout.rows, channels, 16, 16, device=GPU)
     b = torch.rand(layout.rows, filters, *[16 - places + 1] * 2, device=GPU)
     flat: Any = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
     use = Filters(layout, x, b, (filters, channels, places, places), **flat)
-    exact = torch.stack([use.formed(block) for block in range(4)])
+    exact = torch.stack([use.block_gradient(block) for block in range(4)])
     with precisely():
         kept, total = (
-            use.kept().total(torch.eye(4)[2].to(GPU)),
-            use.total(torch.ones(4, device=GPU)),
+            use.stored().weighted_sum(torch.eye(4)[2].to(GPU)),
+            use.weighted_sum(torch.ones(4, device=GPU)),
         )
-        norms = use.squares().sqrt()
-    allowed = PRODUCT_ERROR[torch.float32] * use.lengths()
+        norms = use.squared_norms().sqrt()
+    allowed = PRODUCT_ERROR[torch.float32] * use.term_norms()
     assert float((kept.double() - exact[2]).norm()) <= float(allowed[2])
     assert float((total.double() - exact.sum(0)).norm()) <= float(allowed.sum())
     assert ((norms - exact.flatten(1).norm(dim=1)).abs() <= allowed).all()

@@ -41,7 +41,7 @@ DEEDS: dict[str, Do] = {
     "note twice": twice,
     "go on": lambda place, opened: Journal(place, RUN).note(),
     "create": lambda place, opened: Journal.create(place, RUN, 0),
-    "look": lambda place, opened: opened.begun,
+    "look": lambda place, opened: opened.steps_started,
 }
 # How many steps each notes, and of what it is told then: (steps of one note, answer).
 NOTED: dict[str, list[int]] = {
@@ -84,7 +84,7 @@ def test_no_step_is_made_that_was_not_paid_for(
             if name != "create"
             for note in told(name, answer)
         ]
-        begun = Journal(place, RUN).begun
+        begun = Journal(place, RUN).steps_started
         assert begun == 2 + sum(steps for steps, _ in notes), f"{seam}: a step is lost"
         for paid in range(begun + 1):
             made = sum(steps for steps, so_many in notes if so_many <= paid)
@@ -104,5 +104,5 @@ def test_of_two_who_begin_a_journal_one_does(first: str, pair: Interleaving, fol
         answers = pair.run(create, other, seam)
         made = [answer.value for answer in answers if not answer.raised]
         assert made, f"{seam}: {answers}"
-        assert Journal(place, RUN).begun == 2 + len(made), f"{seam}: {answers}"
+        assert Journal(place, RUN).steps_started == 2 + len(made), f"{seam}: {answers}"
         place.unlink()

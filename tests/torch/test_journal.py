@@ -18,11 +18,11 @@ assert library
 
 
 def test_whoever_opens_it_counts_the_same_steps(tmp_path: Path) -> None:
-    place = Journal.beside(tmp_path / "last.pt", "7f3a")
+    place = Journal.path_for(tmp_path / "last.pt", "7f3a")
     one = Journal.create(place, "7f3a", 2)
     other = Journal(place, "7f3a")
     assert [one.note(), other.note(), one.note()] == [3, 4, 5]
-    assert one.begun == other.begun == Journal(place, "7f3a").begun == 5
+    assert one.steps_started == other.steps_started == Journal(place, "7f3a").steps_started == 5
     assert place.parent == tmp_path
     assert place.read_text().endswith("\n.....")
     assert place.stat().st_mode & 0o777 == 0o600
@@ -45,7 +45,7 @@ def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
 def test_the_journal_of_other_records_is_refused(tmp_path: Path) -> None:
     place = tmp_path / "7f3a.steps"
     Journal.create(place, "7f3a", 3, "aa" * 32).note()
-    assert Journal(place, "7f3a", "aa" * 32).begun == 4
+    assert Journal(place, "7f3a", "aa" * 32).steps_started == 4
     for other in ("", "aa" * 31, "ab" * 32):
         with refuses("users", "the same"):
             Journal(place, "7f3a", other)
@@ -56,7 +56,7 @@ def test_one_is_never_written_anew(tmp_path: Path) -> None:
     Journal.create(place, "7f3a", 0).note()
     with pytest.raises(DataError, match="cannot be written"):
         Journal.create(place, "7f3a", 0)
-    assert Journal(place, "7f3a").begun == 1
+    assert Journal(place, "7f3a").steps_started == 1
 
 
 def test_a_step_is_on_the_disk_when_it_is_noted(
@@ -99,13 +99,13 @@ def test_a_disk_with_room_for_some_dots_is_told(
         with pytest.raises(DataError, match="every step requires it"):
             journal.note(8)
     # Whoever has tried it counts all of them.
-    assert journal.begun == 8
-    assert Journal(journal.path, "7f3a").begun == 3
+    assert journal.steps_started == 8
+    assert Journal(journal.path, "7f3a").steps_started == 3
 
 
 def test_steps_that_were_begun_never_become_fewer(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path / "7f3a.steps", "7f3a", 0)
     assert journal.note(5) == 5
     os.truncate(journal.path, journal.path.stat().st_size - 4)
-    assert journal.begun == 5
+    assert journal.steps_started == 5
     assert journal.note() == 6

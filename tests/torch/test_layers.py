@@ -12,8 +12,8 @@ from tests.torch.library import torch
 # isort: split
 from dpgrain.errors import ParameterError
 from dpgrain.torch.engine import PrivacyEngine
-from dpgrain.torch.layers import RULES, by_record, rule_of
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layers import RULES, by_record, find_rule
+from dpgrain.torch.layout import BlockLayout
 
 nn = torch.nn
 MIXING = {
@@ -39,7 +39,7 @@ MIXING = {
 @pytest.mark.parametrize(("layer", "words"), MIXING.values(), ids=MIXING)
 def test_layers_are_refused_by_name(layer: Any, words: str) -> None:
     with pytest.raises(ParameterError, match=words):
-        rule_of(layer, ())
+        find_rule(layer, ())
 
 
 class Own2d(torch.nn.BatchNorm2d):
@@ -57,7 +57,7 @@ class Own2d(torch.nn.BatchNorm2d):
 )
 def test_norms_without_fixed_statistics_are_refused(layer: Any) -> None:
     with refuses("module", type(layer).__name__, "eval()"):
-        rule_of(layer, ())
+        find_rule(layer, ())
 
 
 def compiled(how: str) -> Any:
@@ -98,8 +98,8 @@ def test_layers_of_other_kinds_have_no_rule() -> None:
     layer.register_parameter("scale", nn.Parameter(torch.ones(1)))
     weighed = torch.nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))
     for other in (layer, weighed, Scaled(), nn.Bilinear(2, 2, 2)):
-        assert rule_of(other, ()) is None
-    assert rule_of(Scaled(), (Scaled,)) is by_record
+        assert find_rule(other, ()) is None
+    assert find_rule(Scaled(), (Scaled,)) is by_record
 
 
 class Own(torch.nn.Linear):
@@ -143,22 +143,24 @@ class Root(torch.nn.Module):
 @pytest.mark.parametrize("layer", [Own(3, 2), Own(3, 3), Columns(3, 2), Columns(3, 3), Root(4)])
 def test_layers_that_compute_what_is_known_are_as_quick(layer: Any) -> None:
     before = torch.random.get_rng_state()
-    rule, x = rule_of(layer, ()), torch.randn(5, 2, layer.weight.shape[layer.weight.dim() == 2])
+    rule, x = find_rule(layer, ()), torch.randn(5, 2, layer.weight.shape[layer.weight.dim() == 2])
     torch.random.set_rng_state(before)
     x = x if type(layer) is not Columns else torch.randn(5, 2, layer.weight.shape[0])
     out = layer(x)
-    b, layout = torch.randn(out.shape), Layout((1, 1, 3))
+    b, layout = torch.randn(out.shape), BlockLayout((1, 1, 3))
     assert rule is not None
     for name, use in rule(layer, x, b, layout).items():
         if hasattr(layer, name):
             same = by_record(layer, x, b, layout)[name]
             for block in range(3):
-                assert torch.allclose(use.formed(block), same.formed(block), atol=1e-5)
+                assert torch.allclose(
+                    use.block_gradient(block), same.block_gradient(block), atol=1e-5
+                )
 
 
 @pytest.mark.parametrize("layer", [Twice(3, 2), Root(4, more=0.5), Root(4, kept=True)])
 def test_layers_that_compute_something_else_have_no_rule(layer: Any) -> None:
-    assert rule_of(layer, ()) is None
+    assert find_rule(layer, ()) is None
 
 
 def test_a_formula_is_tried_without_a_trace() -> None:
@@ -174,16 +176,16 @@ def test_a_formula_is_tried_without_a_trace() -> None:
             return x * self.weight * torch.rand(())
 
     layer, before = Counting(), torch.random.get_rng_state()
-    assert rule_of(layer, ()) is None
+    assert find_rule(layer, ()) is None
     assert layer.calls == 0
     assert torch.equal(before, torch.random.get_rng_state())
 
 
 def test_layers_without_parameters_are_walked_into() -> None:
-    assert rule_of(nn.Sequential(nn.Linear(2, 2)), ()) is None
-    assert rule_of(nn.ReLU(), ()) is None
-    assert rule_of(nn.Linear(2, 2).requires_grad_(False), ()) is None
-    assert rule_of(nn.Linear(2, 2), ()) is RULES[nn.Linear]
+    assert find_rule(nn.Sequential(nn.Linear(2, 2)), ()) is None
+    assert find_rule(nn.ReLU(), ()) is None
+    assert find_rule(nn.Linear(2, 2).requires_grad_(False), ()) is None
+    assert find_rule(nn.Linear(2, 2), ()) is RULES[nn.Linear]
 
 
 def test_a_layer_of_ones_own_has_no_dropout_inside() -> None:
@@ -196,4 +198,4 @@ def test_a_layer_of_ones_own_has_no_dropout_inside() -> None:
             return self.dropout(self.map(x))
 
     with refuses("module", "Forgetful"):
-        by_record(Forgetful(), torch.ones(3, 2), torch.ones(3, 2), Layout((1, 2)))
+        by_record(Forgetful(), torch.ones(3, 2), torch.ones(3, 2), BlockLayout((1, 2)))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layout import BlockLayout
 
-RAGGED = Layout.of([1, 1, 3, 3, 4])
+RAGGED = BlockLayout.of([1, 1, 3, 3, 4])
 
 
 def test_views_are_the_rows_of_blocks() -> None:
@@ -18,7 +18,7 @@ def test_views_are_the_rows_of_blocks() -> None:
         seen += list(zip(range(blocks.start, blocks.stop), view.unbind(), strict=True))
     assert [block for block, _ in seen] == list(range(RAGGED.blocks))
     for block, own in seen:
-        assert torch.equal(own, rows[RAGGED.rows_of(block)])
+        assert torch.equal(own, rows[RAGGED.block_slice(block)])
 
 
 def test_values_of_blocks_and_of_rows() -> None:

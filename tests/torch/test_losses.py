@@ -12,7 +12,7 @@ from tests.torch.library import torch
 # isort: split
 from dpgrain.errors import ParameterError
 from dpgrain.torch import losses
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.losses import (
     causal_lm,
     classification,
@@ -220,7 +220,7 @@ def test_backward_passes_start_from_losses_of_models(name: str) -> None:
     loss, shape, draw = OF_MODELS[name]
     network = torch.nn.Sequential(torch.nn.Linear(WIDTH, math.prod(shape)))
     network.append(torch.nn.Unflatten(1, shape))
-    layout = Layout((1,) * RECORDS)
+    layout = BlockLayout((1,) * RECORDS)
     recorder = Recorder(network, (), lambda: layout, reduction="mean")
     x, labels = torch.randn(RECORDS, WIDTH), draw()
     loss(network(x), labels).mean().backward()
@@ -229,7 +229,7 @@ def test_backward_passes_start_from_losses_of_models(name: str) -> None:
     for row in range(RECORDS):
         out = loss(network(x[row : row + 1]), labels[row : row + 1]).sum()
         (wanted,) = torch.autograd.grad(out, network[0].weight)
-        assert torch.allclose(use.formed(row).float(), wanted, atol=1e-5)
+        assert torch.allclose(use.block_gradient(row).float(), wanted, atol=1e-5)
 
 
 def test_a_causal_loss_is_that_of_the_next_token() -> None:

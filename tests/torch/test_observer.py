@@ -1,4 +1,4 @@
-"""What is kept of each step: the norm of its gradient, and evaluations of the average."""
+"""Observers of training: average weights, norms and evaluations."""
 
 from __future__ import annotations
 
@@ -12,10 +12,76 @@ from tests.torch.runs import WIDTH, made
 
 # isort: split
 from dpgrain._progress import Progress
-from dpgrain.optimize import Last, Uniform
-from dpgrain.torch.observer import Observer, measures_of
-from dpgrain.torch.trial import evaluating
+from dpgrain.optimize import Average, Last, Tail, Uniform, Weighted
+from dpgrain.torch.observer import AveragedWeights, Observer, named_measures
+from dpgrain.torch.preflight import evaluating
 from dpgrain.units import User
+
+
+def visited(average: AveragedWeights, layer: Any, points: Any) -> None:
+    for point in points:
+        with torch.no_grad():
+            layer.weight.copy_(torch.as_tensor(point).reshape(1, -1))
+        average.update()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rule", [Uniform(), Weighted(8.0), Tail(3), Last()])
+def test_the_average_is_that_of_the_rule(rule: Average, dtype: Any) -> None:
+    points = np.random.default_rng(1).normal(size=(9, 4))
+    layer = torch.nn.Linear(4, 1, bias=False).to(dtype)
+    average = AveragedWeights(layer, rule)
+    visited(average, layer, points)
+    expected = np.zeros(4)
+    for k, point in enumerate(points, 1):
+        expected += rule.weight(k) * (point - expected)
+    with average.swapped():
+        assert layer.weight.detach().numpy()[0] == pytest.approx(expected, abs=1e-6)
+    assert layer.weight.detach().numpy()[0] == pytest.approx(points[-1], abs=1e-6)
+    average.keep()
+    assert layer.weight.detach().numpy()[0] == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_average_does_not_share_memory_with_the_weights() -> None:
+    layer = torch.nn.Linear(2, 1, bias=False).double()
+    average = AveragedWeights(layer, Uniform())
+    visited(average, layer, [[1.0, 1.0]])
+    with torch.no_grad():
+        layer.weight.fill_(100.0)
+    with average.swapped():
+        assert layer.weight.tolist() == [[1.0, 1.0]]
+
+
+def test_weights_come_back_after_an_error() -> None:
+    layer = torch.nn.Linear(1, 1, bias=False)
+    average = AveragedWeights(layer, Uniform())
+    visited(average, layer, [[1.0], [3.0]])
+    with pytest.raises(KeyError), average.swapped():
+        raise KeyError
+    assert layer.weight.item() == 3.0
+
+
+def test_frozen_weights_are_left_alone() -> None:
+    network = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1))
+    network[0].requires_grad_(False)
+    average = AveragedWeights(network, Uniform())
+    assert set(average.state()["average"]) == {"1.weight", "1.bias"}
+
+
+def test_a_state_goes_on_where_it_was() -> None:
+    points = np.random.default_rng(2).normal(size=(6, 3))
+    layer = torch.nn.Linear(3, 1, bias=False)
+    whole, first = AveragedWeights(layer, Weighted(8.0)), AveragedWeights(layer, Weighted(8.0))
+    visited(whole, layer, points)
+    visited(first, layer, points[:4])
+    state = first.state()
+    # A state is a copy: what comes after it does not change it.
+    visited(first, layer, points[4:5])
+    second = AveragedWeights(layer, Weighted(8.0))
+    second.load_state(state)
+    visited(second, layer, points[4:])
+    for name, average in whole.state()["average"].items():
+        assert torch.equal(average, second.state()["average"][name])
 
 
 def accuracy(_network: Any) -> float:
@@ -34,17 +100,17 @@ def accuracy(_network: Any) -> float:
     ],
 )
 def test_measures_are_numbers_by_name(found: Any, expected: dict[str, float]) -> None:
-    assert measures_of(found, accuracy) == expected
+    assert named_measures(found, accuracy) == expected
 
 
 def test_a_function_without_a_name_measures_a_measure() -> None:
-    assert measures_of(2.0, lambda _: 2.0) == {"measure": 2.0}
+    assert named_measures(2.0, lambda _: 2.0) == {"measure": 2.0}
 
 
 @pytest.mark.parametrize("found", [None, "good", True, torch.ones(2), {"loss": [1]}])
 def test_other_measures_are_refused(found: Any) -> None:
     with refuses("evaluate", "numbers"):
-        measures_of(found, accuracy)
+        named_measures(found, accuracy)
 
 
 def test_layers_are_put_back_into_their_modes() -> None:
@@ -69,7 +135,7 @@ def followed(observer_of: Any, **options: Any) -> tuple[Any, Any, list[float]]:
     plain = optimizer._own
     plain.register_step_post_hook(observer.after_step)
     plain.register_step_post_hook(lambda *_: seen.append(module.weight.grad.double().norm().item()))
-    with Progress(loader._run.left, show=False) as bar:
+    with Progress(loader._run.steps_left, show=False) as bar:
         observer.begin(loader, bar)
         for (x,) in loader:
             optimizer.zero_grad()

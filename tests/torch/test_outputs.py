@@ -15,7 +15,7 @@ from tests.torch.library import torch
 # isort: split
 from dpgrain.errors import ParameterError
 from dpgrain.torch.clipping import clipped_sums
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.losses import record_losses
 from dpgrain.torch.outputs import _RULES_BY_NAME, RULES, Output, Pass, Reduction, _functions
 from dpgrain.torch.recorder import Recorder
@@ -386,7 +386,7 @@ class Speaking(torch.nn.Module):
 
 
 def recorded(module: Any, reduction: Reduction = "mean") -> Recorder:
-    return Recorder(module, (), lambda: Layout((1,) * RECORDS), reduction=reduction)
+    return Recorder(module, (), lambda: BlockLayout((1,) * RECORDS), reduction=reduction)
 
 
 TOKENS_OF = torch.randint(0, 9, (RECORDS, TOKENS))
@@ -417,7 +417,7 @@ def test_losses_of_records_take_its_place() -> None:
     out = module(input_ids=TOKENS_OF, labels=labels)
     losses = record_losses(per_token, out.logits, labels)
     losses.backward()
-    total = sum(use.total(torch.ones(RECORDS)) for use in recorder.uses[module.out.bias])
+    total = sum(use.weighted_sum(torch.ones(RECORDS)) for use in recorder.uses[module.out.bias])
     recorder.remove()
     plain = module(input_ids=TOKENS_OF).logits
     each = [per_token(plain[i : i + 1], labels[i : i + 1]) for i in range(RECORDS)]
@@ -535,7 +535,7 @@ WAYS: dict[str, Callable[[Any, Any], Any]] = {
 def test_no_other_gradient_reaches_a_layer(name: str) -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
     recorder = recorded(module)
-    recorder.try_on(((torch.randn(4, 3),), {}), 4)
+    recorder.check_example(((torch.randn(4, 3),), {}), 4)
     # A tensor of a pass that is over is none that PyTorch computes with.
     with pytest.raises(RuntimeError if name == "what a module keeps" else ParameterError):
         WAYS[name](module, torch.randn(RECORDS, 3))
@@ -634,7 +634,7 @@ def test_what_is_returned_keeps_its_form() -> None:
 def test_a_label_that_is_no_class_adds_nothing(reduction: str, label: int) -> None:
     """It would end the run, and show that it is there."""
     torch.manual_seed(1)
-    x, layout = torch.randn(4, 2), Layout((1,) * 4)
+    x, layout = torch.randn(4, 2), BlockLayout((1,) * 4)
     added = []
     for odd in (label, -100):
         net = torch.nn.Linear(2, 3)

@@ -13,8 +13,8 @@ from tests.torch.library import torch
 # isort: split
 from dpgrain.torch.clipping import clipped_sums
 from dpgrain.torch.engine import PrivacyEngine
-from dpgrain.torch.layers import rule_of
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layers import find_rule
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.recorder import Recorder
 
 nn, functional = torch.nn, torch.nn.functional
@@ -156,7 +156,7 @@ SIZES = [(1,), (1, 1, 1), (1, 2, 3), (1,) * LENGTH, (2, 3), (1,) * WIDTH]
 def test_sums_are_those_of_a_loop(name: str, sizes: tuple[int, ...], precision: Any) -> None:
     torch.manual_seed(1)
     make, draw = MODULES[name]
-    module, layout = make().to(precision), Layout.of(sizes)
+    module, layout = make().to(precision), BlockLayout.of(sizes)
     x = draw(layout.rows)
     x = x.to(precision) if x.is_floating_point() else x
     case = Case(module, x, torch.randint(0, CLASSES, (layout.rows,)), layout)
@@ -236,7 +236,7 @@ class Noting(Halved):
 @pytest.mark.parametrize("rows", [2, LENGTH])
 def test_what_cannot_run_record_by_record_is_refused(layer: Any, words: Any, rows: int) -> None:
     module = nn.Sequential(layer, nn.Linear(WIDTH, 2))
-    recorder = Recorder(module, (), lambda: Layout((1,) * rows))
+    recorder = Recorder(module, (), lambda: BlockLayout((1,) * rows))
     with refuses("module", *words):
         module(numbers(rows))
     recorder.remove()
@@ -245,7 +245,7 @@ def test_what_cannot_run_record_by_record_is_refused(layer: Any, words: Any, row
 
 def test_dropout_is_drawn_for_each_record() -> None:
     module = nn.Sequential(Dropping(0.5))
-    layout = Layout((1, 1))
+    layout = BlockLayout((1, 1))
     recorder = Recorder(module, (), lambda: layout)
     x = torch.ones(2, LENGTH, WIDTH)
     out = module(x)
@@ -256,10 +256,11 @@ def test_dropout_is_drawn_for_each_record() -> None:
 
 def test_a_table_of_ones_own_needs_no_copies() -> None:
     table, halved = (
-        Recorder(module, (), lambda: Layout(())) for module in (Scaled(TOKENS, WIDTH), Halved())
+        Recorder(module, (), lambda: BlockLayout(()))
+        for module in (Scaled(TOKENS, WIDTH), Halved())
     )
     assert (table.entries, halved.entries) == (0, WIDTH)
-    assert rule_of(Container(), ()) is None
+    assert find_rule(Container(), ()) is None
 
 
 def test_copies_are_few_enough_for_the_memory() -> None:
@@ -292,15 +293,17 @@ class Placed(torch.nn.Module):
 
 
 def test_an_input_as_long_as_the_batch_has_no_rows_of_records() -> None:
-    module, places, layout = Placed(), torch.arange(LENGTH), Layout((1, 1))
+    module, places, layout = Placed(), torch.arange(LENGTH), BlockLayout((1, 1))
     alone = copy.deepcopy(module)
     recorder = Recorder(module, (), lambda: layout)
     for rows in (2, LENGTH, 3):
-        layout = Layout((1,) * rows)
+        layout = BlockLayout((1,) * rows)
         x = numbers(rows)
-        module(recorder.handed(x, rows), places).square().sum((1, 2)).sum().backward()
+        module(recorder.mark_batch(x, rows), places).square().sum((1, 2)).sum().backward()
         uses = recorder.uses[module.places.weight]
         for row in range(rows):
             loss = alone(x[row : row + 1], places).square().sum()
             (wanted,) = torch.autograd.grad(loss, alone.places.weight)
-            assert torch.allclose(sum(use.formed(row) for use in uses).float(), wanted, atol=1e-5)
+            assert torch.allclose(
+                sum(use.block_gradient(row) for use in uses).float(), wanted, atol=1e-5
+            )

@@ -6,7 +6,7 @@ from tests.refusals import refuses
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.torch.padding import together
+from dpgrain.torch.collation import padded_batch
 
 
 def test_rows_are_those_of_records_alone() -> None:
@@ -20,14 +20,14 @@ def test_rows_are_those_of_records_alone() -> None:
         }
         for length in (3, 5, 1)
     ]
-    batch = together(records, 7)
+    batch = padded_batch(records, 7)
     for row, record in enumerate(records):
         length = record["labels"].shape[1]
         for name, pad in (("input_ids", 7), ("attention_mask", 0), ("labels", -100)):
             assert torch.equal(batch[name][row, :length], record[name][0])
             assert (batch[name][row, length:] == pad).all()
         assert torch.equal(batch["pixel_values"][row, :, :length], record["pixel_values"][0])
-    assert together([{"labels": torch.tensor([2])}, {"labels": torch.tensor([1])}], 0)[
+    assert padded_batch([{"labels": torch.tensor([2])}, {"labels": torch.tensor([1])}], 0)[
         "labels"
     ].tolist() == [2, 1]
 
@@ -35,16 +35,16 @@ def test_rows_are_those_of_records_alone() -> None:
 def test_packed_records_are_refused() -> None:
     for record in ({"input_ids": torch.ones(2, 3)}, {"input_ids": [1, 2]}):
         with refuses("data_collator", "'input_ids'"):
-            together([record], 0)
+            padded_batch([record], 0)
     with refuses("data_collator", "'labels'"):
-        together([{"input_ids": torch.ones(1, 3)}, {"labels": torch.ones(1, 3)}], 0)
+        padded_batch([{"input_ids": torch.ones(1, 3)}, {"labels": torch.ones(1, 3)}], 0)
 
 
 def test_the_type_of_a_row_does_not_follow_from_the_first() -> None:
     """An int that stands first would cut the fractions off all others."""
     whole, real = {"labels": torch.tensor([1])}, {"labels": torch.tensor([0.9])}
     for records in ([whole, real], [real, whole]):
-        found = sorted(together(records, 0, labels="real")["labels"].tolist())
+        found = sorted(padded_batch(records, 0, labels="real")["labels"].tolist())
         assert found == [torch.tensor(0.9).item(), 1.0]
     ids = {"input_ids": torch.tensor([[1.0]])}
-    assert together([ids], 0)["input_ids"].dtype == torch.long
+    assert padded_batch([ids], 0)["input_ids"].dtype == torch.long

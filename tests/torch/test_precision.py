@@ -18,7 +18,7 @@ import dpgrain as dg
 from dpgrain.errors import ParameterError
 from dpgrain.torch import precision
 from dpgrain.torch.engine import PrivacyEngine
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.outputs import Pass
 from dpgrain.torch.precision import check_digits, check_precise, half_mean, is_half, precisely
 from dpgrain.torch.recorder import Recorder
@@ -125,25 +125,25 @@ def test_half_precision_is_what_has_fewer_digits() -> None:
 @pytest.fixture
 def newer() -> Iterator[None]:
     """The loop sets the precision of products in PyTorch's newer way."""
-    products = torch.backends.cuda.matmul
-    if not hasattr(products, "fp32_precision"):
+    inner_products = torch.backends.cuda.matmul
+    if not hasattr(inner_products, "fp32_precision"):
         pytest.skip("this version of PyTorch has one way alone")
-    products.fp32_precision = "tf32"
+    inner_products.fp32_precision = "tf32"
     yield
-    products.fp32_precision = "none"
+    inner_products.fp32_precision = "none"
 
 
 def test_settings_are_as_they_were() -> None:
-    products = torch.backends.cuda.matmul
-    before = products.allow_tf32
-    products.allow_tf32 = True
+    inner_products = torch.backends.cuda.matmul
+    before = inner_products.allow_tf32
+    inner_products.allow_tf32 = True
     try:
         with precisely():
-            assert not products.allow_tf32
-        assert products.allow_tf32
+            assert not inner_products.allow_tf32
+        assert inner_products.allow_tf32
         check_precise()
     finally:
-        products.allow_tf32 = before
+        inner_products.allow_tf32 = before
 
 
 @pytest.mark.usefixtures("newer")
@@ -187,13 +187,13 @@ def test_the_number_of_records_enters_no_gradient(inside: Any, outside: Any, nam
     torch.manual_seed(1)
     module, first = Rounding(inside), {}
     for records in (5, 6, 7):
-        begin = partial(Layout, (1,) * records)
+        begin = partial(BlockLayout, (1,) * records)
         recorder = Recorder(module, (), begin, reduction="mean")
         loss = ROUNDED[name](module(x[:records]).to(outside), y[:records].to(outside))
         loss.backward()
         recorder.remove()
         first[records] = torch.cat(
-            [u.formed(0).flatten() for of in recorder.uses.values() for u in of]
+            [u.block_gradient(0).flatten() for of in recorder.uses.values() for u in of]
         )
     for more in (6, 7):
         torch.testing.assert_close(first[more], first[5], rtol=1e-6, atol=1e-7)

@@ -24,7 +24,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.optimize import Last
 from dpgrain.torch import PrivacyEngine, train
 from dpgrain.torch.clipping import clipped_sums
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.recorder import Recorder
 
 #: Share of a bound by which rounding may change the sum of a batch, in double precision.
@@ -79,13 +79,13 @@ class Attack:
         self.plain.double()
         if self.records.is_floating_point():
             self.records = self.records.double()
-        self._layout = Layout(())
+        self._layout = BlockLayout(())
         self._hooked: tuple[Any, Any] | None = None
         self._gradients: dict[Any, Sums] = {}
 
     def run(self, x: Any) -> tuple[list[Any], Callable[[float], Sums]]:
         """What the network returns under the library's hooks, and its clipped sums by bound."""
-        self._layout = layout = Layout((1,) * len(x))
+        self._layout = layout = BlockLayout((1,) * len(x))
         if self._hooked is None:
             module = copy.deepcopy(self.plain)
             self._hooked = module, Recorder(module, (cases.Scaled,), lambda: self._layout)

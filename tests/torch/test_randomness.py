@@ -14,10 +14,10 @@ from tests.torch.library import torch
 # isort: split
 from dpgrain.torch.engine import PrivacyEngine
 from dpgrain.torch.randomness import (
-    go_on_on_devices,
-    on_devices,
-    randomness_from,
-    randomness_that_nobody_knows,
+    device_rng_states,
+    reseed_from_os,
+    restore_device_rng,
+    seeded_randomness,
 )
 
 ROWS = 64
@@ -104,7 +104,7 @@ def test_a_seed_is_left_as_it_was_found() -> None:
     expected = drawn()
     begin(1)
     for _ in range(2):
-        with randomness_from(5):
+        with seeded_randomness(5):
             inside = drawn()
     assert drawn() == expected
     begin(5)
@@ -115,7 +115,7 @@ def test_nobody_knows_what_comes_next() -> None:
     seen = []
     for _ in range(2):
         begin(1)
-        randomness_that_nobody_knows()
+        reseed_from_os()
         seen.append(drawn())
     assert all(one != other for one, other in zip(*seen, strict=True))
 
@@ -131,7 +131,7 @@ def test_all_devices_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch.random, "fork_rng", forked)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    with randomness_from(1):
+    with seeded_randomness(1):
         pass
     assert asked == [0, 1, 2]
 
@@ -139,9 +139,9 @@ def test_all_devices_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_generators_of_devices_go_on_as_far_as_there_are_devices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert on_devices() == []
+    assert device_rng_states() == []
     put: dict[int, str] = {}
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, of: put.update({of: state}))
-    go_on_on_devices(["one", "two", "three"])
+    restore_device_rng(["one", "two", "three"])
     assert put == {0: "one", 1: "two"}

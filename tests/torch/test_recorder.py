@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from typing import Any
 
 import pytest
@@ -13,16 +11,16 @@ from tests.torch.library import torch
 
 # isort: split
 from dpgrain.errors import ParameterError
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layout import BlockLayout
+from dpgrain.torch.preflight import FEW_RECORDS
 from dpgrain.torch.recorder import Recorder
-from dpgrain.torch.trial import FEW_RECORDS
 
 nn = torch.nn
 ROWS = 4
 
 
 def recorded(module: Any, rows: int = ROWS) -> Recorder:
-    return Recorder(module, (), lambda: Layout((rows,)))
+    return Recorder(module, (), lambda: BlockLayout((rows,)))
 
 
 def test_backward_makes_no_gradients_of_weights_and_leaves_them_as_they_were() -> None:
@@ -37,25 +35,6 @@ def test_backward_makes_no_gradients_of_weights_and_leaves_them_as_they_were() -
     recorder.remove()
     plain(torch.ones(ROWS, 3)).sum().backward()
     assert all(p.grad is not None for p in module.parameters())
-
-
-@pytest.mark.parametrize("way", ["copy", "pickle", "average"])
-def test_copies_are_ordinary_modules(way: str) -> None:
-    module = nn.Sequential(nn.Linear(3, 2))
-    recorder = recorded(module)
-    copies: dict[str, Any] = {
-        "copy": copy.deepcopy,
-        "pickle": lambda of: pickle.loads(pickle.dumps(of)),
-        "average": lambda of: torch.optim.swa_utils.AveragedModel(of).module,
-    }
-    other = copies[way](module)
-    # More rows than the batch has, in training: nothing of it is recorded or refused.
-    other(torch.ones(9, 3)).sum().backward()
-    assert other[0].weight.grad is not None
-    assert recorder.uses == {}
-    module(torch.ones(ROWS, 3)).sum().backward()
-    assert module[0].weight.grad is None
-    assert recorder.uses.keys() == {*module.parameters()}
 
 
 def test_evaluation_is_not_recorded() -> None:
@@ -127,24 +106,6 @@ def test_a_layer_must_not_be_called_by_itself() -> None:
         module[0](torch.ones(ROWS, 3))
 
 
-def test_an_input_that_changes_later_is_refused() -> None:
-    class Late(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one = nn.Linear(3, 3)
-
-        def forward(self, x: Any) -> Any:
-            x = x * 1.0
-            out = self.one(x)
-            x += 1
-            return out + x
-
-    module = Late()
-    recorded(module)
-    with refuses("module", "changed"):
-        module(torch.ones(ROWS, 3)).sum().backward()
-
-
 class Keeping(torch.nn.Module):
     """A network that keeps the mean of what it reads, from the first pass with so many records on.
 
@@ -200,29 +161,6 @@ def test_contents_that_are_no_numbers_are_themselves() -> None:
     module = Keeping("buffer", "in place", 9)
     recorded(module)
     module(torch.ones(ROWS, 3)).sum().backward()
-
-
-class Pair(torch.nn.Linear):
-    """A map that returns two tensors."""
-
-    def forward(self, x: Any) -> Any:
-        out = super().forward(x)
-        return out, out
-
-
-class Collapsed(torch.nn.Linear):
-    """A map that averages over records."""
-
-    def forward(self, x: Any) -> Any:
-        return super().forward(x).mean(0, keepdim=True)
-
-
-@pytest.mark.parametrize("kind", [Pair, Collapsed])
-def test_what_comes_out_must_be_rows(kind: Any) -> None:
-    module = kind(3, 2)
-    Recorder(module, (kind,), lambda: Layout((ROWS,)))
-    with refuses("module", "record"):
-        module(torch.ones(ROWS, 3))
 
 
 def test_a_failed_pass_leaves_parameters_as_they_were() -> None:

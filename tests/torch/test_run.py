@@ -56,7 +56,7 @@ class Joined(torch.nn.Module):
         return self.one(x if more is None else torch.stack([x, more]).sum(0))
 
 
-def joined() -> tuple[Any, Any]:
+def combined() -> tuple[Any, Any]:
     network = Joined()
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     module, _, loader = run(module=network, optimizer=optimizer)
@@ -66,10 +66,10 @@ def joined() -> tuple[Any, Any]:
 
 def test_errors_name_inputs_created_in_the_loop() -> None:
     other = torch.ones(6, WIDTH, dtype=torch.float64)
-    module, x = joined()
+    module, x = combined()
     with refuses("module", "created in the loop", "collate_fn"):
         module(other, x)
-    module, x = joined()
+    module, x = combined()
     loss = torch.nn.functional.mse_loss(module(other), x[:, :1])
     with refuses("loss", "created in the loop", "collate_fn"):
         loss.backward()

@@ -12,7 +12,7 @@ from tests.torch.cases import CLASSES, Case, distance
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layout import BlockLayout
 
 nn = torch.nn
 SMALL, SIDES = st.integers(1, 4), st.integers(1, 3)
@@ -75,7 +75,7 @@ def layers(draw: Any) -> tuple[Any, tuple[int, ...]]:
 def test_sums_are_those_of_a_loop(
     made: tuple[Any, tuple[int, ...]], sizes: list[int], precision: Any, bound: float, seed: int
 ) -> None:
-    (layer, shape), layout = made, Layout.of(sorted(sizes))
+    (layer, shape), layout = made, BlockLayout.of(sorted(sizes))
     torch.manual_seed(seed)
     with torch.random.fork_rng():
         x = torch.randn(layout.rows, *shape)

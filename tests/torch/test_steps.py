@@ -138,8 +138,8 @@ def test_noise_undone_by_the_matrix_is_white(monkeypatch: pytest.MonkeyPatch) ->
     white = undone(published, Bands.best(bands, steps).column)
     assert white.std() == pytest.approx(1.0, rel=0.1)
     for lag in range(1, bands + 1):
-        products = (white[lag:] * white[:-lag]).mean()
-        assert abs(products) < 5 / math.sqrt(steps * WIDTH)
+        inner_products = (white[lag:] * white[:-lag]).mean()
+        assert abs(inner_products) < 5 / math.sqrt(steps * WIDTH)
     # What is published has more noise, in each step.
     assert published.std() > 1.1
 
@@ -165,7 +165,7 @@ def test_a_run_goes_on_with_its_noise_or_begins_it_anew() -> None:
         return ClippedSteps(mean, weights, SeededSource(seed), AdaptiveNorm())
 
     def gradients(of: ClippedSteps) -> Array:
-        drawn = of.gradients(of.empty())
+        drawn = of.gradients(of.empty_sum())
         found: Array = torch.cat([noisy.flatten() for _, noisy in drawn]).numpy()
         return found
 
@@ -269,6 +269,6 @@ def test_exact_sums_have_no_other_entries_without_counts() -> None:
     mean = ClippedMean(1.0, 1.0, 10, 2, exact=True)
     weights = [torch.zeros(4, 2), torch.zeros(3)]
     for rule, entries in ((None, 11), (AdaptiveNorm(), 12)):
-        found = ClippedSteps(mean, weights, SystemSource(), rule).empty()
+        found = ClippedSteps(mean, weights, SystemSource(), rule).empty_sum()
         assert isinstance(found, ExactSum)
         assert len(found.total) == entries

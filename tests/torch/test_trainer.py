@@ -25,8 +25,8 @@ from dpgrain.accounting import SampledGaussian
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.torch import losses
-from dpgrain.torch.card import PROMISE
 from dpgrain.torch.engine import PrivacyEngine
+from dpgrain.torch.hf_loop import GUARANTEE_FILE
 from dpgrain.units import Element, Record, User
 
 pytestmark = [
@@ -57,7 +57,7 @@ def test_weights_are_those_of_a_loop_of_ones_own(tmp_path: Path, lora: bool) -> 
         max_grad_norm=0.1,
         max_rows=4,
         loss_reduction="sum",
-        collate_fn=theirs._collated,
+        collate_fn=theirs._collator,
     )
     own.train()
     for batch in loader:
@@ -119,7 +119,7 @@ def test_a_promise_is_in_the_card_and_beside_the_model(tmp_path: Path) -> None:
     theirs.train()
     theirs.save_model()
     for folder in (tmp_path, tmp_path / "checkpoint-2", tmp_path / "checkpoint-4"):
-        text = (folder / PROMISE).read_text()
+        text = (folder / GUARANTEE_FILE).read_text()
         assert Guarantee.from_json(text) == theirs.guarantee
         assert str(theirs.guarantee) in (folder / "README.md").read_text()
         assert (folder / "README.md").read_text().count("## Privacy") == 1

@@ -139,7 +139,7 @@ def test_noise_may_be_stated_in_place_of_epsilon() -> None:
 
 
 def test_what_is_evaluated_counts_as_public() -> None:
-    words = "the records on which the network was evaluated"
+    words = "the records for evaluating the network"
     assert words in str(trained(steps=1, evaluate=accuracy).guarantee)
     assert words not in str(trained(steps=1).guarantee)
 

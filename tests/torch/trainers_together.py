@@ -63,13 +63,13 @@ def trained(folder: Path, name: str, processes: int, **more: Any) -> dict[str, A
         **more,
     )
     read: list[int] = []
-    collator = made._collated.collator
+    collator = made._collator.collator
 
     def counting(records: Any) -> Any:
         read.append(len(records))
         return collator(records)
 
-    made._collated = replace(made._collated, collator=counting)
+    made._collator = replace(made._collator, collator=counting)
     with draws() as counted:
         result = made.train()
     return {

@@ -9,10 +9,10 @@ from dpgrain import _validate
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import name_of, token_of
-from dpgrain.publishing.facts import Fact, facts_of
+from dpgrain.publishing.array_origin import ArrayOrigin, current_origin
+from dpgrain.publishing.facts import Fact, unique_facts
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.promise import Promise
-from dpgrain.publishing.scope import Origin, origin
 
 Sampling: TypeAlias = Literal["pairs", "users", "full"]
 
@@ -56,14 +56,14 @@ def guarantee_of(
     private: bool,
     users: Any,
     elements: Any,
-    rows: Origin | None = None,
+    rows: ArrayOrigin | None = None,
 ) -> Guarantee:
     """Build the guarantee of a fit, which composes for the same users and elements.
 
     ``private`` is True if the noise is unpredictable. ``rows`` is the origin of the rows, by
-    default from :func:`~dpgrain.publishing.scope.arrays_of` in this thread.
+    default from :func:`~dpgrain.publishing.array_origin.array_origin` in this thread.
     """
-    rows = origin() if rows is None else rows
+    rows = current_origin() if rows is None else rows
     partition = whose = ""
     known = [*public, *rows.made]
     if elements is not None:
@@ -80,7 +80,7 @@ def guarantee_of(
         promise.relation,
         promise.delta,
         event,
-        facts_of(known),
+        unique_facts(known),
         private,
         whose,
         rows.scope,

@@ -26,7 +26,7 @@ from dpgrain.accounting.events.noise import Additive
 from dpgrain.auditing.neighbours import Pair, with_rows
 from dpgrain.errors import ParameterError
 from dpgrain.noise import SeededSource, Source, SystemSource
-from dpgrain.publishing.charge import Charge, Opened, Result, Rows
+from dpgrain.publishing.charge import Charge, Openable, Opened, Result
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.query import Query
 
@@ -57,7 +57,7 @@ class GivenRows(Charge):
         self.drawn: list[Ticket] = []
         self.lent = False
 
-    def open(self, rows: Rows[Opened]) -> AbstractContextManager[Opened]:
+    def open(self, rows: Openable[Opened]) -> AbstractContextManager[Opened]:
         """Open the given rows instead of a table's."""
         self._check_open()
         table: Any = rows

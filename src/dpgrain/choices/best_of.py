@@ -15,9 +15,9 @@ from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
 from dpgrain.inputs.calls import silent
 from dpgrain.noise import Source, SystemSource
 from dpgrain.publishing import in_budget
+from dpgrain.publishing.best_of_runs import best_run
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.repeated import best_run
 
 Result = TypeVar("Result")
 

@@ -1,4 +1,4 @@
-"""The program ``dpgrain`` with its commands, and the way errors and signals end its process."""
+"""The program ``dpgrain``: its commands, and exit codes for errors and signals."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import signal
 import sys
 import warnings
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 import dpgrain as dg
 from dpgrain import statistics
-from dpgrain.cli.command import group, help_of_all
-from dpgrain.cli.printing import console, errors
+from dpgrain.cli.command import group, help_all_option
+from dpgrain.cli.printing import say, say_error
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.errors import DpgrainError, ParameterError, RefusedError
-from dpgrain.publishing.collected import collected
-
-if TYPE_CHECKING:
-    from dpgrain.publishing.receipt import Receipt
+from dpgrain.publishing.receipt import collected_receipts
 
 app = group(
     "Differential privacy at the granularity you choose.",
@@ -50,64 +47,59 @@ app = group(
 
 
 def main() -> None:
-    """Run the command line, and say of what ends it early which lines of ledgers stay charged."""
-    with collected() as receipts:
+    """Run the command line; if it fails, print which ledger lines stay charged."""
+    with collected_receipts() as receipts:
         try:
             _run()
         except BaseException as end:
             if getattr(end, "code", True):
                 for receipt in receipts:
-                    errors().print(_stays(receipt), markup=False, highlight=False)
+                    say_error(
+                        f"Line {receipt.number:,} of the ledger {receipt.name!r} stays charged: its "
+                        "reservation counts as released."
+                    )
             raise
 
 
-def _stays(receipt: Receipt) -> str:
-    return (
-        f"Line {receipt.number:,} of the ledger {receipt.name!r} stays charged: its "
-        "reservation counts as released."
-    )
-
-
 def _run() -> None:
-    """Run a command: one sentence for an error, and the exit code of its kind."""
+    """Run a command; an error is one sentence and an exit code."""
     debug = "--debug" in sys.argv
     if debug:
         sys.argv.remove("--debug")
-    # A letter that a terminal cannot show must not lose a release; a terminated run still cleans up.
+    # A character that a terminal cannot show must not lose a release.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
+    # A terminated run still cleans up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
-        # Completion goes by this name, also where `python -m dpgrain` is what runs.
+        # Shell completion uses this name, also under `python -m dpgrain`.
         app(prog_name="dpgrain")
     except KeyboardInterrupt:
-        errors().print("Interrupted.", highlight=False)
+        say_error("Interrupted.")
         raise SystemExit(130) from None
     except DpgrainError as error:
         if debug:
             raise
-        errors().print(f"Error: {error}", style="bold red", markup=False, highlight=False)
+        say_error(f"Error: {error}", style="bold red")
         raise SystemExit(_code(error)) from None
 
 
 def _code(error: DpgrainError) -> int:
-    """Return the exit code of an error, as docs/command-line.md lists them."""
+    """Return the exit code of an error; docs/command-line.md lists them."""
     if isinstance(error, RefusedError):
         return 3
     return 2 if isinstance(error, ParameterError) else 1
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:
-    errors().print(
-        f"Warning: {spelled_inside(str(message))}", style="yellow", markup=False, highlight=False
-    )
+    say_error(f"Warning: {spelled_inside(str(message))}", style="yellow")
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        console().print(f"dpgrain {dg.__version__}", highlight=False)
+def _version(wanted: bool) -> None:
+    if wanted:
+        say(f"dpgrain {dg.__version__}")
         raise typer.Exit
 
 
@@ -117,7 +109,7 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
     ] = False,
-    help_all: Annotated[bool, help_of_all(hidden=True)] = False,
+    help_all: Annotated[bool, help_all_option(hidden=True)] = False,
 ) -> None:
-    # --debug is read by `main` wherever it stands; declared here so that --help shows it.
+    # `_run` reads --debug at any position; declared here for --help.
     del debug, version, help_all

@@ -1,4 +1,4 @@
-"""The command ``dpgrain audit``: lower bounds on the ε of the releases of a file."""
+"""Command ``dpgrain audit``: lower bounds on the ε of the releases of a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import typer
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
-from dpgrain.cli.document import tell_json
+from dpgrain.cli.document import print_json
+from dpgrain.cli.options import argument, option
 from dpgrain.cli.printing import check_picture, say, written
 from dpgrain.cli.table import sides_of
 
@@ -20,31 +21,24 @@ if TYPE_CHECKING:
 else:
     files, plots = lazy_import("dpgrain.auditing.files"), lazy_import("dpgrain.report.plots")
 
-#: The exit code of an audit that refutes a claim.
+#: Exit code if an audit refutes a claim.
 VIOLATED = 4
 
 
 @command("dpgrain audit releases.toml --seconds 60", name="audit")
 def audit(
-    file: Annotated[Path, typer.Argument(help="A release file, in TOML.", metavar="FILE")],
+    file: Annotated[Path, argument("A release file, in TOML.", "FILE")],
     units: Annotated[
         list[int] | None,
-        typer.Option(
-            help="Numbers of differing units of one person; by default 1, 2 and 4.", min=1
-        ),
+        option("Numbers of differing units of one person; by default 1, 2 and 4.", min=1),
     ] = None,
     seconds: Annotated[
-        float,
-        typer.Option(
-            help="Time limit for all draws, in seconds; worst-case searches may take longer."
-        ),
+        float, option("Time limit for all draws, in seconds; worst-case searches may take longer.")
     ] = 60.0,
-    confidence: Annotated[
-        float, typer.Option(help="Probability that all bounds hold together.")
-    ] = 0.99,
+    confidence: Annotated[float, option("Probability that all bounds hold together.")] = 0.99,
     where: given.Where = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Also draw the trade-off curves: .png, .svg or .pdf.")
+        Path | None, option("Also draw the trade-off curves: .png, .svg or .pdf.")
     ] = None,
     as_json: given.Json = False,
 ) -> None:
@@ -53,9 +47,8 @@ def audit(
     The worst-case neighbours are synthetic: no row is read, and nothing is charged. The exit code is 4
     if a bound refutes the claimed ε.
     """
-    if plot is not None:
-        check_picture(plot)
-    found = files.audit_releases(
+    check_picture(plot)
+    audits = files.audit_releases(
         file,
         where=sides_of(where or []),
         units=tuple(units or (1, 2, 4)),
@@ -63,11 +56,11 @@ def audit(
         confidence=confidence,
     )
     if plot is not None:
-        plots.save_audits(found, plot)
+        plots.save_audits(audits, plot)
     if as_json:
-        tell_json(found.to_dict(), plot)
+        print_json(audits.to_dict(), plot)
     else:
-        say(str(found))
+        say(str(audits))
         written(plot)
-    if found.verdict == "violated":
+    if audits.verdict == "violated":
         raise typer.Exit(VIOLATED)

@@ -1,4 +1,4 @@
-"""The demonstration: what a city library publishes of its loans, by a file of releases."""
+"""Command ``dpgrain demo``: a city library publishes statistics of its loans."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from dpgrain._files import atomic_write, check_writable
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
-from dpgrain.cli.document import tell_json
-from dpgrain.cli.fit import tell_model
-from dpgrain.cli.printing import console, grid, plain, say, tell_estimates
+from dpgrain.cli.document import print_json
+from dpgrain.cli.fit import print_model
+from dpgrain.cli.options import option
+from dpgrain.cli.printing import grid, plain, print_estimates, print_table, say
 from dpgrain.cli.run import releases_as_json
 from dpgrain.errors import DataError
 
@@ -31,10 +30,10 @@ else:
     releases = lazy_import("dpgrain.releases.run")
 
 _READERS = 6000
-# Rows and columns that are shown of the table; all would not fit in a terminal of 80 letters.
+# Printed rows and columns of the table, which fit in a terminal of 80 characters.
 _SHOWN, _COLUMNS = 5, ("reader", "title", "subject", "branch", "day")
 
-# What the library publishes: readers' loans of one subject are one element.
+# The release file; an element is a reader's loans on one subject.
 _FILE = """\
 # Statistics of a library's loans: dpgrain run releases.toml --again
 report = "report.html"
@@ -84,57 +83,47 @@ output = "late.json"
 @command("dpgrain demo --folder demo", name="demo")
 def demo(
     folder: Annotated[
-        Path,
-        typer.Option(
-            metavar="FOLDER", help="Folder of the table, the release file and the report."
-        ),
+        Path, option("Folder of the table, the release file and the report.", metavar="FOLDER")
     ] = Path("demo"),
     as_json: given.Json = False,
 ) -> None:
     """Publish from a synthetic table, with a report."""
     if not as_json:
-        _tell_table()
-    made = run(folder)
+        _print_table()
+    published = run(folder)
     if as_json:
-        outputs = (folder / "loans.parquet", folder / "releases.toml", *made.plan.file.outputs)
-        tell_json({**releases_as_json(made), "next": _next(folder)}, *outputs)
+        outputs = (folder / "loans.parquet", folder / "releases.toml", *published.plan.file.outputs)
+        print_json({**releases_as_json(published), "next": _next(folder)}, *outputs)
         return
-    for name, release in made.items():
+    for name, release in published.items():
         say(f"\n{name}")
         if hasattr(release, "groups"):
-            tell_estimates(release, _SHOWN)
+            print_estimates(release, _SHOWN)
         else:
-            tell_model(release, _SHOWN, folder / "report.html")
-    say(f"\n{made.promise}")
-    say(f"\nThe report of all: {folder / 'report.html'}")
+            print_model(release, _SHOWN, folder / "report.html")
+    say(f"\n{published.promise}")
+    say(f"\nReport: {folder / 'report.html'}")
     say("Try next:")
     for line in _next(folder):
         say(f"  {line}")
 
 
-def _tell_table() -> None:
-    """Print what the table is, and a few of its rows, which are nobody's."""
+def _print_table() -> None:
+    """Print a description of the synthetic table and a few of its rows."""
     rows = datasets.loans(_READERS)
     table = grid("The loans of a city library, one year", *_COLUMNS)
     for row in rows.slice(0, _SHOWN).select(_COLUMNS).to_pylist():
         table.add_row(*(plain(str(value)) for value in row.values()))
-    console().print(table)
+    print_table(table)
     others = [name for name in rows.column_names if name not in _COLUMNS]
     say(
         f"… {rows.num_rows:,} rows of {_READERS:,} readers, with {', '.join(others)} as well. "
-        "The table is generated: nobody is in it."
+        "The table is synthetic."
     )
 
 
 def run(folder: Path) -> Releases:
-    """Write the table and the file of releases to a folder, and run the file.
-
-    Args:
-        folder: the folder, which is made if it is missing.
-
-    Raises:
-        DataError: if the folder cannot be written.
-    """
+    """Write the table and the release file to a folder, which may be new, and run the file."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -150,7 +139,7 @@ def run(folder: Path) -> Releases:
 
 
 def _next(folder: Path) -> list[str]:
-    """Return commands to try next, as they can be typed here."""
+    """Return commands to try next, which can be copied."""
     program = "dpgrain"
     if not shutil.which(program):
         own = Path(sys.argv[0])

@@ -1,4 +1,4 @@
-"""The one JSON document that a command prints where ``--json`` asks for it."""
+"""The JSON document that a command prints with ``--json``."""
 
 from __future__ import annotations
 
@@ -22,37 +22,31 @@ if TYPE_CHECKING:
     from dpgrain.statistics import printed
     from dpgrain.statistics.release import Release
 else:
-    printed = lazy_import("dpgrain.statistics.printed")
-    summary = lazy_import("dpgrain.learn.summary")
+    printed, summary = (
+        lazy_import("dpgrain.statistics.printed"),
+        lazy_import("dpgrain.learn.summary"),
+    )
 
-#: The number of the form of these documents: a field that is there keeps its name and its meaning.
+#: Version of the format: within one version, fields keep their names and meanings.
 FORMAT = 2
-#: The words of the command that runs, such as "ledger show".
+#: Words of the running command, such as "ledger show".
 running: ContextVar[str] = ContextVar("running", default="")
 
 
-def tell_json(told: Mapping[str, Any], *paths: Path | None) -> None:
-    """Print the one JSON document of the command that runs; docs/command-line.md describes it.
-
-    Args:
-        told: the fields of its own.
-        paths: the files that were written, of which some may be None.
-    """
+def print_json(fields: Mapping[str, Any], *paths: Path | None) -> None:
+    """Print the document of the running command: common fields, its own, and written files."""
     document = {
         "command": running.get(),
         "format": FORMAT,
-        **told,
+        **fields,
         "written": [str(path) for path in paths if path is not None],
     }
-    say(
-        json.dumps(
-            json_values(document), ensure_ascii=False, indent=1, default=str, allow_nan=False
-        )
-    )
+    values = json_values(document)
+    say(json.dumps(values, ensure_ascii=False, indent=1, default=str, allow_nan=False))
 
 
 def release_as_json(release: Release) -> dict[str, Any]:
-    """Return all estimates of a release, an explanation and the guarantee, as JSON's values."""
+    """Return all estimates of a release, an explanation and the guarantee as JSON values."""
     meanings = printed.meanings(release)
     del meanings["Privacy"]
     notes = printed.notes(release)[:1] if len(release) else []
@@ -64,28 +58,28 @@ def release_as_json(release: Release) -> dict[str, Any]:
         "meaning": {name: spelled_inside(sentence(text)) for name, text in meanings.items()},
         "notes": [spelled_inside(note) for note in notes],
         "take_care": spelled_inside(release.asked.take_care),
-        **promise_as_json(release.guarantee),
+        **guarantee_as_json(release.guarantee),
     }
 
 
-def mean_as_json(found: MeanOfUsers, names: Sequence[str]) -> dict[str, Any]:
-    """Return a mean of users' vectors with the names of its columns, as JSON's values."""
-    told = {name: value for name, value in found.to_dict().items() if name != "guarantee"}
-    return {"columns": list(names), **told, **promise_as_json(found.guarantee)}
+def mean_as_json(mean: MeanOfUsers, names: Sequence[str]) -> dict[str, Any]:
+    """Return a per-user mean with the names of its columns as JSON values."""
+    fields = {name: value for name, value in mean.to_dict().items() if name != "guarantee"}
+    return {"columns": list(names), **fields, **guarantee_as_json(mean.guarantee)}
 
 
 def model_as_json(model: LinearModel) -> dict[str, Any]:
-    """Return the coefficients of a model, what they mean and the promise, as JSON's values."""
+    """Return the coefficients of a model, their meaning and the guarantee as JSON values."""
     result = summary.coefficients(model)
     return {
         "coefficients": [asdict(row) for row in result.rows],
-        "meaning": {name: spelled_inside(said) for name, said in result.meaning.items()},
+        "meaning": {name: spelled_inside(text) for name, text in result.meaning.items()},
         "notes": [spelled_inside(note) for note in result.notes[:1]],
         "take_care": " ".join(result.cautions),
-        **promise_as_json(model.guarantee_),
+        **guarantee_as_json(model.guarantee_),
     }
 
 
-def promise_as_json(guarantee: Guarantee) -> dict[str, Any]:
-    """Return a promise as JSON's values: its facts, and the sentence that people read."""
+def guarantee_as_json(guarantee: Guarantee) -> dict[str, Any]:
+    """Return a guarantee as JSON values and as a sentence."""
     return {"guarantee": guarantee.to_dict(), "sentence": str(guarantee)}

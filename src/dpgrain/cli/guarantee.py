@@ -1,4 +1,4 @@
-"""The command ``dpgrain guarantee``: from noise to ε, for any number of units of one person."""
+"""Command ``dpgrain guarantee``: from noise to ε, for any number of units of one person."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-import typer
-
 from dpgrain import accounting
 from dpgrain._files import exists, guarantee_path
 from dpgrain._formatting import powers
@@ -17,8 +15,9 @@ from dpgrain._lazy_import import lazy_import
 from dpgrain._progress import Progress
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
-from dpgrain.cli.document import promise_as_json, tell_json
-from dpgrain.cli.printing import check_picture, console, say, shown, written
+from dpgrain.cli.document import guarantee_as_json, print_json
+from dpgrain.cli.options import argument, option
+from dpgrain.cli.printing import check_picture, print_table, say, shown, written
 from dpgrain.errors import ParameterError
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Level, Relation, Unit, User
 
@@ -31,69 +30,67 @@ if TYPE_CHECKING:
     from dpgrain.report import plots
     from dpgrain.statistics import release as releases
 else:
-    guarantees = lazy_import("dpgrain.publishing.guarantee")
-    plots = lazy_import("dpgrain.report.plots")
+    guarantees, plots = (
+        lazy_import("dpgrain.publishing.guarantee"),
+        lazy_import("dpgrain.report.plots"),
+    )
     risks = lazy_import("dpgrain.publishing.risk")
     releases, rich_table = lazy_import("dpgrain.statistics.release"), lazy_import("rich.table")
 
 MechanismName: TypeAlias = Literal["gaussian", "laplace", "pure", "zcdp"]
 
-# Each parameter for the size of a mechanism has an option, an example, and mechanisms that take it.
+# Option, example and mechanisms of each parameter for the amount of noise.
 _SIZES: dict[str, tuple[str, str, tuple[MechanismName, ...]]] = {
     "noise_multiplier": ("--noise-multiplier", "4", ("gaussian", "laplace")),
     "epsilon": ("--epsilon", "0.1", ("pure",)),
     "rho": ("--rho", "0.1", ("zcdp",)),
 }
-# The false alarms of the test in the table of risks.
+# Rate of false alarms in the table of risks.
 _FALSE_ALARMS = 0.05
 _UNITS_OF_ONE_PERSON: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 100)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mechanism:
-    """The options that describe a mechanism."""
+class MechanismOptions:
+    """Options that describe a mechanism."""
 
-    mechanism: Annotated[
-        MechanismName | None, typer.Option(help="Noise mechanism; by default gaussian.")
-    ] = None
+    mechanism: Annotated[MechanismName | None, option("Noise mechanism; by default gaussian.")] = (
+        None
+    )
     noise_multiplier: Annotated[
-        float | None,
-        typer.Option(help="Noise sd ÷ clipping bound (laplace: scale ÷ l1 bound)."),
+        float | None, option("Noise sd ÷ clipping bound (laplace: scale ÷ l1 bound).")
     ] = None
-    epsilon: Annotated[
-        float | None, typer.Option(help="With --mechanism pure: ε for one unit.")
-    ] = None
-    rho: Annotated[float | None, typer.Option(help="With --mechanism zcdp: ρ for one unit.")] = None
-    unit: Annotated[Level, typer.Option(help="Unit of clipping.")] = "element"
-    releases: Annotated[int, typer.Option(help="Number of such releases.", min=1)] = 1
-    sampling_rate: Annotated[
-        float | None, typer.Option(help="Probability of participating in a round.")
-    ] = None
-    rounds: Annotated[int | None, typer.Option(help="Rounds of a training run.", min=1)] = None
+    epsilon: Annotated[float | None, option("With --mechanism pure: ε for one unit.")] = None
+    rho: Annotated[float | None, option("With --mechanism zcdp: ρ for one unit.")] = None
+    unit: Annotated[Level, option("Unit of clipping.")] = "element"
+    releases: Annotated[int, option("Number of such releases.", min=1)] = 1
+    sampling_rate: Annotated[float | None, option("Probability of participating in a round.")] = (
+        None
+    )
+    rounds: Annotated[int | None, option("Rounds of a training run.", min=1)] = None
     sampling: Annotated[
         Literal["pairs", "users"] | None,
-        typer.Option(help="Sampling unit: (user, element) pairs (the default) or whole users."),
+        option("Sampling unit: (user, element) pairs (the default) or whole users."),
     ] = None
     passes: Annotated[
-        int | None,
-        typer.Option(help="Rounds in which one person participates, instead of a rate.", min=1),
+        int | None, option("Rounds in which one person participates, instead of a rate.", min=1)
     ] = None
     shared: Annotated[
         bool | None,
-        typer.Option(
+        option(
+            "Whether a user's elements may share coordinates; sampled runs: shared.",
             "--shared/--disjoint",
-            help="Whether a user's elements may share coordinates; sampled runs: shared.",
         ),
     ] = None
 
     @property
     def name(self) -> MechanismName:
-        """The name of the mechanism."""
+        """Name of the mechanism."""
         return self.mechanism or "gaussian"
 
     @property
     def is_stated(self) -> bool:
-        """True where any option tells of noise, which a saved release knows by itself."""
+        """True if any option describes a mechanism."""
         own = (self.mechanism, self.noise_multiplier, self.epsilon, self.rho, self.shared)
         if self.releases > 1 or self.unit != "element":
             return True
@@ -101,20 +98,16 @@ class Mechanism:
         return any(value is not None for value in (*own, *drawn))
 
     def event(self) -> Event:
-        """Return the mechanism as the accountant sees it.
-
-        Raises:
-            ParameterError: if options are missing, or do not go together.
-        """
+        """Return the event for the accountant."""
         self._check_size()
         if self.passes is not None:
             return self._in_passes(self.passes)
         if self.sampling_rate is not None:
             return self._sampled(self.sampling_rate)
-        for option, value in (("--sampling", self.sampling), ("--rounds", self.rounds)):
+        for flag, value in (("--sampling", self.sampling), ("--rounds", self.rounds)):
             if value is not None:
                 raise ParameterError(
-                    f"{option} {value} requires --sampling-rate or --passes; without "
+                    f"{flag} {value} requires --sampling-rate or --passes; without "
                     "sampling, pass --releases."
                 )
         if self.name == "pure":
@@ -126,16 +119,16 @@ class Mechanism:
         return self._noisy_sum()
 
     def _check_size(self) -> None:
-        """Check that the option for the mechanism's size is given, and no other size."""
-        for field, (option, such, mechanisms) in _SIZES.items():
+        """Raise unless exactly the option for this mechanism's noise is passed."""
+        for field, (flag, such, mechanisms) in _SIZES.items():
             value = getattr(self, field)
             if self.name in mechanisms and value is None:
                 raise ParameterError(
-                    f"--mechanism {self.name} requires {option}, such as {option} {such}."
+                    f"--mechanism {self.name} requires {flag}, such as {flag} {such}."
                 )
             if self.name not in mechanisms and value is not None:
                 raise ParameterError(
-                    f"{option} {value:g} must not be used with --mechanism {self.name}; "
+                    f"{flag} {value:g} must not be used with --mechanism {self.name}; "
                     f"it is for {' and '.join(mechanisms)}."
                 )
 
@@ -197,15 +190,10 @@ class Mechanism:
 
 
 @dataclass(frozen=True)
-class Curve:
-    """The promises to 1, 2, 5, 10, … units of one person.
+class EpsilonCurve:
+    """ε for numbers of units of one person, by relation.
 
-    Args:
-        level: the unit.
-        delta: the δ.
-        units: the numbers of units.
-        epsilons: relation → the ε of each number.
-        user: the most elements of a user, and relation → the ε of a whole one, where asked for.
+    ``user`` is the maximum number of elements of a user, with the user's ε by relation.
     """
 
     level: Level
@@ -215,27 +203,29 @@ class Curve:
     user: tuple[int, dict[Relation, float]] | None = None
 
     @classmethod
-    def of(cls, event: Event, delta: float, level: Level, max_elements: int | None = None) -> Curve:
-        """Ask an event for every number and both relations."""
+    def of(
+        cls, event: Event, delta: float, level: Level, max_elements: int | None = None
+    ) -> EpsilonCurve:
+        """Compute the curve of an event."""
         units = _UNITS_OF_ONE_PERSON
         if level == "element" and max_elements is not None:
             units = (*(k for k in units if k < max_elements), max_elements)
 
         with Progress(2 * len(units) + 2) as progress:
 
-            def asked(k: int, relation: Relation, unit: Unit) -> float:
+            def at(k: int, relation: Relation, unit: Unit) -> float:
                 progress.stage(f"{k} {unit.level}{'s' if k > 1 else ''}, {relation}")
                 return event.epsilon(
                     delta, units=k, relation=relation, unit=unit, max_elements=max_elements
                 )
 
             epsilons: dict[Relation, list[float]] = {
-                relation: [asked(k, relation, PLAIN_UNITS[level]) for k in units]
+                relation: [at(k, relation, PLAIN_UNITS[level]) for k in units]
                 for relation in RELATIONS
             }
             user = None
             if max_elements is not None and level == "element":
-                whole = {relation: asked(1, relation, User(max_elements)) for relation in RELATIONS}
+                whole = {relation: at(1, relation, User(max_elements)) for relation in RELATIONS}
                 user = (max_elements, whole)
         return cls(level, delta, units, epsilons, user)
 
@@ -254,7 +244,7 @@ class Curve:
             most, whole = self.user
             values = [shown(whole[relation]) for relation in RELATIONS]
             table.add_row(f"a user of at most {most:,}", *values)
-        console().print(table)
+        print_table(table)
         if any(math.isinf(self.epsilons[relation][-1]) for relation in RELATIONS):
             say(
                 "No guarantee: ε is unbounded, selecting unknown items spent more than δ, or "
@@ -262,7 +252,7 @@ class Curve:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the curve as plain JSON values; an infinite ε means no guarantee."""
+        """Return the curve as JSON values."""
         user: dict[str, Any] | None = None
         if self.user is not None:
             most, whole = self.user
@@ -274,7 +264,7 @@ class Curve:
         return {"unit": self.level, "delta": self.delta, "curve": points, "user": user}
 
     def save_plot(self, path: Path) -> None:
-        """Draw the curve into a file."""
+        """Write a picture of the curve."""
         plots.save_epsilons(path, self.units, self.epsilons, self.level, self.delta, user=self.user)
 
 
@@ -282,9 +272,9 @@ def _risks(
     event: Event, level: Level, relation: Relation, max_elements: int | None, *, private: bool
 ) -> list[risks.Risk]:
     """Return the risk of one unit and, for elements, of a whole user."""
-    asked: list[Unit] = [PLAIN_UNITS[level]]
+    units: list[Unit] = [PLAIN_UNITS[level]]
     if level == "element":
-        asked.append(User(max_elements))
+        units.append(User(max_elements))
     return [
         risks.risk_of(
             event,
@@ -295,7 +285,7 @@ def _risks(
             prior=0.5,
             private=private,
         )
-        for unit in asked
+        for unit in units
     ]
 
 
@@ -311,8 +301,8 @@ def _print_risks(listed: Sequence[risks.Risk]) -> None:
         table.add_column(name, justify="right")
     for risk in listed:
         shares = map(risks.percent_up, (risk.guess, risk.detection, risk.posterior))
-        table.add_row(risk.who, *shares, shown(risk.mu), risk.values)
-    console().print(table)
+        table.add_row(risk.units_text, *shares, shown(risk.mu), risk.values)
+    print_table(table)
 
 
 @command(
@@ -323,18 +313,14 @@ def _print_risks(listed: Sequence[risks.Risk]) -> None:
     name="guarantee",
 )
 def guarantee(
-    mechanism: Mechanism,
+    mechanism: MechanismOptions,
     release: Annotated[
         Path | None,
-        typer.Argument(
-            help="Optional: a release saved with --save, or an output of run.",
-            metavar="RELEASE",
-        ),
+        argument("Optional: a release saved with --save, or an output of run.", "RELEASE"),
     ] = None,
-    delta: Annotated[float | None, typer.Option(metavar="δ", help="δ for computing ε.")] = None,
+    delta: Annotated[float | None, option("δ for computing ε.", metavar="δ")] = None,
     max_elements: Annotated[
-        int | None,
-        typer.Option(help="Also for a user, if every user has at most this many elements.", min=1),
+        int | None, option("Also for a user, if every user has at most this many elements.", min=1)
     ] = None,
     plot: given.Plot = None,
     as_json: given.Json = False,
@@ -343,8 +329,7 @@ def guarantee(
 
     The tables have ε for 1, 2, 5, 10, … units of one person, and the risk of a unit and of a user.
     """
-    if plot is not None:
-        check_picture(plot)
+    check_picture(plot)
     saved = promise = None
     if release is None:
         curve, event = _curve_of_mechanism(mechanism, delta, max_elements)
@@ -354,29 +339,29 @@ def guarantee(
         )
     else:
         if exists(guarantee_path(release)):
-            promise = guarantees.Guarantee.beside(release)
+            promise = guarantees.Guarantee.read_for_output(release)
         else:
             saved = releases.Release.load(release)
             promise = saved.guarantee
-        asked = promise.delta if delta is None else delta
+        at_delta = promise.delta if delta is None else delta
         event = promise.event
-        curve = Curve.of(event, asked, promise.level, max_elements)
+        curve = EpsilonCurve.of(event, at_delta, promise.level, max_elements)
     relation: Relation = "zero_out" if promise is None else promise.relation
     private = promise is None or promise.private
     listed = _risks(event, curve.level, relation, max_elements, private=private)
     if plot is not None:
         curve.save_plot(plot)
     if as_json:
-        told: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if promise is not None:
-            told = {**promise_as_json(promise), "hash": None if saved is None else saved.hash}
-        found = [_as_json(risk) for risk in listed]
-        tell_json({**curve.to_dict(), **told, "risk": found}, plot)
+            fields = {**guarantee_as_json(promise), "hash": None if saved is None else saved.hash}
+        as_values = [_as_json(risk) for risk in listed]
+        print_json({**curve.to_dict(), **fields, "risk": as_values}, plot)
         return
     if promise is not None:
         say(str(promise))
     if saved is not None:
-        # Whoever was handed the file compares this with what a report or a sheet shows.
+        # Reports show the same hash.
         say(f"SHA-256 of groups, numbers and promise (not of the file): {saved.hash}")
     curve.print()
     _print_risks(listed)
@@ -384,9 +369,9 @@ def guarantee(
 
 
 def _curve_of_mechanism(
-    mechanism: Mechanism, delta: float | None, max_elements: int | None
-) -> tuple[Curve, Event]:
-    """Return the curve of the noise that options describe, and its event."""
+    mechanism: MechanismOptions, delta: float | None, max_elements: int | None
+) -> tuple[EpsilonCurve, Event]:
+    """Return the curve and the event of a mechanism."""
     if mechanism.mechanism is None and mechanism.noise_multiplier is None:
         raise ParameterError("Pass a saved release, or --noise-multiplier and --delta.")
     event = mechanism.event()
@@ -394,11 +379,11 @@ def _curve_of_mechanism(
         raise ParameterError(
             f"--delta is required for --mechanism {mechanism.name}, such as --delta 1e-6."
         )
-    return Curve.of(event, delta or 0.0, mechanism.unit, max_elements), event
+    return EpsilonCurve.of(event, delta or 0.0, mechanism.unit, max_elements), event
 
 
 def _as_json(risk: risks.Risk) -> dict[str, Any]:
-    """Return a risk as plain JSON values; without a proved μ it is null."""
+    """Return a risk as JSON values; μ is null unless it is proved."""
     values = asdict(risk)
     mu = risk.mu if math.isfinite(risk.mu) else None
-    return {**values, "unit": risk.who, "mu": mu}
+    return {**values, "unit": risk.units_text, "mu": mu}

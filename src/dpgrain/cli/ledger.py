@@ -1,4 +1,4 @@
-"""The commands ``dpgrain ledger``: make a ledger, read it, check it."""
+"""Commands ``dpgrain ledger``: create, show, verify and export a ledger."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-import typer
-
 from dpgrain._files import atomic_write, check_outputs
 from dpgrain._formatting import percent, quantity, rounded_up
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
-from dpgrain.cli.command import Group, command
-from dpgrain.cli.document import tell_json
-from dpgrain.cli.printing import console, grid, say, written
+from dpgrain.cli.command import CommandGroup, command
+from dpgrain.cli.document import print_json
+from dpgrain.cli.options import argument, option
+from dpgrain.cli.printing import grid, print_table, say, written
 from dpgrain.errors import ParameterError
 from dpgrain.scope.provenance import DESCRIPTIONS
 from dpgrain.units import PLAIN_UNITS, Element, Level, Unit
@@ -36,15 +35,15 @@ else:
     entries = lazy_import("dpgrain.ledger.entries")
     ledgers, promises = lazy_import("dpgrain.ledger.ledger"), lazy_import("dpgrain.ledger.promise")
     registries, plans = lazy_import("dpgrain.ledger.registry"), lazy_import("dpgrain.releases.plan")
-    partitions = lazy_import("dpgrain.scope.partitions")
-    windows = lazy_import("dpgrain.ledger.window")
+    partitions, windows = (
+        lazy_import("dpgrain.scope.partitions"),
+        lazy_import("dpgrain.ledger.window"),
+    )
 
-ledger = Group(
+ledger = CommandGroup(
     "Keep account of releases and budgets.",
-    {
-        name: f"dpgrain.cli.ledger:{name}"
-        for name in ("init", "promise", "renew", "show", "verify", "export", "report")
-    },
+    __name__,
+    ("init", "promise", "renew", "show", "verify", "export", "report"),
 )
 
 _PERIODS: tuple[Literal["day", "week", "month", "year"], ...] = ("day", "week", "month", "year")
@@ -57,76 +56,62 @@ _ASSUMED = (
 )
 
 Place: TypeAlias = Annotated[
-    str, typer.Argument(help="Ledger file, or address of a PostgreSQL database.", metavar="LEDGER")
+    str, argument("Ledger file, or address of a PostgreSQL database.", "LEDGER")
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Strength:
-    """The options of how well a ledger protects."""
+class BudgetOptions:
+    """Options for the budget of a promise."""
 
     epsilon: given.Epsilon[float]
     delta: given.Delta[float] = 0.0
     pure: Annotated[
-        float | None, typer.Option(help="Part of ε reserved for releases without Gaussian noise.")
+        float | None, option("Part of ε reserved for releases without Gaussian noise.")
     ] = None
     leak: Annotated[
-        float | None,
-        typer.Option(help="Part of δ reserved for names below a threshold; by default a tenth."),
+        float | None, option("Part of δ reserved for names below a threshold; by default a tenth.")
     ] = None
     plan: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="Release file to plan now; dpgrain run publishes it once without charging it.",
+        option(
+            "Release file to plan now; dpgrain run publishes it once without charging it.",
             metavar="FILE …",
         ),
     ] = None
 
     @property
     def parts(self) -> dict[str, Any]:
-        """The parts of ε and δ that are kept, as promises take them."""
+        """Reserved parts of the budget, as parameters of promises."""
         files = map(plans.plan_releases, self.plan or ())
         planned = [guarantee for file in files for guarantee in file.guarantees]
         return {"pure": self.pure, "leak": self.leak, "plan": planned}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Promised(Strength):
-    """The options of what a ledger promises, and to whom."""
+class PromiseOptions(BudgetOptions):
+    """Options for the budget and the unit of a promise."""
 
     unit: given.ProtectedOrElement = None
     element: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="COLUMN …",
-            help="Column of cells, or COLUMN=day (week, month, year).",
-        ),
+        option("Column of cells, or COLUMN=day (week, month, year).", metavar="COLUMN …"),
     ] = None
     any_days: Annotated[
-        int | None,
-        typer.Option(help="Protect a person's records within every window of N days.", min=1),
+        int | None, option("Protect a person's records within every window of N days.", min=1)
     ] = None
     any_hours: Annotated[
-        int | None,
-        typer.Option(help="Protect a person's records within every window of N hours.", min=1),
+        int | None, option("Protect a person's records within every window of N hours.", min=1)
     ] = None
     day: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN", help="With --any-days and --any-hours: column of dates or timestamps."
-        ),
+        option("With --any-days and --any-hours: column of dates or timestamps.", metavar="COLUMN"),
     ] = None
-    zone: Annotated[
-        str, typer.Option(help="Time zone in which days begin, such as Europe/Paris.")
-    ] = ""
+    zone: Annotated[str, option("Time zone in which days begin, such as Europe/Paris.")] = ""
     relation: given.Neighbours = "zero_out"
 
     def promise(self) -> LastingPromise:
-        """Return the promise that the options state.
-
-        Raises:
-            ParameterError: if they do not go together.
-        """
+        """Return the promise."""
         return promises.LastingPromise.of(
             self._unit(),
             self.epsilon,
@@ -137,7 +122,7 @@ class Promised(Strength):
         )
 
     def _window(self) -> Window | None:
-        """Return the stretch of time that is protected, if one is stated."""
+        """Return the protected window, if there is one."""
         if (self.any_days is not None) + (self.any_hours is not None) != (self.day is not None):
             raise ParameterError(
                 "--any-days (or --any-hours) and --day must be passed together, such as "
@@ -162,7 +147,7 @@ class Promised(Strength):
         return Element(partitions.Partition(tuple(map(self._rule, self.element))))
 
     def _rule(self, text: str) -> Any:
-        """Return the rule by which a column tells cells apart."""
+        """Return the cells of a column, or of its days, weeks, months or years."""
         column, _, last = text.rpartition("=")
         period = next((one for one in _PERIODS if one == last and column), None)
         return (
@@ -181,34 +166,31 @@ class Promised(Strength):
 )
 def init(
     place: Place,
-    promised: Promised,
-    name: Annotated[str, typer.Option(help="Name of the people in the records.")],
+    promised: PromiseOptions,
+    name: Annotated[str, option("Name of the people in the records.")],
     user: given.User = None,
     as_json: given.Json = False,
 ) -> None:
     """Create a ledger with a first promise."""
-    made = ledgers.Ledger.create(place, name=name, promises=[promised.promise()], user=user or "")
-    _tell(made, as_json=as_json)
+    opened = ledgers.Ledger.create(place, name=name, promises=[promised.promise()], user=user or "")
+    _print(opened, as_json=as_json)
 
 
 @command(
     "dpgrain ledger promise visits.ledger --unit user --epsilon 10 --delta 1e-6", name="promise"
 )
-def promise(place: Place, promised: Promised, as_json: given.Json = False) -> None:
+def promise(place: Place, promised: PromiseOptions, as_json: given.Json = False) -> None:
     """Add a promise to an uncharged ledger; every release must fit all promises."""
-    made = ledgers.Ledger(place)
-    made.add(promised.promise())
-    _tell(made, as_json=as_json)
+    opened = ledgers.Ledger(place)
+    opened.add(promised.promise())
+    _print(opened, as_json=as_json)
 
 
 @command("dpgrain ledger renew visits.ledger 1 --epsilon 1 --delta 1e-6", name="renew")
 def renew(
     place: Place,
-    number: Annotated[
-        int,
-        typer.Argument(help="Line of the promise, as printed by `ledger show`.", metavar="LINE"),
-    ],
-    strength: Strength,
+    number: Annotated[int, argument("Line of the promise, as printed by `ledger show`.", "LINE")],
+    strength: BudgetOptions,
     as_json: given.Json = False,
 ) -> None:
     """Renew a promise; the old budget counts as fully spent, and the new one is added to it."""
@@ -219,7 +201,7 @@ def renew(
     entry = opened.renew(
         number, earlier.renewed(strength.epsilon, strength.delta, **strength.parts)
     )
-    _tell(opened, as_json=as_json)
+    _print(opened, as_json=as_json)
     if not as_json:
         say(f"Line {entry.number} {opened.renewed_with(entry.number)}")
 
@@ -228,22 +210,21 @@ def renew(
 def show(
     place: Place,
     expected: Annotated[
-        str | None,
-        typer.Option(metavar="HASH", help="Hash from a receipt, which the ledger must contain."),
+        str | None, option("Hash from a receipt, which the ledger must contain.", metavar="HASH")
     ] = None,
-    top: Annotated[int, typer.Option("--top", help="Number of last lines to print.", min=1)] = 20,
+    top: Annotated[int, option("Number of last lines to print.", "--top", min=1)] = 20,
     as_json: given.Json = False,
 ) -> None:
     """Show the promises of a ledger, the remaining budget and the last lines."""
     opened = ledgers.Ledger(place, expected=expected)
-    _tell(opened, as_json=as_json)
+    _print(opened, as_json=as_json)
     if as_json:
         return
     lines = opened.entries
     for entry in lines:
         if entry.renews is not None:
             say(f"Line {entry.number} {opened.renewed_with(entry.number)}")
-    _tell_lines([entry for entry in lines if entry.guarantees], top)
+    _print_lines([entry for entry in lines if entry.guarantees], top)
     if seeded := entries.seeds_in_words(lines):
         say(seeded, style="yellow")
     say(f"Last line: {lines[-1].receipt}.")
@@ -254,20 +235,19 @@ def show(
 def verify(
     place: Place,
     expected: Annotated[
-        str | None,
-        typer.Option(metavar="HASH", help="Hash from a receipt, which the ledger must contain."),
+        str | None, option("Hash from a receipt, which the ledger must contain.", metavar="HASH")
     ] = None,
     as_json: given.Json = False,
 ) -> None:
     """Check that no line is changed or missing, and that the accounts follow from the lines."""
     opened = ledgers.Ledger(place, expected=expected)
     receipt, seeded = opened.verify(), entries.seeds_in_words(opened.entries)
-    said = f"The hash chain is intact. Last line: {receipt}. {seeded}".rstrip()
+    text = f"The hash chain is intact. Last line: {receipt}. {seeded}".rstrip()
     if as_json:
-        told = {"verified": True, "receipt": asdict(receipt), "seeded_lines": _seeded(opened)}
-        tell_json({**told, "sentence": said})
+        fields = {"verified": True, "receipt": asdict(receipt), "seeded_lines": _seeded(opened)}
+        print_json({**fields, "sentence": text})
         return
-    say(said)
+    say(text)
 
 
 @command(
@@ -278,20 +258,15 @@ def verify(
 )
 def export(
     place: Place,
-    output: Annotated[
-        Path | None,
-        typer.Option(help="File to write (.json; with --registry .yaml)."),
-    ] = None,
+    output: Annotated[Path | None, option("File to write (.json; with --registry .yaml).")] = None,
     registry: Annotated[
         bool,
-        typer.Option(
+        option(
+            "Write an entry for the public registry of deployments (YAML), without lines.",
             "--registry",
-            help="Write an entry for the public registry of deployments (YAML), without lines.",
         ),
     ] = False,
-    decided_by: Annotated[
-        str, typer.Option(help="With --registry: name of the data curator.")
-    ] = "",
+    decided_by: Annotated[str, option("With --registry: name of the data curator.")] = "",
     as_json: given.Json = False,
 ) -> None:
     """Write the promises and all lines of a ledger as JSON, or an entry for the public registry."""
@@ -300,16 +275,16 @@ def export(
     check_outputs([output])
     opened = ledgers.Ledger(place)
     if registry:
-        told = registries.registry_entry(opened, decided_by=decided_by)
+        fields = registries.registry_entry(opened, decided_by=decided_by)
         text = registries.registry_yaml(opened, decided_by=decided_by)
     else:
-        told = {**_described(opened), "lines": [entry.to_dict() for entry in opened.entries]}
-        text = json.dumps(told, ensure_ascii=False, indent=1)
+        fields = {**_described(opened), "lines": [entry.to_dict() for entry in opened.entries]}
+        text = json.dumps(fields, ensure_ascii=False, indent=1)
     if output is not None:
         with atomic_write(output) as part:
             part.write_text(text, encoding="utf-8")
     if as_json:
-        tell_json(told, output)
+        print_json(fields, output)
     elif output is None:
         say(text.removesuffix("\n"))
     else:
@@ -319,20 +294,20 @@ def export(
 @command("dpgrain ledger report visits.ledger --output visits.html", name="report")
 def report(
     place: Place,
-    output: Annotated[Path, typer.Option(help="File to write (.html).")],
+    output: Annotated[Path, option("File to write (.html).")],
     as_json: given.Json = False,
 ) -> None:
     """Write an HTML page for a privacy officer: promises, remaining budget, releases over time."""
     check_outputs([output])
     ledgers.Ledger(place).report(output)
     if as_json:
-        tell_json({}, output)
+        print_json({}, output)
         return
     written(output)
 
 
 def _described(opened: Ledger) -> dict[str, Any]:
-    """Return what a ledger promises and what is left, as plain JSON values."""
+    """Return the promises of a ledger and their remaining budget as JSON values."""
     promised = [
         {"line": number, **one.to_dict(), "left": opened.left(number)}
         for number, one in opened.promises.items()
@@ -348,46 +323,40 @@ def _described(opened: Ledger) -> dict[str, Any]:
 
 
 def _seeded(opened: Ledger) -> list[int]:
-    """Return the lines that charge releases which had a seed."""
+    """Return the numbers of lines with seeded releases."""
     return [entry.number for entry in opened.entries if not entry.private]
 
 
-def _tell(opened: Ledger, *, as_json: bool) -> None:
-    """Print the promises of a ledger, and what is left of each."""
+def _print(opened: Ledger, *, as_json: bool) -> None:
+    """Print the promises of a ledger and their remaining budget."""
     if as_json:
-        tell_json(_described(opened))
+        print_json(_described(opened))
         return
     say(f"The ledger {opened.name!r}, id {opened.id}.")
     table = grid("Promises", "guarantee", "line", "minimum remaining")
     for number, one in opened.promises.items():
         table.add_row(str(one), str(number), percent(opened.left(number), up=False))
-    console().print(table)
+    print_table(table)
     for number in opened.promises:
         there = opened.fullest(number)
         where = "" if there.everything else f": {there}"
         say(f"Promise on line {number} (fullest account{where}): {opened.left_in_words(number)}.")
 
 
-def _tell_lines(lines: list[Entry], top: int) -> None:
-    """Print the last lines with releases, the latest first."""
+def _print_lines(lines: list[Entry], top: int) -> None:
+    """Print the last lines with releases, latest first."""
     if not lines:
         say("Nothing was charged yet.")
         return
-    table = grid(
-        f"Last {min(top, len(lines))} of {quantity(len(lines), 'line')} with releases",
-        "region",
-        "line",
-        "at",
-        "releases",
-        "ε of its own",
-    )
+    title = f"Last {min(top, len(lines))} of {quantity(len(lines), 'line')} with releases"
+    table = grid(title, "region", "line", "at", "releases", "ε of the line")
     for entry in reversed(lines[-top:]):
         regions = dict.fromkeys(str(one.scope) for one in entry.guarantees)
         epsilons = ", ".join(rounded_up(one.epsilon()) for one in entry.guarantees)
         count = str(len(entry.guarantees))
         seeded = "" if entry.private else f" ({entries.SEEDED})"
         table.add_row("; ".join(regions), str(entry.number), entry.at, count, epsilons + seeded)
-    console().print(table)
+    print_table(table)
     given = [
         str(entry.number)
         for entry in lines[-top:]

@@ -1,4 +1,4 @@
-"""``dpgrain mean-of-users`` publishes the mean of users' vectors."""
+"""Command ``dpgrain mean-of-users``."""
 
 from __future__ import annotations
 
@@ -11,26 +11,25 @@ from dpgrain._files import check_outputs
 from dpgrain._formatting import first_duplicate
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
-from dpgrain.cli.declared import declared
-from dpgrain.cli.document import mean_as_json, tell_json
-from dpgrain.cli.doors import made_of, options_of
+from dpgrain.cli.command import command
+from dpgrain.cli.document import mean_as_json, print_json
 from dpgrain.cli.options import columns_of
-from dpgrain.cli.printing import say, tell_guarantee, written
+from dpgrain.cli.parameters import ParameterOption, options_of
+from dpgrain.cli.printing import print_guarantee, say, written
+from dpgrain.cli.signatures import parameters_of
 from dpgrain.cli.spelling import spelled_inside
-from dpgrain.cli.table import Publishing, tell_curator
+from dpgrain.cli.table import PublishingOptions, print_check
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.parameters import Parameter
 
 if TYPE_CHECKING:
-    from dpgrain.means.of_users import MeanOfUsers
-    from dpgrain.releases import columns as of_columns
-    from dpgrain.releases import writing
+    from dpgrain.releases import outputs, table_queries
     from dpgrain.tables.table import UserTable
 else:
-    of_columns = lazy_import("dpgrain.releases.columns")
-    writing = lazy_import("dpgrain.releases.writing")
+    table_queries = lazy_import("dpgrain.releases.table_queries")
+    outputs = lazy_import("dpgrain.releases.outputs")
 
-# Parameters that the table states, or that a command does not take.
+# Parameters that the table determines, or that are not offered.
 _ELSEWHERE = ("X", "users", "share", "n_users", "dimension", "random_state")
 _COLUMNS = Parameter(
     "columns", list[str] | str, None, "columns of the vectors, such as a,b,c, one per coordinate."
@@ -39,8 +38,8 @@ _ENDINGS = (".json", ".csv", ".parquet")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked(Publishing):
-    """The options beside the parameters of a mean: the rows, and where the release goes."""
+class MeanOptions(PublishingOptions):
+    """Options other than the parameters of a mean: the rows and the output."""
 
     source: given.Table
     user: given.User = None
@@ -48,84 +47,68 @@ class Asked(Publishing):
     top: given.Top = 20
     output: given.Output = None
 
-    def run(self, stated: dict[str, Any]) -> None:
-        """Publish the mean of users' vectors; or, with ``--check``, show the curator bad values.
 
-        Args:
-            stated: the parameters, as options state them.
-
-        Raises:
-            ParameterError: if options are missing, or a value is out of range.
-        """
-        table = self.read(self.source, user=self.user, n_users=self.n_users)
-        columns = stated.pop("columns", [])
-        names = _named([columns] if isinstance(columns, str) else columns, table)
-        if self.check:
-            tell_curator(table, as_json=self.as_json, zero=names)
-            return
-        self._check(table, stated)
-        table.require_numbers(names, "--columns", also=["BOOLEAN"])
-        with self.charging():
-            result = of_columns.mean_of_columns(table, names, n_users=self.n_users, **stated)
-        if self.output is not None:
-            writing.write_mean(result, names, self.output)
-        if self.as_json:
-            tell_json(mean_as_json(result, names), self.output)
-            return
-        has_it = self.output is not None and self.output.suffix.lower() == ".json"
-        _tell(result, names, self.top, self.output if has_it else None)
-        written(self.output)
-
-    def _check(self, table: UserTable, stated: dict[str, Any]) -> None:
-        """Refuse options that are missing, before rows are read."""
-        if table.user is None:
-            raise ParameterError("Pass --user, the user id column.")
-        if "bound" not in stated:
-            raise ParameterError(
-                "Pass --bound, a public bound on the norm of a row of --columns, such as "
-                "--bound 10."
-            )
-        if "epsilon" not in stated:
-            raise ParameterError("Pass --epsilon, such as --epsilon 1.")
-        if not stated["delta"]:
-            raise ParameterError("Pass --delta, such as --delta 1e-6.")
-        if self.output is not None and self.output.suffix.lower() not in _ENDINGS:
-            raise ParameterError(
-                f"--output must end in {', '.join(_ENDINGS)}, not {str(self.output)!r}."
-            )
-        check_outputs([self.output])
+def _options() -> list[ParameterOption]:
+    known = parameters_of("dpgrain.means.of_users", "mean_of_users").values()
+    # --check needs no bound.
+    optional = [
+        Parameter(one.name, one.hint, None if one.required else one.default, one.text)
+        for one in known
+        if one.name not in _ELSEWHERE
+    ]
+    return options_of([_COLUMNS, *optional])
 
 
-class _MeanCommand:
-    """The command of a mean of users."""
+@command(
+    "dpgrain mean-of-users days.parquet --user person --columns steps,sleep,pulse --bound 20000 "
+    "--epsilon 1 --delta 1e-6 --output mean.json",
+    name="mean-of-users",
+    options=_options,
+)
+def mean_of_users(rest: MeanOptions, stated: dict[str, Any]) -> None:
+    """Publish the mean of users' vectors."""
+    table = rest.read(rest.source, user=rest.user, n_users=rest.n_users)
+    names = _checked(stated.pop("columns", []), table)
+    if rest.check:
+        print_check(table, as_json=rest.as_json, zero=names)
+        return
+    _check(table, stated, rest.output)
+    table.require_numbers(names, "--columns", also=["BOOLEAN"])
+    with rest.charging():
+        mean = table_queries.mean_of_columns(table, names, n_users=rest.n_users, **stated)
+    if rest.output is not None:
+        outputs.write_mean(mean, names, rest.output)
+    if rest.as_json:
+        print_json(mean_as_json(mean, names), rest.output)
+        return
+    for line in mean.lines(names, rest.top):
+        say(spelled_inside(line).replace("all: .value", "all: --output FILE, or a larger --top"))
+    say(f"Method: {mean.method}, {mean.reason}.")
+    has_it = rest.output is not None and rest.output.suffix.lower() == ".json"
+    print_guarantee(mean.guarantee, rest.output if has_it else None)
+    written(rest.output)
 
-    summary = "Publish the mean of users' vectors."
 
-    def made(self) -> Any:
-        """Return the command as the parser of options knows it."""
-        known = [
-            # --check needs no bound.
-            Parameter(one.name, one.hint, None if one.needed else one.default, one.text)
-            for one in declared("dpgrain.means.of_users", "mean_of_users").values()
-            if one.name not in _ELSEWHERE
-        ]
-        return made_of(
-            "mean-of-users",
-            self.summary,
-            Asked,
-            options_of([_COLUMNS, *known]),
-            Asked.run,
-            "dpgrain mean-of-users days.parquet --user person --columns steps,sleep,pulse --bound "
-            "20000 --epsilon 1 --delta 1e-6 --output mean.json",
+def _check(table: UserTable, stated: dict[str, Any], output: Path | None) -> None:
+    """Raise if required options are missing, before rows are read."""
+    if table.user is None:
+        raise ParameterError("Pass --user, the user id column.")
+    if "bound" not in stated:
+        raise ParameterError(
+            "Pass --bound, a public bound on the norm of a row of --columns, such as --bound 10."
         )
+    if "epsilon" not in stated:
+        raise ParameterError("Pass --epsilon, such as --epsilon 1.")
+    if not stated["delta"]:
+        raise ParameterError("Pass --delta, such as --delta 1e-6.")
+    if output is not None and output.suffix.lower() not in _ENDINGS:
+        raise ParameterError(f"--output must end in {', '.join(_ENDINGS)}, not {str(output)!r}.")
+    check_outputs([output])
 
 
-mean_of_users = _MeanCommand()
-
-
-def _named(columns: Sequence[str], table: UserTable) -> list[str]:
-    """Return the columns that ``--columns`` names, each once, that of users not among them."""
-    names = columns_of(columns, list(table.schema))
+def _checked(columns: Sequence[str], table: UserTable) -> list[str]:
+    """Return the columns of ``--columns``, without repetitions and the user id."""
+    names = columns_of(columns, table.schema)
     if not names:
         raise ParameterError(
             "Pass --columns, the columns of the vectors, such as --columns steps,sleep."
@@ -137,11 +120,3 @@ def _named(columns: Sequence[str], table: UserTable) -> list[str]:
         if name == table.user:
             raise ParameterError(f"--columns {name!r} is the column of --user; omit it.")
     return names
-
-
-def _tell(found: MeanOfUsers, names: list[str], top: int, kept: Path | None) -> None:
-    """Print the mean, or that there is none, and the guarantee: in full, unless a file has it."""
-    for line in found.lines(names, top):
-        say(spelled_inside(line).replace("all: .value", "all: --output FILE, or a larger --top"))
-    say(f"Method: {found.method}, {found.reason}.")
-    tell_guarantee(found.guarantee, kept)

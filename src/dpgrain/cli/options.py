@@ -1,345 +1,249 @@
-"""The options that commands have in common, each defined once, and the readers of their texts."""
+"""Options shared by several commands, and readers of their values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import typer
 
-from dpgrain.cli.command import CLIPPING, PEOPLE, PROMISE, RESULTS, TABLE, seldom
 from dpgrain.errors import ParameterError
 from dpgrain.units import Law, Level, Relation
 
-# An option may have to be given for one command and not for another.
+# Type of an option that some commands require.
 Stated = TypeVar("Stated")
 
-# ------------------------------------------------------------------------------------ the promise
+# Groups of options in help, in this order after a command's own groups.
+PROMISE, TABLE, CLIPPING = "The guarantee", "The table", "Groups and clipping"
+PEOPLE, RESULTS = "One row per user", "Output"
+
+# An expression contains commas only inside of brackets or quotes.
+_BRACKETS = re.compile(r"[(\[{'\"]")
+
+
+def seldom(group: str) -> str:
+    """Return the group of rarely needed options, which only ``--help-all`` explains.
+
+    >>> seldom(TABLE)
+    'The table (seldom)'
+    """
+    return f"{group} (seldom)"
+
+
+def option(text: str, *names: str, group: str | None = None, **settings: Any) -> Any:
+    """Return an option with its help text, its names if they differ, and its group in help."""
+    return typer.Option(*names, help=text, rich_help_panel=group, **settings)
+
+
+def argument(text: str, metavar: str) -> Any:
+    """Return a positional argument with its help text and its name in help."""
+    return typer.Argument(help=text, metavar=metavar)
+
+
+_promise = partial(option, group=PROMISE)
+_rare_promise = partial(option, group=seldom(PROMISE))
+_table = partial(option, group=TABLE)
+_rare = partial(option, group=seldom(TABLE))
+_output = partial(option, group=RESULTS)
+_people = partial(option, group=seldom(PEOPLE))
+
+
+# ---------------------------------------------------------------------------------- the guarantee
 
 Epsilon: TypeAlias = Annotated[
-    Stated,
-    typer.Option(
-        metavar="ε",
-        help="Privacy parameter ε, such as 1; smaller protects more.",
-        rich_help_panel=PROMISE,
-    ),
+    Stated, _promise("Privacy parameter ε, such as 1; smaller protects more.", metavar="ε")
 ]
-Delta: TypeAlias = Annotated[
-    Stated,
-    typer.Option(metavar="δ", help="Privacy parameter δ, such as 1e-6.", rich_help_panel=PROMISE),
-]
+Delta: TypeAlias = Annotated[Stated, _promise("Privacy parameter δ, such as 1e-6.", metavar="δ")]
 Neighbours: TypeAlias = Annotated[
-    Relation,
-    typer.Option(
-        help="Neighbouring data: a unit removed, or replaced by another.",
-        rich_help_panel=seldom(PROMISE),
-    ),
+    Relation, _rare_promise("Neighbouring data: a unit removed, or replaced by another.")
 ]
-Protected: TypeAlias = Annotated[
-    Level, typer.Option("--unit", help="What to protect.", rich_help_panel=PROMISE)
-]
+Protected: TypeAlias = Annotated[Level, _promise("What to protect.", "--unit")]
 ProtectedOrElement: TypeAlias = Annotated[
     Level | None,
-    typer.Option(
-        "--unit",
-        help="What to protect: one row, one user's records in one cell, or all of a user's "
-        "records.",
-        rich_help_panel=PROMISE,
+    _promise(
+        "What to protect: a row, a user's records in a cell, or all of a user's records.", "--unit"
     ),
 ]
 MaxElements: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        help="With --unit user: maximum number of a user's elements used.",
-        rich_help_panel=seldom(PROMISE),
-    ),
+    int | None, _rare_promise("With --unit user: maximum number of a user's elements used.")
 ]
 MaxItems: TypeAlias = Annotated[
     int,
-    typer.Option(
-        help="Maximum number of one unit's items used in selection.",
-        min=1,
-        rich_help_panel=seldom(CLIPPING),
-    ),
+    option("Maximum number of one unit's items used in selection.", group=seldom(CLIPPING), min=1),
 ]
-Noise: TypeAlias = Annotated[
-    Law,
-    typer.Option(help="Noise distribution.", rich_help_panel=seldom(PROMISE)),
-]
+Noise: TypeAlias = Annotated[Law, _rare_promise("Noise distribution.")]
 
 # -------------------------------------------------------------------------------------- the table
 
 Table: TypeAlias = Annotated[
-    str, typer.Argument(help="Parquet or CSV file, a folder, or a glob in quotes.", metavar="TABLE")
+    str, argument("Parquet or CSV file, a folder, or a glob in quotes.", "TABLE")
 ]
 Named: TypeAlias = Annotated[
     str | None,
-    typer.Option(
+    _rare(
+        "Database table; TABLE is then postgresql://… without a password, or env:VARIABLE.",
         "--table",
         metavar="NAME",
-        help="Database table; TABLE is then postgresql://… without a password, or env:VARIABLE.",
-        rich_help_panel=seldom(TABLE),
     ),
 ]
 Query: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        metavar="SQL",
-        help="Database query instead of --table; requires --rows 'as given'.",
-        rich_help_panel=seldom(TABLE),
-    ),
+    _rare("Database query instead of --table; requires --rows 'as given'.", metavar="SQL"),
 ]
 RowsAs: TypeAlias = Annotated[
     str | None,
-    typer.Option(
+    _rare(
+        "Accept the rows of a query. The guarantee then assumes that no user's rows affect "
+        "other users' rows.",
         "--rows",
         metavar="'as given'",
-        help="Accept the rows of a query. The guarantee then assumes that no user's rows affect "
-        "other users' rows.",
-        rich_help_panel=seldom(TABLE),
     ),
 ]
-User: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", help="User id column.", rich_help_panel=TABLE),
-]
-Users: TypeAlias = Annotated[
-    int | None, typer.Option(help="Public number of enrolled users.", rich_help_panel=TABLE)
-]
+User: TypeAlias = Annotated[str | None, _table("User id column.", metavar="COLUMN")]
+Users: TypeAlias = Annotated[int | None, _table("Public number of enrolled users.")]
 Cells: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        help="NAME=COLUMN:FILE adds a column of cells; FILE has a value and its cell per row.",
-        rich_help_panel=seldom(TABLE),
-    ),
+    _rare("NAME=COLUMN:FILE adds a column of cells; FILE has a value and its cell per row."),
 ]
 PerUser: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        help="NAME=EXPRESSION over all of a user's rows, such as \"er=any(kind = 'er')\" or "
-        "'each=total(paid) / count()'; or NAME=count, NAME=COLUMN:FUNCTION.",
-        rich_help_panel=seldom(PEOPLE),
+    _people(
+        "NAME=EXPRESSION over all of a user's rows, such as \"er=any(kind = 'er')\" or "
+        "'each=total(paid) / count()'; or NAME=count, NAME=COLUMN:FUNCTION."
     ),
 ]
 PerUserBy: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="COLUMN …",
-        help="Column to keep, with one row per value.",
-        rich_help_panel=seldom(PEOPLE),
-    ),
+    list[str] | None, _people("Column to keep, with one row per value.", metavar="COLUMN …")
 ]
 PerUserFilter: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="CONDITION",
-        help="Only users that meet a condition, such as 'visits > 2'.",
-        rich_help_panel=seldom(PEOPLE),
-    ),
+    _people("Only users that meet a condition, such as 'visits > 2'.", metavar="CONDITION"),
 ]
 Delimiter: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        metavar="MARK",
-        help="CSV delimiter, if not a comma; '\\t': tab.",
-        show_default=False,
-        rich_help_panel=TABLE,
-    ),
+    str, _table("CSV delimiter, if not a comma; '\\t': tab.", metavar="MARK", show_default=False)
 ]
 Types: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
+    _table(
+        "Type of a text column, such as paid=double (all CSV columns are text). Values "
+        "that do not parse are dropped.",
         "--type",
         metavar="COLUMN=TYPE …",
-        help="Type of a text column, such as paid=double (all CSV columns are text). Values "
-        "that do not parse are dropped.",
-        rich_help_panel=TABLE,
     ),
 ]
 Days: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        help="NAME=COLUMN or NAME=COLUMN:ZONE adds the dates of timestamps, such as "
-        "day=at:Europe/Paris.",
-        rich_help_panel=seldom(TABLE),
+    _rare(
+        "NAME=COLUMN or NAME=COLUMN:ZONE adds the dates of timestamps, such as day=at:Europe/Paris."
     ),
 ]
 Derived: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
+    _rare(
+        "Add a derived column, such as 'month=month(at)' or 'left=price * 0.8'; --by and "
+        "--value also accept expressions.",
         "--derive",
         metavar="NAME=EXPRESSION",
-        help="Add a derived column, such as 'month=month(at)' or 'left=price * 0.8'; --by and "
-        "--value also accept expressions.",
-        rich_help_panel=seldom(TABLE),
     ),
 ]
 Filters: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
+    _rare(
+        "Only rows that meet a condition, such as \"amount > 0 and kind = 'er'\".",
         "--filter",
         metavar="CONDITION",
-        help="Only rows that meet a condition, such as \"amount > 0 and kind = 'er'\".",
-        rich_help_panel=seldom(TABLE),
     ),
 ]
 JoinPublic: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
+    _rare(
+        "Add the columns of a public file, joined by a common column, such as zip=areas.csv.",
         "--join-public",
         metavar="COLUMN=FILE",
-        help="Add the columns of a public file, joined by a common column, such as zip=areas.csv.",
-        rich_help_panel=seldom(TABLE),
     ),
 ]
 Join: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
+    _rare(
+        "Add the columns of the same people's rows in another file (the first row of "
+        "each), with USER as its user id column.",
         "--join",
         metavar="FILE or USER=FILE",
-        help="Add the columns of the same people's rows in another file (the first row of "
-        "each), with USER as its user id column.",
-        rich_help_panel=seldom(TABLE),
     ),
 ]
 Where: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        help="COLUMN=VALUE or COLUMN=FIRST..LAST: only records of this public region are read. "
-        "COLUMN= selects missing values. Repeat it for any of several values.",
-        rich_help_panel=seldom(TABLE),
+    _rare(
+        "COLUMN=VALUE or COLUMN=FIRST..LAST: only records of this public region are read. "
+        "COLUMN= selects missing values. Repeat it for any of several values."
     ),
 ]
 Mark: TypeAlias = Literal[".", ","]
-Decimal: TypeAlias = Annotated[
-    Mark,
-    typer.Option(help="Decimal separator in columns of --type.", rich_help_panel=seldom(TABLE)),
-]
+Decimal: TypeAlias = Annotated[Mark, _rare("Decimal separator in columns of --type.")]
 Form: TypeAlias = Literal[
     "2025-12-31", "31.12.2025", "31/12/2025", "31-12-2025", "12/31/2025", "20251231"
 ]
-Dates: TypeAlias = Annotated[
-    Form,
-    typer.Option(help="Date format in columns of --type.", rich_help_panel=seldom(TABLE)),
-]
+Dates: TypeAlias = Annotated[Form, _rare("Date format in columns of --type.")]
 Engine: TypeAlias = Annotated[
-    Literal["duckdb", "in_memory", "spark"],
-    typer.Option(
-        help="Engine that reads the rows; spark is for tables larger than one machine.",
-        rich_help_panel=seldom(TABLE),
-    ),
+    Literal["duckdb", "spark"],
+    _rare("Engine that reads the rows; spark is for tables larger than one machine."),
 ]
 Master: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        metavar="ADDRESS",
-        help="With --engine spark: address of the cluster, such as spark://host:7077, local[4], "
+    _rare(
+        "With --engine spark: address of the cluster, such as spark://host:7077, local[4], "
         "or sc://host of Spark Connect.",
-        rich_help_panel=seldom(TABLE),
+        metavar="ADDRESS",
     ),
 ]
 Check: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--check",
-        help="Only count invalid values, for internal use: NOT private.",
-        rich_help_panel=TABLE,
-    ),
+    bool, _table("Only count invalid values, for internal use: NOT private.", "--check")
 ]
 Ledger: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LEDGER",
-        help="Charge the release to this ledger, a file or an address.",
-        rich_help_panel=PROMISE,
-    ),
+    str | None, _promise("Charge the release to a ledger file or address.", metavar="LEDGER")
 ]
-Memory: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        metavar="SIZE", help="Working memory, such as 1GB.", rich_help_panel=seldom(TABLE)
-    ),
-]
+Memory: TypeAlias = Annotated[str, _rare("Working memory, such as 1GB.", metavar="SIZE")]
 
 Cell: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COLUMN",
-        help="Column of cells, or a file that maps items to cells.",
-        rich_help_panel=PROMISE,
-    ),
+    str | None, _promise("Column of cells, or a file that maps items to cells.", metavar="COLUMN")
 ]
 
-# --------------------------------------------------------------------------------------- the ends
+# ------------------------------------------------------------------------------------- the output
 
 TopOrAll: TypeAlias = Annotated[
     int | None,
-    typer.Option(
-        "--top",
-        help="Number of estimates to print; by default 20, or 40 if they have an order.",
-        min=1,
-        rich_help_panel=RESULTS,
+    _output(
+        "Number of estimates to print; by default 20, or 40 if they have an order.", "--top", min=1
     ),
 ]
-Top: TypeAlias = Annotated[
-    int, typer.Option("--top", help="Number of estimates to print.", min=1, rich_help_panel=RESULTS)
-]
-Output: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(help="Write all estimates: .parquet, .csv or .json.", rich_help_panel=RESULTS),
-]
-Report: TypeAlias = Annotated[
-    Path | None, typer.Option(help="Write an HTML report.", rich_help_panel=RESULTS)
-]
+Top: TypeAlias = Annotated[int, _output("Number of estimates to print.", "--top", min=1)]
+Output: TypeAlias = Annotated[Path | None, _output("Write all estimates: .parquet, .csv or .json.")]
+Report: TypeAlias = Annotated[Path | None, _output("Write an HTML report.")]
 Save: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        help="Save the release with its guarantee (.parquet).", rich_help_panel=seldom(RESULTS)
-    ),
+    Path | None, option("Save the release with its guarantee (.parquet).", group=seldom(RESULTS))
 ]
-Plot: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(help="Draw the release: .png, .svg or .pdf.", rich_help_panel=RESULTS),
-]
-Json: TypeAlias = Annotated[
-    bool,
-    typer.Option("--json", help="Print JSON, for programs.", rich_help_panel=RESULTS),
-]
+Plot: TypeAlias = Annotated[Path | None, _output("Draw the release: .png, .svg or .pdf.")]
+Json: TypeAlias = Annotated[bool, _output("Print JSON, for programs.", "--json")]
 
 
 def clip_of(text: str) -> Any:
-    """Return the clipping bound that ``--clip`` states: a number, or ``"auto"``.
-
-    Raises:
-        ParameterError: if it is neither.
-    """
+    """Return the value of ``--clip``: a number or ``"auto"``."""
     return text if text == "auto" else number("--clip", text, "a number or 'auto'")
 
 
-def number(option: str, text: str, kind: str) -> float:
-    """Return the number that a text is.
-
-    Args:
-        option: the option that states it.
-        text: the text.
-        kind: the words for what the option must be, in messages.
-
-    Raises:
-        ParameterError: if the text is no number.
-    """
+def number(flag: str, text: str, kind: str) -> float:
+    """Return a number, or raise an error that an option must be of this kind."""
     try:
         return float(text)
     except ValueError:
-        raise ParameterError(f"{option} must be {kind}, not {text!r}.") from None
+        raise ParameterError(f"{flag} must be {kind}, not {text!r}.") from None
 
 
 def level_of(level: Level | None, element: str | None, max_elements: int | None) -> Level:
-    """Return the level that is protected, by the options that say so.
-
-    Raises:
-        ParameterError: if none does, or if ``--max-elements`` is stated for another unit than users.
-    """
+    """Return the protected level, by ``--unit``, ``--element`` and ``--max-elements``."""
     if level is None and element is None:
         raise ParameterError(
             "Choose what to protect: pass --element COLUMN, --unit user or --unit record."
@@ -349,14 +253,15 @@ def level_of(level: Level | None, element: str | None, max_elements: int | None)
     return level or "element"
 
 
-def columns_of(texts: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return the columns that texts such as ``a,b`` name; a column's own name may have a comma.
+def columns_of(texts: Sequence[str], known: Collection[str]) -> list[str]:
+    """Return the columns listed by texts such as ``a,b``; names and expressions may contain commas.
 
-    Args:
-        texts: the texts that were stated.
-        known: the columns of the table.
+    >>> columns_of(["a,b", "c, d", "if(a > 1, a, 0)"], ["a", "b", "c, d"])
+    ['a', 'b', 'c, d', 'if(a > 1, a, 0)']
     """
     names: list[str] = []
     for text in texts:
-        names += [text] if text in known else [name.strip() for name in text.split(",")]
+        parts = [name.strip() for name in text.split(",")]
+        is_expression = _BRACKETS.search(text) and not all(part in known for part in parts)
+        names += [text] if text in known or is_expression else parts
     return names

@@ -1,4 +1,4 @@
-"""The commands ``dpgrain plan``: from ε to noise and error, before there are data."""
+"""Commands ``dpgrain plan``: from ε to noise and error, without data."""
 
 from __future__ import annotations
 
@@ -7,24 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-import typer
-
 from dpgrain import accounting, planning, statistics
 from dpgrain._files import check_outputs
 from dpgrain._formatting import powers
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
-from dpgrain.cli.command import Group, command
-from dpgrain.cli.document import tell_json
-from dpgrain.cli.options import clip_of, level_of
-from dpgrain.cli.printing import check_picture, console, say, shown, written
+from dpgrain.cli.command import CommandGroup, command
+from dpgrain.cli.document import print_json
+from dpgrain.cli.options import clip_of, level_of, option
+from dpgrain.cli.printing import check_picture, print_table, say, shown, written
 from dpgrain.units import PLAIN_UNITS, Level, Unit, User
 
 if TYPE_CHECKING:
     import rich.table as rich_table
 
     from dpgrain.planning import shuffled
-    from dpgrain.planning.plan import ErrorPlan
+    from dpgrain.planning.error_plan import ErrorPlan
     from dpgrain.planning.shuffled import Honest
     from dpgrain.report import plots
 else:
@@ -32,30 +30,19 @@ else:
     rich_table = lazy_import("rich.table")
     shuffled = lazy_import("dpgrain.planning.shuffled")
 
-plan = Group(
+plan = CommandGroup(
     "Show expected errors, computed only from public numbers.",
-    {
-        name: f"dpgrain.cli.plan:{name}"
-        for name in (
-            "units",
-            "recurrent",
-            "histogram",
-            "mean",
-            "gradient",
-            "sco",
-            "select",
-            "shuffle",
-        )
-    },
+    __name__,
+    ("units", "recurrent", "histogram", "mean", "gradient", "sco", "select", "shuffle"),
 )
 
-_Dimension: TypeAlias = Annotated[int, typer.Option(help="Dimension of a vector.", min=1)]
+_Dimension: TypeAlias = Annotated[int, option("Dimension of a vector.", min=1)]
 _Records: TypeAlias = Annotated[
-    int, typer.Option(help="Independent records per vector, for the lower bound.", min=1)
+    int, option("Independent records per vector, for the lower bound.", min=1)
 ]
-_Users: TypeAlias = Annotated[int, typer.Option(help="Public number of users.", min=1)]
+_Users: TypeAlias = Annotated[int, option("Public number of users.", min=1)]
 _RecordsOfUser: TypeAlias = Annotated[
-    int, typer.Option(help="Independent records per user, for the errors.", min=1)
+    int, option("Independent records per user, for the errors.", min=1)
 ]
 _Sampling: TypeAlias = Literal["full", "pairs", "users", "passes"]
 
@@ -66,8 +53,8 @@ def _protected(level: Level, max_elements: int | None) -> Unit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Promise:
-    """The options of every plan with noise of normal law."""
+class PlanOptions:
+    """Options of every plan with Gaussian noise."""
 
     epsilon: given.Epsilon[float]
     delta: given.Delta[float]
@@ -75,23 +62,21 @@ class Promise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PromiseOrPure(Promise):
-    """The options of every plan, where δ may be 0."""
+class PurePlanOptions(PlanOptions):
+    """Options of every plan in which δ may be 0."""
 
     delta: given.Delta[float] = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Units(Promise):
-    """The options that are parameters of `plan_units`, by the same names."""
+class _Units(PlanOptions):
+    """Parameters of `plan_units`."""
 
     n_users: _Users
-    records: Annotated[float, typer.Option(help="Mean number of records per user.")]
-    elements: Annotated[float, typer.Option(help="Mean number of cells with records per user.")] = (
-        1.0
-    )
-    cells: Annotated[int, typer.Option(help="Public number of cells.", min=1)] = 1
-    skew: Annotated[float, typer.Option(help="Mean ÷ median number of records per user.")] = 2.5
+    records: Annotated[float, option("Mean number of records per user.")]
+    elements: Annotated[float, option("Mean number of cells with records per user.")] = 1.0
+    cells: Annotated[int, option("Public number of cells.", min=1)] = 1
+    skew: Annotated[float, option("Mean ÷ median number of records per user.")] = 2.5
 
 
 @command(
@@ -99,49 +84,42 @@ class _Units(Promise):
     name="units",
 )
 def units(
-    asked: _Units,
-    plot: Annotated[
-        Path | None, typer.Option(help="Also draw the errors over ε: .png, .svg or .pdf.")
-    ] = None,
+    own: _Units,
+    plot: Annotated[Path | None, option("Also draw the errors over ε: .png, .svg or .pdf.")] = None,
     as_json: given.Json = False,
 ) -> None:
     """Compare records, elements and users as the unit: the error of a count, and the protection."""
+    check_picture(plot)
+    result = planning.plan_units(**vars(own))
     if plot is not None:
-        check_picture(plot)
-    made = planning.plan_units(**vars(asked))
-    if plot is not None:
-        plots.save_units(made, plot)
+        plots.save_units(result, plot)
     if as_json:
-        tell_json(made.to_dict(), plot)
+        print_json(result.to_dict(), plot)
         return
-    first, *rows = made.rows()
-    _tell_columns(made.title, first, rows)
-    for note in made.notes:
+    first, *rows = result.rows()
+    _print_columns(result.title, first, rows)
+    for note in result.notes:
         say(note)
     written(plot)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Recurrent:
-    """The options that are parameters of `plan_recurrent`, by the same names."""
+    """Parameters of `plan_recurrent`."""
 
     epsilon: given.Epsilon[float]
     delta: given.Delta[float]
-    periods: Annotated[int, typer.Option(help="Public number of periods, such as days.", min=1)]
-    returns: Annotated[
-        int, typer.Option(help="Number of periods in which a person has records.", min=1)
-    ]
-    every: Annotated[
-        list[int] | None,
-        typer.Option(help="Periods of a window; by default 1, 7 and all."),
-    ] = None
+    periods: Annotated[int, option("Public number of periods, such as days.", min=1)]
+    returns: Annotated[int, option("Number of periods in which a person has records.", min=1)]
+    every: Annotated[list[int] | None, option("Periods of a window; by default 1, 7 and all.")] = (
+        None
+    )
     counting: Annotated[
         Literal["people", "visits"],
-        typer.Option(help="Whether a person counts once per release, or once per period of it."),
+        option("Whether a person counts once per release, or once per period of it."),
     ] = "people"
     within: Annotated[
-        int | None,
-        typer.Option(help="Also plan a promise for every window of N periods.", min=1),
+        int | None, option("Also plan a promise for every window of N periods.", min=1)
     ] = None
 
 
@@ -149,40 +127,36 @@ class _Recurrent:
     "dpgrain plan recurrent --epsilon 1 --delta 1e-6 --periods 365 --returns 30 --within 30",
     name="recurrent",
 )
-def recurrent(asked: _Recurrent, as_json: given.Json = False) -> None:
+def recurrent(own: _Recurrent, as_json: given.Json = False) -> None:
     """Compare daily, weekly and running-total releases for a returning person."""
-    made = planning.plan_recurrent(**vars(asked))
+    result = planning.plan_recurrent(**vars(own))
     if as_json:
-        tell_json(made.to_dict())
+        print_json(result.to_dict())
         return
-    say(made.title)
-    for heading, rows in made.tables():
-        _tell_columns(heading, made.columns, rows)
-    for note in made.notes:
+    say(result.title)
+    for heading, rows in result.tables():
+        _print_columns(heading, result.columns, rows)
+    for note in result.notes:
         say(note)
 
 
 @command("dpgrain plan histogram --epsilon 1 --delta 1e-6 --items 500", name="histogram")
 def histogram(
-    promise: PromiseOrPure,
+    promise: PurePlanOptions,
     unit: given.Protected = "element",
     items: Annotated[
         int | None,
-        typer.Option(
-            help="Public number of items; if omitted, items are selected privately.", min=1
-        ),
+        option("Public number of items; if omitted, items are selected privately.", min=1),
     ] = None,
     max_items: given.MaxItems = 1000,
     max_elements: given.MaxElements = None,
     clip: Annotated[
-        str, typer.Option(help="A bound, or 'auto', which spends some budget on choosing bounds.")
+        str, option("A bound, or 'auto', which spends some budget on choosing bounds.")
     ] = "auto",
     noise: given.Noise = "gaussian",
     shared: Annotated[
         bool,
-        typer.Option(
-            "--shared", help="The cell is in another column, and does not follow from the item."
-        ),
+        option("The cell is in another column, and does not follow from the item.", "--shared"),
     ] = False,
     as_json: given.Json = False,
 ) -> None:
@@ -198,27 +172,26 @@ def histogram(
         cell_of_item=not shared,
     )
     select = release.select if isinstance(release.select, accounting.Selection) else None
-    _tell(planning.plan_counts(release.sums, select, **vars(promise), unit=protected), as_json)
+    _print(planning.plan_counts(release.sums, select, **vars(promise), unit=protected), as_json)
 
 
 @command(
     "dpgrain plan mean --epsilon 1 --delta 1e-6 --n 10000 --dimension 100 --error 0.01", name="mean"
 )
 def mean(
-    promise: Promise,
-    n: Annotated[int, typer.Option(help="Public number of vectors, one per unit.", min=1)],
+    promise: PlanOptions,
+    n: Annotated[int, option("Public number of vectors, one per unit.", min=1)],
     dimension: _Dimension = 1,
     unit: given.Protected = "user",
     max_elements: given.MaxElements = None,
     records: _Records = 1,
     error: Annotated[
-        float | None,
-        typer.Option(help="Target rms error in clipping bounds; plans the number of vectors."),
+        float | None, option("Target rms error in clipping bounds; plans the number of vectors.")
     ] = None,
     as_json: given.Json = False,
 ) -> None:
     """Plan a mean of clipped vectors: its error, compared with the lower bound."""
-    made = planning.plan_mean(
+    result = planning.plan_mean(
         **vars(promise),
         n=n,
         dimension=dimension,
@@ -226,28 +199,25 @@ def mean(
         records=records,
         error=error,
     )
-    _tell(made, as_json)
+    _print(result, as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Gradients(Promise):
-    """The options that are parameters of `plan_gradient`, by the same names."""
+class _Gradients(PlanOptions):
+    """Parameters of `plan_gradient`."""
 
-    n: Annotated[
-        int, typer.Option(help="Public number of clipped gradients: pairs or users.", min=1)
-    ]
-    rounds: Annotated[int, typer.Option(help="Rounds of the run.", min=1)]
+    n: Annotated[int, option("Public number of clipped gradients: pairs or users.", min=1)]
+    rounds: Annotated[int, option("Rounds of the run.", min=1)]
     dimension: _Dimension
-    sampling_rate: Annotated[
-        float | None, typer.Option(help="With pairs or users: sampling probability.")
-    ] = None
+    sampling_rate: Annotated[float | None, option("With pairs or users: sampling probability.")] = (
+        None
+    )
     passes: Annotated[
-        int | None,
-        typer.Option(help="With passes: rounds in which one person participates.", min=1),
+        int | None, option("With passes: rounds in which one person participates.", min=1)
     ] = None
-    max_elements: Annotated[
-        int | None, typer.Option(help="Maximum number of elements per user.", min=1)
-    ] = None
+    max_elements: Annotated[int | None, option("Maximum number of elements per user.", min=1)] = (
+        None
+    )
     records: _Records = 1
 
 
@@ -257,11 +227,11 @@ class _Gradients(Promise):
     name="gradient",
 )
 def gradient(
-    asked: _Gradients,
+    own: _Gradients,
     sampling: Annotated[
         _Sampling | None,
-        typer.Option(
-            help="Participants of a round: all, a sample, or passes over all; by default "
+        option(
+            "Participants of a round: all, a sample, or passes over all; by default "
             "set by --sampling-rate (pairs) or --passes, else all."
         ),
     ] = None,
@@ -270,77 +240,68 @@ def gradient(
 ) -> None:
     """Plan noisy gradient descent: the noise of a step, and its effect on the risk."""
     if sampling is None:
-        drawn: _Sampling = "full" if asked.passes is None else "passes"
-        sampling = drawn if asked.sampling_rate is None else "pairs"
-    protected = User(asked.max_elements) if unit == "user" else PLAIN_UNITS[unit]
-    _tell(planning.plan_gradient(**vars(asked), sampling=sampling, unit=protected), as_json)
+        drawn: _Sampling = "full" if own.passes is None else "passes"
+        sampling = drawn if own.sampling_rate is None else "pairs"
+    protected = User(own.max_elements) if unit == "user" else PLAIN_UNITS[unit]
+    _print(planning.plan_gradient(**vars(own), sampling=sampling, unit=protected), as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ConvexLosses(Promise):
-    """The options that are parameters of `plan_sco`, by the same names."""
+class _ConvexLosses(PlanOptions):
+    """Parameters of `plan_sco`."""
 
     n_users: _Users
     dimension: _Dimension
     records: _RecordsOfUser = 1
     distance: Annotated[
-        float, typer.Option(help="R: maximum distance of the first point from the best one.")
+        float, option("R: maximum distance of the first point from the best one.")
     ] = 1.0
-    lipschitz: Annotated[float, typer.Option(help="G: Lipschitz constant of the losses.")] = 1.0
-    strength: Annotated[
-        float | None, typer.Option(help="μ: strong convexity of the losses, if any.")
-    ] = None
+    lipschitz: Annotated[float, option("G: Lipschitz constant of the losses.")] = 1.0
+    strength: Annotated[float | None, option("μ: strong convexity of the losses, if any.")] = None
 
 
 @command(
     "dpgrain plan sco --epsilon 1 --delta 1e-6 --n-users 10000 --records 50 --dimension 100",
     name="sco",
 )
-def sco(asked: _ConvexLosses, as_json: given.Json = False) -> None:
+def sco(own: _ConvexLosses, as_json: given.Json = False) -> None:
     """Plan a fit of convex losses: its excess risk, compared with the lower bound."""
-    _tell(planning.plan_sco(**vars(asked)), as_json)
+    _print(planning.plan_sco(**vars(own)), as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Choice(PromiseOrPure):
-    """The options that are parameters of `plan_select`, by the same names."""
+class _Selection(PurePlanOptions):
+    """Parameters of `plan_select`."""
 
     n_users: _Users
-    hypotheses: Annotated[int, typer.Option(help="Number of hypotheses.", min=2)]
+    hypotheses: Annotated[int, option("Number of hypotheses.", min=2)]
     records: _RecordsOfUser = 1
-    bound: Annotated[float, typer.Option(help="B: losses are in [0, B].")] = 1.0
+    bound: Annotated[float, option("B: losses are in [0, B].")] = 1.0
 
 
 @command(
     "dpgrain plan select --epsilon 1 --n-users 10000 --records 50 --hypotheses 100", name="select"
 )
-def select(asked: _Choice, as_json: given.Json = False) -> None:
+def select(own: _Selection, as_json: given.Json = False) -> None:
     """Plan a choice among hypotheses: its excess risk, compared with the lower bound."""
-    _tell(planning.plan_select(**vars(asked)), as_json)
+    _print(planning.plan_select(**vars(own)), as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Shuffled(Promise):
-    """The options that are parameters of `plan_shuffle`; numbers have the names of other plans."""
+class _Shuffled(PlanOptions):
+    """Parameters of `plan_shuffle`."""
 
     relation: given.Neighbours = "replace"
-    users: Annotated[
-        int, typer.Option("--n-users", help="Devices of a batch, one per user.", min=1)
-    ]
-    dim: Annotated[int, typer.Option("--dimension", help="Dimension of a vector.", min=1)] = 1
-    bound: Annotated[float, typer.Option(help="Maximum l2 norm of a vector.")] = 1.0
-    rounds: Annotated[
-        int, typer.Option(help="Rounds in which the same users participate.", min=1)
-    ] = 1
+    users: Annotated[int, option("Devices of a batch, one per user.", "--n-users", min=1)]
+    dim: Annotated[int, option("Dimension of a vector.", "--dimension", min=1)] = 1
+    bound: Annotated[float, option("Maximum l2 norm of a vector.")] = 1.0
+    rounds: Annotated[int, option("Rounds in which the same users participate.", min=1)] = 1
     honest: Annotated[
-        float,
-        typer.Option(help="Minimum share of devices that report and follow the protocol."),
+        float, option("Minimum share of devices that report and follow the protocol.")
     ] = 1.0
     noise: Annotated[
         Literal["binomial", "poisson"],
-        typer.Option(
-            help="Noise of the devices; poisson needs about a quarter of the one-bit messages."
-        ),
+        option("Noise of the devices; poisson needs about a quarter of the one-bit messages."),
     ] = "binomial"
 
 
@@ -348,61 +309,61 @@ class _Shuffled(Promise):
     "dpgrain plan shuffle --n-users 1000 --dimension 100 --epsilon 1 --delta 1e-6", name="shuffle"
 )
 def shuffle(
-    asked: _Shuffled,
+    own: _Shuffled,
     report: Annotated[
-        Path | None, typer.Option(help="Also write an HTML page that explains the plan.")
+        Path | None, option("Also write an HTML page that explains the plan.")
     ] = None,
     as_json: given.Json = False,
 ) -> None:
     """Plan a sum through a shuffler, without a curator: the messages and the error."""
     if report is not None:
         check_outputs([report])
-    protocol = shuffled.plan_shuffle(**vars(asked))
-    made, curve = shuffled.deployment(protocol), shuffled.honest_curve(protocol)
+    protocol = shuffled.plan_shuffle(**vars(own))
+    result, curve = shuffled.deployment(protocol), shuffled.honest_curve(protocol)
     if report is not None:
         protocol.report(report)
     if as_json:
-        told = {**made.to_dict(), "honest": [line.to_dict() for line in curve]}
-        tell_json(told, report)
+        fields = {**result.to_dict(), "honest": [line.to_dict() for line in curve]}
+        print_json(fields, report)
         return
-    _tell(made, as_json=False)
-    _tell_honest(curve, asked.delta)
+    _print(result, as_json=False)
+    _print_honest(curve, own.delta)
     written(report)
 
 
-def _tell_columns(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table with several columns of numbers, under their names."""
+def _print_columns(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table with columns of numbers."""
     table = rich_table.Table(title=title, title_justify="left")
     for place, name in enumerate(names):
         table.add_column(name, justify="right" if place else "left")
     for row in rows:
         table.add_row(*row)
-    console().print(table)
+    print_table(table)
 
 
-def _tell(made: ErrorPlan, as_json: bool) -> None:
-    """Print a plan, in which numbers of known order only are said to be such."""
+def _print(result: ErrorPlan, as_json: bool) -> None:
+    """Print a plan as a table with its sources and notes."""
     if as_json:
-        tell_json(made.to_dict())
+        print_json(result.to_dict())
         return
-    # Sources stand below the table, numbered, so that the table fits a narrow terminal.
-    sources = list(dict.fromkeys(row.source for row in made.rows() if row.source))
-    table = rich_table.Table(title=made.title, title_justify="left")
+    # Numbered sources below the table, which then fits a narrow terminal.
+    sources = list(dict.fromkeys(row.source for row in result.rows() if row.source))
+    table = rich_table.Table(title=result.title, title_justify="left")
     table.add_column("")
     table.add_column("value", justify="right")
     table.add_column("in")
-    for row in made.rows():
+    for row in result.rows():
         cited = f" \\[{sources.index(row.source) + 1}]" if row.source else ""
         table.add_row(row.name + cited, row.text, row.unit)
-    console().print(table)
+    print_table(table)
     for number, source in enumerate(sources, 1):
         say(f"[{number}] {source}")
-    for note in made.notes:
+    for note in result.notes:
         say(note[0].upper() + note[1:])
 
 
-def _tell_honest(curve: Sequence[Honest], delta: float) -> None:
-    """Print ε over the share of honest devices."""
+def _print_honest(curve: Sequence[Honest], delta: float) -> None:
+    """Print ε by the share of honest devices."""
     table = rich_table.Table(title=f"ε at δ = {powers(delta)} if only some devices are honest")
     table.add_column("honest devices", justify="right")
     table.add_column("share", justify="right")
@@ -410,4 +371,4 @@ def _tell_honest(curve: Sequence[Honest], delta: float) -> None:
     for line in curve:
         epsilon = f"{shown(line.epsilon)}{' (promised)' if line.promised else ''}"
         table.add_row(f"{line.devices:,}", line.share, epsilon)
-    console().print(table)
+    print_table(table)

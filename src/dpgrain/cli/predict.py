@@ -5,16 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from dpgrain import learn
 from dpgrain._files import check_outputs, write_table
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
-from dpgrain.cli.command import PEOPLE, RESULTS, command, seldom
-from dpgrain.cli.document import tell_json
+from dpgrain.cli.command import command
+from dpgrain.cli.document import print_json
+from dpgrain.cli.options import PEOPLE, RESULTS, argument, columns_of, option, seldom
 from dpgrain.cli.printing import say, written
-from dpgrain.cli.table import People, Reading, tell_curator
+from dpgrain.cli.table import PerUserOptions, TableOptions, print_check
 from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -33,31 +32,21 @@ else:
     "dpgrain predict model.json new.parquet --keep person --output predictions.csv", name="predict"
 )
 def predict(
-    model: Annotated[Path, typer.Argument(help="A model of `dpgrain fit`.", metavar="MODEL")],
+    model: Annotated[Path, argument("A model of `dpgrain fit`.", "MODEL")],
     table: given.Table,
-    reading: Reading,
-    people: People,
+    reading: TableOptions,
+    people: PerUserOptions,
     user: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="With --per-user: user id column.",
-            rich_help_panel=seldom(PEOPLE),
-        ),
+        option("With --per-user: user id column.", group=seldom(PEOPLE), metavar="COLUMN"),
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            help="Required: file of the predictions (.csv or .parquet).",
-            rich_help_panel=RESULTS,
-        ),
+        Path | None, option("Required: file of the predictions (.csv or .parquet).", group=RESULTS)
     ] = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="COLUMN …",
-            help="Column of the table to write with the predictions.",
-            rich_help_panel=RESULTS,
+        option(
+            "Column of the table to write with the predictions.", group=RESULTS, metavar="COLUMN …"
         ),
     ] = None,
 ) -> None:
@@ -68,10 +57,12 @@ def predict(
     columns = _columns(fitted, model)
     data = people.of(reading.read(table, user=user))
     if reading.check or output is None:
-        tell_curator(data, as_json=reading.as_json, zero=columns.numbers)
+        print_check(data, as_json=reading.as_json, zero=columns.numbers)
         return
     check_outputs([output])
-    rows = features.load_rows(data, columns, curator.Curator(), keep=keep or [])
+    rows = features.load_rows(
+        data, columns, curator.Curator(), keep=columns_of(keep or [], data.schema)
+    )
     kept: dict[str, Any] = {name: rows.kept.column(name) for name in rows.kept.column_names}
     added = _predictions(fitted, rows)
     taken = [name for name in added if name in kept]
@@ -80,15 +71,15 @@ def predict(
             f"--keep {taken[0]!r} must not be the name of a column of predictions."
         )
     write_table(pa.table({**kept, **added}), output)
-    said = (
+    sentence = (
         "The guarantee covers the model, not this file: a prediction reveals information about "
         "its own row."
     )
     if reading.as_json:
-        told = {"rows": len(rows.features), "columns": list(kept | added), "sentence": said}
-        tell_json(told, output)
+        fields = {"rows": len(rows.features), "columns": list(kept | added), "sentence": sentence}
+        print_json(fields, output)
         return
-    say(f"{len(rows.features):,} rows predicted. {said}")
+    say(f"{len(rows.features):,} rows predicted. {sentence}")
     written(output)
 
 
@@ -117,7 +108,7 @@ def _columns(fitted: Any, path: Path) -> Columns:
 
 
 def _predictions(fitted: Any, rows: Loaded) -> dict[str, Any]:
-    """Return the columns of predictions; empty where there is no row."""
+    """Return the columns of predictions, empty without rows."""
     if not len(rows.features):
         return {"prediction": pa.array([])}
     added = {"prediction": pa.array(fitted.predict(rows.features))}

@@ -1,4 +1,4 @@
-"""The command ``dpgrain run``: the releases of a file, planned, charged and made together."""
+"""Command ``dpgrain run``: plan, charge and publish all releases of a file."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from dpgrain._formatting import percent, quantity
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.document import (
+    guarantee_as_json,
     mean_as_json,
     model_as_json,
-    promise_as_json,
+    print_json,
     release_as_json,
-    tell_json,
 )
-from dpgrain.cli.printing import console, grid, plain, say, written
+from dpgrain.cli.options import argument, option
+from dpgrain.cli.printing import grid, plain, print_table, say, written
 from dpgrain.cli.table import sides_of
 
 if TYPE_CHECKING:
@@ -39,8 +38,8 @@ else:
     printed = lazy_import("dpgrain.statistics.printed")
     summary = lazy_import("dpgrain.learn.summary")
 
-# Letters of a key of the first estimate that are printed, at most.
-_LETTERS = 40
+# Maximum number of printed characters of the first key.
+_KEY_LENGTH = 40
 
 
 @command(
@@ -49,28 +48,26 @@ _LETTERS = 40
     name="run",
 )
 def run(
-    file: Annotated[Path, typer.Argument(help="A release file, in TOML.", metavar="FILE")],
+    file: Annotated[Path, argument("A release file, in TOML.", "FILE")],
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run",
-            help="Only print the plan: the guarantee and expected error of each release.",
+        option(
+            "Only print the plan: the guarantee and expected error of each release.", "--dry-run"
         ),
     ] = False,
     where: given.Where = None,
     folder: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "Output folder, created if missing; by default the folder of the file.",
             metavar="FOLDER",
-            help="Output folder, created if missing; by default the folder of the file.",
         ),
     ] = None,
     ledger: given.Ledger = None,
     again: Annotated[
         bool,
-        typer.Option(
-            "--again",
-            help="Publish again what was published before: it is charged again, and replaced.",
+        option(
+            "Publish again what was published before: it is charged again, and replaced.", "--again"
         ),
     ] = False,
     as_json: given.Json = False,
@@ -87,33 +84,33 @@ def run(
         if dry_run:
             _dry_run(plan, opened, again=again, as_json=as_json)
             return
-        made = plan.run(again=again)
+        published = plan.run(again=again)
     if as_json:
-        told = {"plan": _plan_as_json(plan), **releases_as_json(made)}
-        tell_json(told, *plan.file.outputs)
+        document = {"plan": _plan_as_json(plan), **releases_as_json(published)}
+        print_json(document, *plan.file.outputs)
         return
-    _tell(made)
-    say(str(made.promise))
+    _print(published)
+    say(str(published.promise))
     written(*plan.file.outputs)
 
 
-def _tell(made: Releases) -> None:
-    """Print what was published, in a line for each release, and what to take care of."""
-    table = grid("What was published", "release", "numbers", "written to")
-    for each in made.plan.releases:
+def _print(published: Releases) -> None:
+    """Print one line per release, and warnings."""
+    table = grid("Published releases", "release", "numbers", "written to")
+    for each in published.plan.releases:
         name, output = each.entry.name, each.entry.output
         there = "nowhere: set an output, or a report of the file" if output is None else output.name
-        if output is None and made.plan.file.report is not None:
+        if output is None and published.plan.file.report is not None:
             there = "the report"
-        table.add_row(plain(name), _in_brief(made[name]), plain(there))
-    console().print(table)
-    for name, release in made.items():
+        table.add_row(plain(name), _brief(published[name]), plain(there))
+    print_table(table)
+    for name, release in published.items():
         for care in _cautions(release):
             say(f"{name}: warning: {care.removesuffix('.')}.", style="yellow")
 
 
 def _cautions(release: Any) -> list[str]:
-    """Return what readers of a release must take care of, in sentences."""
+    """Return the warnings about a release."""
     if hasattr(release, "groups"):
         return [release.asked.take_care] if release.asked.take_care else []
     if hasattr(release, "value"):
@@ -121,23 +118,22 @@ def _cautions(release: Any) -> list[str]:
     return list(summary.coefficients(release).cautions)
 
 
-def _in_brief(release: Any) -> str:
-    """Return the first number of a release in words, and how many there are."""
+def _brief(release: Any) -> str:
+    """Describe the first number of a release and the number of estimates."""
     if not hasattr(release, "groups"):
-        # Means of users tell their vector, and models their coefficients.
         return "a mean of users" if hasattr(release, "value") else "a fitted model"
     if not len(release):
         return "none passed the threshold"
-    (line,) = printed.lines_of(release, printed.shown(release, 1), letters=_LETTERS)
-    told = f"{release.covers} {line.estimate}, standard error {line.std_error}"
+    (line,) = printed.lines_of(release, printed.shown(release, 1), letters=_KEY_LENGTH)
+    number = f"{release.covers} {line.estimate}, standard error {line.std_error}"
     if not line.keys:
-        return told
+        return number
     first = "first" if printed.in_order(release) else "largest"
-    return f"{quantity(len(release), 'estimate')}, {first} {', '.join(line.keys)}: {told}"
+    return f"{quantity(len(release), 'estimate')}, {first} {', '.join(line.keys)}: {number}"
 
 
 def _dry_run(plan: PlannedReleases, ledger: Ledger | None, *, again: bool, as_json: bool) -> None:
-    """Tell what the releases would take of a ledger, if there is one; and refuse as it would."""
+    """Print the budget that the releases need, and raise if a ledger would refuse them."""
     parts = [] if ledger is None else _parts(plan, ledger)
     if not as_json:
         for promise, left, taken in parts:
@@ -146,19 +142,21 @@ def _dry_run(plan: PlannedReleases, ledger: Ledger | None, *, again: bool, as_js
                 f"at most {percent(taken)}."
             )
     if ledger is not None:
-        with running.told_of_outputs(plan):
+        with running.note_missing_outputs(plan):
             ledger.rehearse(*plan.guarantees, mark=plan.mark, again=again)
     if as_json:
-        told = [
+        shares = [
             {"promise": promise, "left": left, "taken": taken} for promise, left, taken in parts
         ]
-        tell_json({"plan": _plan_as_json(plan), "ledger": told, **promise_as_json(plan.guarantee)})
+        print_json(
+            {"plan": _plan_as_json(plan), "ledger": shares, **guarantee_as_json(plan.guarantee)}
+        )
         return
     say("Dry run: nothing was read, charged or written.")
 
 
 def _parts(plan: PlannedReleases, ledger: Ledger) -> list[tuple[str, float, float]]:
-    """Return each promise of a ledger, what is left of it, and what the file would take at most."""
+    """Return each promise of a ledger, its remaining share, and the share that the file needs."""
     result = []
     for number, promise in ledger.promises.items():
         charged = ledger.would_take(number, *plan.guarantees)
@@ -168,7 +166,7 @@ def _parts(plan: PlannedReleases, ledger: Ledger) -> list[tuple[str, float, floa
 
 
 def _plan_as_json(plan: PlannedReleases) -> list[dict[str, Any]]:
-    """Return what each release of a file promises and errs, as JSON's values."""
+    """Return the guarantee and expected error of each planned release as JSON values."""
     return [
         {
             "release": each.entry.name,
@@ -183,15 +181,15 @@ def _plan_as_json(plan: PlannedReleases) -> list[dict[str, Any]]:
     ]
 
 
-def releases_as_json(made: Releases) -> dict[str, Any]:
-    """Return what was published by the names of releases, and the promise of all, as JSON's values."""
-    told: dict[str, Any] = {}
-    for each in made.plan.releases:
-        release = made[each.entry.name]
+def releases_as_json(published: Releases) -> dict[str, Any]:
+    """Return all releases by name, and their common guarantee, as JSON values."""
+    fields: dict[str, Any] = {}
+    for each in published.plan.releases:
+        release = published[each.entry.name]
         if hasattr(release, "groups"):
-            told[each.entry.name] = release_as_json(release)
+            fields[each.entry.name] = release_as_json(release)
         elif hasattr(release, "value"):
-            told[each.entry.name] = mean_as_json(release, each.entry.own["columns"])
+            fields[each.entry.name] = mean_as_json(release, each.entry.own["columns"])
         else:
-            told[each.entry.name] = model_as_json(release)
-    return {"releases": told, **promise_as_json(made.promise)}
+            fields[each.entry.name] = model_as_json(release)
+    return {"releases": fields, **guarantee_as_json(published.promise)}

@@ -1,4 +1,4 @@
-"""Sentences of the library in the words of the command line: parameters go by their options."""
+"""Messages of the library with the names of options instead of parameters."""
 
 from __future__ import annotations
 
@@ -8,34 +8,33 @@ from contextvars import ContextVar
 from shlex import quote
 from typing import Any
 
-from dpgrain.releases.spelling import spelled_in_file
+from dpgrain.releases.toml_names import toml_spelling
 
-#: The options of the command that runs, by the names of their parameters.
+#: Options of the running command, by the names of their parameters.
 options: ContextVar[Mapping[str, str]] = ContextVar("options")
 
-# What Python takes and an option takes as well: only the option is left.
+# Python's remedy before the same remedy as an option; only the option is kept.
 _EITHER = re.compile(r"\b[a-z_]+=(?:(?:\{[^}]*\}|'[^']*'|\S+) in dg\.read|,|) or (?=--)")
-# Names of columns, which are nobody's parameters.
+# Names of columns, which are not parameters.
 _COLUMNS = re.compile(r"; (?:it has|(?:none )?of its) .*", re.DOTALL)
-# A parameter with a text, or with what is not told.
+# A parameter with a text, or without a value.
 _TEXT = re.compile(r"\b(?P<name>[a-z_]+)=(?:(?P<text>'[^']*')|(?=[\s,;.]|$))")
 _LONG_NAME = re.compile(r"(?<![\w'\"./-])(?P<name>[a-z]+(?:_[a-z]+)+)(?![\w'\"(/.]|\.\w)")
 
 
-def options_of(made: Any) -> dict[str, str]:
-    """Return the options of a command by the names of their parameters; a table is an argument."""
-    named = {one.name: one.opts[0] for one in made.params if one.opts[0].startswith("--")}
-    reads = any(getattr(one, "metavar", None) == "TABLE" for one in made.params)
-    if not reads:
-        return named
-    # An option --table is called otherwise in code, where it would be taken for the table itself.
-    return {**named, "source": "TABLE", "source_env": "TABLE", "table": "--table"}
+def flags_of(built: Any) -> dict[str, str]:
+    """Return the options of a command by the names of their parameters."""
+    flags = {one.name: one.opts[0] for one in built.params if one.opts[0].startswith("--")}
+    if not any(getattr(one, "metavar", None) == "TABLE" for one in built.params):
+        return flags
+    # The parameter of --table has another name, because ``table`` is the table itself.
+    return {**flags, "source": "TABLE", "source_env": "TABLE", "table": "--table"}
 
 
 def spelled(error: str) -> str:
-    """Return the sentence of an error with options in place of parameters of the command that runs.
+    """Return an error message with the options of the running command instead of parameters.
 
-    An error begins with what it is about, also where that is a word that means other things as well.
+    The first word is always a parameter, even if it is an ordinary word.
 
     >>> token = options.set({"n_users": "--n-users", "bounds": "--bounds", "noise": "--noise"})
     >>> spelled("bounds must be given beside n_users; or noise='laplace', or bounds= of your own.")
@@ -47,9 +46,7 @@ def spelled(error: str) -> str:
 
 
 def spelled_inside(text: str) -> str:
-    """Return a text with options in place of what can be nothing but a parameter.
-
-    Those are words with an underscore or before an equals sign.
+    """Return a text with options instead of words with an underscore or before an equals sign.
 
     >>> token = options.set({"n_users": "--n-users", "noise": "--noise"})
     >>> spelled_inside("noise hides them: give n_users, or noise='laplace'")
@@ -58,8 +55,8 @@ def spelled_inside(text: str) -> str:
     """
     known = options.get({})
     if "where" in known and "types" not in known:
-        # A command that cuts a table, and has no option for its types, reads a file of releases.
-        text = spelled_in_file(text)
+        # A command with regions but without types of columns reads a release file.
+        text = toml_spelling(text)
 
     def option(found: re.Match[str]) -> str:
         name = known.get(found["name"])
@@ -70,5 +67,5 @@ def spelled_inside(text: str) -> str:
 
     columns = _COLUMNS.search(text)
     end = len(text) if columns is None else columns.start()
-    said = _EITHER.sub("", text[:end])
-    return _LONG_NAME.sub(option, _TEXT.sub(option, said)) + text[end:]
+    start = _EITHER.sub("", text[:end])
+    return _LONG_NAME.sub(option, _TEXT.sub(option, start)) + text[end:]

@@ -1,4 +1,4 @@
-"""Tables of commands, and exact counts of bad values for their curator."""
+"""Tables of commands, and exact counts of invalid values for internal use."""
 
 from __future__ import annotations
 
@@ -10,31 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._lazy_import import lazy_import
-from dpgrain.cli.document import tell_json
-from dpgrain.cli.options import (
-    Check,
-    Dates,
-    Days,
-    Decimal,
-    Delimiter,
-    Derived,
-    Engine,
-    Filters,
-    Join,
-    JoinPublic,
-    Json,
-    Ledger,
-    Master,
-    Named,
-    PerUser,
-    PerUserBy,
-    PerUserFilter,
-    Query,
-    RowsAs,
-    Types,
-    Where,
-    columns_of,
-)
+from dpgrain.cli import options as given
+from dpgrain.cli.document import print_json
+from dpgrain.cli.options import columns_of
 from dpgrain.cli.printing import say
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.errors import ParameterError, SchemaError
@@ -47,8 +25,10 @@ if TYPE_CHECKING:
     from dpgrain.tables.table import UserTable
 else:
     ledgers = lazy_import("dpgrain.ledger.ledger")
-    public_lists = lazy_import("dpgrain.tables.public_lists")
-    table = lazy_import("dpgrain.tables.table")
+    public_lists, table = (
+        lazy_import("dpgrain.tables.public_lists"),
+        lazy_import("dpgrain.tables.table"),
+    )
     expression = lazy_import("dpgrain.tables.expression")
     features = lazy_import("dpgrain.tables.engines.features")
     column_types = lazy_import("dpgrain.tables.sources.column_types")
@@ -56,59 +36,46 @@ else:
     spark_session = lazy_import("dpgrain.tables.engines.spark_session")
 
 
-# Beginning of what names a variable of the environment in place of an address.
+# Prefix of an environment variable instead of an address.
 _VARIABLE = "env:"
-# Endings of files with one item a line, which are of one column.
+# Endings of files with one item per line, for a single column.
 _ONE_A_LINE = (".txt",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
-    """The options of every command that reads a table."""
+class TableOptions:
+    """Options of every command that reads a table."""
 
-    delimiter: Delimiter = ","
-    types: Types = None
-    decimal: Decimal = "."
-    dates: Dates = "2025-12-31"
-    days: Days = None
-    derived: Derived = None
-    filters: Filters = None
-    join_public: JoinPublic = None
-    join: Join = None
-    where: Where = None
-    named: Named = None
-    query: Query = None
-    rows: RowsAs = None
-    engine: Engine = "duckdb"
-    master: Master = None
-    check: Check = False
-    as_json: Json = False
+    delimiter: given.Delimiter = ","
+    types: given.Types = None
+    decimal: given.Decimal = "."
+    dates: given.Dates = "2025-12-31"
+    days: given.Days = None
+    derived: given.Derived = None
+    filters: given.Filters = None
+    join_public: given.JoinPublic = None
+    join: given.Join = None
+    where: given.Where = None
+    named: given.Named = None
+    query: given.Query = None
+    rows: given.RowsAs = None
+    engine: given.Engine = "duckdb"
+    master: given.Master = None
+    check: given.Check = False
+    as_json: given.Json = False
 
     def read(self, source: str, **options: Any) -> UserTable:
-        """Return the table of a command.
-
-        Args:
-            source: the file or glob.
-            options: the options of :func:`dpgrain.read`.
-
-        Raises:
-            ParameterError: if a type is not of its form.
-            DpgrainError: as :func:`dpgrain.read`.
-        """
+        """Open the table of a command, with more options of :func:`dpgrain.read`."""
         delimiter = "\t" if self.delimiter == r"\t" else self.delimiter
         options |= {"delimiter": delimiter, "engine": self._engine()}
-        public = [_named("--join-public", each, None) for each in self.join_public or ()]
-        joined = [_named("--join", each, options.get("user")) for each in self.join or ()]
+        public = [_joined("--join-public", each, None) for each in self.join_public or ()]
+        joined = [_joined("--join", each, options.get("user")) for each in self.join or ()]
         places = [self._place(source)]
         places += [{"source": path} for _, path in (*public, *joined)]
-        opened, *others = self._typed(places, options)
-        rows = opened(**options)
-        rows = with_days(rows, self.days or ())
+        first, *others = self._readers(places, options)
+        rows = with_days(first(**options), self.days or ())
         if self.where:
-            sides = sides_of(self.where)
-            inside = rows.where(sides)
-            _refuse_ranges_of_text(sides, rows)
-            rows = inside
+            rows = _region(rows, self.where)
         plain = {
             name: options[name] for name in ("delimiter", "engine", "memory") if name in options
         }
@@ -118,40 +85,34 @@ class Reading:
             rows = rows.join(others.pop(0)(**plain, user=user))
         return derived_of(rows, self.derived or (), self.filters or ())
 
-    def _typed(
+    def _readers(
         self, places: Sequence[Mapping[str, Any]], options: Mapping[str, Any]
     ) -> list[Callable[..., UserTable]]:
-        """Return what opens each table, with the types that are stated for its columns.
-
-        Raises:
-            ParameterError: if a type is not of its form.
-        """
-        given = [
-            partial(table.read, decimal=self.decimal, dates=self.dates, **place) for place in places
-        ]
+        """Return a function that opens each table, with the types of ``--type`` for its columns."""
+        read = partial(table.read, decimal=self.decimal, dates=self.dates)
         if not self.types:
-            return list(given)
+            return [partial(read, **place) for place in places]
         plain = {name: options[name] for name in ("delimiter", "engine")}
         columns = [list(table.read(types={}, **place, **plain).schema) for place in places]
         stated: dict[str, str] = {}
+        known = [name for each in columns for name in each]
         for text in self.types:
-            names, equals, kind = text.rpartition("=")
-            if not (names and equals and kind):
+            listed, equals, kind = text.rpartition("=")
+            if not (listed and equals and kind):
                 raise ParameterError(
                     f"--type must be COLUMN=TYPE, such as paid=double, not {text!r}."
                 )
-            known = [name for each in columns for name in each]
-            stated |= dict.fromkeys(columns_of([names], known), kind)
-        # What no table has is told of the first.
+            stated |= dict.fromkeys(columns_of([listed], known), kind)
+        # A column that no table has is an error of the first table.
         elsewhere = {name for each in columns[1:] for name in each} - set(columns[0])
         own = [set(stated) - elsewhere, *map(set, columns[1:])]
         return [
-            partial(read, types={name: kind for name, kind in stated.items() if name in here})
-            for read, here in zip(given, own, strict=True)
+            partial(read, types={name: stated[name] for name in stated if name in names}, **place)
+            for place, names in zip(places, own, strict=True)
         ]
 
     def _place(self, source: str) -> dict[str, Any]:
-        """Return where the rows are, as options of :func:`dpgrain.read`."""
+        """Return the location of the rows as options of :func:`dpgrain.read`."""
         what = {"table": self.named, "query": self.query, "rows": self.rows}
         if source.startswith(_VARIABLE):
             return {"source_env": source.removeprefix(_VARIABLE), **what}
@@ -164,7 +125,7 @@ class Reading:
         return {"source": source, **what}
 
     def _engine(self) -> str:
-        """Return what reads the rows: the name of an engine, or the address of a cluster."""
+        """Return the name of the engine, or the address of a cluster."""
         if self.master is None:
             return self.engine
         if self.engine != "spark" or not spark_session.ADDRESS.fullmatch(self.master):
@@ -176,12 +137,8 @@ class Reading:
         return self.master
 
 
-def _named(option: str, text: str, column: str | None) -> tuple[str, str]:
-    """Return the column and the file of a text COLUMN=FILE, or of a file beside a known column.
-
-    Raises:
-        ParameterError: if the text is not of its form.
-    """
+def _joined(option: str, text: str, column: str | None) -> tuple[str, str]:
+    """Return the column and the file of COLUMN=FILE, or of FILE with a known column."""
     name, equals, path = text.partition("=")
     if not equals and column is not None:
         name, path = column, text
@@ -193,8 +150,10 @@ def _named(option: str, text: str, column: str | None) -> tuple[str, str]:
     return name, path
 
 
-def _refuse_ranges_of_text(sides: Mapping[str, Sequence[str | None]], rows: UserTable) -> None:
-    """Refuse a range of a column of text, in which no value lies."""
+def _region(rows: UserTable, stated: Sequence[str]) -> UserTable:
+    """Return the rows of the region that ``--where`` states; ranges require a type other than text."""
+    sides = sides_of(stated)
+    inside = rows.where(sides)
     for column, values in sides.items():
         ranges = [value for value in values if value is not None and ".." in value]
         if ranges and rows.schema.get(column) == column_types.TEXT:
@@ -202,17 +161,11 @@ def _refuse_ranges_of_text(sides: Mapping[str, Sequence[str | None]], rows: User
                 f"--where {column}={ranges[0]} is a range, but {column!r} is text; "
                 f"declare its type, such as --type {column}=bigint."
             )
+    return inside
 
 
 def sides_of(stated: Sequence[str]) -> dict[str, list[str | None]]:
-    """Return what each column may hold, from texts COLUMN=VALUE.
-
-    Args:
-        stated: the texts of ``--where``.
-
-    Raises:
-        ParameterError: if a text is not of its form.
-    """
+    """Return the values of each column from the texts COLUMN=VALUE of ``--where``."""
     sides: dict[str, list[str | None]] = {}
     for text in stated:
         column, equals, value = text.partition("=")
@@ -225,14 +178,14 @@ def sides_of(stated: Sequence[str]) -> dict[str, list[str | None]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Publishing(Reading):
-    """The options of every command that publishes something of a table."""
+class PublishingOptions(TableOptions):
+    """Options of every command that publishes from a table."""
 
-    ledger: Ledger = None
+    ledger: given.Ledger = None
 
     @contextmanager
     def charging(self) -> Iterator[None]:
-        """Charge what is published inside to the ledger, if one is stated."""
+        """Charge releases inside the context to the ledger, if there is one."""
         if self.ledger is None:
             yield
             return
@@ -241,20 +194,15 @@ class Publishing(Reading):
 
 
 @dataclass(frozen=True, kw_only=True)
-class People:
-    """The options that ask for one row of each user."""
+class PerUserOptions:
+    """Options for one row per user."""
 
-    per_user: PerUser = None
-    per_user_by: PerUserBy = None
-    per_user_filter: PerUserFilter = None
+    per_user: given.PerUser = None
+    per_user_by: given.PerUserBy = None
+    per_user_filter: given.PerUserFilter = None
 
     def of(self, rows: UserTable) -> UserTable:
-        """Return one row of each user, where any number is asked for; else the table.
-
-        Raises:
-            ParameterError: if a text is not of its form, or a number cannot be made.
-            SchemaError: if a column is missing or of the wrong type.
-        """
+        """Return one row per user if ``--per-user`` is passed, otherwise the table."""
         if not self.per_user:
             for name, stated in (("by", self.per_user_by), ("filter", self.per_user_filter)):
                 if stated:
@@ -264,15 +212,15 @@ class People:
             return rows
         if rows.user is None:
             raise ParameterError("--per-user requires --user, the user id column.")
-        asked: dict[str, str | tuple[str, str]] = {}
+        columns: dict[str, str | tuple[str, str]] = {}
         for text in self.per_user:
-            name, _, made = text.partition("=")
-            column, colon, function = made.rpartition(":")
-            if name and name not in asked and expression.is_expression(made):
-                asked[name] = made
+            name, _, value = text.partition("=")
+            column, colon, function = value.rpartition(":")
+            if name and name not in columns and expression.is_expression(value):
+                columns[name] = value
                 continue
             known = features.FUNCTIONS if colon else ("size", "count")
-            if not name or name in asked or function not in known:
+            if not name or name in columns or function not in known:
                 raise ParameterError(
                     "--per-user must be NAME=EXPRESSION, such as 'spent=total(paid)', "
                     "NAME=count or NAME=COLUMN:FUNCTION, with unique names and a function of "
@@ -280,23 +228,13 @@ class People:
                 )
             if colon:
                 rows.require(column, "--per-user")
-            asked[name] = (column, function) if colon else made
-        return derived_of(
-            rows.per_user(by=self.per_user_by, **asked), (), self.per_user_filter or ()
-        )
+            columns[name] = (column, function) if colon else value
+        by = None if self.per_user_by is None else columns_of(self.per_user_by, rows.schema)
+        return derived_of(rows.per_user(by=by, **columns), (), self.per_user_filter or ())
 
 
 def with_days(rows: UserTable, days: Sequence[str]) -> UserTable:
-    """Return a table with columns of days of times.
-
-    Args:
-        rows: the table.
-        days: texts NAME=COLUMN or NAME=COLUMN:ZONE.
-
-    Raises:
-        ParameterError: if a text is not of its form.
-        DpgrainError: as :meth:`dpgrain.UserTable.with_days`.
-    """
+    """Return a table with dates of timestamps, from texts NAME=COLUMN or NAME=COLUMN:ZONE."""
     for text in days:
         name, _, rest = text.partition("=")
         column, colon, zone = (rest, "", "") if rest in rows.schema else rest.rpartition(":")
@@ -307,7 +245,7 @@ def with_days(rows: UserTable, days: Sequence[str]) -> UserTable:
         try:
             rows = rows.with_days(name, column or zone, zone if colon else None)
         except SchemaError as error:
-            # The column is given by keyword to the method, and here by the option.
+            # The method has a parameter ``of`` for the column.
             if error.name != "of":
                 raise
             raise SchemaError(error.about("--days"), name="--days") from error
@@ -315,40 +253,21 @@ def with_days(rows: UserTable, days: Sequence[str]) -> UserTable:
 
 
 def derived_of(rows: UserTable, derived: Sequence[str], filters: Sequence[str]) -> UserTable:
-    """Return a table with columns that expressions make, and the rows that meet conditions.
-
-    Args:
-        rows: the table.
-        derived: texts NAME=EXPRESSION.
-        filters: the conditions.
-
-    Raises:
-        ParameterError: if a text is not of its form.
-        DpgrainError: as :meth:`dpgrain.UserTable.derive`.
-    """
+    """Return a table with derived columns, from texts NAME=EXPRESSION, and conditions applied."""
     for text in derived:
-        name, _, expression = text.partition("=")
-        if not (name.strip() and expression.strip()):
+        name, _, formula = text.partition("=")
+        if not (name.strip() and formula.strip()):
             raise ParameterError(
                 f"--derive must be NAME=EXPRESSION, such as 'month=month(at)', not {text!r}."
             )
-        rows = rows.derive({name.strip(): expression})
+        rows = rows.derive({name.strip(): formula})
     for condition in filters:
         rows = rows.filter(condition)
     return rows
 
 
 def with_cells(rows: UserTable, cells: Sequence[str]) -> UserTable:
-    """Return a table with columns of cells.
-
-    Args:
-        rows: the table.
-        cells: texts NAME=COLUMN:FILE.
-
-    Raises:
-        ParameterError: if a text is not of its form.
-        DpgrainError: if a file cannot be used.
-    """
+    """Return a table with columns of cells, from texts NAME=COLUMN:FILE."""
     for text in cells:
         name, _, rest = text.partition("=")
         column, _, path = rest.partition(":")
@@ -358,7 +277,7 @@ def with_cells(rows: UserTable, cells: Sequence[str]) -> UserTable:
     return rows
 
 
-def tell_curator(
+def print_check(
     rows: UserTable,
     *,
     as_json: bool,
@@ -369,30 +288,20 @@ def tell_curator(
     domain: Any = None,
     zero: Sequence[str] = (),
 ) -> None:
-    """Print what :meth:`~dpgrain.UserTable.check` tells, with the same arguments."""
-    asked: dict[str, Any] = {"value": values, "bounds": bounds, "zero": zero}
-    asked["domain"] = domain if items else None
+    """Print the counts of :meth:`~dpgrain.UserTable.check`, which has the same arguments."""
+    what: dict[str, Any] = {"value": values, "bounds": bounds, "zero": zero}
+    what["domain"] = domain if items else None
     if as_json:
-        counts = rows.check_counts(items, weight, **asked)
-        told = {spelled_inside(name): count for name, count in counts.items()}
-        tell_json({"private": False, "counts": told})
+        counts = rows.check_counts(items, weight, **what)
+        named = {spelled_inside(name): count for name, count in counts.items()}
+        print_json({"private": False, "counts": named})
     else:
-        for line in rows.check(items, weight, **asked).splitlines():
+        for line in rows.check(items, weight, **what).splitlines():
             say(spelled_inside(line))
 
 
 def domain_of(stated: Sequence[str], keys: Sequence[str], rows: UserTable) -> Any:
-    """Return the public part of the domain, from files.
-
-    Args:
-        stated: the texts of ``--domain``.
-        keys: the columns that groups are told by.
-        rows: the table, whose types tell whether keys are integers.
-
-    Raises:
-        ParameterError: if a text, or what a file holds, does not fit the columns.
-        DataError: if a file cannot be read.
-    """
+    """Return the public groups of the key columns, from the files of ``--domain``."""
     if not stated:
         return None
     if not keys:

@@ -26,7 +26,7 @@ from dpgrain.learn.scoring import (
 from dpgrain.noise import RandomState
 from dpgrain.noise.laws import raised
 from dpgrain.publishing import Charge, Promise, Query
-from dpgrain.publishing.door import publishes
+from dpgrain.publishing.entry_point import publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.intervals import ratio_interval

@@ -46,8 +46,8 @@ from dpgrain.learn.fitted import Classes, Form
 from dpgrain.means.protocol import Contributions
 from dpgrain.optimize import MarginLoss
 from dpgrain.publishing import Charge
+from dpgrain.tables.engines.protocol import CachedBlocks, ClusterEngine
 from dpgrain.tables.engines.protocol import Form as Written
-from dpgrain.tables.engines.protocol import Keeper, Kept
 from dpgrain.tables.table import UserTable, read
 from dpgrain.units import Unit
 
@@ -141,8 +141,8 @@ class RowsThere:
         """Store blocks of the rows on the cluster while they are used."""
         step("rows are brought together and kept where they are")
         with charge.open(self.table) as engine:
-            keeper = cast(Keeper, engine)
-            yield KeptBlocks(keeper.kept(self.wanted(labels=labels), make, BLOCKS))
+            keeper = cast(ClusterEngine, engine)
+            yield KeptBlocks(keeper.cache(self.wanted(labels=labels), make, BLOCKS))
 
 
 def _named(column: str | None) -> Any:
@@ -153,7 +153,7 @@ def _named(column: str | None) -> Any:
 class KeptBlocks:
     """Blocks of rows that remain on a cluster."""
 
-    kept: Kept
+    kept: CachedBlocks
 
     @property
     def users(self) -> int:
@@ -180,7 +180,7 @@ class SumsThere:
     need a number.
     """
 
-    kept: Kept
+    kept: CachedBlocks
     added: Added
     dimension: int
     blocks: int = 0

@@ -45,7 +45,7 @@ from dpgrain.means import ClippedMean, Contributions
 from dpgrain.noise import RandomState
 from dpgrain.optimize import Loss, Sgd, Solver
 from dpgrain.optimize.models import Model
-from dpgrain.publishing import Charge, Planned, Promise, Query, publishes, told_if_interrupted
+from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt, publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, Unit, User
@@ -288,7 +288,7 @@ class MinimumQuery(Query[Minimum]):
 
     def run(self, charge: Charge) -> Minimum:
         """Run all steps."""
-        with told_if_interrupted("the fit"):
+        with annotate_interrupt("the fit"):
             if isinstance(self.solver, Recipe):
                 result = self._by_recipe(charge)
             elif isinstance(self.rows, _Here):

@@ -44,8 +44,8 @@ from dpgrain.optimize import MarginLoss, Solver
 from dpgrain.publishing import Promise, Query, publish
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.pickle_origin import PickleOrigin
 from dpgrain.publishing.risk import risk_lines
-from dpgrain.publishing.sent import Sent
 from dpgrain.units import PLAIN_UNITS, Relation, Trust, Unit, User
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
     # True if scikit-learn cloned this model. Without an annotation it is not a parameter.
     _copied = False
     # Open budgets and ledgers where this model was pickled, for detection in another process.
-    _sent = cast("Sent | None", None)
+    _sent = cast("PickleOrigin | None", None)
 
     def __sklearn_clone__(self) -> Self:
         copy: Self = super().__sklearn_clone__()
@@ -186,7 +186,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         return copy
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_sent": Sent.from_here(self._sent)}
+        return {**super().__getstate__(), "_sent": PickleOrigin.from_here(self._sent)}
 
     def fit(self, X: Any, y: Any, *, users: Any = None, elements: Any = None) -> Self:
         """Fit the model.
@@ -559,7 +559,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "fitted_"):
             return repr(self)
         fitted = repr(type(self)(**self.parameters_))
-        return "\n".join((fitted, str(coefficients(self)), self.guarantee_.brief, _POINTER))
+        return "\n".join((fitted, str(coefficients(self)), self.guarantee_.summary, _POINTER))
 
     def explain(self) -> str:
         """Describe the coefficients, the effect of clipping and the guarantee.
@@ -580,7 +580,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         if hasattr(self, "fitted_"):
             shown["text/plain"] = str(self)
             if "text/html" in shown:
-                below = "\n".join((str(coefficients(self)), self.guarantee_.brief, _POINTER))
+                below = "\n".join((str(coefficients(self)), self.guarantee_.summary, _POINTER))
                 shown["text/html"] += f'<pre style="white-space: pre-wrap">{escape(below)}</pre>'
         return shown
 

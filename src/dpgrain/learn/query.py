@@ -21,7 +21,7 @@ from dpgrain.learn.fitted import Planned as PlannedFit
 from dpgrain.learn.given import Given, count_of
 from dpgrain.learn.meaning import warn_of
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Charge, Planned, Promise, Query, told_if_interrupted
+from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt
 from dpgrain.units import Unit
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class FitQuery(Query["LinearModel"]):
 
     def run(self, charge: Charge) -> Model:
         """Fit the model."""
-        with told_if_interrupted("the fit"), self.rows.opened(charge) as data:
+        with annotate_interrupt("the fit"), self.rows.opened(charge) as data:
             fitted = self._way.run(self._planned, data, charge)
         used = {**self.stated, **taken(self.promise)}
         model = self.model.adopt(fitted, charge.guarantee, parameters=used)

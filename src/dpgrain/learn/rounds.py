@@ -61,8 +61,8 @@ class History:
         done = len(self.points)
         if self.planned is None or done >= self.planned:
             return ""
-        left = "the start is all that there is" if done == 0 else "the rest was left out"
-        return f"the run ended in round {done + 1:,} of {self.planned:,}, so that {left}"
+        result = "the starting point" if done == 0 else "the result of the earlier rounds"
+        return f"the run ended in round {done + 1:,} of {self.planned:,} and returned {result}"
 
     @property
     def norms(self) -> FloatArray:

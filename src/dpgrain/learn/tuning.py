@@ -29,7 +29,7 @@ from dpgrain.learn.query import RowsHere, check_same, stated_of, taken, with_pro
 from dpgrain.noise import RandomState, Source
 from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import with_gaussian
-from dpgrain.publishing import Charge, Planned, Promise, Query, publish, told_if_interrupted
+from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt, publish
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Unit, User
 
@@ -222,7 +222,7 @@ class TunedQuery(Query[Model]):
     def run(self, charge: Charge) -> Model:
         """Run all fits, and return the best."""
         noise = self._noise
-        with told_if_interrupted("the fits"), self.rows.opened(charge) as rows:
+        with annotate_interrupt("the fits"), self.rows.opened(charge) as rows:
             data = _Data(rows, BlockLosses(rows.rows, 0.0, self.bound))
             one_of = partial(self._once, data=data)
             winner, setting = charge.best_of(noise.event, len(self.settings), one_of)

@@ -17,8 +17,8 @@ from dpgrain.publishing.budget import planned_guarantee
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price
-from dpgrain.publishing.promised import price_for
 from dpgrain.publishing.query import Query
+from dpgrain.publishing.unit_price import price_for_unit
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import Region
 from dpgrain.units import (
@@ -160,10 +160,10 @@ class LastingPromise:
         Raises:
             ParameterError: if nothing bounds what one unit adds to the release.
 
-        Formal guarantee: that of :func:`~dpgrain.publishing.promised.price_for`.
+        Formal guarantee: that of :func:`~dpgrain.publishing.unit_price.price_for_unit`.
         """
         cells = self.partition if meeting == "whole" else self.cells
-        return price_for(guarantee, *self._asked(cells), self.caps, room)
+        return price_for_unit(guarantee, *self._asked(cells), self.caps, room)
 
     def _asked(self, cells: Partition | None) -> tuple[Level, Partition | None, Relation]:
         """Return the promised unit, counted by some cells or not, as prices and losses ask for it."""
@@ -216,7 +216,7 @@ class LastingPromise:
         delta = _validate.delta(allow_zero=True, delta=delta)
         listed = _validate.sequence(plan=plan)
         planned = tuple(replace(planned_guarantee(item), receipts=()) for item in listed)
-        caps = Caps.stated(epsilon, delta, pure, leak, self._loss(planned)).price
+        caps = Caps.with_defaults(epsilon, delta, pure, leak, self._loss(planned)).price
         if planned:
             caps = replace(caps, mu=caps.mu * _LESS)
         return replace(self, epsilon=epsilon, delta=delta, caps=caps, plan=planned)

@@ -11,7 +11,7 @@ from dpgrain.ledger.accounts import Charged, DoesNotFitError
 from dpgrain.ledger.entries import Entry, seeds_in_words
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.ledger.units import WHOLE, Units
-from dpgrain.publishing.caps import Caps, left_of
+from dpgrain.publishing.caps import Caps, remaining_delta
 from dpgrain.scope.regions import LabelSet
 
 # Times a promise from which on a price is reported as "more than N times" it.
@@ -81,7 +81,7 @@ def _read_otherwise(charged: Charged, entries: Iterable[Entry]) -> str:
 def _names(promise: LastingPromise, error: DoesNotFitError) -> str:
     """Say that δ for names is what runs short; nothing where something else does, too."""
     price, room = error.charged.price, error.spent.rest_of(promise.caps)
-    left = left_of(room.leak)
+    left = remaining_delta(room.leak)
     if not room.leak < price.leak < math.inf or price.mu > room.mu or price.pure > room.pure:
         return ""
     return (
@@ -103,7 +103,7 @@ def left_in_words(promise: LastingPromise, spent: Units) -> str:
     used = Caps(room.rest_of(promise.caps), promise.whole.planned).epsilon(promise.delta)
     if spent.leak > 0:
         parts.append(
-            f"{left_of(room.leak)} of the δ = {powers(promise.caps.leak)} for names below a "
+            f"{remaining_delta(room.leak)} of the δ = {powers(promise.caps.leak)} for names below a "
             "threshold (leak)"
         )
     if spent.pure > 0:
@@ -134,7 +134,7 @@ def _fitting(promise: LastingPromise, spent: Units) -> str:
     gaussian = gaussian_epsilon(room.leak, room.mu) if room.mu > 0 and room.leak > 0 else 0.0
     if (epsilon := math.floor(1000 * gaussian) / 1000) > 0:
         return (
-            f"Gaussian noise with ε ≤ {epsilon:g} at δ = {left_of(room.leak)} for this unit "
+            f"Gaussian noise with ε ≤ {epsilon:g} at δ = {remaining_delta(room.leak)} for this unit "
             "would fit"
         )
     if (epsilon := math.floor(1000 * room.pure) / 1000) > 0:

@@ -17,7 +17,7 @@ from dpgrain.noise import Source
 from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
 from dpgrain.numerics.row_products import squares
 from dpgrain.publishing.facts import Fact
-from dpgrain.publishing.guarantee import warn_of_care
+from dpgrain.publishing.guarantee import warn_unreliable_result
 from dpgrain.units import Level, Trust
 
 # Lower edges of the classes of norms, in half octaves above the clipping bound; 0 is the bound.
@@ -150,7 +150,7 @@ class AdaptiveRounds:
         elif self._beyond[_AT_BOUND] - _LIKELY * self._errors[_AT_BOUND] > 0.5:
             # The noisy counts of the last round are published, so this warning reveals nothing
             # more.
-            warn_of_care(
+            warn_unreliable_result(
                 [
                     "more than half of the users were clipped in the last round, to "
                     f"{self.radius:.3g}, which biases the result. Pass a larger clip, scale the "

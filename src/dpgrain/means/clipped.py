@@ -395,7 +395,7 @@ def ratio(sums: FloatArray, sd: float, bound: float, stated: int | None) -> Foun
     value, n = sums[:-1] / number.divisor, number.divisor
     length = float(np.linalg.norm(value))
     noise = math.hypot(sd, number.divisor_sd * length / math.sqrt(d)) / n
-    covers = "noise, and the number of users with records"
+    covers = "noise and the number of users with records"
     return Found(value, noise, bound, n, number.error(length, sd, d), covers)
 
 
@@ -416,6 +416,6 @@ METHOD = Method(
     _for_users,
     distributed=True,
     unstated=_for_users,
-    why="{people} are few for this promise in {space}: who is far from the others could not be told, "
-    "so that all count in full",
+    why="{people} are too few to identify distant users in {space} at this ε and δ, so vectors are "
+    "clipped only to the bound",
 )

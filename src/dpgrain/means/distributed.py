@@ -26,10 +26,10 @@ from dpgrain.means.grid import added_in_steps
 from dpgrain.means.problem import Method
 from dpgrain.means.protocol import Rule, Vectors
 from dpgrain.means.records import Records, by_user, user_means
+from dpgrain.publishing.array_origin import ArrayOrigin
 from dpgrain.publishing.charge import Charge
-from dpgrain.publishing.scope import Origin
-from dpgrain.tables.engines.people import facts_of_rows
-from dpgrain.tables.engines.protocol import Form, Keeper, Kept
+from dpgrain.tables.engines.per_user import derivation_facts
+from dpgrain.tables.engines.protocol import CachedBlocks, ClusterEngine, Form
 from dpgrain.tables.table import UserTable, read
 
 #: Schema of stored users' vectors.
@@ -74,10 +74,10 @@ class RecordsThere(Records):
         return None if user is None else pd.Series([None], name=user, dtype=object)
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> ArrayOrigin:
         """The public facts of the rows."""
-        made = tuple(facts_of_rows(self.table))
-        return Origin(self.table.scope, provenance=self.table.provenance, made=made)
+        made = tuple(derivation_facts(self.table))
+        return ArrayOrigin(self.table.scope, provenance=self.table.provenance, made=made)
 
     @contextmanager
     def kept(self, charge: Charge, bound: float) -> Iterator[tuple[Vectors, Callable[[], int]]]:
@@ -89,7 +89,7 @@ class RecordsThere(Records):
             wanted.append((user, "key"))
         make = Average(self.dimension, bound, users=user is not None)
         with charge.open(self.table) as engine:
-            kept = cast(Keeper, engine).kept(wanted, make, VECTORS)
+            kept = cast(ClusterEngine, engine).cache(wanted, make, VECTORS)
             there = VectorsThere(kept, self.dimension)
             # Distributed methods use only the methods of vectors that this class implements.
             yield cast(Vectors, there), there.count
@@ -114,7 +114,7 @@ class VectorsThere:
     remains on the cluster: rounds without sampling need a number.
     """
 
-    kept: Kept
+    kept: CachedBlocks
     width: int
     made: tuple[Rule, ...] = ()
     blocks: int = 0

@@ -179,7 +179,7 @@ def _publish(
     check = mean.check * weights(problem.bound, d).norm
     left_out = number.left_out(run.rest, run.centre, check)
     error = number.error(moved, run.noise_sd * mean.n_users, d, left_out)
-    covers = "noise, users who are drawn in, and the number of users with records"
+    covers = "noise, the clipping of distant users, and the number of users with records"
     return Found(value, noise, run.radius, mean.n_users, error, covers, mean.beyond)
 
 
@@ -189,6 +189,6 @@ METHOD = Method(
     centre="the centre found before",
     distributed=True,
     unstated=unstated,
-    why="{people} can look for their centre in {space}, so that noise follows how close to it they "
-    "lie, not the bound",
+    why="{people} are enough to estimate their centre in {space}, so noise depends on their distance "
+    "from it instead of the bound",
 )

@@ -40,9 +40,9 @@ from dpgrain.means.records import Records, RecordsHere, check_dimension
 from dpgrain.means.total_error import CONFIDENCE, Number
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
-from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.release_plan import Expected
 from dpgrain.publishing.risk import risk_lines
 from dpgrain.units import Relation, User
 
@@ -53,8 +53,8 @@ else:
 
 # Coverage of an error that equals the bound.
 NOTHING = (
-    "all that the bound allows: nothing that is published tells how far users who are left out or "
-    "drawn in, and members of the roster without records, move it"
+    "everything that the bound allows, because the published numbers do not limit the effect of "
+    "dropped or clipped users and of enrolled users without records"
 )
 
 
@@ -116,7 +116,7 @@ class MeanOfUsers:
     def __str__(self) -> str:
         names = [str(place) for place in range(1, len(self.value) + 1)]
         lines = self.lines(names, _ROWS)
-        return "\n".join([*lines, self.guarantee.brief, POINTER.replace("columns", "numbers")])
+        return "\n".join([*lines, self.guarantee.summary, POINTER.replace("columns", "numbers")])
 
     def __repr__(self) -> str:
         return str(self)
@@ -166,7 +166,7 @@ class MeanOfUsers:
         """Largest error of the whole vector, with a description of its coverage."""
         return (
             f"the whole vector is at most {rounded_up(self.error, 3)} (l2 norm) from the clipped mean "
-            f"of users with records, with {CONFIDENCE:.0%} confidence, which covers {self.error_covers}"
+            f"of users with records, with {CONFIDENCE:.0%} confidence; this covers {self.error_covers}"
         )
 
     @property

@@ -152,7 +152,7 @@ class Candidate:
     within: Callable[[float], Mean] | None = None
     counts: bool = False
     tells: bool = True
-    reason: str = "as asked for"
+    reason: str = "as requested"
     then: Callable[[Number], Candidate] | None = None
     publish: Callable[[Vectors, Source, Number | None], Found] | None = None
 

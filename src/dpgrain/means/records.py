@@ -18,8 +18,8 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs.numbers import cells, unread
 from dpgrain.means.protocol import Vectors
 from dpgrain.numerics.row_clipping import clipped
+from dpgrain.publishing.array_origin import ArrayOrigin
 from dpgrain.publishing.charge import Charge
-from dpgrain.publishing.scope import Origin
 from dpgrain.units import User
 
 
@@ -56,9 +56,9 @@ class Records(ABC):
         """Labels of users, possibly empty but named; None for one user per record."""
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> ArrayOrigin:
         """Public facts about the rows."""
-        return Origin()
+        return ArrayOrigin()
 
     def surely_more_than(self, n_users: int) -> bool:  # noqa: ARG002 - labels would have to be read
         """Return True if the shape alone shows that more users have records."""

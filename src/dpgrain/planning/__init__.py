@@ -9,19 +9,19 @@ from dpgrain._lazy_import import lazy_package
 if TYPE_CHECKING:
     from dpgrain.planning.bands import plan_bands
     from dpgrain.planning.choices import plan_select
+    from dpgrain.planning.continual import RecurrentPlan, ReleaseSchedule, plan_recurrent
     from dpgrain.planning.counts import plan_counts
     from dpgrain.planning.descent import plan_gradient, plan_sco
+    from dpgrain.planning.error_plan import ErrorPlan, PlanRow
     from dpgrain.planning.means import plan_mean
-    from dpgrain.planning.plan import ErrorPlan, Row
-    from dpgrain.planning.recurrent import RecurrentPlan, Schedule, plan_recurrent
     from dpgrain.planning.shuffled import plan_shuffle
     from dpgrain.planning.units import UnitErrors, UnitsPlan, plan_units
 
 __all__ = [
     "ErrorPlan",
+    "PlanRow",
     "RecurrentPlan",
-    "Row",
-    "Schedule",
+    "ReleaseSchedule",
     "UnitErrors",
     "UnitsPlan",
     "plan_bands",
@@ -43,8 +43,8 @@ lazy_package(
         "dpgrain.planning.counts": ("plan_counts",),
         "dpgrain.planning.descent": ("plan_gradient", "plan_sco"),
         "dpgrain.planning.means": ("plan_mean",),
-        "dpgrain.planning.plan": ("ErrorPlan", "Row"),
-        "dpgrain.planning.recurrent": ("RecurrentPlan", "Schedule", "plan_recurrent"),
+        "dpgrain.planning.error_plan": ("ErrorPlan", "PlanRow"),
+        "dpgrain.planning.continual": ("RecurrentPlan", "ReleaseSchedule", "plan_recurrent"),
         "dpgrain.planning.shuffled": ("plan_shuffle",),
         "dpgrain.planning.units": ("UnitErrors", "UnitsPlan", "plan_units"),
     },

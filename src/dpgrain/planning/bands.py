@@ -7,7 +7,7 @@ from typing import Literal
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.means.in_bands import MOST_BANDS, best, in_bands, noise_of_sums
-from dpgrain.planning.plan import ErrorPlan, Row, checked_promise, promise_words
+from dpgrain.planning.error_plan import ErrorPlan, PlanRow, checked_promise, promise_text
 from dpgrain.units import Element, Relation, Unit, unit_level
 
 
@@ -73,13 +73,13 @@ def plan_bands(
     mean = best(means)
     noise = noise_of_sums(mean)
     lines = (
-        Row("bands", mean.bands),
-        Row("noise multiplier σ", mean.noise_multiplier, "clipping bounds"),
-        Row("noise of a round", mean.noise_sd * rate, "clipping bounds"),
-        Row("noise of sums", noise, "clipping bounds"),
-        Row("noise of sums ÷ that of independent noise", noise / noise_of_sums(means[0])),
+        PlanRow("bands", mean.bands),
+        PlanRow("noise multiplier σ", mean.noise_multiplier, "clipping bounds"),
+        PlanRow("noise of a round", mean.noise_sd * rate, "clipping bounds"),
+        PlanRow("noise of sums", noise, "clipping bounds"),
+        PlanRow("noise of sums ÷ that of independent noise", noise / noise_of_sums(means[0])),
         *(
-            Row(
+            PlanRow(
                 f"noise of sums, {other.bands} {'band' if other.bands == 1 else 'bands'}",
                 noise_of_sums(other),
                 "clipping bounds",
@@ -90,7 +90,7 @@ def plan_bands(
     )
     title = (
         f"Noise of {rounds:,} rounds at the rate {rate:g}, "
-        f"{promise_words(epsilon, delta, relation, unit)}"
+        f"{promise_text(epsilon, delta, relation, unit)}"
     )
     notes = (
         "The noise of sums is the root mean square over the sums of the first 1, 2, … rounds.",

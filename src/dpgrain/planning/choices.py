@@ -13,7 +13,7 @@ from dpgrain.papers.floors import (
     least_error_of_worlds,
     least_excess_of_choice,
 )
-from dpgrain.planning.plan import FLOOR, ErrorPlan, Row, checked_promise, promise_words
+from dpgrain.planning.error_plan import FLOOR, ErrorPlan, PlanRow, checked_promise, promise_text
 from dpgrain.units import Relation, User
 
 _FINITE = "user-level learning paper, Thm. 8"
@@ -74,30 +74,30 @@ def plan_select(
     )
     always = bound * least_error_of_worlds(epsilon, delta, n, relation=relation, penalty="absolute")
     rows = [
-        Row("evaluations of a hypothesis", hypotheses, "passes over the records"),
-        Row("excess risk, the noise's part at most", private, "loss"),
-        Row("where all but one tie, exponential", tied, "loss"),
+        PlanRow("evaluations of a hypothesis", hypotheses, "passes over the records"),
+        PlanRow("excess risk, the noise's part at most", private, "loss"),
+        PlanRow("where all but one tie, exponential", tied, "loss"),
     ]
     if delta == 0:
-        rows.append(Row("where all but one tie, permute-and-flip", flipped, "loss"))
+        rows.append(PlanRow("where all but one tie, permute-and-flip", flipped, "loss"))
     rows += [
-        Row("excess risk, the sampling's part at most", sampled, "loss"),
-        Row("excess risk at most", min(private + sampled, bound), "loss"),
-        Row("lower bound, as an order", order, "loss", _FINITE, kind="order"),
-        Row(
+        PlanRow("excess risk, the sampling's part at most", sampled, "loss"),
+        PlanRow("excess risk at most", min(private + sampled, bound), "loss"),
+        PlanRow("lower bound, as an order", order, "loss", _FINITE, kind="order"),
+        PlanRow(
             "times the lower bound",
             min(private + sampled, bound) / order,
             "",
             _FINITE,
             kind="order",
         ),
-        Row("least excess risk by any choice", least, "loss", FLOOR, kind="floor"),
-        Row("the same, any number of records", always, "loss", FLOOR, kind="floor"),
-        Row("the noise's part, times the least", private / least),
+        PlanRow("least excess risk by any choice", least, "loss", FLOOR, kind="floor"),
+        PlanRow("the same, any number of records", always, "loss", FLOOR, kind="floor"),
+        PlanRow("the noise's part, times the least", private / least),
     ]
     title = (
         f"Choice among {hypotheses:,} hypotheses by {n:,} users with {records:,} "
-        f"record{'s' if records > 1 else ''} each, {promise_words(epsilon, delta, relation, User())}"
+        f"record{'s' if records > 1 else ''} each, {promise_text(epsilon, delta, relation, User())}"
     )
     notes = [
         "The errors assume independent, identically distributed records; the guarantee does not.",

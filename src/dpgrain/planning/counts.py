@@ -14,14 +14,14 @@ from dpgrain.papers.floors import (
     least_error,
     least_holders,
 )
-from dpgrain.planning.plan import (
+from dpgrain.planning.error_plan import (
     FLOOR,
     MANY_UNITS,
     ErrorPlan,
-    Row,
+    PlanRow,
     checked_promise,
     checked_unit,
-    promise_words,
+    promise_text,
 )
 from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.plan import noise_sd
@@ -75,51 +75,51 @@ def plan_counts(
     # One unit changes one coordinate by at least its bound, in any of its blocks.
     floor = least_error(epsilon, delta, MANY_UNITS, relation=relation, signed=False)
     rows = [
-        Row("noise sd of a count", noise, "clipping bounds"),
-        Row("95% of counts within ±", within, "clipping bounds"),
-        Row("least rms error by any mechanism", floor, "clipping bounds", FLOOR, kind="floor"),
-        Row("times the least", noise / floor),
+        PlanRow("noise sd of a count", noise, "clipping bounds"),
+        PlanRow("95% of counts within ±", within, "clipping bounds"),
+        PlanRow("least rms error by any mechanism", floor, "clipping bounds", FLOOR, kind="floor"),
+        PlanRow("times the least", noise / floor),
     ]
     event: Event = sums
     if select is not None:
-        rows += _naming(select, epsilon, delta, relation, unit)
+        rows += _selection_rows(select, epsilon, delta, relation, unit)
         event = select + sums
-    title = f"Histogram, {promise_words(epsilon, delta, relation, unit)}"
-    note = "clipping adds a bias that depends on the data and is not known beforehand."
+    title = f"Histogram, {promise_text(epsilon, delta, relation, unit)}"
+    note = "Clipping adds a bias that depends on the data and is unknown in advance."
     return ErrorPlan(title, epsilon, delta, event, tuple(rows), (note,))
 
 
-def _naming(
+def _selection_rows(
     select: Selection, epsilon: float, delta: float, relation: Relation, unit: Unit
-) -> list[Row]:
+) -> list[PlanRow]:
     """Return the numbers of users that lead to the selection of an unknown item."""
     half, mostly = select.threshold, select.threshold + _MOSTLY_DEVIATIONS * select.noise_multiplier
     rows = [
-        Row("item is named half the time from", math.ceil(half), "holders of one item"),
-        Row("item is named 95% of the time from", math.ceil(mostly), "holders of one item"),
+        PlanRow("item is selected half the time from", math.ceil(half), "users with one item"),
+        PlanRow("item is selected 95% of the time from", math.ceil(mostly), "users with one item"),
     ]
     if select.max_items > 1:
         root = math.sqrt(select.max_items)
         rows.append(
-            Row(
+            PlanRow(
                 "the same, half the time",
                 math.ceil(half * root),
-                f"holders of {select.max_items:,} items",
+                f"users with {select.max_items:,} items",
             )
         )
     optimal = calibrate_truncated_geometric(
         epsilon, delta, contribution=select.contribution, relation=relation, unit=unit
     )
     rows.append(
-        Row(
+        PlanRow(
             "by truncated noise on one item a block",
             optimal.cutoff + 1,
-            "holders",
+            "users",
             "Desfontaines et al. 2022",
         )
     )
     least = least_holders(epsilon, delta)
     rows.append(
-        Row("by any rule, half the time", least, "holders", "Desfontaines et al. 2022", "floor")
+        PlanRow("by any rule, half the time", least, "users", "Desfontaines et al. 2022", "floor")
     )
     return rows

@@ -16,14 +16,14 @@ from dpgrain.papers.floors import (
     least_noise_of_clipped_sums,
     mean_order,
 )
-from dpgrain.planning.plan import (
+from dpgrain.planning.error_plan import (
     FLOOR,
     ErrorPlan,
-    Row,
-    blocks_of,
+    PlanRow,
     checked_promise,
-    promise_words,
-    reach_of,
+    promise_text,
+    unit_contribution,
+    vectors_per_unit,
 )
 from dpgrain.units import Element, Relation, Unit, User, unit_level
 
@@ -112,19 +112,19 @@ def plan_gradient(
     noise = float(event.noise_multiplier)
     divisor = rate * n
     sd = noise / divisor
-    reach = reach_of(unit)
+    reach = vectors_per_unit(unit)
     drawn = (1 - rate) / divisor
     private, others = math.sqrt(dimension) * sd, math.sqrt(1 + drawn)
     order = reach * mean_order(epsilon, n, dimension=dimension, records=records)
     rows = [
-        Row("noise multiplier σ", noise, "clipping bounds"),
-        Row("public divisor", divisor, "gradients"),
-        Row("noise sd of a coordinate", sd, "clipping bounds"),
-        Row("rms noise of the averaged gradient", private, "clipping bounds"),
-        Row("excess risk, the noise's part", private / math.sqrt(rounds), "G·R", _DESCENT),
-        Row("excess risk, the other part", others / math.sqrt(rounds), "G·R", _DESCENT),
-        Row("lower bound, as an order", order, "G·R", _CONVEX, kind="order"),
-        Row(
+        PlanRow("noise multiplier σ", noise, "clipping bounds"),
+        PlanRow("public divisor", divisor, "gradients"),
+        PlanRow("noise sd of a coordinate", sd, "clipping bounds"),
+        PlanRow("rms noise of the averaged gradient", private, "clipping bounds"),
+        PlanRow("excess risk, the noise's part", private / math.sqrt(rounds), "G·R", _DESCENT),
+        PlanRow("excess risk, the other part", others / math.sqrt(rounds), "G·R", _DESCENT),
+        PlanRow("lower bound, as an order", order, "G·R", _CONVEX, kind="order"),
+        PlanRow(
             "the noise's part, times the order",
             private / math.sqrt(rounds) / order,
             "",
@@ -134,7 +134,7 @@ def plan_gradient(
     ]
     title = (
         f"Gradient run, {rounds:,} rounds over {n:,} gradients of dimension {dimension:,}, "
-        f"{promise_words(epsilon, delta, relation, unit)}"
+        f"{promise_text(epsilon, delta, relation, unit)}"
     )
     notes = ["G is the clipping bound, R the distance from the first point to the optimum."]
     if sampling == "full" and rounds > 1:
@@ -194,7 +194,11 @@ def plan_sco(
     if strength is not None:
         strength = _strength(strength, distance, lipschitz)
     event = calibrate_gaussian(
-        epsilon, delta, contribution=blocks_of(User(), "signed"), relation=relation, unit=User()
+        epsilon,
+        delta,
+        contribution=unit_contribution(User(), "signed"),
+        relation=relation,
+        unit=User(),
     )
 
     def risk(error: float) -> float:
@@ -218,28 +222,28 @@ def plan_sco(
     )
     source = _CONVEX if strength is None else _STRONG
     rows = [
-        Row("noise multiplier σ", event.noise_multiplier, "G"),
-        Row("rms noise of the averaged gradient", noise, "G"),
-        Row("excess risk, the noise's part", private, "loss", _DESCENT),
-        Row(
-            "the same, clipped around a found centre",
+        PlanRow("noise multiplier σ", event.noise_multiplier, "G"),
+        PlanRow("rms noise of the averaged gradient", noise, "G"),
+        PlanRow("excess risk, the noise's part", private, "loss", _DESCENT),
+        PlanRow(
+            "the same, clipped around an estimated centre",
             risk(centred / math.sqrt(dimension * records)),
             "loss",
             FLOOR,
             kind="floor",
         ),
-        Row("excess risk, the sampling's part", sampled, "loss", kind="order"),
-        Row("excess risk", private + sampled, "loss", kind="order"),
-        Row("lower bound, as an order", order, "loss", source, kind="order"),
-        Row("times the lower bound", (private + sampled) / order, "", source, kind="order"),
-        Row("least excess risk by any mechanism", least, "loss", FLOOR, kind="floor"),
-        Row("the same, any number of records", always, "loss", FLOOR, kind="floor"),
+        PlanRow("excess risk, the sampling's part", sampled, "loss", kind="order"),
+        PlanRow("excess risk", private + sampled, "loss", kind="order"),
+        PlanRow("lower bound, as an order", order, "loss", source, kind="order"),
+        PlanRow("times the lower bound", (private + sampled) / order, "", source, kind="order"),
+        PlanRow("least excess risk by any mechanism", least, "loss", FLOOR, kind="floor"),
+        PlanRow("the same, any number of records", always, "loss", FLOOR, kind="floor"),
     ]
     if least > 0:
-        rows.append(Row("the noise's part, times the least", private / least))
+        rows.append(PlanRow("the noise's part, times the least", private / least))
     title = (
         f"Convex losses of {n:,} users with {records:,} record{'s' if records > 1 else ''} each, "
-        f"dimension {dimension:,}, {promise_words(epsilon, delta, relation, User())}"
+        f"dimension {dimension:,}, {promise_text(epsilon, delta, relation, User())}"
     )
     notes = [
         "The errors assume independent, identically distributed records; the guarantee does not.",
@@ -355,7 +359,7 @@ def _calibrated(
     max_elements: int | None,
 ) -> Any:
     """Return the event with the least noise for the promise."""
-    blocks = blocks_of(unit, "signed")
+    blocks = unit_contribution(unit, "signed")
     if sampling in ("pairs", "users"):
         drawn: Literal["pairs", "users"] = "pairs" if sampling == "pairs" else "users"
         return calibrate(

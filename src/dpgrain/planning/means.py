@@ -15,15 +15,15 @@ from dpgrain.papers.floors import (
     least_noise_of_clipped_sums,
     mean_order,
 )
-from dpgrain.planning.plan import (
+from dpgrain.planning.error_plan import (
     FLOOR,
     MANY_UNITS,
     ErrorPlan,
-    Row,
-    blocks_of,
+    PlanRow,
     checked_promise,
-    promise_words,
-    reach_of,
+    promise_text,
+    unit_contribution,
+    vectors_per_unit,
 )
 from dpgrain.units import Relation, Unit, User, unit_level
 
@@ -80,10 +80,10 @@ def plan_mean(
     records = _validate.integer(minimum=1, records=records)
     unit = User() if unit is None else unit
     unit_level(unit, "user")
-    blocks = blocks_of(unit, "signed")
+    blocks = unit_contribution(unit, "signed")
     event = calibrate_gaussian(epsilon, delta, contribution=blocks, relation=relation, unit=unit)
     # One unit adds at most `reach` clipping bounds, and there are at least `units` units.
-    reach = reach_of(unit)
+    reach = vectors_per_unit(unit)
     units = max(n // reach, 1)
     # One unit has `own` independent records in all its vectors; the vectors of all units are
     # `share` of the n.
@@ -99,20 +99,22 @@ def plan_mean(
     least = floor(units)
     order = reach * mean_order(epsilon, 1, dimension=dimension, records=records)
     rows = [
-        Row("noise multiplier σ", event.noise_multiplier, "clipping bounds"),
-        Row("noise sd of a coordinate", event.noise_multiplier / n, "clipping bounds"),
-        Row("rms privacy error", total / n, "clipping bounds"),
-        Row("sampling error at most", 1 / math.sqrt(units), "clipping bounds"),
-        Row(
+        PlanRow("noise multiplier σ", event.noise_multiplier, "clipping bounds"),
+        PlanRow("noise sd of a coordinate", event.noise_multiplier / n, "clipping bounds"),
+        PlanRow("rms privacy error", total / n, "clipping bounds"),
+        PlanRow("sampling error at most", 1 / math.sqrt(units), "clipping bounds"),
+        PlanRow(
             "vectors from which sampling is worse",
             math.ceil(reach * event.noise_multiplier**2 * dimension / reach**2),
             "vectors",
         ),
-        Row("lower bound, as an order", order / n, "clipping bounds", _MEANS, kind="order"),
-        Row("times the lower bound", total / order, "", _MEANS, kind="order"),
-        Row("least rms error by any mechanism", least / n, "clipping bounds", FLOOR, kind="floor"),
-        Row("times the least", total / least),
-        Row(
+        PlanRow("lower bound, as an order", order / n, "clipping bounds", _MEANS, kind="order"),
+        PlanRow("times the lower bound", total / order, "", _MEANS, kind="order"),
+        PlanRow(
+            "least rms error by any mechanism", least / n, "clipping bounds", FLOOR, kind="floor"
+        ),
+        PlanRow("times the least", total / least),
+        PlanRow(
             "least noise of clipped sums, such records",
             least_noise_of_clipped_sums(event.noise_multiplier, n, dimension)
             / math.sqrt(dimension * records),
@@ -120,9 +122,11 @@ def plan_mean(
             FLOOR,
             kind="floor",
         ),
-        Row("least by any mechanism, such records", such, "clipping bounds", FLOOR, kind="floor"),
-        Row("times that", total / n / such),
-        Row(
+        PlanRow(
+            "least by any mechanism, such records", such, "clipping bounds", FLOOR, kind="floor"
+        ),
+        PlanRow("times that", total / n / such),
+        PlanRow(
             "the same, any number of records",
             share * 2 * math.sqrt(least_error_of_worlds(epsilon, delta, units, relation=relation)),
             "clipping bounds",
@@ -132,7 +136,7 @@ def plan_mean(
     ]
     if error is not None:
         rows += _needed(_validate.positive(error=error), total, order, floor, reach)
-    promise = promise_words(epsilon, delta, relation, unit)
+    promise = promise_text(epsilon, delta, relation, unit)
     title = f"Mean of {n:,} vectors of dimension {dimension:,}, {promise}"
     return ErrorPlan(title, epsilon, delta, event, tuple(rows), _mean_notes(records, relation))
 
@@ -158,7 +162,7 @@ def _mean_notes(records: int, relation: Relation) -> tuple[str, ...]:
 
 def _needed(
     error: float, total: float, order: float, floor: Callable[[int], float], reach: int
-) -> list[Row]:
+) -> list[PlanRow]:
     """Return the number of vectors for an error, with this mechanism and at least."""
     if not math.isfinite(max(floor(MANY_UNITS), total, order) / error):
         raise ParameterError(
@@ -169,11 +173,11 @@ def _needed(
     least = math.ceil(floor(MANY_UNITS) / error)
     stands = floor(max(least // reach, 1)) >= 0.999 * floor(MANY_UNITS)
     rows = [
-        Row(f"for an error of {error:g}", math.ceil(total / error), "vectors"),
-        Row("the same, as an order at least", order / error, "vectors", _MEANS, kind="order"),
+        PlanRow(f"for an error of {error:g}", math.ceil(total / error), "vectors"),
+        PlanRow("the same, as an order at least", order / error, "vectors", _MEANS, kind="order"),
     ]
     if stands:
         rows.append(
-            Row("the same, at least by any mechanism", least, "vectors", FLOOR, kind="floor")
+            PlanRow("the same, at least by any mechanism", least, "vectors", FLOOR, kind="floor")
         )
     return rows

@@ -11,7 +11,7 @@ from dpgrain._formatting import powers, quantity
 from dpgrain._progress import Progress
 from dpgrain.accounting import Binomial, Compose, Event, Poisson
 from dpgrain.errors import ParameterError
-from dpgrain.planning.plan import ErrorPlan, Row
+from dpgrain.planning.error_plan import ErrorPlan, PlanRow
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.shuffle import PoissonSum, VectorSum
 from dpgrain.shuffle.design import Kind, gaussian_mu_for
@@ -67,18 +67,18 @@ def honest_curve(protocol: ShuffledSum) -> tuple[Honest, ...]:
     return tuple(lines)
 
 
-def curve_of_users(guarantee: Guarantee) -> tuple[tuple[int, ...], dict[Relation, list[float]]]:
+def user_curve(guarantee: Guarantee) -> tuple[tuple[int, ...], dict[Relation, list[float]]]:
     """Return the ε of 1, 2, 5 and 10 users together, under both relations."""
     with Progress(len(RELATIONS) * len(_USERS)) as progress:
 
-        def asked(users: int, relation: Relation) -> float:
+        def epsilon(users: int, relation: Relation) -> float:
             progress.stage(f"{quantity(users, 'user')}, {relation}")
             return guarantee.epsilon(units=users, relation=relation)
 
-        return _USERS, {r: [asked(users, r) for users in _USERS] for r in RELATIONS}
+        return _USERS, {r: [epsilon(users, r) for users in _USERS] for r in RELATIONS}
 
 
-def shares_of_honest(guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
+def honest_shares(guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
     """Return shares of honest devices, and the ε of a guarantee with only these.
 
     There are no pairs if no noise comes from devices. Formal guarantee: each ε is an upper bound,
@@ -110,26 +110,26 @@ def central_sd(protocol: ShuffledSum) -> float:
     "Improving the Gaussian mechanism for differential privacy".
     """
     mu = gaussian_mu_for(protocol.epsilon, protocol.delta, protocol.relation, protocol.beside)
-    return one_user(protocol) * math.sqrt(protocol.rounds) / mu
+    return user_sensitivity(protocol) * math.sqrt(protocol.rounds) / mu
 
 
-def one_user(protocol: ShuffledSum) -> float:
+def user_sensitivity(protocol: ShuffledSum) -> float:
     """Return the l2 change of the sum by one user under the relation of the promise."""
     far = protocol.centred and protocol.relation == "replace"
     return protocol.encoding.bound * (2 if far else 1)
 
 
-def replaced(protocol: ShuffledSum) -> float:
+def device_sensitivity(protocol: ShuffledSum) -> float:
     """Return the l2 change of the sum if one honest device has another vector."""
     return protocol.encoding.bound * (2 if protocol.centred else 1)
 
 
-def noise_length(protocol: ShuffledSum) -> float:
+def noise_norm(protocol: ShuffledSum) -> float:
     """Return the root mean square norm of a sum's noise, if all devices are honest."""
     return protocol.noise_sd * math.sqrt(protocol.encoding.dim)
 
 
-class _Whole(Row):
+class _IntegerRow(PlanRow):
     """An integer of a plan, shown with all its digits."""
 
     @property
@@ -137,40 +137,40 @@ class _Whole(Row):
         return f"{self.value:,.0f}"
 
 
-def traffic(protocol: ShuffledSum) -> tuple[Row, ...]:
+def traffic_rows(protocol: ShuffledSum) -> tuple[PlanRow, ...]:
     """Return the rows on a device's messages in one round."""
     randomizer = protocol.randomizer()
     size = randomizer.report_bytes
     about = " (on average)" if isinstance(protocol.design.noise, Arrivals) else ""
     return (
-        _Whole("report of a device", size, "bytes"),
-        _Whole(f"one-bit messages that it stands for{about}", round(randomizer.messages)),
-        _Whole("reports of a batch", protocol.n_users * size, "bytes"),
+        _IntegerRow("report of a device", size, "bytes"),
+        _IntegerRow(f"one-bit messages that it stands for{about}", round(randomizer.messages)),
+        _IntegerRow("reports of a batch", protocol.n_users * size, "bytes"),
     )
 
 
-def numbers(protocol: ShuffledSum) -> tuple[Row, ...]:
+def deployment_rows(protocol: ShuffledSum) -> tuple[PlanRow, ...]:
     """Return a deployment's numbers without ε: design, traffic, noise, corruption."""
     sd, central, n = protocol.noise_sd, central_sd(protocol), protocol.n_users
     return (
-        _Whole("steps of the grid, g", protocol.design.grid),
+        _IntegerRow("steps of the grid, g", protocol.design.grid),
         _noise_row(protocol.design.noise),
-        *traffic(protocol),
-        Row("noise sd of the sum", sd, "a coordinate"),
-        Row("noise sd of the mean", sd / n, "a coordinate"),
-        Row("central Gaussian noise sd of the sum", central, "a coordinate"),
-        Row("central Gaussian noise sd of the mean", central / n, "a coordinate"),
-        Row("times the central noise", sd / central),
-        Row("an honest device moves the sum by", replaced(protocol), "l2 norm"),
-        Row("a corrupt device moves the sum by", protocol.influence, "l2 norm"),
-        Row("noise of the sum, root mean square", noise_length(protocol), "l2 norm"),
+        *traffic_rows(protocol),
+        PlanRow("noise sd of the sum", sd, "a coordinate"),
+        PlanRow("noise sd of the mean", sd / n, "a coordinate"),
+        PlanRow("central Gaussian noise sd of the sum", central, "a coordinate"),
+        PlanRow("central Gaussian noise sd of the mean", central / n, "a coordinate"),
+        PlanRow("times the central noise", sd / central),
+        PlanRow("an honest device changes the sum by", device_sensitivity(protocol), "l2 norm"),
+        PlanRow("a corrupt device changes the sum by", protocol.influence, "l2 norm"),
+        PlanRow("noise of the sum, root mean square", noise_norm(protocol), "l2 norm"),
     )
 
 
-def _noise_row(noise: DeviceNoise) -> Row:
+def _noise_row(noise: DeviceNoise) -> PlanRow:
     if isinstance(noise, Coins):
-        return _Whole("coins of a device and coordinate, b", noise.count)
-    return Row("ones that a device adds to a coordinate, mean", noise.mean)
+        return _IntegerRow("coins of a device and coordinate, b", noise.count)
+    return PlanRow("ones that a device adds to a coordinate, mean", noise.mean)
 
 
 def plan_shuffle(
@@ -236,6 +236,6 @@ def deployment(protocol: ShuffledSum) -> ErrorPlan:
         protocol.epsilon,
         protocol.delta,
         protocol.event,
-        numbers(protocol),
-        (f"it takes {'; '.join(map(str, protocol.facts))}.",),
+        deployment_rows(protocol),
+        (f"It assumes {'; '.join(map(str, protocol.facts))}.",),
     )

@@ -17,7 +17,7 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting.events.base import Event
 from dpgrain.errors import ParameterError
 from dpgrain.numerics.special_functions import ndtr
-from dpgrain.planning.plan import checked_promise
+from dpgrain.planning.error_plan import checked_promise, table_lines, three_digits
 from dpgrain.statistics.plan import noise_sd, plan_histogram
 from dpgrain.units import PLAIN_UNITS, Level, Relation
 
@@ -134,10 +134,10 @@ class UnitsPlan(PlanReportMixin):
                 f"ε of an average person's data, δ = {whole}",
                 *(rounded_up(errors.epsilon_of_person, 3) for errors in self.units),
             ),
-            ("clipping bound in a cell", *(_short(errors.clip) for errors in self.units)),
-            ("noise sd of a count", *(_short(errors.noise) for errors in self.units)),
-            ("lost to clipping", *(_short(errors.lost) for errors in self.units)),
-            ("rms error of a count", *(_short(errors.error) for errors in self.units)),
+            ("clipping bound in a cell", *(three_digits(errors.clip) for errors in self.units)),
+            ("noise sd of a count", *(three_digits(errors.noise) for errors in self.units)),
+            ("lost to clipping", *(three_digits(errors.lost) for errors in self.units)),
+            ("rms error of a count", *(three_digits(errors.error) for errors in self.units)),
             ("the same, of its records", *(f"{100 * errors.share:.2g}%" for errors in self.units)),
         ]
 
@@ -156,14 +156,7 @@ class UnitsPlan(PlanReportMixin):
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     def __str__(self) -> str:
-        rows = self.rows()
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        listed = [
-            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
-            for row in rows
-        ]
-        indented = (f"  {line}" for line in (*listed, *self.notes))
-        return "\n".join([f"{self.title}:", *indented])
+        return "\n  ".join([f"{self.title}:", *table_lines(self.rows()), *self.notes])
 
 
 def plan_units(
@@ -218,7 +211,7 @@ def plan_units(
         )
     if not 1 <= (skew := _validate.positive(skew=skew)) <= 1e6:
         raise ParameterError(f"skew must be between 1 and 1e6, not {skew:g}.")
-    data = _Data(n_users * elements / cells, records / elements, elements, skew)
+    data = _AssumedData(n_users * elements / cells, records / elements, elements, skew)
     units = tuple(
         _errors(level, data, epsilon, delta, relation, cells)
         for level in ("record", "element", "user")
@@ -246,7 +239,7 @@ def plan_units(
 
 
 @dataclass(frozen=True)
-class _Data:
+class _AssumedData:
     """Assumed data: blocks of one user in one cell, of lognormal size."""
 
     holders: float  # per cell
@@ -275,7 +268,7 @@ class _Data:
 
 
 def _errors(
-    level: Level, data: _Data, epsilon: float, delta: float, relation: Relation, cells: int
+    level: Level, data: _AssumedData, epsilon: float, delta: float, relation: Relation, cells: int
 ) -> UnitErrors:
     """Return the smallest error under one unit, over all clipping bounds."""
     release = plan_histogram(
@@ -301,8 +294,3 @@ def _errors(
     return UnitErrors(
         level, person, bound, bound * wider * noise, float(lost[best]), total, release.event
     )
-
-
-def _short(value: float) -> str:
-    """Return an error as text, with three digits and thousands separators."""
-    return f"{float(f'{value:.3g}'):,.10g}"

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from dpgrain.publishing.budget import Budget, budget, in_budget
     from dpgrain.publishing.caps import Caps
     from dpgrain.publishing.charge import Charge
-    from dpgrain.publishing.door import publishes
-    from dpgrain.publishing.planned import Planned
+    from dpgrain.publishing.entry_point import publishes
     from dpgrain.publishing.prices import Price, price
     from dpgrain.publishing.promise import Promise
-    from dpgrain.publishing.publish import before_publishing, publish, told_if_interrupted
+    from dpgrain.publishing.publish import annotate_interrupt, before_publishing, publish
     from dpgrain.publishing.query import Query
+    from dpgrain.publishing.release_plan import Planned
 
 __all__ = [
     "Budget",
@@ -25,13 +25,13 @@ __all__ = [
     "Price",
     "Promise",
     "Query",
+    "annotate_interrupt",
     "before_publishing",
     "budget",
     "in_budget",
     "price",
     "publish",
     "publishes",
-    "told_if_interrupted",
 ]
 
 lazy_package(
@@ -40,11 +40,11 @@ lazy_package(
         "dpgrain.publishing.budget": ("Budget", "budget", "in_budget"),
         "dpgrain.publishing.caps": ("Caps",),
         "dpgrain.publishing.charge": ("Charge",),
-        "dpgrain.publishing.door": ("publishes",),
-        "dpgrain.publishing.planned": ("Planned",),
+        "dpgrain.publishing.entry_point": ("publishes",),
+        "dpgrain.publishing.release_plan": ("Planned",),
         "dpgrain.publishing.prices": ("Price", "price"),
         "dpgrain.publishing.promise": ("Promise",),
-        "dpgrain.publishing.publish": ("before_publishing", "publish", "told_if_interrupted"),
+        "dpgrain.publishing.publish": ("before_publishing", "publish", "annotate_interrupt"),
         "dpgrain.publishing.query": ("Query",),
     },
 )

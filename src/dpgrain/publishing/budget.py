@@ -1,4 +1,4 @@
-"""``dg.budget``: several releases under one promise; one that would break it is refused beforehand."""
+"""``dg.budget``: one privacy budget for several releases, which are charged before they read data."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dpgrain import _validate
 from dpgrain._formatting import percent, powers, rounded_down
 from dpgrain.accounting import Loss, gaussian_epsilon
 from dpgrain.errors import ParameterError, RefusedError
-from dpgrain.publishing.caps import Caps, left_of
-from dpgrain.publishing.collected import collect
+from dpgrain.publishing.caps import Caps, remaining_delta
 from dpgrain.publishing.guarantee import Guarantee, check_guarantee
-from dpgrain.publishing.ledgers import Charging, open_ledger
-from dpgrain.publishing.planned import Planned
-from dpgrain.publishing.prices import SUMMING, Price, price
-from dpgrain.publishing.process import check_maker, check_process, mark_closed, mark_open
+from dpgrain.publishing.ledgers import OpenLedger, open_ledger
+from dpgrain.publishing.prices import SUM_TOLERANCE, Price, price
+from dpgrain.publishing.process import check_creator, check_process, mark_closed, mark_open
+from dpgrain.publishing.receipt import record_receipt
+from dpgrain.publishing.release_plan import Planned
 from dpgrain.units import PLAIN_UNITS
 
 if TYPE_CHECKING:
@@ -30,21 +30,20 @@ if TYPE_CHECKING:
 
 
 class Budget:
-    """One promise (ε, δ) for all releases while it is open; :func:`budget` makes it.
+    """A shared (ε, δ) for all releases while it is open; created by :func:`budget`.
 
     Args:
         epsilon: the promised ε of all releases together.
         delta: the promised δ of all releases together.
-        pure: the cap E on the ε of releases that are charged as pure ε; by default 0, and all of ε
-            where δ = 0.
+        pure: the cap E on the ε of releases charged as pure ε; by default 0, or all of ε if δ = 0.
         leak: the cap D on delta mass; by default a tenth of δ.
-        plan: releases that are fixed beforehand, as queries or guarantees, and composed exactly.
+        plan: releases fixed in advance, as queries or guarantees; they are composed exactly.
 
     Raises:
         ParameterError: if a value is out of range, or the plan does not fit.
 
-    The promise is in :attr:`caps`; :attr:`guarantee`, :attr:`spent` and :attr:`left` are notes to the
-    holder of the budget.
+    The promise is enforced by :attr:`caps`; :attr:`guarantee`, :attr:`spent` and :attr:`left` are
+    information for the curator.
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, count, read
@@ -73,11 +72,11 @@ class Budget:
                 name="plan",
             )
         planned = [planned_guarantee(item) for item in plan]
-        self._like = _all_alike(planned)
+        self._like = _compatible(planned)
         self._planned = Counter(guarantee.event for guarantee in planned)
         losses = (_loss(guarantee) for guarantee in planned)
-        bag = sum(losses, Loss())
-        self._caps = Caps.stated(self.epsilon, self.delta, pure, leak, bag)
+        loss = sum(losses, Loss())
+        self._caps = Caps.with_defaults(self.epsilon, self.delta, pure, leak, loss)
         self._guarantee: Guarantee | None = None
         self._spent = Price()
         self._lock = threading.Lock()
@@ -94,14 +93,14 @@ class Budget:
 
     @property
     def caps(self) -> Caps:
-        """The prices within the budget, and its promise, fixed when it was made."""
+        """The caps on prices and the promise, fixed when the budget was created."""
         return self._caps
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """A note: the guarantee of all releases so far, as if they were fixed beforehand.
+        """The guarantee of all releases so far, composed as if they had been fixed in advance.
 
-        Its ε is stated at the δ of the budget, so that it compares with the promise.
+        Its ε is at the δ of the budget, for comparison with the promise.
         """
         if self._guarantee is None:
             return None
@@ -109,13 +108,13 @@ class Budget:
 
     @property
     def spent(self) -> Price:
-        """A note: the prices taken by the releases so far from the caps."""
+        """The total price of the releases so far."""
         return self._spent
 
     def __enter__(self) -> Budget:
         with _slot.lock:
             check_process(None)
-            check_maker(self._pid)
+            check_creator(self._pid)
             if _slot.budget is not None:
                 raise ParameterError("a budget is already open; close it before opening another.")
             _slot.budget, _slot.pid, _slot.mark = self, os.getpid(), mark_open()
@@ -130,7 +129,7 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """A note: the largest ``share=`` that a release can certainly have.
+        """The largest ``share=`` that fits any release.
 
         >>> budget(1.0, 1e-6).left
         1.0
@@ -140,53 +139,51 @@ class Budget:
     def charge(
         self,
         guarantee: Guarantee,
-        ledger: Charging | None = None,
+        ledger: OpenLedger | None = None,
         share: float | None = None,
         *,
         parts: Sequence[Guarantee] = (),
         mark: str = "",
         again: bool = True,
     ) -> Guarantee:
-        """Charge a release that is about to be made, to the ledger as well if there is one.
+        """Charge a release before it is made, also to the open ledger.
 
         Args:
-            guarantee: what the release promises.
-            ledger: the ledger that is open, if one is.
-            share: the part of the budget that the release was asked to take, if it was: its price is
-                then that in this part of the caps.
-            parts: the guarantees of the releases that it is composed of, where they are several.
-            mark: the text by which the line of the ledger can be found.
-            again: False where a ledger that has charged this mark before must refuse it.
+            guarantee: the guarantee of the release.
+            ledger: the open ledger; None without one.
+            share: the requested share of the budget, which limits the price; None without one.
+            parts: the guarantees of the parts of a composed release.
+            mark: the text that identifies the line of the ledger.
+            again: False if the ledger must refuse a mark that it has charged before.
 
         Returns:
             The guarantee to publish, with the ledger's receipt.
 
         Raises:
-            RefusedError: if the budget or the ledger would not hold the release; neither is charged
-                then.
-            ParameterError: if it protects another unit; neither is charged then.
+            RefusedError: if the release does not fit into the budget or the ledger; neither is charged.
+            ParameterError: if it protects another unit; neither is charged.
         """
-        check_maker(self._pid)
+        check_creator(self._pid)
         check_guarantee(guarantee)
         with self._lock:
             together = guarantee if self._guarantee is None else self._guarantee + guarantee
             if self._like is not None:
-                # The sum refuses a release that does not protect the same unit of the same users.
+                # The sum raises unless both protect the same unit of the same users.
                 _ = self._like + guarantee
             planned = self._planned[guarantee.event] > 0
             spent = self.spent if planned else self._with(guarantee, share)
-            published = _noted(guarantee, ledger, parts, mark, again=again)
+            published = _with_receipt(guarantee, ledger, parts, mark, again=again)
             self._planned[guarantee.event] -= planned
             self._spent, self._guarantee = spent, together
         return published
 
     def _with(self, guarantee: Guarantee, share: float | None) -> Price:
-        """Return what would be spent with another release, or refuse it if the caps do not hold it."""
+        """Return the total price with another release, or raise RefusedError if it exceeds the caps."""
         caps, unit = self.caps.price, PLAIN_UNITS[guarantee.level]
         room = self.spent.rest_of(caps) if share is None else caps.part(share)
         own = price(guarantee.event, guarantee.relation, unit, caps, room)
         together = self.spent + own
-        if not self.caps.hold(together):
+        if not self.caps.allow(together):
             raise RefusedError(
                 f"the budget ε = {self.epsilon:g}, δ = {powers(self.delta)} has no room for this "
                 f"release: {self._why(guarantee, own, room)}."
@@ -194,18 +191,18 @@ class Budget:
         return together
 
     def _why(self, guarantee: Guarantee, own: Price, room: Price) -> str:
-        """Say what a release that the budget does not hold needs, and the remedy."""
+        """Describe the price of a refused release, and the remedies."""
         caps = self.caps.price
-        # Digits are cut off, so that the share that is named fits.
-        less = f"share={rounded_down(self.left, 2)}" if self.left > SUMMING else ""
+        # Truncated, so that the suggested share fits.
+        less = f"share={rounded_down(self.left, 2)}" if self.left > SUM_TOLERANCE else ""
         if math.isfinite(own.leak) and own.leak > room.leak and own.mu <= room.mu:
-            left = left_of(room.leak)
+            left = remaining_delta(room.leak)
             return (
                 f"selection by a threshold, or truncated noise, needs δ = {powers(own.leak)}, and "
                 f"{left} of the {powers(caps.leak)} reserved for it is left; "
                 f"{f'use {less}, or ' if less else ''}open the budget with a larger leak="
             )
-        remedies = [*_with_delta(guarantee, room)]
+        remedies = [*_gaussian_noise(guarantee, room)]
         if less:
             remedies.append(f"request less, such as {less}")
         loss = guarantee.event.loss(1, guarantee.relation, PLAIN_UNITS[guarantee.level])
@@ -230,20 +227,25 @@ class Budget:
     def __deepcopy__(self, memo: object) -> NoReturn:
         self.__reduce__()
 
+    def __str__(self) -> str:
+        spent, left = _percent(self.spent.share_of(self.caps.price)), percent(self.left, up=False)
+        delta = powers(self.delta)
+        return f"Budget of ε = {self.epsilon:g} and δ = {delta}: {spent} spent, {left} left"
+
     def __repr__(self) -> str:
         whole = f"epsilon={self.epsilon:g}, delta={self.delta:g}"
         return f"Budget({whole}; spent {_percent(self.spent.share_of(self.caps.price))})"
 
 
-def _with_delta(guarantee: Guarantee, room: Price) -> Iterator[str]:
-    """Say that noise of the same ε fits at a δ, where a release states none and noise has δ = 0."""
+def _gaussian_noise(guarantee: Guarantee, room: Price) -> Iterator[str]:
+    """Suggest Gaussian noise if it fits at the ε of a release with δ = 0."""
     if guarantee.delta > 0 or min(room.mu, room.leak) == 0:
         return
     epsilon = math.floor(1000 * gaussian_epsilon(room.leak, room.mu)) / 1000
     if epsilon >= _loss(guarantee).pure:
         yield (
-            f"also pass delta=, because the budget allows Gaussian noise of ε = {epsilon:g} at δ "
-            f"= {left_of(room.leak)}"
+            f"use Gaussian noise, of which the budget allows ε = {epsilon:g} at δ = "
+            f"{remaining_delta(room.leak)}"
         )
 
 
@@ -253,7 +255,7 @@ def _percent(part: float) -> str:
     return percent(part)
 
 
-def _all_alike(planned: list[Guarantee]) -> Guarantee | None:
+def _compatible(planned: list[Guarantee]) -> Guarantee | None:
     """Check that all guarantees compose, and return one of them; None without any."""
     for guarantee in planned[1:]:
         _ = planned[0] + guarantee
@@ -264,24 +266,24 @@ def _loss(guarantee: Guarantee) -> Loss:
     return guarantee.event.loss(1, guarantee.relation, PLAIN_UNITS[guarantee.level])
 
 
-def _noted(
+def _with_receipt(
     guarantee: Guarantee,
-    ledger: Charging | None,
+    ledger: OpenLedger | None,
     parts: Sequence[Guarantee],
     mark: str,
     *,
     again: bool,
 ) -> Guarantee:
-    """Charge a release to a ledger, if there is one, and return its guarantee with the receipt."""
+    """Charge a release to the ledger, if there is one, and add the receipt to its guarantee."""
     if ledger is None:
         return guarantee
     receipt = ledger.charge(*(parts or (guarantee,)), mark=mark, again=again)
-    collect(receipt)
+    record_receipt(receipt)
     return replace(guarantee, receipts=(*guarantee.receipts, receipt))
 
 
-class _Slot:
-    """The place of the open budget: one for the whole process, so that no thread is outside of it."""
+class _BudgetSlot:
+    """The open budget: one for the whole process, so it covers all threads."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -290,9 +292,9 @@ class _Slot:
         self.mark = ""
 
 
-_slot = _Slot()
+_slot = _BudgetSlot()
 
-# No process is forked while another thread opens or closes a budget: the lock would stay held there.
+# A fork waits for threads that open or close a budget; otherwise the child's lock would stay locked.
 os.register_at_fork(
     before=lambda: _slot.lock.acquire(),
     after_in_parent=lambda: _slot.lock.release(),
@@ -308,41 +310,42 @@ def budget(
     leak: float | None = None,
     plan: Iterable[Query[Any] | Callable[[], Any] | Guarantee] = (),
 ) -> Budget:
-    """Open one budget for several releases on the same people's data.
+    """Open one privacy budget for several releases on the same people's data.
 
     Args:
         epsilon: the promised ε of all releases together.
         delta: the promised δ of all releases together.
-        pure: the ε that is kept for releases without Gaussian noise, whose ε add up; by default none,
-            and all of ε where δ = 0. Without it such a release is charged as Gaussian noise that is
-            no better, which is cheaper for many small releases and dearer for a large one.
-        leak: the part of δ that is kept as delta mass for names below a threshold and for the tails
-            of noise that is not Gaussian; by default a tenth. With 0 Gaussian releases have all of
-            δ, and their noise is .5% smaller.
-        plan: releases that are fixed beforehand, each as a query (``count.query(…)``, which
-            :func:`dpgrain.publish` makes a release of), as a function without arguments that returns
-            one, so that noise and mechanism are chosen as inside the budget, or as its guarantee. They
-            are composed exactly, which is cheaper, and may then be made in any order, or left out; the
-            rest of the budget is for releases that are not planned.
+        pure: the part of ε reserved for releases without Gaussian noise, whose ε add up; by default
+            none, or all of ε if δ = 0. Without it, such a release is charged like Gaussian noise with
+            at least its loss, which is cheaper for many small releases and more expensive for a large
+            one.
+        leak: the part of δ reserved as delta mass for selection by a threshold and for the tails of
+            noise that is not Gaussian; by default a tenth. With 0, Gaussian releases can use all of
+            δ, and their noise is 0.5% smaller.
+        plan: releases fixed in advance, each as a query (``count.query(…)``, to publish with
+            :func:`dpgrain.publish`), as a function without arguments that returns a query, which
+            chooses noise and mechanism as inside the budget, or as a guarantee. They are composed
+            exactly, which is cheaper, and can be published in any order or skipped; the rest of the
+            budget is for unplanned releases.
 
     Raises:
         ParameterError: if a parameter is out of range, or the plan does not fit.
 
-    Every release inside ``with`` is charged before anything is read, whichever thread makes it, and
-    refused if the budget would not hold it. All releases must protect the same unit of the same users,
-    by the same partition and relation. With ``share=0.5`` a release takes half of the budget, in any
-    order; a release with its own ε and δ is charged at its price. A process that is forked or started
-    while a budget is open refuses to publish. A process that was started before, or without this one's
-    environment, is not seen: it is assumed that none of them publishes about these people (a model of
-    :mod:`dpgrain.learn` that is sent to one, as with ``n_jobs=``, is refused there). It is also
-    assumed that series and columns of one name are the same users, or the same partition.
+    Every release inside ``with``, in any thread, is charged before anything is read, and refused if it
+    does not fit. All releases must protect the same unit of the same users, with the same partition and
+    relation. With ``share=0.5`` a release uses half of the budget, in any order; a release with its own
+    ε and δ is charged at its price. Processes forked or started while a budget is open cannot publish.
 
-    Only functions that give a guarantee are charged. The parts of which other releases are built
-    (:mod:`dpgrain.means`, the parties and streams of sums without a curator) are not.
+    It is assumed that processes started earlier, or without this environment, publish nothing about
+    these people (a model of :mod:`dpgrain.learn` sent to one, as with ``n_jobs=``, raises there), and
+    that series and columns of the same name mean the same users, or the same partition.
+
+    Only functions that return a guarantee are charged, not the building blocks of other releases
+    (:mod:`dpgrain.means`, the parties and streams of sums without a curator).
 
     Formal guarantee: (ε, δ)-DP for everything published inside, however each release was chosen from
-    the outcomes of those before: prices (e, m, ℓ) are added up and held against caps that are fixed
-    when the budget is made. Source: docs/theory, "Budgets".
+    the earlier outcomes: prices (e, m, ℓ) are added up and compared with caps fixed when the budget
+    is created. Source: docs/theory, "Budgets".
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, count, read
@@ -350,22 +353,19 @@ def budget(
     >>> with budget(1.0, 1e-6) as b:
     ...     visits = count(table, unit=User(), clip=5.0, share=0.5)
     ...     pages = count(table, by="page", unit=User(), clip=5.0, domain=["a"], share=0.5)
-    >>> b
-    Budget(epsilon=1, delta=1e-06; spent 100%)
+    >>> print(b)
+    Budget of ε = 1 and δ = 10⁻⁶: 100% spent, 0% left
     """
     return Budget(epsilon, delta, pure=pure, leak=leak, plan=plan)
 
 
-# Releases are asked for that are charged together.
+# True while queries of a composed release are created.
 _composed: ContextVar[bool] = ContextVar("composed", default=False)
 
 
 @contextmanager
 def composed() -> Iterator[None]:
-    """Ask inside for queries that are charged together with others, and publish nothing.
-
-    Noise and mechanism are chosen as while a budget is open.
-    """
+    """Create queries for a composed release, as inside an open budget; nothing is published."""
     token = _composed.set(True)
     try:
         yield
@@ -373,12 +373,8 @@ def composed() -> Iterator[None]:
         _composed.reset(token)
 
 
-def refuse_composed() -> None:
-    """Refuse to publish by itself what is asked for to be composed with others.
-
-    Raises:
-        ParameterError: inside :func:`composed`.
-    """
+def reject_composed() -> None:
+    """Raise ParameterError inside :func:`composed`, where nothing may be published separately."""
     if _composed.get():
         raise ParameterError(
             "plan must contain functions that return a query, such as count.query(…), and "
@@ -387,14 +383,7 @@ def refuse_composed() -> None:
 
 
 def planned_guarantee(item: Any) -> Guarantee:
-    """Return the guarantee of a planned release: stated, or that of a query's plan.
-
-    Args:
-        item: a guarantee, a query, or a function without arguments that returns a query.
-
-    Raises:
-        ParameterError: if it is neither, or the function publishes.
-    """
+    """Return the guarantee of a planned release: a guarantee, a query, or a function for a query."""
     if isinstance(item, Guarantee):
         return item
     if callable(item):
@@ -409,21 +398,17 @@ def planned_guarantee(item: Any) -> Guarantee:
 
 
 def in_budget() -> bool:
-    """Return True while a budget or ledger is open, or releases are asked for that are composed."""
+    """Return True while a budget or ledger is open, or inside :func:`composed`."""
     return _slot.budget is not None or _composed.get() or open_ledger() is not None
 
 
 def is_open() -> bool:
-    """Return True while a budget is open here."""
+    """Return True while a budget is open in this process."""
     return _slot.budget is not None
 
 
 def open_budget() -> Budget | None:
-    """Return the budget that is open, None if none is.
-
-    Raises:
-        ParameterError: if a budget is open in another process.
-    """
+    """Return the open budget or None; raise ParameterError if one is open in another process."""
     check_process(_slot.pid)
     return _slot.budget
 
@@ -437,24 +422,10 @@ def charge(
     mark: str = "",
     again: bool = True,
 ) -> Guarantee:
-    """Charge a release that is about to be made to the budget and the ledger that are open, if any.
+    """Charge a release to the open budget and the open ledger, and return the guarantee to publish.
 
-    Args:
-        guarantee: what the release promises.
-        budget: the budget of which the release takes a share, if it does.
-        share: the part of the budget that it takes then.
-        parts: the guarantees of the releases that it is composed of, where they are several: a ledger
-            charges each region with those that read it.
-        mark: the text by which the line of the ledger can be found.
-        again: False where a ledger that has charged this mark before must refuse it.
-
-    Returns:
-        The guarantee to publish, with the receipt of the ledger.
-
-    Raises:
-        RefusedError: if budget or ledger do not hold the release.
-        ParameterError: if the budget is closed by now or open in another process.
-        DataError: if the ledger cannot be written.
+    ``budget`` must still be open if a share of it was requested; a ledger charges ``parts`` to each
+    region separately.
     """
     current = _slot.budget
     check_process(_slot.pid)
@@ -463,5 +434,5 @@ def charge(
     check_guarantee(guarantee)
     ledger = open_ledger()
     if current is None:
-        return _noted(guarantee, ledger, parts, mark, again=again)
+        return _with_receipt(guarantee, ledger, parts, mark, again=again)
     return current.charge(guarantee, ledger, share, parts=parts, mark=mark, again=again)

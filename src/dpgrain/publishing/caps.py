@@ -1,4 +1,4 @@
-"""The privacy filter: the caps of a budget, and the promise from them."""
+"""The privacy filter: caps of a budget, and the promise that they imply."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from dpgrain._formatting import powers, rounded_up
 from dpgrain.accounting import Loss, gaussian_delta
 from dpgrain.accounting.losses.gaussian import bisect, gaussian_mu
 from dpgrain.errors import ParameterError
-from dpgrain.publishing.prices import SUMMING, Price
+from dpgrain.publishing.prices import SUM_TOLERANCE, Price
 
-# Largest share of δ for the delta mass of events, unless the caller states another.
+# Default share of δ for the delta mass of events.
 _LEAK_SHARE = 0.1
-# Share of M that may be lost beside a plan of pairs: to compose them takes long, and is less accurate.
+# Relative accuracy of M with a plan of pairs, whose composition is slow and less accurate.
 _CLOSE = 1e-7
 
 
 @dataclass(frozen=True)
 class Caps:
-    """The prices of a budget, fixed when it opens, and the promise that they keep.
+    """The caps on prices of a budget, fixed when it opens, and the promise that they imply.
 
     Args:
-        price: (E, M, D); a release is refused if the prices would add up to more.
-        planned: the privacy loss of the releases that were fixed beforehand.
+        price: (E, M, D), the largest total price; releases beyond it are refused.
+        planned: the privacy loss of the releases fixed in advance.
 
-    Formal guarantee: everything that is published is (ε, δ)-DP, however each release was chosen from
-    the outcomes of those before, with δ = [e^E·δ_G(ε−E; M) + δ_G(ε+E; M)]/(1+e^E) + D; with a plan, δ
+    Formal guarantee: all releases together are (ε, δ)-DP, however each was chosen from the earlier
+    outcomes, with δ = [e^E·δ_G(ε−E; M) + δ_G(ε+E; M)]/(1+e^E) + D; with a plan, δ
     is that of N(M, 1) ⊗ RR_E composed with the plan, plus D. Source: docs/theory, "Budgets".
 
     >>> Caps(Price(0.1, 0.2, 1e-7)).delta(1.0) < 2.15e-7
@@ -39,17 +39,17 @@ class Caps:
 
     @staticmethod
     def of(epsilon: float, delta: float, pure: float, leak: float, planned: Loss) -> Caps:
-        """Make the caps with the largest M that promise (ε, δ).
+        """Return the caps with the largest M for (ε, δ), given E and D.
 
         Args:
             epsilon: the promised ε.
             delta: the promised δ.
-            pure: E, the cap on ε of pure releases that are charged as such.
+            pure: E, the cap on ε of releases charged as pure ε.
             leak: D, the cap on delta mass.
-            planned: the privacy loss of the releases that are fixed beforehand.
+            planned: the privacy loss of the releases fixed in advance.
 
         Raises:
-            ParameterError: if the plan and the caps leave nothing, or do not fit.
+            ParameterError: if the plan and the caps do not fit.
 
         >>> round(Caps.of(1.0, 1e-6, 0.0, 1e-7, Loss()).price.mu, 4)
         0.2355
@@ -71,17 +71,17 @@ class Caps:
         return _rounded_down(pure, high, leak, planned)
 
     @staticmethod
-    def stated(
+    def with_defaults(
         epsilon: float, delta: float, pure: float | None, leak: float | None, planned: Loss
     ) -> Caps:
-        """Make the caps of a promise; the caller may state those on pure ε and on delta mass.
+        """Return the caps of a promise with defaults for E and D.
 
         Args:
             epsilon: the promised ε.
             delta: the promised δ.
-            pure: E; None for 0, or for all of ε where δ = 0.
+            pure: E; None for 0, or for all of ε if δ = 0.
             leak: D; None for a tenth of δ.
-            planned: the privacy loss of the releases that are fixed beforehand.
+            planned: the privacy loss of the releases fixed in advance.
 
         Raises:
             ParameterError: if a cap is out of range, or the plan and the caps do not fit.
@@ -102,8 +102,8 @@ class Caps:
         return Caps.of(epsilon, delta, float(pure), float(leak), planned)
 
     def delta(self, epsilon: float) -> float:
-        """Return the δ that is promised at an ε ≥ 0, rounded up."""
-        more = 1 + SUMMING
+        """Return the promised δ at an ε ≥ 0, rounded up."""
+        more = 1 + SUM_TOLERANCE
         pure, mu, leak = self.price.pure * more, self.price.mu * more, self.price.leak * more
         if self.planned != Loss():
             return (self.planned + Loss(mu, pure, leak)).delta(epsilon)
@@ -118,7 +118,7 @@ class Caps:
         return min(without_leak * (1 + 2.0**-50) + leak, 1.0)
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest ε ≥ 0 that is promised at a δ, rounded up; infinite if there is none.
+        """Return the smallest promised ε ≥ 0 at a δ, rounded up; infinite if there is none.
 
         >>> caps = Caps.of(1.0, 1e-6, 0.0, 1e-7, Loss())
         >>> round(caps.epsilon(1e-6), 6)
@@ -133,22 +133,22 @@ class Caps:
                 return math.inf
         return bisect(lambda epsilon: self.delta(epsilon) <= delta, 0.0, high)[1]
 
-    def hold(self, spent: Price) -> bool:
-        """Return True if prices that add up to ``spent`` are within the caps."""
-        return spent.share_of(self.price) <= 1 + SUMMING
+    def allow(self, total: Price) -> bool:
+        """Return True if a total price is within the caps."""
+        return total.share_of(self.price) <= 1 + SUM_TOLERANCE
 
 
 def _rounded_down(pure: float, mu: float, leak: float, planned: Loss) -> Caps:
-    """Make caps that are lower than stated, so that sums in floating point stay within the stated."""
-    less = 1 - 2 * SUMMING
+    """Return caps slightly below the given ones, so that floating-point sums stay within these."""
+    less = 1 - 2 * SUM_TOLERANCE
     return Caps(Price(pure * less, mu * less, leak * less), planned)
 
 
-def left_of(leak: float) -> str:
-    """Write what is left of a cap on delta mass: all of it while nothing was taken.
+def remaining_delta(leak: float) -> str:
+    """Return the text of the remaining delta mass: exactly the cap if nothing is spent.
 
-    >>> left_of(Caps.of(1.0, 1e-6, 0.0, 1e-7, Loss()).price.leak), left_of(4.9e-8)
+    >>> remaining_delta(Caps.of(1.0, 1e-6, 0.0, 1e-7, Loss()).price.leak), remaining_delta(4.9e-8)
     ('10⁻⁷', '4.9·10⁻⁸')
     """
-    # Caps are lower than what was stated by less than this.
-    return powers(leak * (1 + 4 * SUMMING), up=False)
+    # Undoes the reduction of the caps.
+    return powers(leak * (1 + 4 * SUM_TOLERANCE), up=False)

@@ -1,4 +1,4 @@
-"""The charge of a release: the only way to its rows and to its noise."""
+"""The charge of a release: the only access to its rows and its noise."""
 
 from __future__ import annotations
 
@@ -35,38 +35,40 @@ from dpgrain.noise.exponential import permute_and_flip
 from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import with_gaussian, with_truncated_geometric
+from dpgrain.publishing.best_of_runs import best_run
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.process import check_maker
-from dpgrain.publishing.repeated import best_run
+from dpgrain.publishing.process import check_creator
 
 Opened = TypeVar("Opened", covariant=True)
 Result = TypeVar("Result")
 
-# What stands below the error of a source that could not be read.
-_STAYS = "Nothing was published; a budget or a ledger that was charged for it stays charged."
-# Words for a charge in the refusal of a forked process.
-_CALLED = "charge of a release"
+# Note on the error of an unreadable source.
+_STAYS_CHARGED = (
+    "Nothing was published; a budget or a ledger that was charged for it stays charged."
+)
+# Name of a charge in the error of a forked process.
+_NAME = "charge of a release"
 
 
-class Rows(Protocol[Opened]):
-    """Rows in some place, such as a table."""
+class Openable(Protocol[Opened]):
+    """Rows of any source, such as a table."""
 
     def open_engine(self) -> AbstractContextManager[Opened]:
-        """Open them for reading."""
+        """Open the rows for reading."""
 
 
 class Charge:
-    """The right to open rows and to draw noise for one release; made by :func:`publish` alone.
+    """The right to open rows and draw noise for one release; only :func:`publish` creates it.
 
-    Each part of the event that was charged is a ticket for one draw. The scale of a draw is the part's
-    own, times a radius that follows from public numbers and earlier draws; nothing is drawn with less
-    noise, or more often, than was charged. Tickets that are left when the release is made are void.
-    A process that is forked meanwhile draws nothing and publishes nothing.
+    Each part of the charged event is a ticket for one draw. The scale of a draw is the scale of the
+    part, times a radius computed from public numbers and earlier draws, so nothing is drawn with less
+    noise, or more often, than was charged. Tickets expire with the release. A forked process draws and
+    publishes nothing.
 
     Args:
-        guarantee: what was charged, with the receipts of ledgers.
-        source: where noise comes from.
-        within: the charge of which this one draws a part, and with which it ends.
+        guarantee: the charged guarantee, with the receipts of ledgers.
+        source: the source of randomness.
+        within: the charge that includes this one, and with which it ends; None for a release.
 
     >>> from dpgrain.accounting import Gaussian
     >>> from dpgrain.noise import SeededSource
@@ -92,12 +94,12 @@ class Charge:
 
     @property
     def guarantee(self) -> Guarantee:
-        """The charged guarantee, which is to be published."""
+        """The charged guarantee, to be published."""
         return self._guarantee
 
     @property
     def left(self) -> Counter[Event]:
-        """The tickets left: part of the event → number of draws."""
+        """The remaining tickets: part of the event → number of draws."""
         return +self._left
 
     def __enter__(self) -> Self:
@@ -108,127 +110,99 @@ class Charge:
         if kind is None:
             self._check_process()
         if isinstance(error, DataError) and self._within is None:
-            error.add_note(_STAYS)
+            error.add_note(_STAYS_CHARGED)
         return False
 
     # -- rows --
 
-    def open(self, rows: Rows[Opened]) -> AbstractContextManager[Opened]:
-        """Open rows for reading.
-
-        Args:
-            rows: the rows, such as a table.
-        """
+    def open(self, rows: Openable[Opened]) -> AbstractContextManager[Opened]:
+        """Open rows for reading, such as those of a table."""
         self._check_open()
         return rows.open_engine()
 
     def read(self, read: Callable[[], Result]) -> Result:
-        """Read a caller's rows, such as labels of an array.
-
-        Args:
-            read: the function that reads them.
-        """
+        """Read a caller's rows, such as the labels of an array, by calling ``read``."""
         self._check_open()
         return read()
 
     # -- noise --
 
     def noisy(self, part: Additive, sums: NDArray[Any], radius: ArrayLike = 1.0) -> NDArray[Any]:
-        """Add noise of a part's law to sums of integers.
+        """Add the noise of a part to sums of integers, of any shape.
 
-        Args:
-            part: the part of the event.
-            sums: the sums, of any shape.
-            radius: the largest norm of what one block adds, one number or one for each sum.
+        ``radius`` is the largest norm of the contribution of one block, for all sums or each sum.
         """
         self._take(part)
         scale = part.noise_multiplier * np.broadcast_to(np.ravel(radius), sums.size)
         return with_noise(part, sums, scale, self._source)
 
-    def named(
+    def select(
         self,
         part: Selection | AdaptiveSelection,
         sums: IntArray,
         radius: float,
         step: float,
     ) -> tuple[IntArray, BoolArray]:
-        """Add noise to weighted counts of holders, and return which items may be named.
+        """Add noise to (V,) weighted counts of users, and compare them with the threshold.
 
         Args:
             part: the part of the event.
-            sums: (V,) the counts, in steps; in a second round, those of items that go on.
+            sums: (V,) the counts, in steps; in a second round, only of its items.
             radius: the weight 1, in steps.
-            step: a step, as a part of the weight 1.
+            step: a step, as a fraction of the weight 1.
 
         Returns:
             (V,) noisy counts in steps, and whether each reaches the threshold.
         """
         self._take(part)
-        # One step up: rounding the noise may carry a count half a step over.
+        # One step higher, because rounding of the noise can raise a count by half a step.
         threshold = math.ceil(part.threshold / step) + 1
         scale = np.full(sums.size, part.noise_multiplier * radius)
         noisy = with_gaussian(sums, raised(scale), source=self._source)
         if isinstance(part, AdaptiveSelection):
-            # Whoever holds an item that goes on was counted, whether or not they give to it again: to
-            # leave out zeros here would show who does.
+            # The first round counted all users of these items. Dropping zeros would reveal who adds to
+            # an item again.
             return noisy, noisy >= threshold
-        # Never an item to which nobody adds: a block may hold any number of items beyond those that
-        # take part, and enough zeros would pass the threshold now and then.
+        # Never select an item without contributions: a block may contain any number of unused items,
+        # and among many zeros some would pass the threshold by chance.
         return noisy, (sums > 0) & (noisy >= threshold)
 
     def truncated(self, part: TruncatedGeometric, counts: IntArray) -> tuple[IntArray, BoolArray]:
-        """Add truncated geometric noise to counts of holders, and return which items may be named.
-
-        Args:
-            part: the part of the event.
-            counts: (V,) the counts.
-        """
+        """Add truncated geometric noise to (V,) counts of users, and return which items pass."""
         self._take(part)
         noisy = with_truncated_geometric(counts, part.rate, part.cutoff, source=self._source)
-        # An item that nobody holds is at most the cutoff away from 0 and never passes.
+        # The noisy count of an item without users is at most the cutoff and never passes.
         return noisy, (counts > 0) & (noisy > part.cutoff)
 
     def order(
         self, part: ExponentialMechanism | BoundedRange, scores: IntArray, radius: float = 1.0
     ) -> IndexArray:
-        """Choose the largest scores by one-shot Gumbel noise; the best first.
+        """Select the indices of the largest of (V,) scores by one-shot Gumbel noise, best first.
 
-        Args:
-            part: the part of the event, which says how many are chosen.
-            scores: (V,) the scores.
-            radius: how far one block moves a score.
+        The part has their number; ``radius`` is the sensitivity of a score to one block.
         """
         self._take(part)
         return gumbel_order(scores, order_scale(part, radius), part.count, source=self._source)
 
     def flip(self, part: ApproximateDP, scores: IntArray, radius: float = 1.0) -> int:
-        """Choose a large score by permute-and-flip.
+        """Select the index of a large one of (V,) scores by permute-and-flip.
 
-        Args:
-            part: the part of the event, whose ε pays for scores that all move one way.
-            scores: (V,) the scores.
-            radius: how far one block moves a score.
+        The ε of the part is for scores that all change in one direction; ``radius`` is the sensitivity
+        of a score to one block.
         """
         self._take(part)
         return permute_and_flip(scores, flip_scale(part, radius), source=self._source)
 
     def lend(self, part: Event) -> Source:
-        """Return the source of noise for a mechanism with its own draws.
+        """Return the source of randomness for a mechanism that is responsible for its own draws.
 
-        Args:
-            part: the part of the event, or several parts composed, which is the mechanism's own: it
-                answers for its draws, as an estimate of the caller's does, or a run of many rounds.
+        ``part`` is the event of the mechanism, such as a run of many rounds or a custom estimate.
         """
         self._take(part)
         return _Lent(self._source, self._made_by) if self._source.private else self._source
 
     def one_of(self, part: Event, event: Event) -> Charge:
-        """Return a charge for one of the mechanisms of which a part bills the worst.
-
-        Args:
-            part: the part of the event: what one mechanism draws, or what several in parallel do.
-            event: the event of the one that runs.
-        """
+        """Return a charge for one of the parallel mechanisms of a part, with its event."""
         if event != part and not (isinstance(part, Parallel) and event in part.events):
             raise RuntimeError(f"{type(event).__name__} is not part of the charge.")
         self._take(part)
@@ -237,12 +211,13 @@ class Charge:
     def best_of(
         self, part: SelectBest, count: int, run: Callable[[int, Charge], tuple[float, Result]]
     ) -> Result:
-        """Run random candidates a random number of times; keep the best result.
+        """Run random candidates a random number of times, and return the best result.
 
         Args:
-            part: the part of the event, which says what one run draws.
+            part: the part of the event, with the event of one run.
             count: the number of candidates.
-            run: makes one run of a candidate, with a charge of its own; returns score and result.
+            run: the function for one run of a candidate with a separate charge; it returns a score and
+                a result.
         """
         self._take(part)
         inner = part.events if isinstance(part.events, tuple) else (part.events,)
@@ -255,7 +230,7 @@ class Charge:
                 return run(index, charge)
 
         best = best_run(drawn, part, self._source)
-        assert best is not None  # noqa: S101 - the law of the number of runs of choices is never 0
+        assert best is not None  # noqa: S101 - the number of runs of choices is never 0
         return best[1]
 
     # -- tickets --
@@ -269,7 +244,7 @@ class Charge:
             self._left -= wanted
 
     def _check_process(self) -> None:
-        check_maker(self._made_by, _CALLED)
+        check_creator(self._made_by, _NAME)
 
     def _check_open(self) -> None:
         self._check_process()
@@ -291,12 +266,7 @@ class Charge:
 
 
 class _Lent:
-    """The source of noise of a mechanism with its own draws, in the process of its charge alone.
-
-    Args:
-        source: where noise comes from.
-        made_by: the process of the charge.
-    """
+    """The source of randomness of a mechanism, limited to the process that created the charge."""
 
     private = True
 
@@ -305,37 +275,24 @@ class _Lent:
 
     def words(self, size: int) -> NDArray[np.uint64]:
         """Draw ``size`` independent uniform 64-bit words."""
-        check_maker(self._made_by, _CALLED)
+        check_creator(self._made_by, _NAME)
         return self._source.words(size)
 
 
 def order_scale(part: ExponentialMechanism | BoundedRange, radius: float = 1.0) -> float:
-    """Return the scale of the noise of :meth:`Charge.order`, rounded up.
-
-    Args:
-        part: the part of the event.
-        radius: how far one block moves a score.
-    """
+    """Return the noise scale of :meth:`Charge.order`, rounded up."""
     return part.scale if radius == 1 else float(raised(raised(part.scale * radius)))
 
 
 def flip_scale(part: ApproximateDP, radius: float = 1.0) -> float:
-    """Return the scale of the noise of :meth:`Charge.flip`, rounded up.
-
-    Args:
-        part: the part of the event.
-        radius: how far one block moves a score.
-    """
-    # The division is rounded; err towards more noise.
+    """Return the noise scale of :meth:`Charge.flip`, rounded up."""
+    # Rounds the division towards more noise.
     scale = (1 / part.guaranteed_epsilon) * (1 + 2.0**-50)
     return float(raised(raised(scale * radius)))
 
 
 def tickets(event: Event) -> Counter[Event]:
-    """Return how often each part of an event may be drawn, however deep it is composed.
-
-    Args:
-        event: the event of a release.
+    """Return the number of draws of each part of an event, at any depth of composition.
 
     >>> from dpgrain.accounting import Gaussian, Laplace
     >>> tickets(Gaussian(1.0) + Laplace(2.0) + Gaussian(1.0))[Gaussian(1.0)]
@@ -349,12 +306,5 @@ def tickets(event: Event) -> Counter[Event]:
 def with_noise(
     event: Additive, sums: NDArray[Any], scale: FloatArray | float, source: Source
 ) -> NDArray[Any]:
-    """Add noise of an event's law to sums of integers, never below the scale.
-
-    Args:
-        event: the event.
-        sums: the sums.
-        scale: the scale of the noise, one number or one per sum.
-        source: where noise comes from.
-    """
+    """Add the noise of an event to sums of integers, with at least this scale, for all or each."""
     return event.law.add_noise(sums, raised(scale), source=source)

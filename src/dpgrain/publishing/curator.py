@@ -1,17 +1,14 @@
-"""The curator's own reading of rows: checks and predictions, none of them released."""
+"""Reading of rows without a release, for checks and predictions of the curator."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import TypeVar
 
-from dpgrain.publishing.charge import Rows
-
-Opened = TypeVar("Opened", covariant=True)
+from dpgrain.publishing.charge import Openable, Opened
 
 
 class Curator:
-    """The right to open rows without a charge; it draws no noise, and makes no release.
+    """The right to open rows without a charge, and without noise or a release.
 
     >>> import pyarrow as pa
     >>> from dpgrain import read
@@ -20,10 +17,6 @@ class Curator:
     [1.5]
     """
 
-    def open(self, rows: Rows[Opened]) -> AbstractContextManager[Opened]:
-        """Open rows for reading.
-
-        Args:
-            rows: the rows, such as a table.
-        """
+    def open(self, rows: Openable[Opened]) -> AbstractContextManager[Opened]:
+        """Open rows for reading, such as those of a table."""
         return rows.open_engine()

@@ -74,7 +74,7 @@ SENTENCES = MappingProxyType(
         "dimension": "vectors of {:,|number}",
         "record-bound": "a bound of {:g}, to which longer records are clipped",
         "gradient-bound": "a clipping bound of {:g}",
-        "counted-with-sum": "the number of users, which is published with the sum",
+        "counted-with-sum": "a division by the noisy number of users, published with the sum",
         "clipping-radius": "a clipping radius of {:g}",
         "full-rounds": "{:,} rounds with all users",
         "sampled-rounds": "{:,} rounds of samples, each with probability {:g}",
@@ -163,7 +163,7 @@ SENTENCES = MappingProxyType(
         "evaluations": "{:g} evaluations on average (their number and time are not published)",
         "own-evaluations": "evaluations that are {:up}-DP, as stated by the caller",
         "runs": "{:g} runs on average (their number and time are not published)",
-        # Floating point, and what a network rests on.
+        # Floating point, and assumptions about networks.
         "floating-sums": "sums are computed in floating point, and the guarantee ignores their "
         "rounding",
         "floating-gradients": "gradients are computed in floating point, and the guarantee "
@@ -177,19 +177,19 @@ SENTENCES = MappingProxyType(
         "publishes",
         "batches-as-read": "batches reach the network and the loss unchanged or changed record "
         "by record, numbers taken out of a batch change nothing, and network and loss have no "
-        "batching rules, dispatch modes or seeds of their own",
+        "custom batching rules, dispatch modes or seeds",
         "collated-rows": "collate_fn computes each row only from the record at the same position",
         "nothing-fails": "no record makes reading, the network or the loss fail, which would "
         "end the run",
-        "evaluated-records": "the records on which the network was evaluated during the training",
+        "evaluated-records": "the records for evaluating the network during the training",
         "padding": "the output of the model for a record does not depend on how far it is padded",
         "tried-padding": "the output of the model for a record does not depend on how far it is "
-        "padded, which was tried on synthetic records",
+        "padded, as tests on synthetic records confirm",
     }
 )
 
 
-class _Words(Formatter):
+class _NounFormatter(Formatter):
     """A formatter with nouns: ``{:,|item}`` is "1 item" or "2 items", and ``{:up}`` rounds up."""
 
     def format_field(self, value: Any, spec: str) -> str:
@@ -203,12 +203,12 @@ class Fact:
     """A fact that a guarantee assumes to be public and fixed in advance.
 
     Args:
-        kind: the kind of fact, which decides the sentence; ``"stated"`` for a text of your own.
+        kind: the kind of fact, which decides the sentence; ``"stated"`` for custom text.
         numbers: the numbers and names in the sentence; the text of a stated fact.
 
     Raises:
-        ParameterError: if the kind is unknown, or its sentence takes other numbers. Counts must be
-            whole and at least 0, and all numbers finite.
+        ParameterError: if the kind is unknown, or the numbers do not fit its sentence. Counts must be
+            integers of at least 0, and all numbers finite.
 
     >>> fact = Fact("enrolled-users", (1000,))
     >>> str(fact), fact == Fact("enrolled-users", (1000,))
@@ -224,8 +224,8 @@ class Fact:
         _validate.check_fields(self)
         if self.kind not in SENTENCES:
             raise ParameterError(
-                f"kind {_validate.describe(self.kind)} of a public fact is unknown; use 'stated' for a "
-                "text of your own.",
+                f"kind {_validate.describe(self.kind)} of a public fact is unknown; use 'stated' for "
+                "custom text.",
                 name="kind",
             )
         try:
@@ -241,7 +241,7 @@ class Fact:
             )
 
     def _fitting(self) -> tuple[int | float | str, ...]:
-        """Return the numbers in the types of the sentence, so that equal facts are written alike."""
+        """Return the numbers in the types of the sentence, so that equal facts have equal text."""
         if self.kind == "setting":
             kind, *numbers = self.numbers
             if kind == "setting":
@@ -276,17 +276,17 @@ class Fact:
 
 
 def written(sentence: str, numbers: tuple[int | float | str, ...]) -> str:
-    """Return a sentence with its numbers."""
-    return _Words().format(sentence, *numbers)
+    """Return a sentence with its numbers filled in."""
+    return _NounFormatter().format(sentence, *numbers)
 
 
 def places(sentence: str) -> list[str]:
-    """Return the form of each number in a sentence."""
+    """Return the format of each number of a sentence."""
     return [spec or "" for _, name, spec, _ in Formatter().parse(sentence) if name is not None]
 
 
 def _fitted(form: str, value: int | float | str) -> int | float | str:
-    """Return a value in the type of its place in a sentence."""
+    """Return a value in the type of its format."""
     form = form.partition("|")[0]
     if not isinstance(value, str) and not math.isfinite(value):
         raise ValueError
@@ -302,15 +302,15 @@ def _fitted(form: str, value: int | float | str) -> int | float | str:
     return int(value)
 
 
-def facts_of(facts: Iterable[Fact | str]) -> tuple[Fact, ...]:
-    """Return facts without repetitions; a text becomes a stated fact.
+def unique_facts(facts: Iterable[Fact | str]) -> tuple[Fact, ...]:
+    """Remove repeated facts; a text becomes a stated fact.
 
     A stated fact is also a repetition if another kind has the same sentence.
 
     Args:
-        facts: facts, or texts of a mechanism of your own.
+        facts: facts, or texts of a custom mechanism.
 
-    >>> [fact.kind for fact in facts_of([Fact("bins"), "the bins", "my tariffs"])]
+    >>> [fact.kind for fact in unique_facts([Fact("bins"), "the bins", "my tariffs"])]
     ['bins', 'stated']
     """
     known = [Fact("stated", (fact,)) if isinstance(fact, str) else fact for fact in facts]

@@ -22,7 +22,7 @@ from dpgrain._report_mixins import GuaranteeReportMixin
 from dpgrain.accounting import Event, Scoped
 from dpgrain.accounting.losses.rounding import sum_up
 from dpgrain.errors import CareWarning, DataError, DeltaWarning, EpsilonWarning, ParameterError
-from dpgrain.publishing.facts import Fact, facts_of
+from dpgrain.publishing.facts import Fact, unique_facts
 from dpgrain.publishing.receipt import Receipt
 from dpgrain.scope.partitions import Partition
 from dpgrain.scope.provenance import StatedProvenance, combine
@@ -37,7 +37,7 @@ else:
     old_facts = lazy_import("dpgrain.publishing.old_facts")
     risks = lazy_import("dpgrain.publishing.risk")
 
-# An ε above this promises little.
+# A larger ε is a weak guarantee.
 _LARGE_EPSILON = 10.0
 
 #: The change between neighbouring tables of each unit and relation.
@@ -75,20 +75,20 @@ class Guarantee(GuaranteeReportMixin):
         relation: the neighbouring relation.
         delta: the default δ of :meth:`epsilon`.
         event: the event of the release, which decides the curve.
-        public: the facts that are assumed to be public and fixed in advance.
+        public: the facts assumed to be public and fixed in advance.
         private: False if the source was seeded, so that the noise is predictable.
         user: the column with the user id of a record; empty if there is none.
-        scope: the public region of the records that were read; other records have no influence.
+        scope: the public region that the release reads; other records have no influence.
         partition: the partition into elements; None if only its text is known.
-        receipts: the lines of ledgers that charged the release.
-        provenance: the origin of the rows: ``"table"``; ``"checked"``, derived by this library from a
-            table, row by row or person by person; ``"as given"``, an assumption; or empty if unknown,
-            as in guarantees of version 0.1.
+        receipts: the lines of ledgers with the charge of the release.
+        provenance: the origin of the rows: ``"table"``; ``"checked"`` for rows that this library
+            derived from a table, row by row or person by person; ``"as given"`` for an assumption; or
+            empty if unknown, which is possible in guarantees of version 0.1.
 
     Raises:
         ParameterError: if a field has another type, or δ is out of range.
 
-    Formal guarantee: (ε, δ) holds for every table. For rows as given, it assumes that no user's data
+    Formal guarantee: (ε, δ)-DP for every table. For rows as given, it assumes that no user's data
     determined the rows of other users, or whether the rows could be read.
 
     >>> from dpgrain.accounting import Contribution, Gaussian
@@ -133,7 +133,7 @@ class Guarantee(GuaranteeReportMixin):
             units: the number of units of one person that differ (for ``User``, of users).
             relation: the neighbouring relation; by default the release's own.
             unit: the privacy unit, such as ``User(max_elements=40)`` or ``Record()``; by default the
-                release's own. Elements are those of the release, and ``by`` is ignored.
+                release's own. Elements always use the partition of the release, and ``by`` is ignored.
 
         Returns:
             ε, infinite if it has no bound.
@@ -157,7 +157,7 @@ class Guarantee(GuaranteeReportMixin):
         false_alarms: float = 0.05,
         prior: float = 0.5,
     ) -> Risk:
-        """Return limits on what an attacker who knows all other records can find out.
+        """Return limits on the inferences of an attacker who knows all other records.
 
         Args:
             unit: the privacy unit; by default the release's own.
@@ -192,11 +192,11 @@ class Guarantee(GuaranteeReportMixin):
     def __add__(self, other: Guarantee) -> Guarantee:
         """Compose the guarantees of two releases on the same people: losses compose, and δ adds.
 
-        If no unit is in both regions, a unit pays for one release: the daily releases of a year cost a
-        user's day as much as one, and 30 days of a person as much as 30.
+        If no unit is in both regions, a unit is charged for one release only: daily releases over a
+        year cost a user's day as much as a single release, and 30 days of a person as much as 30.
 
-        Formal guarantee: the result holds if the noise, type and region of the second release did not
-        depend on the outcome of the first. Otherwise, put both into one :func:`dpgrain.budget`.
+        Formal guarantee: the result is valid if the noise, type and region of the second release did
+        not depend on the outcome of the first. Otherwise, put both into one :func:`dpgrain.budget`.
 
         Raises:
             ParameterError: if the two protect different units, partitions or users, or use different
@@ -204,7 +204,7 @@ class Guarantee(GuaranteeReportMixin):
         """
         if not isinstance(other, Guarantee):
             return NotImplemented
-        self._require_alike(other)
+        self._require_same_unit(other)
         parts = self._parts + other._parts
         apart = not any(one[1].meets(two[1]) for one in self._parts for two in other._parts)
         delta = max(self.delta, other.delta) if apart else sum_up(self.delta, other.delta)
@@ -214,7 +214,7 @@ class Guarantee(GuaranteeReportMixin):
             self.relation,
             min(delta, math.nextafter(1, 0)),
             _together(parts),
-            facts_of(self.public + other.public),
+            unique_facts(self.public + other.public),
             self.private and other.private,
             self.user,
             self.scope.around(other.scope),
@@ -223,19 +223,19 @@ class Guarantee(GuaranteeReportMixin):
             combine(self.provenance, other.provenance),
         )
 
-    def _require_alike(self, other: Guarantee) -> None:
+    def _require_same_unit(self, other: Guarantee) -> None:
         """Reject guarantees for different units, partitions or relations."""
         mine = (self.level, self.elements, self.relation, self.user)
         theirs = (other.level, other.elements, other.relation, other.user)
         # If both partitions are known, they are compared instead of their texts.
-        facts = self.partition is not None and other.partition is not None
-        if mine[:1] + mine[2:] != theirs[:1] + theirs[2:] or (not facts and mine != theirs):
+        known = self.partition is not None and other.partition is not None
+        if mine[:1] + mine[2:] != theirs[:1] + theirs[2:] or (not known and mine != theirs):
             raise ParameterError(
-                f"guarantees for {_named(*mine)} and {_named(*theirs)} do not compose; release "
+                f"guarantees for {_unit_text(*mine)} and {_unit_text(*theirs)} do not compose; release "
                 "both for the same unit, partition and relation, and pass users and elements as "
                 "the same array, or as a pandas Series with the name of the column."
             )
-        if facts and self.partition != other.partition:
+        if known and self.partition != other.partition:
             raise ParameterError(
                 f"guarantees for elements by {self.partition} and by {other.partition} do not "
                 "compose; release both for the same partition, with the same types= and dates=."
@@ -246,14 +246,14 @@ class Guarantee(GuaranteeReportMixin):
         """The events with the regions of their units, and their numbers."""
         if isinstance(self.event, Scoped):
             return tuple(zip(self.event.events, self.event.regions, self.event.most, strict=True))
-        return ((self.event, self.region_of_units, self._most),)
+        return ((self.event, self.region_of_units, self._max_elements),)
 
     @property
     def region_of_units(self) -> Region:
         """The smallest known region that contains all units with records in the scope.
 
-        A unit is inside as a whole: a record by all its columns, an element by cell and user, a user by
-        id.
+        It contains whole units: a record with all its columns, an element with cell and user, a user
+        with id.
         """
         if self.level == "record":
             return self.scope
@@ -264,24 +264,26 @@ class Guarantee(GuaranteeReportMixin):
         return Region(tuple(sides))
 
     @property
-    def _most(self) -> int | None:
+    def _max_elements(self) -> int | None:
         """Maximum number of elements of one person in the scope; None if unknown."""
         if self.level != "element" or self.partition is None:
             return None
         return self.partition.cells_in(self.scope)
 
     @property
-    def brief(self) -> str:
+    def summary(self) -> str:
         """The guarantee in one line, as printed below a release.
 
         >>> from dpgrain.accounting import ApproximateDP
-        >>> Guarantee("record", "", "zero_out", 0.0, ApproximateDP(0.5)).brief
+        >>> Guarantee("record", "", "zero_out", 0.0, ApproximateDP(0.5)).summary
         'ε = 1, δ = 0 per record (zero_out).'
         """
         as_given = self.provenance == "as given"
+        # Full texts of mappings are too long for one line.
+        elements = _MAPPING.sub(r"\3 in \1 \2", self.elements).removeprefix("the column ")
         users = f"users {self.user!r}" if self.user else "each row is one user" * as_given
         facts = (
-            _MAPPING.sub(r"\3 in \1 \2", self.elements).removeprefix("the column "),
+            elements,
             users if self.level != "record" else "",
             self.relation,
             "external rows, unverified" if as_given else "",
@@ -294,7 +296,7 @@ class Guarantee(GuaranteeReportMixin):
         )
 
     def __str__(self) -> str:
-        # The elements may contain braces.
+        # The text of the elements may contain braces, so it is not formatted.
         changed = CHANGED[self.level, self.relation]
         changed = changed.replace("{elements}", self.elements or "elements")
         epsilon, delta = self.epsilon(), powers(self.delta)
@@ -305,7 +307,7 @@ class Guarantee(GuaranteeReportMixin):
             most = " without a limit at this δ"
         facts = "; ".join(dict.fromkeys(map(str, self.public)))
         public = f" Assumed public and fixed in advance: {facts}." if facts else ""
-        who = f" Users are identified by {self.user!r}." if self.user else ""
+        users = f" Users are identified by {self.user!r}." if self.user else ""
         read = "" if self.scope.everything else f" Only these records are read: {self.scope}."
         given = _AS_GIVEN if self.provenance == "as given" else ""
         warning = "" if self.private else f"{_SEEDED} "
@@ -313,11 +315,11 @@ class Guarantee(GuaranteeReportMixin):
         return (
             f"{warning}{self.level.capitalize()}-level differential privacy with "
             f"ε = {rounded_up(epsilon, 6)} and δ = {delta}: {changed} changes the probability of any "
-            f"outcome{most}.{who}{read}{given}{public}{charged}"
+            f"outcome{most}.{users}{read}{given}{public}{charged}"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the guarantee as plain JSON values; the last four fields only where needed."""
+        """Return the guarantee as plain JSON values; the last four fields only if not empty."""
         more: dict[str, Any] = {}
         if not self.scope.everything:
             more["scope"] = self.scope.to_dict()
@@ -369,12 +371,12 @@ class Guarantee(GuaranteeReportMixin):
 
     @staticmethod
     def from_json(text: str) -> Guarantee:
-        """Read the guarantee from :meth:`to_json`, or from beside an output.
+        """Read the guarantee from :meth:`to_json`, or from the guarantee file of an output.
 
         Raises:
             ParameterError: if the text does not describe a guarantee.
 
-        Whether an output has the numbers that it is about, :meth:`beside` alone checks.
+        Only :meth:`read_for_output` checks that an output still has the released numbers.
         """
         values = _validate.parse_json(text, "a guarantee")
         if isinstance(values, dict):
@@ -382,20 +384,20 @@ class Guarantee(GuaranteeReportMixin):
         return Guarantee.from_dict(values)
 
     @staticmethod
-    def beside(path: str | Path) -> Guarantee:
-        """Read the guarantee beside an output of a file of releases.
+    def read_for_output(path: str | Path) -> Guarantee:
+        """Read the guarantee of an output of a release file.
 
         Args:
-            path: the output, such as ``pages.csv``, beside which is ``pages.csv.guarantee.json``.
+            path: the output, such as ``pages.csv``, next to ``pages.csv.guarantee.json``.
 
         Raises:
-            DataError: if there is none, or it is about other numbers than those in the output.
-            ParameterError: if it does not describe a guarantee.
+            DataError: if the guarantee file is missing, or the numbers in the output have changed.
+            ParameterError: if the file does not describe a guarantee.
 
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
         ...     try:
-        ...         Guarantee.beside(Path(folder) / "pages.csv")
+        ...         Guarantee.read_for_output(Path(folder) / "pages.csv")
         ...     except DataError:
         ...         print("no guarantee")
         no guarantee
@@ -412,7 +414,7 @@ _Part: TypeAlias = tuple[Event, Region, int | None]
 
 
 def _together(parts: tuple[_Part, ...]) -> Event:
-    """Compose events; those of one region as one event, and several regions as parts of one."""
+    """Compose the events of each region, and combine several regions into one event."""
     of_region: dict[tuple[Region, int | None], Event] = {}
     for event, region, most in parts:
         before = of_region.get((region, most))
@@ -425,20 +427,13 @@ def _together(parts: tuple[_Part, ...]) -> Event:
     )
 
 
-def _named(level: str, elements: str, relation: str, user: str) -> str:
-    whose = f", users by {user!r}" if user else ""
-    return f"{level} ({elements or 'no partition'}, {relation}{whose})"
+def _unit_text(level: str, elements: str, relation: str, user: str) -> str:
+    users = f", users by {user!r}" if user else ""
+    return f"{level} ({elements or 'no partition'}, {relation}{users})"
 
 
 def check_guarantee(guarantee: object) -> None:
-    """Refuse to charge what is no guarantee, such as an event, naming the way to make one.
-
-    Args:
-        guarantee: what was passed to be charged.
-
-    Raises:
-        ParameterError: if it is no :class:`Guarantee`.
-    """
+    """Raise ParameterError for anything but a guarantee, such as an event."""
     if not isinstance(guarantee, Guarantee):
         raise ParameterError(
             f"guarantee must be a Guarantee, not {type(guarantee).__name__}; build it from an "
@@ -447,14 +442,10 @@ def check_guarantee(guarantee: object) -> None:
         )
 
 
-def warn_of_delta(delta: float, level: Level, n_users: int | None, cells: int) -> None:
-    """Warn of a δ so large that it allows publishing somebody's data outright with real odds.
+def warn_large_delta(delta: float, level: Level, n_users: int | None, cells: int) -> None:
+    """Warn of a δ that allows publishing a unit's data outright with a substantial probability.
 
-    Args:
-        delta: the promised δ.
-        level: the protected unit.
-        n_users: the size of the roster, if known.
-        cells: the number of elements a user may have, if known; else 1.
+    ``cells`` is the largest number of elements of a user, or 1 if it is unknown.
     """
     if n_users is None or level == "record":
         return
@@ -471,24 +462,16 @@ def warn_of_delta(delta: float, level: Level, n_users: int | None, cells: int) -
         )
 
 
-def warn_of_epsilon(epsilon: float) -> None:
-    """Warn, once in a process, of an ε so large that it promises little.
-
-    Args:
-        epsilon: the promised ε.
-    """
+def warn_large_epsilon(epsilon: float) -> None:
+    """Warn, once in a process, of an ε that is a weak guarantee."""
     if epsilon > _LARGE_EPSILON:
         _warn_once()
 
 
-def warn_of_care(care: Sequence[str]) -> None:
-    """Warn of what will probably not come as it is asked for.
-
-    Args:
-        care: the sentences of a plan.
-    """
-    for said in care:
-        warnings.warn(said, CareWarning, stacklevel=_callers_level())
+def warn_unreliable_result(care: Sequence[str]) -> None:
+    """Warn of results that will probably be unreliable, with the sentences of a plan."""
+    for sentence in care:
+        warnings.warn(sentence, CareWarning, stacklevel=_callers_level())
 
 
 @cache
@@ -504,7 +487,7 @@ def _warn_once() -> None:
 
 
 def _callers_level() -> int:
-    """Return the stack level of the first frame outside of dpgrain, to which the warning points."""
+    """Return the stack level of the first frame outside of dpgrain, for warnings."""
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_globals.get("__name__", "").startswith("dpgrain."):
         frame, level = frame.f_back, level + 1

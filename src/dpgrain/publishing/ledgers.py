@@ -1,7 +1,7 @@
-"""The open ledger of this process, or of the place where the process was started.
+"""The open ledger of this process, or of the process that started it.
 
-A ledger is a file or a database, so that all processes share it. One that is started while a ledger is
-open inherits its place by an environment variable, and charges what it publishes as well.
+A ledger is a file or a database that all processes share. A process started while a ledger is open
+inherits its address in an environment variable, and charges its releases to it.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from dpgrain.errors import ParameterError
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.receipt import Receipt
 
-# A process that is started while a ledger is open finds the place of the ledger here.
+# Address of the ledger for processes started while it is open.
 _PLACE_VARIABLE = "DPGRAIN_LEDGER"
-# The module whose class ``Ledger`` opens a ledger that was inherited.
+# Module of the class ``Ledger``, which opens an inherited ledger.
 _HOME = "dpgrain.ledger.ledger"
 
 
-class Charging(Protocol):
-    """The ledger as publishing calls it."""
+class OpenLedger(Protocol):
+    """The interface of a ledger for publishing."""
 
     @property
     def place(self) -> str:
-        """The file or database of the ledger, as another process can open it."""
+        """The file or database of the ledger, as an address for other processes."""
 
     def charge(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> Receipt:
-        """Charge releases durably, or refuse them."""
+        """Charge releases durably, or raise RefusedError."""
 
     def holds(self, receipt: Receipt) -> bool:
-        """Return whether a release was charged in a line of this ledger."""
+        """Return whether a receipt is of this ledger."""
 
 
-class _Slot:
-    """The place of the open ledger: one for the whole process, so that no thread is outside of it."""
+class _LedgerSlot:
+    """The open ledger: one for the whole process, so it covers all threads."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.ledger: Charging | None = None
+        self.ledger: OpenLedger | None = None
         self.outer: str | None = None
 
 
-_slot = _Slot()
+_slot = _LedgerSlot()
 
 
 def _renew_lock() -> None:
@@ -55,21 +55,21 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
-def enter(ledger: Charging) -> None:
-    """Charge all releases of this process, and of processes started by it, to a ledger from now on.
+def enter(ledger: OpenLedger) -> None:
+    """Charge all releases of this process, and of processes that it starts, to a ledger.
 
     Raises:
-        ParameterError: if another ledger is open, here or where this process was started.
+        ParameterError: if another ledger is open, in this process or the one that started it.
     """
     with _slot.lock:
         inherited = os.environ.get(_PLACE_VARIABLE)
         if _slot.ledger is not None or inherited not in (None, ledger.place):
-            # The address in the variable may hold a password, and is not shown.
-            stated = _slot.ledger is None or _slot.outer is not None
+            # The address in the variable may contain a password, so it is not shown.
+            inherits = _slot.ledger is None or _slot.outer is not None
             already = (
                 f"{_PLACE_VARIABLE} points to another ledger, which is open for this whole "
                 "process; unset that variable, or use the same ledger"
-                if stated
+                if inherits
                 else "a ledger is already open; close it before opening another"
             )
             raise ParameterError(
@@ -79,8 +79,8 @@ def enter(ledger: Charging) -> None:
         os.environ[_PLACE_VARIABLE] = ledger.place
 
 
-def leave(ledger: Charging) -> None:
-    """Charge releases no longer to this ledger."""
+def leave(ledger: OpenLedger) -> None:
+    """Stop charging releases to this ledger."""
     with _slot.lock:
         if _slot.ledger is not ledger:
             return
@@ -90,20 +90,20 @@ def leave(ledger: Charging) -> None:
 
 
 def open_place() -> str | None:
-    """Return the place of the ledger to which this process charges, None if it charges to none."""
+    """Return the address of the open ledger; None if none is open."""
     return os.environ.get(_PLACE_VARIABLE)
 
 
-def open_ledger() -> Charging | None:
-    """Return the open ledger, None if none is open.
+def open_ledger() -> OpenLedger | None:
+    """Return the open ledger; None if none is open.
 
     Raises:
-        DpgrainError: if the ledger that was open where this process was started cannot be opened.
+        DpgrainError: if an inherited ledger cannot be opened.
     """
     with _slot.lock:
         place = os.environ.get(_PLACE_VARIABLE)
         if _slot.ledger is None and place is not None:
-            # The ledger stays open until the process ends, as whoever started the process asked for.
+            # An inherited ledger stays open until the process ends.
             _slot.outer = place
             _slot.ledger = import_module(_HOME).Ledger(place)
         return _slot.ledger

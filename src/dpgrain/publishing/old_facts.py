@@ -1,4 +1,4 @@
-"""Public facts in guarantees of version 0.1, which were sentences."""
+"""Public facts in guarantees of version 0.1, which stored sentences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOOKS = (
 _SHARES = "; how many, and how they share the noise, follows from the number that was released"
 _NOT_OTHERS = ", whose number and time are not published"
 
-#: The sentence of each kind in version 0.1, with the numbers in the same order, where it differs.
+#: Sentences of version 0.1 that differ from today's, with the numbers in the same order.
 OLD_SENTENCES = MappingProxyType(
     {
         "enrolled-users": "a roster of {:,|user}",
@@ -134,7 +134,7 @@ _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 
 
 def fact_of(sentence: str) -> Fact:
-    """Return the fact of a sentence of version 0.1; a stated one if its kind is unknown.
+    """Return the fact of a sentence of version 0.1, or a stated fact if its kind is unknown.
 
     >>> fact_of("a roster of 1,000 users"), fact_of("our tariffs")
     (Fact(kind='enrolled-users', numbers=(1000,)), Fact(kind='stated', numbers=('our tariffs',)))
@@ -150,7 +150,7 @@ def fact_of(sentence: str) -> Fact:
 
 
 def _known(sentence: str) -> Fact | None:
-    """Return the fact whose numbers reproduce an old sentence; None if there is none."""
+    """Return the fact with the same old sentence; None if there is none."""
     for kind, old, pattern, parsers in _patterns():
         found = pattern.fullmatch(sentence)
         if found is None:
@@ -166,7 +166,7 @@ def _known(sentence: str) -> Fact | None:
 
 
 def with_facts(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a guarantee, read from JSON, with facts in place of old sentences."""
+    """Replace old sentences by facts in the fields of a guarantee read from JSON."""
     public = values.get("public")
     if not isinstance(public, list | tuple) or not any(isinstance(one, str) for one in public):
         return values
@@ -179,7 +179,7 @@ _Parser = Callable[[str], int | float | str]
 
 @cache
 def _patterns() -> tuple[tuple[str, str, re.Pattern[str], tuple[_Parser, ...]], ...]:
-    """Return the kinds with patterns of their old sentences, those with the most fixed words first."""
+    """Return the kinds with patterns of their old sentences, longest fixed text first."""
     others = {kind: text for kind, text in SENTENCES.items() if kind not in ("stated", "setting")}
     known = {**others, **OLD_SENTENCES}
     ordered = sorted(known, key=lambda kind: -_fixed(known[kind]))
@@ -191,7 +191,7 @@ def _fixed(sentence: str) -> int:
 
 
 def _pattern(sentence: str) -> tuple[re.Pattern[str], tuple[_Parser, ...]]:
-    """Return a pattern of a sentence, and what reads each of its numbers."""
+    """Return a pattern of a sentence, and a parser of each number."""
     pieces, parsers = [], []
     for text, name, spec, conversion in Formatter().parse(sentence):
         pieces.append(re.escape(text))
@@ -205,7 +205,7 @@ def _pattern(sentence: str) -> tuple[re.Pattern[str], tuple[_Parser, ...]]:
 
 
 def _reader(form: str, conversion: str | None) -> tuple[_Parser, str]:
-    """Return how a place of a sentence is read, and its pattern."""
+    """Return the parser and the pattern of a number with this format."""
     if conversion == "r":
         return _unquoted, _QUOTED
     if form == ",":

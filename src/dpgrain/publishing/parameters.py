@@ -1,7 +1,7 @@
-"""The parameters of doors: what Python, the command line and files of releases ask for alike.
+"""Parameters of publishing functions, for Python, the command line and release files.
 
-A door's signature states names, types and defaults, and its docstring describes what is its own. What
-several doors share is described here, once, and stands in the docstring of each.
+The signature has names, types and defaults, and the docstring describes parameters of one function.
+Parameters of several functions are described here, once, and inserted into each docstring.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ COLUMNS = (
     "by",
 )
 
-# A line of a docstring that begins the description of an argument.
+# First line of the description of an argument.
 _ARGUMENT = re.compile(r"(?P<margin> +)(?P<name>\w+): (?P<text>.*)")
-# Marks of docstrings around words of code.
+# Docstring markup around code.
 _CODE = re.compile(r"(?::\w+:)?`+~?(?:dpgrain\.)?([^`]*)`+")
-# Characters of a line of a docstring.
+# Line width of docstrings, in characters.
 _WIDTH = 104
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a door.
+    """One parameter of a publishing function.
 
     Args:
         name: the name.
         hint: the type.
-        default: the default; ``inspect.Parameter.empty`` where it must be given.
-        text: the description, as docstrings have it.
+        default: the default; ``inspect.Parameter.empty`` if the parameter is required.
+        text: the description, in docstring markup.
     """
 
     name: str
@@ -77,51 +77,48 @@ class Parameter:
     text: str = ""
 
     @property
-    def needed(self) -> bool:
-        """True if it must be given."""
+    def required(self) -> bool:
+        """True if the parameter is required."""
         return self.default is inspect.Parameter.empty
 
     @property
-    def of_columns(self) -> bool:
-        """True if its value names columns."""
+    def names_columns(self) -> bool:
+        """True if its values are names of columns."""
         return self.name in COLUMNS
 
     @property
     def help(self) -> str:
-        """The first sentence of the description, without marks of docstrings.
+        """The first sentence of the description, as plain text.
 
         >>> Parameter("k", int, None, "the number of items, ``k``; all without it. See there.").help
         'The number of items, k; all without it.'
         """
-        return re.split(r"(?<=\.) ", self.described, maxsplit=1)[0]
+        return re.split(r"(?<=\.) ", self.full_help, maxsplit=1)[0]
 
     @property
-    def described(self) -> str:
-        """The whole description, without marks of docstrings."""
-        said = _CODE.sub(r"\1", self.text)
-        return said[:1].upper() + said[1:]
+    def full_help(self) -> str:
+        """The whole description, as plain text."""
+        text = _CODE.sub(r"\1", self.text)
+        return text[:1].upper() + text[1:]
 
 
-def parameters_of(door: Callable[..., Any]) -> dict[str, Parameter]:
-    """Return the parameters of a door, a function or a class, by name.
-
-    Args:
-        door: the door.
+def parameters_of(function: Callable[..., Any]) -> dict[str, Parameter]:
+    """Return the parameters of a publishing function or a class, by name.
 
     >>> from dpgrain import count
     >>> parameters_of(count)["by"].help
     'Column or columns to group by; if omitted, one answer for all rows.'
     """
-    hints, texts = get_type_hints(door), arguments(door.__doc__ or "")
+    hints, texts = get_type_hints(function), arguments(function.__doc__ or "")
     return {
         name: Parameter(name, hints.get(name, Any), one.default, texts.get(name, ""))
-        for name, one in inspect.signature(door).parameters.items()
+        for name, one in inspect.signature(function).parameters.items()
         if one.kind is not inspect.Parameter.VAR_KEYWORD
     }
 
 
 def arguments(docstring: str) -> dict[str, str]:
-    """Return the descriptions of the arguments that a docstring lists, by name.
+    """Return the descriptions of the arguments in a docstring, by name.
 
     >>> arguments("Count.\\n\\nArgs:\\n    a: one\\n        thing.\\n    b: two.\\n\\nMore: of it.")
     {'a': 'one thing.', 'b': 'two.'}
@@ -132,13 +129,8 @@ def arguments(docstring: str) -> dict[str, str]:
     return texts
 
 
-def described(docstring: str | None, names: Sequence[str]) -> str | None:
-    """Return a docstring with descriptions of the shared parameters that it does not describe itself.
-
-    Args:
-        docstring: the docstring; None where Python runs without them.
-        names: the parameters, in their order.
-    """
+def with_shared_parameters(docstring: str | None, names: Sequence[str]) -> str | None:
+    """Insert the descriptions of shared parameters into a docstring, in the order of ``names``."""
     if docstring is None or "Args:" not in docstring:
         return docstring
     lines = docstring.splitlines()
@@ -165,7 +157,7 @@ def described(docstring: str | None, names: Sequence[str]) -> str | None:
 
 
 def _listed(lines: Sequence[str]) -> dict[str, list[str]]:
-    """Return the lines of each argument that a docstring lists, by name."""
+    """Return the lines of each argument in a docstring, by name."""
     listed: dict[str, list[str]] = {}
     places = [place for place, line in enumerate(lines) if line.strip() == "Args:"]
     margin, name, blank = "", "", list[str]()

@@ -2,8 +2,8 @@
 
 A release has price (e, m, ℓ) if for all neighbours, in both orders, H_γ ≤ H_γ(N(m, 1) ⊗ RR_e) + ℓ at
 every γ ≥ 0, where N(m, 1) is a Gaussian mechanism, RR_e randomised response, and H_γ the hockey-stick
-divergence. The prices of releases that are chosen one after the other add up: e, m² and ℓ separately.
-Proofs: docs/theory, "Budgets".
+divergence. Prices of adaptively chosen releases add up: e, m² and ℓ separately. Proofs: docs/theory,
+"Budgets".
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from dpgrain.accounting.losses.gaussian import pure_mu
 from dpgrain.numerics.special_functions import ndtr, ndtri
 from dpgrain.units import Relation, Unit
 
-# Points at which a curve is looked up; between them it lies below its chords.
+# Points of a privacy curve, which is below the chords between them.
 _CURVE_POINTS = 64
-# Shares of the budget's delta mass: a curve is looked up to the ε at which its δ is the first of
-# them for which ε is not too large.
+# The points of a curve end at the ε whose δ is one of these shares of the budget's delta mass, the
+# first for which ε is not too large.
 _LEAST_LEAK_SHARES = (1e-3, 1e-2, *(part / 20 for part in range(2, 21)))
-# Largest ε at which a curve has a price.
+# Largest ε of a point of a curve.
 _LARGEST_CURVE_EPSILON = 300.0
-# Share by which prices are rounded up, which covers the rounding of the special functions.
+# Relative rounding of prices upwards, which covers the errors of the special functions.
 _RELATIVE_ROUNDING = 1e-9
-# Parts with two prices of which every combination is tried, at most.
+# Largest number of parts with two prices to try in all combinations.
 _COMBINED_PARTS = 6
 
 
@@ -42,7 +42,7 @@ class Price:
     Args:
         pure: e, the ε of randomised response.
         mu: m, the μ of a Gaussian mechanism.
-        leak: ℓ, the delta mass: the probability with which something is shown outright.
+        leak: ℓ, the delta mass: the probability of publishing something outright.
 
     >>> Price(mu=3.0) + Price(mu=4.0, leak=1e-7)
     Price(pure=0.0, mu=5.0, leak=1e-07)
@@ -56,21 +56,21 @@ class Price:
         return Price(self.pure + other.pure, math.hypot(self.mu, other.mu), self.leak + other.leak)
 
     def times(self, count: int) -> Price:
-        """Return the price of ``count`` releases of this price each."""
+        """Return the price of ``count`` releases with this price each."""
         return Price(self.pure * count, self.mu * math.sqrt(count), self.leak * count)
 
     def rest_of(self, whole: Price) -> Price:
-        """Return what is left of ``whole`` after this price is taken."""
+        """Return the rest of ``whole`` after this price is subtracted."""
         square = whole.mu * whole.mu - self.mu * self.mu
         pure, leak = whole.pure - self.pure, whole.leak - self.leak
         return Price(max(pure, 0.0), math.sqrt(max(square, 0.0)), max(leak, 0.0))
 
     def part(self, share: float) -> Price:
-        """Return a share of this price: of ε and delta mass in proportion, of μ in its square."""
+        """Return a share of this price; μ is divided in its square."""
         return Price(self.pure * share, self.mu * math.sqrt(share), self.leak * share)
 
     def share_of(self, whole: Price) -> float:
-        """Return the largest share of any currency of ``whole`` in this price; of μ, of its square.
+        """Return the largest share of a currency of ``whole`` that this price uses; of μ, its square.
 
         >>> Price(mu=0.1, leak=1e-8).share_of(Price(mu=0.2, leak=1e-7))
         0.25
@@ -80,14 +80,14 @@ class Price:
             (self.mu * self.mu, whole.mu * whole.mu),
             (self.leak, whole.leak),
         )
-        # An infinite or unknown price fits nowhere: NaN must not win a comparison.
+        # An infinite or unknown price never fits: NaN must not win a comparison.
         if not all(math.isfinite(part) for part, _ in parts):
             return math.inf
         return max(0.0 if part == 0 else part / of if of > 0 else math.inf for part, of in parts)
 
 
-# Excess over 1 of shares that add up in floating point; budgets keep their promise even then.
-SUMMING = 1e-9
+# Tolerance for sums of shares in floating point, which the promise of a budget allows for.
+SUM_TOLERANCE = 1e-9
 NO_PRICE = Price(math.inf, math.inf, math.inf)
 
 
@@ -100,20 +100,20 @@ def price(
     *,
     units: int = 1,
 ) -> Price:
-    """Return the price of an event: the one with the smallest share of a budget.
+    """Return the price of an event with the smallest share of a budget.
 
-    The pure ε that the budget keeps for such releases is used first, as nothing else can use it.
+    Pure ε that the budget reserves is used first, because only such releases can use it.
 
     Args:
-        event: what is about to be published.
+        event: the event of the release.
         relation: the budget's neighbouring relation.
         unit: the budget's privacy unit.
-        caps: the prices that the whole budget holds.
-        room: the prices that are left for this release; by default all of the caps.
-        units: how many such units of one person change together.
+        caps: the caps of the budget.
+        room: the remaining prices for this release; by default all of the caps.
+        units: the number of units of one person that change together.
 
     Returns:
-        A true price; infinite where the event has none that the budget could hold.
+        A valid price; infinite if the event has none.
 
     Formal guarantee: the price (e, m, ℓ) satisfies H_γ ≤ H_γ(N(m, 1) ⊗ RR_e) + ℓ for every γ ≥ 0 and
     both orders of neighbours. Source: docs/theory, "Budgets".
@@ -131,7 +131,9 @@ def price(
     if any(part.has_curve for part in parts):
         candidates += _together(parts, caps, curves=True)
     within = [
-        one for one in candidates if one.share_of(caps if room is None else room) <= 1 + SUMMING
+        one
+        for one in candidates
+        if one.share_of(caps if room is None else room) <= 1 + SUM_TOLERANCE
     ]
     if within:
         return min(within, key=lambda one: replace(one, pure=0.0).share_of(caps))
@@ -143,7 +145,7 @@ class _Part:
     """One event of a release.
 
     Args:
-        prices: its prices by closed forms; none where only a curve is known.
+        prices: its prices in closed form; empty if only a curve is known.
         loss: its privacy loss.
     """
 
@@ -153,29 +155,29 @@ class _Part:
     @staticmethod
     def of(event: Event, relation: Relation, unit: Unit, units: int) -> _Part:
         loss = event.loss(units, relation, unit)
-        one, count = _one_of(event)
+        one, count = _single(event)
         closed = _closed_prices(one.loss(units, relation, unit))
         return _Part(tuple(price.times(count) for price in closed), loss)
 
     @property
     def has_curve(self) -> bool:
-        """True if a curve says more than the closed forms."""
+        """True if the loss has bounds without a closed form."""
         return any(_by_curve(bound) for bound in self.loss.alternatives)
 
 
-def _one_of(event: Event) -> tuple[Event, int]:
-    """Return one of several equal mechanisms and their number, since each is priced by itself."""
+def _single(event: Event) -> tuple[Event, int]:
+    """Return one of several equal mechanisms and their number; each has the same price."""
     count = getattr(event, "count", 1)
     return (event, 1) if count == 1 else (replace(event, count=1), count)  # type: ignore[type-var]
 
 
 def _by_curve(bound: Loss) -> bool:
-    """Return whether a bound has a part that is none of the three currencies."""
+    """Return whether a bound has parts beyond the three currencies."""
     return bound != Loss(bound.mu, bound.pure, bound.leak, bound.rho)
 
 
 def _closed_prices(loss: Loss) -> Iterable[Price]:
-    """Yield the prices by closed forms of each known bound on a loss."""
+    """Yield the closed-form prices of each known bound on a loss."""
     for bound in loss.alternatives:
         if _by_curve(bound) or not math.isfinite(bound.pure):
             continue
@@ -185,18 +187,18 @@ def _closed_prices(loss: Loss) -> Iterable[Price]:
 
 
 def _together(parts: Sequence[_Part], caps: Price, *, curves: bool) -> Iterable[Price]:
-    """Yield prices of all parts together; parts that have both are priced by their curve if asked."""
+    """Yield prices of all parts together; ``curves`` prefers the curve of a part with closed forms."""
     by_curve = [part for part in parts if part.has_curve and (curves or not part.prices)]
     others = [part.prices for part in parts if part not in by_curve]
     curve = None
     if by_curve:
         curve = _Curve.of(sum((part.loss for part in by_curve), Loss()), caps.leak)
     for chosen in _choices(others):
-        yield from _beside(sum(chosen, Price()), curve, caps)
+        yield from _with_curve(sum(chosen, Price()), curve, caps)
 
 
 def _choices(prices: Sequence[Sequence[Price]]) -> Iterable[tuple[Price, ...]]:
-    """Yield choices of a price for each part: all of them, or the two extreme ones of many parts."""
+    """Yield choices of a price for each part: all of them, or two extreme ones for many parts."""
     if sum(len(one) > 1 for one in prices) <= _COMBINED_PARTS:
         yield from itertools.product(*prices)
         return
@@ -204,22 +206,22 @@ def _choices(prices: Sequence[Sequence[Price]]) -> Iterable[tuple[Price, ...]]:
     yield tuple(max(one, key=lambda each: each.pure) for one in prices)
 
 
-def _beside(others: Price, curve: _Curve | None, caps: Price) -> Iterable[Price]:
-    """Return prices of a curve together with parts whose price is fixed."""
+def _with_curve(others: Price, curve: _Curve | None, caps: Price) -> Iterable[Price]:
+    """Return prices of a curve together with parts of known price."""
     if curve is None:
         return [others]
     return [_as_gaussian(others, curve, caps), _as_pure(others, curve, caps)]
 
 
 def _as_gaussian(others: Price, curve: _Curve, caps: Price) -> Price:
-    """Price a curve as a Gaussian mechanism and delta mass that together lie above it."""
+    """Price a curve as a Gaussian mechanism plus delta mass, which together dominate it."""
 
     def room(share: float) -> tuple[float, float]:
         square = share * caps.mu * caps.mu - others.mu * others.mu
         return math.sqrt(max(square, 0.0)), share * caps.leak - others.leak
 
     low = others.share_of(caps)
-    # Prices above the whole budget are found too, to say how far off a release is.
+    # Also try prices above the whole budget, for the error message of a refused release.
     high = next((top for top in (1.0, 8.0, 64.0) if low < top and curve.below(*room(top))), None)
     if high is None:
         return NO_PRICE
@@ -227,11 +229,11 @@ def _as_gaussian(others: Price, curve: _Curve, caps: Price) -> Price:
         middle = (low + high) / 2
         low, high = (low, middle) if curve.below(*room(middle)) else (middle, high)
     mu, leak = room(high)
-    return others + Price(mu=curve.least_mu(leak, mu), leak=leak)
+    return others + Price(mu=curve.min_mu(leak, mu), leak=leak)
 
 
 def _as_pure(others: Price, curve: _Curve, caps: Price) -> Price:
-    """Price a curve as an (ε₀, δ(ε₀))-DP mechanism, at the point where this is cheapest."""
+    """Price a curve as an (ε₀, δ(ε₀))-DP mechanism, at the cheapest point."""
     prices = [
         others + Price(pure=x, leak=y) for x, y in zip(curve.epsilons, curve.deltas, strict=True)
     ]
@@ -240,11 +242,11 @@ def _as_pure(others: Price, curve: _Curve, caps: Price) -> Price:
 
 @dataclass(frozen=True, eq=False)
 class _Curve:
-    """Points of a privacy curve; the curve is convex in e^ε, and so below their chords.
+    """Points of a privacy curve, which is convex in e^ε and so below their chords.
 
     Args:
-        epsilons: (n,) ε from 0 on, growing.
-        deltas: (n,) δ at each ε, not growing.
+        epsilons: (n,) ε, increasing from 0.
+        deltas: (n,) δ at each ε, nonincreasing.
     """
 
     epsilons: FloatArray
@@ -252,7 +254,7 @@ class _Curve:
 
     @staticmethod
     def of(loss: Loss, leak: float) -> _Curve:
-        """Look up the curve of a loss up to an ε with δ a small share of ``leak``, if there is one."""
+        """Evaluate the curve of a loss up to an ε with δ at most ``leak``; empty if there is none."""
         if leak > 0:
             loss = loss.best_at(leak)
         ends = (loss.epsilon(share * leak) for share in _LEAST_LEAK_SHARES if leak > 0)
@@ -261,7 +263,7 @@ class _Curve:
             return _Curve(np.empty(0), np.empty(0))
         epsilons = np.linspace(0.0, last, _CURVE_POINTS)
         deltas = np.array([loss.delta(float(epsilon)) for epsilon in epsilons])
-        # A δ that holds at some ε holds at every larger one. NaN stands for a δ that is not known.
+        # A valid δ at some ε is valid at every larger ε. NaN means an unknown δ.
         bounds = np.where(np.isnan(deltas), 1.0, deltas)
         return _Curve(epsilons, np.minimum.accumulate(bounds))
 
@@ -276,14 +278,14 @@ class _Curve:
 
         Args:
             mu: the μ of the Gaussian mechanism, at least 0.
-            leak: the probability that is added to its curve.
+            leak: the delta mass added to its curve.
         """
         if not self.deltas.size or leak < 0 or not self.deltas[-1] <= leak:
             return False
         if mu <= 0:
             return bool(self.deltas[0] <= leak)
-        # Over γ the Gaussian curve is convex with slope −Φ(−μ/2 − ε/μ), so that it comes closest to a
-        # chord where it is parallel to it, or else at the nearer end of the chord.
+        # In γ the Gaussian curve is convex with slope −Φ(−μ/2 − ε/μ), so it is closest to a chord
+        # where it is parallel to it, or else at the nearer end of the chord.
         with np.errstate(divide="ignore", invalid="ignore"):
             steep = np.minimum(-self._slopes, ndtr(0.0))
             nearest = -mu * (mu / 2 + ndtri(steep))
@@ -293,7 +295,7 @@ class _Curve:
         curve = np.array([gaussian_delta(float(epsilon), smaller) for epsilon in at])
         return bool(np.all(chords <= curve * (1 - _RELATIVE_ROUNDING) + leak))
 
-    def least_mu(self, leak: float, mu: float) -> float:
+    def min_mu(self, leak: float, mu: float) -> float:
         """Return the smallest μ ≤ ``mu`` of a Gaussian curve above this one, rounded up."""
         low, high = 0.0, mu
         for _ in range(40):

@@ -1,4 +1,4 @@
-"""Checks that a budget stays in its process: a copy in another one would be spent a second time."""
+"""Checks that a budget is used in one process only, because a copy would be spent a second time."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import secrets
 
 from dpgrain.errors import ParameterError
 
-# A process that is started while a budget is open inherits this variable from its parent.
+# Inherited by processes started while a budget is open.
 _MARK_VARIABLE = "DPGRAIN_BUDGET_OPEN"
 
 
 class _Process:
-    """The facts about this process.
+    """The state of this process.
 
     Attributes:
-        open: the number of budgets that are open here, one or none.
-        forked: True if this process is a copy that was made while a budget was open.
-        marks: the marks that this process has set itself.
+        open: the number of open budgets, one or none.
+        forked: True if this process was forked while a budget was open.
+        marks: the marks set by this process.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ _process = _Process()
 
 
 def mark_open() -> str:
-    """Mark, for processes started from now on, that a budget is open here, and return the mark."""
+    """Set and return a mark for processes started from now on: a budget is open here."""
     mark = f"{os.getpid()}-{secrets.token_hex(8)}"
     _process.marks.add(mark)
     _process.open += 1
@@ -39,20 +39,16 @@ def mark_open() -> str:
 
 
 def mark_closed(mark: str) -> None:
-    """Take the mark away, unless another has replaced it."""
+    """Remove the mark, unless another has replaced it."""
     _process.open -= 1
     if os.environ.get(_MARK_VARIABLE) == mark:
         del os.environ[_MARK_VARIABLE]
 
 
 def check_process(opened_by: int | None) -> None:
-    """Refuse to publish in a process started while a budget was open elsewhere.
+    """Raise ParameterError in a process forked or started while a budget was open in another one.
 
-    Args:
-        opened_by: the process that opened the budget in force here; None if none is.
-
-    Raises:
-        ParameterError: in a forked or spawned process.
+    ``opened_by`` is the process that opened the current budget; None without one.
     """
     mark = os.environ.get(_MARK_VARIABLE)
     copied = _process.forked or (opened_by is not None and opened_by != os.getpid())
@@ -64,16 +60,8 @@ def check_process(opened_by: int | None) -> None:
         )
 
 
-def check_maker(made_by: int, what: str = "budget") -> None:
-    """Refuse a copy, in another process, of what may be spent once.
-
-    Args:
-        made_by: the process that made it.
-        what: its name, in words; a budget may be open or closed.
-
-    Raises:
-        ParameterError: in another process.
-    """
+def check_creator(made_by: int, what: str = "budget") -> None:
+    """Raise ParameterError for a copy in another process than the one that created the original."""
     if made_by != os.getpid():
         raise ParameterError(
             f"this {what} is a copy from another process, and each copy would spend all of it; "
@@ -82,7 +70,7 @@ def check_maker(made_by: int, what: str = "budget") -> None:
 
 
 def _after_fork_in_child() -> None:
-    # The child has its parent's marks, so that only this hook, which runs first, can distinguish it.
+    # The child has its parent's marks, so only this hook, which runs first, can detect the fork.
     _process.forked = _process.forked or _process.open > 0
 
 

@@ -1,7 +1,6 @@
-"""A promise: what a release is asked to keep, said once and passed on as one value.
+"""The promise of a release: unit, relation, ε and δ as one value.
 
-A :class:`Promise` is what was asked for; a :class:`~dpgrain.publishing.guarantee.Guarantee` is what
-the release then gives.
+A :class:`Promise` is requested; a :class:`~dpgrain.publishing.guarantee.Guarantee` is the result.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.noise.additive import law_named
 from dpgrain.publishing.budget import Budget
-from dpgrain.publishing.share import Share
+from dpgrain.publishing.share import BudgetShare
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Element, Level, Record, Relation, Unit, User
 
 
 @dataclass(frozen=True)
 class Promise:
-    """The protected unit of a release, the relation, and the ε and δ that it may spend.
+    """The protected unit of a release, the relation, and its ε and δ.
 
     Args:
         unit: the privacy unit.
-        epsilon: the promised ε; under a share, at first that of Gaussian noise which takes the share.
+        epsilon: the promised ε; for a share, initially the ε of Gaussian noise that uses the share.
         delta: the promised δ.
         relation: the neighbouring relation.
-        share: the share of the open budget from which ε and δ came; None where they were stated.
+        share: the share of the open budget for the release; None for an explicit ε.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -36,12 +35,12 @@ class Promise:
     Promise(unit=User(), epsilon=1.0, delta=1e-06, relation='zero_out', share=None)
     """
 
-    # A unit may hold a mapping, which has no hash.
+    # A unit may contain a mapping, which has no hash.
     unit: Unit = field(hash=False)
     epsilon: float
     delta: float
     relation: Relation
-    share: Share | None = None
+    share: BudgetShare | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.unit, Record | Element | User):
@@ -60,25 +59,25 @@ class Promise:
         relation: Relation,
         share: float | None = None,
     ) -> Promise:
-        """Make a caller's promise: an ε and a δ, or a share of the open budget.
+        """Return the promise for an ε and a δ, or for a share of the open budget.
 
         Args:
             unit: the privacy unit.
-            epsilon: the promised ε; None where a share is given.
-            delta: the promised δ, which is ignored where a share is given.
+            epsilon: the promised ε; None with a share.
+            delta: the promised δ; ignored with a share.
             relation: the neighbouring relation.
-            share: the share of the open budget, in (0, 1]; None where ε is given.
+            share: the share of the open budget, in (0, 1]; None with an ε.
 
         Raises:
-            ParameterError: if neither or both of ε and a share are given, a value is out of range, or
-                a share is asked for where no budget is open.
+            ParameterError: if not exactly one of ε and share is set, a value is out of range, or no
+                budget is open for a share.
 
         >>> Promise.of(User(), 1.0, 1e-6, "zero_out").level
         'user'
         """
         if share is not None:
-            part = Share.of(share, epsilon=epsilon)
-            return Promise(unit, *part.of_gaussian_noise(), relation, part)
+            part = BudgetShare.of(share, epsilon=epsilon)
+            return Promise(unit, *part.gaussian_epsilon_delta(), relation, part)
         if epsilon is None:
             raise ParameterError(
                 "epsilon is required, such as epsilon=1.0; or pass share=, such as 0.5, inside a "
@@ -93,38 +92,31 @@ class Promise:
 
     @property
     def plain_unit(self) -> Unit:
-        """The plain unit of the level, where partitions and bounds on elements do not matter."""
+        """The unit of the level, without a partition or a bound on elements."""
         return PLAIN_UNITS[self.level]
 
     @property
     def budget(self) -> Budget | None:
-        """The budget of which the release takes a share; None where ε and δ were stated."""
+        """The budget of the share; None for an explicit ε."""
         return None if self.share is None else self.share.budget
 
     def require_delta(self, sentence: str) -> None:
-        """Refuse a promise of δ = 0 where the noise needs a larger one.
-
-        Args:
-            sentence: why δ must be above 0, and what to do, as the message of the error.
-
-        Raises:
-            ParameterError: if δ is 0.
-        """
+        """Raise ParameterError with this message if δ is 0."""
         if self.delta == 0:
             raise ParameterError(sentence, name="delta")
 
     def pure(self) -> Promise:
-        """Return the stronger promise with δ = 0, for noise that needs no δ."""
+        """Return the stronger promise with δ = 0, for pure noise."""
         return replace(self, delta=0.0)
 
     def under(self, noise: str) -> Promise:
-        """Return the promise under noise of this law, with δ = 0 under Laplace noise.
+        """Return the promise for a noise distribution, with δ = 0 for Laplace noise.
 
         Args:
             noise: ``"gaussian"`` or ``"laplace"``.
 
         Raises:
-            ParameterError: if there is no such law, or it needs a δ above 0.
+            ParameterError: if the distribution is unknown, or requires a δ above 0.
         """
         if law_named(noise).pure:
             return self.pure()
@@ -134,13 +126,14 @@ class Promise:
         return self
 
     def settled(self, event_of: Callable[[Promise], Event]) -> Promise:
-        """Find an ε at which the release takes nearly all of its share; keep a stated ε.
+        """Return the promise with an ε that uses nearly all of the share; an explicit ε is unchanged.
 
         Args:
-            event_of: makes the event of a release that keeps a promise, from public numbers alone.
+            event_of: the function from a promise to the event of the release; it uses public numbers
+                only.
 
         Raises:
-            ParameterError: if no ε makes the release fit into its share.
+            ParameterError: if the release does not fit into its share at any ε.
         """
         if self.share is None:
             return self

@@ -1,4 +1,4 @@
-"""The one way to publish: warn, charge budget and ledger, and only then read."""
+"""Publishing: warn, charge budget and ledger, and only then read."""
 
 from __future__ import annotations
 
@@ -10,31 +10,35 @@ from functools import partial
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.noise.sources import source_of
+from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
 from dpgrain.publishing.budget import charge as charge_open_ones
-from dpgrain.publishing.budget import open_budget, refuse_composed
+from dpgrain.publishing.budget import open_budget, reject_composed
 from dpgrain.publishing.charge import Charge
-from dpgrain.publishing.guarantee import Guarantee, warn_of_care, warn_of_delta, warn_of_epsilon
+from dpgrain.publishing.guarantee import (
+    Guarantee,
+    warn_large_delta,
+    warn_large_epsilon,
+    warn_unreliable_result,
+)
 from dpgrain.publishing.ledgers import open_ledger
 from dpgrain.publishing.query import Made, Query
 from dpgrain.publishing.reservation import Reservation
-from dpgrain.publishing.scope import Origin, arrays_of
-from dpgrain.publishing.share import Share
+from dpgrain.publishing.share import BudgetShare
 
 
 def publish(query: Query[Made]) -> Made:
-    """Make the release of a query: settle its share, warn, charge, and only then read.
+    """Publish the release of a query: warn, charge the budget and the ledger, then read.
 
     Args:
-        query: what is asked for.
+        query: the query, such as ``dpgrain.count.query(…)``.
 
     Raises:
-        RefusedError: if the open budget or ledger does not hold the release; nothing is charged
-            then.
-        ParameterError: if no ε makes the release fit into its share.
+        RefusedError: if the release does not fit into the open budget or ledger; nothing is charged.
+        ParameterError: if the release does not fit into its share at any ε.
         DataError: if the ledger cannot be written, or the source cannot be read.
 
-    Formal guarantee: that of the query's plan: rows are opened and noise is drawn with the charge
-    alone, which draws each part of the event at most as often as it was charged.
+    Formal guarantee: the guarantee of the query's plan. Only the charge opens rows and draws noise, and
+    it draws each part of the event at most as often as it was charged.
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, elements_per_user, read
@@ -43,12 +47,12 @@ def publish(query: Query[Made]) -> Made:
     >>> str(query.plan.expected), len(publish(query))
     ('±5.97', 28)
     """
-    # A release that a caller's function makes inside another is of rows of its own.
-    with arrays_of(Origin()):
-        return _made(query)
+    # A release inside a callback of another release has separate rows.
+    with array_origin(ArrayOrigin()):
+        return _publish(query)
 
 
-def _made(query: Query[Made]) -> Made:
+def _publish(query: Query[Made]) -> Made:
     if not isinstance(query, Query):
         raise ParameterError(
             f"query must be a query, not {_validate.describe(query)}.", name="query"
@@ -57,9 +61,9 @@ def _made(query: Query[Made]) -> Made:
     if (progress := getattr(query, "progress", None)) is not None:
         _validate.boolean(progress=progress)
     query = query.settled()
-    warn_of_epsilon(query.promise.epsilon)
+    warn_large_epsilon(query.promise.epsilon)
     plan, source = query.plan, source_of(query.random_state)
-    warn_of_care(plan.care)
+    warn_unreliable_result(plan.care)
     guarantee = query.charged(
         partial(
             before_publishing,
@@ -78,7 +82,7 @@ def before_publishing(
     *,
     n_users: int | None = None,
     cells: int = 1,
-    share: Share | None = None,
+    share: BudgetShare | None = None,
     parts: Sequence[Guarantee] = (),
     mark: str = "",
     again: bool = True,
@@ -88,43 +92,42 @@ def before_publishing(
     The warning comes first: if it is turned into an error, it stops the release before the charge.
 
     Args:
-        guarantee: what the release promises.
-        n_users: the stated size of the roster, if it was stated.
-        cells: the public number of cells, where it is known, else 1.
-        share: the share of a budget that the release takes, if it was asked for by share.
-        parts: the guarantees of the releases that it is composed of, where they are several.
-        mark: the text by which the line of a ledger can be found.
-        again: False where a ledger that has charged this mark before must refuse it.
+        guarantee: the guarantee of the release.
+        n_users: the stated number of users; None if unknown.
+        cells: the public number of cells, or 1 if it is unknown.
+        share: the requested share of a budget; None without one.
+        parts: the guarantees of the parts of a composed release.
+        mark: the text that identifies the line of a ledger.
+        again: False if the ledger must refuse a mark that it has charged before.
 
     Returns:
-        The guarantee to publish, which has the receipt of the ledger that is open, if one is.
+        The guarantee to publish, with the receipt of the open ledger.
 
     Raises:
-        RefusedError: if the open budget or ledger does not hold the release; nothing is charged
-            then.
+        RefusedError: if the release does not fit into the open budget or ledger; nothing is charged.
         DataError: if the ledger cannot be written.
     """
-    refuse_composed()
-    warn_of_delta(guarantee.delta, guarantee.level, n_users, cells)
+    reject_composed()
+    warn_large_delta(guarantee.delta, guarantee.level, n_users, cells)
     budget, part = (None, None) if share is None else (share.budget, share.part)
     return charge_open_ones(guarantee, budget, part, parts=parts, mark=mark, again=again)
 
 
 def before_resuming(guarantee: Guarantee, *, n_users: int | None = None) -> Guarantee:
-    """Charge a resumed release, unless the open ledger holds its line.
+    """Charge a resumed release, unless the open ledger has charged it.
 
     Args:
-        guarantee: what the release promises, with the receipts that it had when it was begun.
-        n_users: the stated size of the roster, if it was stated.
+        guarantee: the guarantee of the release, with its receipts from the start.
+        n_users: the stated number of users; None if unknown.
 
     Returns:
-        The guarantee to publish, which has the receipt of the ledger that is open, if one is.
+        The guarantee to publish, with the receipt of the open ledger.
 
     Raises:
-        RefusedError: if the open budget, or a ledger that lacks it, does not hold the whole release.
+        RefusedError: if the whole release does not fit into the open budget, or a new ledger.
         DataError: if the ledger cannot be read or written, or lacks the line of a receipt.
 
-    A budget that is open is charged for the whole release: it knows of no other budget.
+    An open budget is charged for the whole release, because it cannot know an earlier budget.
     """
     ledger = open_ledger()
     if ledger is None or not any(ledger.holds(receipt) for receipt in guarantee.receipts):
@@ -133,7 +136,7 @@ def before_resuming(guarantee: Guarantee, *, n_users: int | None = None) -> Guar
     return guarantee if budget is None else budget.charge(guarantee)
 
 
-def reserved(
+def reserve(
     together: Guarantee,
     guarantees: Sequence[Guarantee],
     *,
@@ -141,38 +144,25 @@ def reserved(
     mark: str = "",
     again: bool = True,
 ) -> Reservation:
-    """Charge several releases as one, before any of them reads anything.
+    """Charge several releases as one, before any of them reads data.
 
-    Args:
-        together: the guarantee of all of them, composed.
-        guarantees: the guarantee of each, of its plan.
-        n_users: the stated size of the roster, if it was stated.
-        mark: the text by which the line of a ledger can be found.
-        again: False where a ledger that has charged this mark before must refuse it.
-
-    Returns:
-        What makes each of them, once.
+    The reservation can publish each of them once, and stays charged if it does not. ``together`` is
+    their composed guarantee. Source: docs/theory, "Budgets".
 
     Raises:
-        RefusedError: if the open budget or ledger does not hold them; nothing is charged then.
+        RefusedError: if they do not fit into the open budget or ledger; nothing is charged.
         DataError: if the ledger cannot be written.
-
-    What is reserved is spent, whatever happens to the releases then. Source: docs/theory,
-    "Budgets".
     """
     charged = before_publishing(together, n_users=n_users, parts=guarantees, mark=mark, again=again)
     return Reservation(charged, guarantees)
 
 
 @contextmanager
-def told_if_interrupted(what: str) -> Iterator[None]:
-    """Add to an interrupt from the keyboard what it leaves of a charged release.
-
-    Args:
-        what: the release, such as ``"the fit"``.
+def annotate_interrupt(what: str) -> Iterator[None]:
+    """Add a note about the charged release, such as "the fit", to a KeyboardInterrupt.
 
     >>> try:
-    ...     with told_if_interrupted("the fit"):
+    ...     with annotate_interrupt("the fit"):
     ...         raise KeyboardInterrupt
     ... except KeyboardInterrupt as interrupt:
     ...     print(*interrupt.__notes__)

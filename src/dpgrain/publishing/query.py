@@ -1,4 +1,4 @@
-"""Queries: requests for releases, as values of public numbers."""
+"""Queries: requests for releases, as frozen values of public numbers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.publishing.planned import Planned
+from dpgrain.publishing.pickle_origin import PickleOrigin
 from dpgrain.publishing.promise import Promise
-from dpgrain.publishing.sent import Sent
+from dpgrain.publishing.release_plan import Planned
 from dpgrain.units import Unit
 
 if TYPE_CHECKING:
@@ -22,24 +22,24 @@ Made = TypeVar("Made")
 
 
 class Query(ABC, Generic[Made]):
-    """A request for a release: a frozen value of public numbers, and of the place of its rows.
+    """A request for a release: public numbers and the source of the rows.
 
     Attributes:
-        promise: what the release is asked to keep, or the share of a budget that decides it.
+        promise: the requested promise, or the share of a budget that determines it.
         random_state: a seed, for tests and research; the release is then not private.
 
-    Every public function that publishes gives its query: ``dpgrain.count.query(…)`` for
-    ``dpgrain.count(…)``. It may be planned, stand in the plan of a budget, and be published once or
-    several times by :func:`dpgrain.publish`.
+    Every publishing function has a query, such as ``dpgrain.count.query(…)`` for
+    ``dpgrain.count(…)``. You can inspect its plan, pass it to the plan of a budget, and publish it
+    once or several times with :func:`dpgrain.publish`.
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, budget, count, publish, read
     >>> visits = read(pa.table({"who": [1, 2, 2]}), user="who")
-    >>> asked = count.query(visits, unit=User(), epsilon=0.5, delta=1e-7, noise="gaussian", clip=5.0)
-    >>> print(asked.plan.expected)
+    >>> query = count.query(visits, unit=User(), epsilon=0.5, delta=1e-7, noise="gaussian", clip=5.0)
+    >>> print(query.plan.expected)
     ±45
-    >>> with budget(1.0, 1e-6, plan=[asked]) as whole:
-    ...     release = publish(asked)
+    >>> with budget(1.0, 1e-6, plan=[query]) as whole:
+    ...     release = publish(query)
     >>> whole.left
     1.0
     """
@@ -57,33 +57,33 @@ class Query(ABC, Generic[Made]):
     @property
     @abstractmethod
     def plan(self) -> Planned:
-        """The plan of the release; making it reads no rows."""
+        """The plan of the release; computing it reads no rows."""
 
     @abstractmethod
     def run(self, charge: Charge) -> Made:
         """Make the charged release.
 
         Args:
-            charge: the right to open rows and to draw what the plan says.
+            charge: the right to open rows and draw the planned noise.
         """
 
     def charged(self, charge: Callable[[], Guarantee]) -> Guarantee:
         """Charge the release, and return the guarantee to publish.
 
         Args:
-            charge: the function that warns, and charges what is open; it is called once, in one of the
-                processes that make the release together.
+            charge: the function that warns and charges; it is called once, in one of the processes of
+                the release.
         """
         return charge()
 
-    def keeping(self, promise: Promise) -> Self:
+    def with_promise(self, promise: Promise) -> Self:
         """Return the same query with another ε and δ.
 
         Args:
-            promise: the other promise, to the same unit under the same relation.
+            promise: the new promise, with the same unit and relation.
 
         Raises:
-            ParameterError: if the unit or the relation is another: rows were asked for by the first.
+            ParameterError: if the unit or the relation differs, because rows depend on them.
         """
         now = self.promise
         if (promise.unit, promise.relation) != (now.unit, now.relation):
@@ -93,19 +93,19 @@ class Query(ABC, Generic[Made]):
                 name="promise",
             )
         made = self._with(promise)
-        if (sent := self.__dict__.get("_sent")) is not None:
-            # What was open where a copy was made stays so, whatever ε it is asked for here.
-            made.__dict__["_sent"] = sent
+        if (origin := self.__dict__.get("_pickle_origin")) is not None:
+            # The origin of a copy does not depend on its ε.
+            made.__dict__["_pickle_origin"] = origin
         return made
 
     def check_unit(self, unit: Unit) -> None:
-        """Refuse a promise to another unit than rows were asked for, as a copy might make it.
+        """Check that the promise protects the unit of the blocks of the rows.
 
         Args:
-            unit: the unit by which rows make blocks.
+            unit: the unit of the blocks.
 
         Raises:
-            ParameterError: if the promise is to another unit.
+            ParameterError: if the promise protects another unit.
         """
         if self.promise.unit != unit:
             raise ParameterError(
@@ -115,34 +115,33 @@ class Query(ABC, Generic[Made]):
             )
 
     def _with(self, promise: Promise) -> Self:
-        """Return the same query with another promise to the same unit."""
+        """Return the query with another promise for the same unit."""
         return cast("Self", replace(cast("Any", self), promise=promise))
 
     def __repr__(self) -> str:
-        # Fields may be rows that a caller holds.
+        # Fields may contain rows, which must not be shown.
         return f"{type(self).__name__}({self.promise})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy for another process takes along what was open where it was made."""
-        return {**self.__dict__, "_sent": Sent.from_here(self.__dict__.get("_sent"))}
+        """Return the state for a copy in another process, with the origin of the copy."""
+        origin = PickleOrigin.from_here(self.__dict__.get("_pickle_origin"))
+        return {**self.__dict__, "_pickle_origin": origin}
 
     def check_process(self) -> None:
-        """Refuse a copy in a process that does not charge what was open where it was made.
+        """Check that a copy in another process is charged.
 
         Raises:
-            ParameterError: if it would not be charged.
+            ParameterError: in a process that does not charge the open budget or ledger.
         """
-        sent: Sent | None = self.__dict__.get("_sent")
-        if sent is not None:
-            sent.check()
+        origin: PickleOrigin | None = self.__dict__.get("_pickle_origin")
+        if origin is not None:
+            origin.check()
 
     def settled(self) -> Self:
-        """Return the query with the ε for its share of a budget, if it was given one.
-
-        A share is arithmetic on plans: those of the same query at other ε are asked for their events.
+        """Return the query with the ε for its share of a budget, found from its plans at other ε.
 
         Raises:
-            ParameterError: if no ε makes the release fit into its share.
+            ParameterError: if the release does not fit into its share at any ε.
         """
-        promise = self.promise.settled(lambda trial: self.keeping(trial).plan.guarantee.event)
-        return self if promise is self.promise else self.keeping(promise)
+        promise = self.promise.settled(lambda trial: self.with_promise(trial).plan.guarantee.event)
+        return self if promise is self.promise else self.with_promise(promise)

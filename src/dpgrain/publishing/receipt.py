@@ -1,7 +1,9 @@
-"""Receipts: the line of a ledger with the charge of a release."""
+"""Receipts: the lines of ledgers that charged a release, and their collection in a process."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dpgrain import _validate
@@ -9,13 +11,13 @@ from dpgrain import _validate
 
 @dataclass(frozen=True)
 class Receipt:
-    """The line of a ledger with the charge of a release, by which anybody can find it again.
+    """The line of a ledger with the charge of a release.
 
     Args:
-        ledger: the id of the ledger, which a renamed file keeps.
+        ledger: the id of the ledger, which does not change with the file name.
         name: the name of the ledger.
         number: the number of the line.
-        hash: the hash of the line, which stands for all lines before it as well.
+        hash: the hash of the line, which covers all earlier lines.
 
     >>> print(Receipt("5f2c…", "visits", 12, "9a41…"))
     line 12 of ledger 'visits' (id 5f2c…, hash 9a41…)
@@ -32,3 +34,30 @@ class Receipt:
 
     def __str__(self) -> str:
         return f"line {self.number:,} of ledger {self.name!r} (id {self.ledger}, hash {self.hash})"
+
+
+# Shared by all threads of the process.
+_collections: list[list[Receipt]] = []
+
+
+def record_receipt(receipt: Receipt) -> None:
+    """Add the receipt of a new charge to all open lists."""
+    for each in _collections:
+        each.append(receipt)
+
+
+@contextmanager
+def collected_receipts() -> Iterator[list[Receipt]]:
+    """Yield a list that receives the receipts of all charges inside.
+
+    >>> with collected_receipts() as receipts:
+    ...     record_receipt(Receipt("5f2c…", "visits", 12, "9a41…"))
+    >>> receipts[0].number
+    12
+    """
+    receipts: list[Receipt] = []
+    _collections.append(receipts)
+    try:
+        yield receipts
+    finally:
+        _collections[:] = [each for each in _collections if each is not receipts]

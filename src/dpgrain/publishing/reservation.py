@@ -1,4 +1,4 @@
-"""Reservations: releases charged together, before any of them reads anything."""
+"""Reservations: releases charged together, before any of them reads data."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dataclasses import replace
 
 from dpgrain.errors import ParameterError
 from dpgrain.noise.sources import source_of
+from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
 from dpgrain.publishing.charge import Charge
-from dpgrain.publishing.guarantee import Guarantee, warn_of_delta
-from dpgrain.publishing.process import check_maker
+from dpgrain.publishing.guarantee import Guarantee, warn_large_delta
+from dpgrain.publishing.process import check_creator
 from dpgrain.publishing.query import Made, Query
-from dpgrain.publishing.scope import Origin, arrays_of
 
 
 class Reservation:
-    """Releases charged together; each is then made at most once, and not charged again.
+    """Releases charged together; each can be published once, without another charge.
 
     Args:
-        charged: the guarantee of all of them, with the lines of ledgers in which they were charged.
-        guarantees: the guarantee of each release, one or several, fixed beforehand.
+        charged: the guarantee of all releases, with the receipts of ledgers.
+        guarantees: the guarantee of each release, fixed in advance.
     """
 
     def __init__(self, charged: Guarantee, guarantees: Sequence[Guarantee]) -> None:
@@ -34,49 +34,40 @@ class Reservation:
 
     @property
     def charged(self) -> Guarantee:
-        """The guarantee of all releases, with the lines of ledgers for their charges."""
+        """The guarantee of all releases, with the receipts of ledgers."""
         return self._charged
 
     def publish(self, query: Query[Made]) -> Made:
-        """Make one of the releases.
-
-        Args:
-            query: what is asked for.
+        """Publish one of the releases.
 
         Raises:
-            ParameterError: if no such release is left, it protects another unit, or this is a copy in
+            ParameterError: if no such release remains, it protects another unit, or this is a copy in
                 another process.
             DataError: if the source cannot be read.
         """
-        with arrays_of(Origin()):
+        with array_origin(ArrayOrigin()):
             plan, source = query.plan, source_of(query.random_state)
             guarantee = replace(plan.guarantee, private=source.private)
-            warn_of_delta(guarantee.delta, guarantee.level, plan.n_users, plan.cells)
+            warn_large_delta(guarantee.delta, guarantee.level, plan.n_users, plan.cells)
             with Charge(self.take(guarantee), source) as charge:
                 return query.run(charge)
 
     def take(self, guarantee: Guarantee) -> Guarantee:
-        """Take a release out of the reservation.
-
-        Args:
-            guarantee: what the release promises.
-
-        Returns:
-            The guarantee to publish, with the receipts of all of them.
+        """Use up the reserved charge of a release, and return its guarantee with the receipts.
 
         Raises:
-            ParameterError: if no such release is left in it, it protects another unit, or this is a
-                copy in another process.
+            ParameterError: if no such release remains, it protects another unit, or this is a copy in
+                another process.
         """
-        check_maker(self._made_by)
-        # The sum refuses a release that does not protect the same unit of the same users.
+        check_creator(self._made_by)
+        # The sum raises unless both protect the same unit of the same users.
         _ = self._like + guarantee
-        about = guarantee.event, guarantee.scope
+        key = guarantee.event, guarantee.scope
         with self._lock:
-            if self._left[about] < 1:
+            if self._left[key] < 1:
                 raise ParameterError(
                     "this release is not part of the reservation, or was already published; "
                     "publish it after the reserved releases."
                 )
-            self._left[about] -= 1
+            self._left[key] -= 1
         return replace(guarantee, receipts=(*guarantee.receipts, *self._charged.receipts))

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Risk:
-    """Limits on attacks by anyone who knows all other records and wonders about some units.
+    """Limits on attacks by anyone who knows all other records and guesses about some units.
 
-    The attack compares two neighbouring tables. All limits hold in both directions, whatever the
-    attacker computes, and are rounded up.
+    The attack compares two neighbouring tables. All limits apply in both directions and to any
+    computation of the attacker, and are rounded up.
 
     Args:
         guess: the probability that the best guess between the two tables is right.
@@ -40,7 +40,7 @@ class Risk:
         units: the number of changed units.
         unit: the kind of the changed units.
         relation: the neighbouring relation.
-        private: False if the random seed is known, so that the limits do not hold.
+        private: False if the random seed is known, so the limits are invalid.
 
     Limits are exact for Gaussian noise on l2 sums, zero_out, and the unit of the blocks, or users of
     elements, if one table attains the largest change of all sums at once; otherwise the release
@@ -80,17 +80,17 @@ class Risk:
         return "exact" if self.exact else "upper limits"
 
     @property
-    def who(self) -> str:
+    def units_text(self) -> str:
         """The changed units as text, such as ``"2 elements"``."""
-        held = self.unit.max_elements if isinstance(self.unit, User) else None
-        limit = "" if held is None else f" with at most {held:,} element{'s' if held > 1 else ''}"
+        most = self.unit.max_elements if isinstance(self.unit, User) else None
+        limit = "" if most is None else f" with at most {most:,} element{'s' if most > 1 else ''}"
         return f"{self.units:,} {self.unit.level}{'' if self.units == 1 else 's'}{limit}"
 
     def __str__(self) -> str:
         start = f"from a prior of {_exact_percent(self.prior)}"
         return "\n".join(
             (
-                f"{'' if self.private else SEED_KNOWN}Risk of {self.who} ({self.relation}), "
+                f"{'' if self.private else SEED_KNOWN}Risk of {self.units_text} ({self.relation}), "
                 f"{self.values}:",
                 f"best guess      {percent_up(self.guess)} right at most, {start}",
                 f"detection       {percent_up(self.detection)} at most, with "
@@ -126,16 +126,7 @@ def risk_of(
     prior: float,
     private: bool = True,
 ) -> Risk:
-    """Return the risk of some units in what an event published.
-
-    Args:
-        event: the event.
-        unit: the kind of the changed units.
-        units: the number of changed units.
-        relation: the neighbouring relation.
-        false_alarms: the false alarms of the test, in (0, 1).
-        prior: the probability of the units before the release, in (0, 1).
-        private: False if the random seed is known.
+    """Return the risk of some units under an event; see :class:`Risk` for the arguments.
 
     Raises:
         ParameterError: if an argument is out of range.
@@ -148,7 +139,7 @@ def risk_of(
     detected = detection(loss, alpha)
     guess = max(best_guess(loss, share), share, 1 - share)
     true, false = share * detected, (1 - share) * alpha
-    # Rounding of the quotient is less than this share of it.
+    # The factor covers the rounding of the quotient.
     posterior = min(true / (true + false) * (1 + 2.0**-50), 1.0)
     mu = gaussian_mu(loss)
     return Risk(
@@ -167,7 +158,7 @@ def risk_of(
 
 
 def _is_attained(event: Event, loss: Loss, unit: Unit, relation: Relation) -> bool:
-    """Return True if tables exist between which the sums of all events move as far as they may."""
+    """Return True if two neighbouring tables attain the sensitivity of all sums at once."""
     if loss != Loss(mu=loss.mu) or relation != "zero_out":
         return False
     contributions = [part.contribution for part in event.parts if isinstance(part, Gaussian)]
@@ -193,10 +184,7 @@ def _inside(**parameter: float) -> float:
 
 
 def risk_lines(guarantee: Guarantee) -> tuple[str, ...]:
-    """Return the risk of one unit, and of a whole user, in a sentence each.
-
-    Args:
-        guarantee: the guarantee of a release.
+    """Describe the risk of one unit, and of a whole user, one line each.
 
     >>> from dpgrain import Guarantee
     >>> from dpgrain.accounting import Contribution
@@ -205,18 +193,18 @@ def risk_lines(guarantee: Guarantee) -> tuple[str, ...]:
     '1 user: the best guess from even odds is right in at most 59.9% of cases; a test with 5% false \
 alarms detects at most 12.7% (exact).'
     """
-    asked = [PLAIN_UNITS[guarantee.level]]
+    units = [PLAIN_UNITS[guarantee.level]]
     if guarantee.level != "user":
-        asked.append(User())
-    return tuple(_line(guarantee.risk(unit=unit)) for unit in asked)
+        units.append(User())
+    return tuple(_line(guarantee.risk(unit=unit)) for unit in units)
 
 
 def _line(risk: Risk) -> str:
     if risk.unbounded:
-        return f"{risk.who}: nothing limits the risk."
+        return f"{risk.units_text}: nothing limits the risk."
     return (
-        f"{'' if risk.private else SEED_KNOWN}{risk.who}: the best guess from even odds is right in "
-        f"at most {percent_up(risk.guess)} of cases; a test with "
+        f"{'' if risk.private else SEED_KNOWN}{risk.units_text}: the best guess from even odds is "
+        f"right in at most {percent_up(risk.guess)} of cases; a test with "
         f"{_exact_percent(risk.false_alarms)} false alarms detects at most "
         f"{percent_up(risk.detection)} ({risk.values})."
     )

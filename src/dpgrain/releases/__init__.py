@@ -1,4 +1,4 @@
-"""Files of releases: checked and planned as a whole, charged as one, then made one by one."""
+"""Release files: validated, planned and charged as a whole, then published one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file of releases is read and checked, and nothing of the table but its schema is looked at."""
+"""Reading and validation of release files; of the table only the schema is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpgrain._files import check_folder, check_outputs, check_page, guarantee_pa
 from dpgrain.errors import DataError, DpgrainError, ParameterError
 from dpgrain.releases.keys import Key, check_keys, keys_of
 from dpgrain.releases.kinds import KINDS, Asked, Kind
-from dpgrain.releases.mistakes import Mistakes
+from dpgrain.releases.validation_errors import ValidationErrors
 from dpgrain.tables.expression import is_expression
 from dpgrain.tables.sources.postgres import contains_password
 from dpgrain.tables.sources.read_arguments import is_address
@@ -26,18 +26,18 @@ from dpgrain.units import Element, Level, Record, Relation, Unit, User
 
 
 @dataclass(frozen=True)
-class Whole:
+class BudgetSection:
     """The table ``[budget]``: the promise of all releases of a file together.
 
     Args:
-        unit: the level of what is protected; the level of elements where ``element`` is given.
+        unit: the level of the privacy unit; by default elements if ``element`` is set.
         element: the partition into elements: a column, or a file of items and their cells.
-        max_elements: the largest number of elements of a user that count.
+        max_elements: the maximum number of elements of a user.
         relation: the neighbouring relation.
-        epsilon: the promised ε of all releases; None where each states its own.
+        epsilon: the promised ε of all releases; None if each release has its own.
         delta: the promised δ of all releases.
-        leak: the part of δ that is kept for names and tails where releases take shares; a tenth
-            without it.
+        leak: the part of δ reserved for selection and noise tails of releases with shares; by default
+            a tenth.
     """
 
     unit: Level | None = None
@@ -50,17 +50,17 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ReleaseEntry:
     """One table ``[release.NAME]``.
 
     Args:
         name: its name.
-        kind: what it publishes.
+        kind: the statistic or fit.
         own: the keys of the kind, with their values.
-        share: the share of the budget that it takes; None where it states ε and δ.
-        epsilon: the ε that it states.
-        delta: the δ that it states.
-        where: the public region that it reads, by column; all of the table without it.
+        share: its share of the budget; None with its own ε and δ.
+        epsilon: its own ε.
+        delta: its own δ.
+        where: the public region to read, by column; empty for the whole table.
         output: the file to write.
     """
 
@@ -81,17 +81,17 @@ class Entry:
 
 @dataclass(frozen=True)
 class File:
-    """A file of releases that was read and is right by itself.
+    """A valid release file.
 
     Args:
         path: the file.
         folder: the folder of outputs.
-        mark: the first digits of the hash of its text, by which it is known again.
-        table: the table that releases are made from.
+        mark: the first digits of the hash of its text, which identify it.
+        table: the table.
         unit: the privacy unit of all releases.
-        whole: the promise of all of them.
+        whole: the table ``[budget]``.
         entries: the releases, in the order of the file.
-        report: the page to write about all of them.
+        report: the HTML report to write on all releases.
     """
 
     path: Path
@@ -99,27 +99,22 @@ class File:
     mark: str
     table: UserTable
     unit: Unit = field(hash=False)
-    whole: Whole
-    entries: tuple[Entry, ...]
+    whole: BudgetSection
+    entries: tuple[ReleaseEntry, ...]
     report: Path | None = None
 
     @property
     def outputs(self) -> list[Path]:
         """The files that a run writes."""
-        stated = [entry.output for entry in self.entries]
-        beside = [None if path is None else guarantee_path(path) for path in stated]
-        return [path for path in (*stated, *beside, self.report) if path is not None]
+        outputs = [entry.output for entry in self.entries]
+        guarantees = [None if path is None else guarantee_path(path) for path in outputs]
+        return [path for path in (*outputs, *guarantees, self.report) if path is not None]
 
-    def asked(self, entry: Entry, random_state: Any = None) -> Asked:
-        """Return what a release is asked for.
-
-        Args:
-            entry: the release.
-            random_state: a seed, for tests and research.
-        """
+    def asked(self, entry: ReleaseEntry, random_state: Any = None) -> Asked:
+        """Return the parameters of a release."""
         rows = self.table.where(entry.where) if entry.where else self.table
-        for name in (*(name for _, name in entry.kind.named(entry.own)), self.unit):
-            # What is wrong is told where the release is asked for.
+        for name in (*(name for _, name in entry.kind.column_names(entry.own)), self.unit):
+            # Errors are reported later, with the release.
             with suppress(DpgrainError):
                 rows = rows.with_expressions(getattr(name, "by", name))
         return Asked(
@@ -132,9 +127,9 @@ class File:
         )
 
 
-# Shares such as 0.1 add up to a little more than they should in floating point.
+# Tolerance for sums of shares such as 0.1 in floating point.
 _ROUNDING_OF_SHARES = 1e-9
-# Texts in quotes, and dots outside of them in one line, at most.
+# Quoted text, and the largest number of dots outside of it per line.
 _QUOTED, _MOST_DOTS = re.compile(r"\"[^\"]*\"|'[^']*'"), 1000
 _TOP = ("report", "table", "budget", "release")
 _COMMON = {
@@ -147,13 +142,13 @@ _COMMON = {
         Key("where", Mapping[str, Any]),
     )
 }
-_BUDGET = keys_of(Whole)
+_BUDGET = keys_of(BudgetSection)
 _RANGES: dict[str, Callable[..., float]] = {
     "epsilon": _validate.positive,
     "delta": partial(_validate.delta, allow_zero=True),
     "leak": _validate.non_negative,
 }
-# Keys of [budget] that hold for all releases: a budget protects one unit.
+# Keys of [budget] that apply to all releases, because a budget protects one unit.
 _OF_ALL = ("unit", "element", "max_elements", "relation")
 _TABLE = {
     **keys_of(read, without=("source",)),
@@ -170,16 +165,16 @@ _TABLE = {
     "where": Key("where", Mapping[str, Any]),
 }
 _CELLS = {
-    "of": Key("of", str, needed=True),
-    "by": Key("by", str, needed=True),
+    "of": Key("of", str, required=True),
+    "by": Key("by", str, required=True),
 }
 _DAYS = {
-    "of": Key("of", str, needed=True),
+    "of": Key("of", str, required=True),
     "zone": Key("zone", str),
 }
-# Options of :func:`dpgrain.read` that a joined table has of its own.
+# Options of :func:`dpgrain.read` for a joined table.
 _JOINED = {
-    "source": Key("source", str | Sequence[str], needed=True),
+    "source": Key("source", str | Sequence[str], required=True),
     **{
         key: one
         for key, one in keys_of(read).items()
@@ -188,12 +183,12 @@ _JOINED = {
 }
 _JOIN_PUBLIC = {
     **_JOINED,
-    "on": Key("on", str, needed=True),
+    "on": Key("on", str, required=True),
     "key": Key("key", str),
 }
 _JOIN = {
     **_JOINED,
-    "user": Key("user", str, needed=True),
+    "user": Key("user", str, required=True),
     "where": Key("where", Mapping[str, Any]),
     **keys_of(UserTable.join, without=("self", "others")),
 }
@@ -202,75 +197,63 @@ _JOIN = {
 def read_file(
     path: Path,
     table: UserTable | None,
-    mistakes: Mistakes,
+    errors: ValidationErrors,
     *,
     where: Mapping[str, Any] | None = None,
     folder: Path | None = None,
 ) -> File | None:
-    """Read a file of releases, and note what is wrong.
-
-    Args:
-        path: the file.
-        table: the table, where it is not the file that names it.
-        where: the public region that all releases read, by column; all of the table without it.
-        folder: the folder of outputs; that of the file without it.
-        mistakes: the mistakes so far.
+    """Read a release file, and collect its errors.
 
     Returns:
-        The file, whose releases are those without a mistake of their own; None where nothing can be
-        said of them.
+        The file with its valid releases; None without a valid table.
 
     Raises:
-        ParameterError: if the text is no TOML.
+        ParameterError: if the text is not valid TOML.
         DataError: if the file cannot be read.
     """
     text = _text(path)
     stated = _stated(path, text)
     for name in stated:
         if name not in _TOP:
-            mistakes.unknown("the file:", name, _TOP, "a table of a release file")
-    rows = _table(_section(stated, "table", mistakes), path.parent, table, mistakes)
-    budget = _section(stated, "budget", mistakes)
+            errors.add_unknown("the file:", name, _TOP, "a table of a release file")
+    rows = _table(_section(stated, "table", errors), path.parent, table, errors)
+    budget = _section(stated, "budget", errors)
     if rows is not None:
-        rows = _cut("", rows, where or {}, mistakes)
+        rows = _cut("", rows, where or {}, errors)
     outputs = path.parent if folder is None else folder
-    whole = Whole(**check_keys("[budget]", budget, _BUDGET, mistakes))
-    unit = _unit(whole, rows, path.parent, mistakes)
-    entries = _entries(_section(stated, "release", mistakes), outputs, whole, mistakes)
+    whole = BudgetSection(**check_keys("[budget]", budget, _BUDGET, errors))
+    unit = _unit(whole, rows, path.parent, errors)
+    entries = _entries(_section(stated, "release", errors), outputs, whole, errors)
     report = stated.get("report")
     if report is not None and not isinstance(report, str):
-        mistakes.add("the file:", f"report must be text, not {_validate.describe(report)}.")
+        errors.add("the file:", f"report must be text, not {_validate.describe(report)}.")
         report = None
-    _check_shares(entries, whole, mistakes)
+    _check_shares(entries, whole, errors)
     if rows is None:
         return None
     if rows.user is None and unit is not None and unit.level != "record":
-        if not mistakes.of("[table]"):
-            mistakes.add(
+        if not errors.any_in("[table]"):
+            errors.add(
                 "[table]",
                 f"user is required for unit = {unit.level!r}: set it to the user id column.",
             )
         unit = None
     if unit is None:
-        # Another unit stands in for the one that is wrong, so that other mistakes are found, too.
+        # Replace an invalid unit, to find the other errors.
         unit = Record() if rows.user is None else User()
-    entries = [_checked(entry, rows, mistakes) for entry in entries]
+    entries = [_checked(entry, rows, errors) for entry in entries]
     mark = hashlib.sha256(text.encode()).hexdigest()[:16]
     page = None if report is None else outputs / report
     result = File(path, outputs, mark, rows, unit, whole, tuple(entries), page)
-    _check_outputs(result, mistakes)
+    _check_outputs(result, errors)
     return result
 
 
 def _stated(path: Path, text: str) -> dict[str, Any]:
-    """Return what a file states.
-
-    Raises:
-        ParameterError: if it is no TOML, or a name or value in it is one that nobody writes.
-    """
+    """Parse a file, or raise ParameterError for invalid TOML and absurdly long names."""
     try:
         if any(_QUOTED.sub("", line).count(".") > _MOST_DOTS for line in text.splitlines()):
-            # The reader of TOML takes hours for them.
+            # The TOML parser would need hours.
             raise ValueError(f"a line has a name with more than {_MOST_DOTS} parts")
         return tomllib.loads(text)
     except ValueError as error:
@@ -292,27 +275,26 @@ def _text(path: Path) -> str:
         raise DataError(f"{str(path)!r} cannot be read; pass a release file in UTF-8.") from error
 
 
-def _section(stated: Mapping[str, Any], name: str, mistakes: Mistakes) -> dict[str, Any]:
-    """Return a table of the file, empty where there is none."""
+def _section(stated: Mapping[str, Any], name: str, errors: ValidationErrors) -> dict[str, Any]:
+    """Return a table of the file, empty if it is missing."""
     found = stated.get(name, {})
     if isinstance(found, dict):
         return found
-    mistakes.add(
-        "the file:",
-        f"{name} must be a table, as in [{name}], not {_validate.describe(found)}.",
+    errors.add(
+        "the file:", f"{name} must be a table, as in [{name}], not {_validate.describe(found)}."
     )
     return {}
 
 
 def _table(
-    stated: Mapping[str, Any], folder: Path, passed: UserTable | None, mistakes: Mistakes
+    stated: Mapping[str, Any], folder: Path, passed: UserTable | None, errors: ValidationErrors
 ) -> UserTable | None:
-    """Open the table that ``[table]`` names, or return the one that was passed."""
+    """Open the table of ``[table]``, or return the passed one."""
     if passed is not None:
         if stated:
-            mistakes.add("[table]", "must be omitted if a table is passed.")
+            errors.add("[table]", "must be omitted if a table is passed.")
         return passed
-    known = check_keys("[table]", stated, _TABLE, mistakes)
+    known = check_keys("[table]", stated, _TABLE, errors)
     source, cells = known.pop("source", None), known.pop("cells", {})
     days, columns = known.pop("days", {}), known.pop("columns", {})
     condition = known.pop("filter", None)
@@ -321,49 +303,51 @@ def _table(
     where = known.pop("where", {})
     joins = {key: known.pop(key, {}) for key in ("join_public", "join")}
     if source is None and "source_env" not in known:
-        mistakes.add("[table]", "source is required: text or a list of texts; or source_env.")
+        errors.add("[table]", "source is required: text or a list of texts; or source_env.")
         return None
-    rows = _opened("[table]", source, folder, known, mistakes)
+    rows = _opened("[table]", source, folder, known, errors)
     for name, part in days.items():
-        with mistakes.at(place := f"[table.days.{name}]"):
-            right = check_keys(place, part, _DAYS, mistakes)
+        with errors.collecting(place := f"[table.days.{name}]"):
+            right = check_keys(place, part, _DAYS, errors)
             if rows is not None and "of" in right:
                 rows = rows.with_days(name, **right)
     for name, part in cells.items():
-        with mistakes.at(place := f"[table.cells.{name}]"):
-            right = check_keys(place, part, _CELLS, mistakes)
+        with errors.collecting(place := f"[table.cells.{name}]"):
+            right = check_keys(place, part, _CELLS, errors)
             if rows is not None and len(right) == len(_CELLS):
                 rows = rows.with_cells(name, right["of"], folder / right["by"])
     if rows is None:
         return None
-    rows = _cut("[table]", rows, where, mistakes)
-    rows = _joined(rows, joins, folder, mistakes)
+    rows = _cut("[table]", rows, where, errors)
+    rows = _joined(rows, joins, folder, errors)
     for name, expression in columns.items():
-        with mistakes.at("[table.columns]"):
+        with errors.collecting("[table.columns]"):
             rows = rows.derive({name: expression})
     if condition is not None:
-        with mistakes.at("[table] filter:"):
+        with errors.collecting("[table] filter:"):
             rows = rows.filter(condition)
     if people or by:
-        with mistakes.at("[table.per_user]"):
+        with errors.collecting("[table.per_user]"):
             rows = rows.per_user(by=by, **people)
     if of_people is not None:
-        with mistakes.at("[table] per_user_filter:"):
+        with errors.collecting("[table] per_user_filter:"):
             rows = rows.filter(of_people)
     return rows
 
 
-def _cut(place: str, rows: UserTable, where: Mapping[str, Any], mistakes: Mistakes) -> UserTable:
-    """Return the rows of a region; of the sides that are refused, none is cut."""
+def _cut(
+    place: str, rows: UserTable, where: Mapping[str, Any], errors: ValidationErrors
+) -> UserTable:
+    """Return the rows of a region; invalid sides are ignored."""
     for column, side in where.items():
         if column not in rows.schema:
             where_in = f"{place} where:".strip()
-            mistakes.no_column(where_in, column, rows.schema)
+            errors.add_missing_column(where_in, column, rows.schema)
             continue
         try:
             rows = rows.where({column: side})
         except DpgrainError as error:
-            mistakes.caught(place, error)
+            errors.add_error(place, error)
     return rows
 
 
@@ -371,32 +355,32 @@ def _joined(
     rows: UserTable,
     joins: Mapping[str, Mapping[str, Any]],
     folder: Path,
-    mistakes: Mistakes,
+    errors: ValidationErrors,
 ) -> UserTable:
-    """Return the rows beside those of other tables: public ones, then more of the same people."""
+    """Join public tables, then tables about the same people."""
     for kind, known in (("join_public", _JOIN_PUBLIC), ("join", _JOIN)):
         for name, part in joins[kind].items():
             place = f"[table.{kind}.{name}]"
             if not isinstance(part, Mapping):
-                mistakes.add(place, f"must be a table of keys, not {_validate.describe(part)}.")
+                errors.add(place, f"must be a table of keys, not {_validate.describe(part)}.")
                 continue
-            right = check_keys(place, part, known, mistakes)
+            right = check_keys(place, part, known, errors)
             own = {key: right.pop(key) for key in ("on", "key", "columns", "pairs") if key in right}
             where, source = right.pop("where", {}), right.pop("source", None)
-            if source is None or mistakes.of(place):
+            if source is None or errors.any_in(place):
                 continue
-            other = _opened(place, source, folder, right, mistakes)
+            other = _opened(place, source, folder, right, errors)
             if other is None:
                 continue
-            with mistakes.at(place):
+            with errors.collecting(place):
                 if kind == "join":
-                    rows = rows.join(_cut(place, other, where, mistakes), **own)
+                    rows = rows.join(_cut(place, other, where, errors), **own)
                 else:
                     rows = rows.join_public(other, on=(own["on"], own.get("key", own["on"])))
     return rows
 
 
-# Options without which a table is no table, so that nothing else can be said of it.
+# Options without which a table cannot be opened at all.
 _PLACES = ("source_env", "table", "query")
 
 
@@ -405,12 +389,12 @@ def _opened(
     source: str | list[str] | None,
     folder: Path,
     options: dict[str, Any],
-    mistakes: Mistakes,
+    errors: ValidationErrors,
 ) -> UserTable | None:
-    """Open a table; options that are refused are left out, so that all of them are found."""
+    """Open a table; invalid options are dropped, to find all of them."""
     listed = [source] if isinstance(source, str) else source or []
     if any(map(contains_password, listed)):
-        mistakes.add(
+        errors.add(
             place,
             "source must not contain a password, which every reader of the file would see; set "
             "an environment variable to the address, and its name as source_env.",
@@ -422,7 +406,7 @@ def _opened(
         try:
             made: UserTable | None = read(whole or None, **options)
         except DpgrainError as error:
-            name = mistakes.caught(place, error)
+            name = errors.add_error(place, error)
             if name not in options or name in _PLACES:
                 return None
             del options[name]
@@ -430,25 +414,28 @@ def _opened(
             return made
 
 
-def _unit(whole: Whole, rows: UserTable | None, folder: Path, mistakes: Mistakes) -> Unit | None:
-    """Return the unit that ``[budget]`` says is protected."""
+def _unit(
+    whole: BudgetSection, rows: UserTable | None, folder: Path, errors: ValidationErrors
+) -> Unit | None:
+    """Return the privacy unit of ``[budget]``."""
     level, by = whole.unit, whole.element
     if level is None and by is None:
-        mistakes.add(
+        errors.add(
             "[budget]", "unit is required: unit = 'user', unit = 'record' or element = 'COLUMN'."
         )
         return None
     level = level or "element"
     if whole.max_elements is not None and level != "user":
-        mistakes.add(
-            "[budget]",
-            f"max_elements requires unit = 'user', not {_validate.describe(level)}.",
+        errors.add(
+            "[budget]", f"max_elements requires unit = 'user', not {_validate.describe(level)}."
         )
     if rows is not None and by is not None and is_expression(by):
-        with mistakes.at("[budget] element:"):
+        with errors.collecting("[budget] element:"):
             rows = rows.with_expressions(by)
     if rows is not None and by is not None and by not in rows.schema and not Path(by).suffix:
-        mistakes.no_column("[budget] element:", by, rows.schema, "a column of the table or a file")
+        errors.add_missing_column(
+            "[budget] element:", by, rows.schema, "a column of the table or a file"
+        )
         return None
     partition: Any = by
     if by is not None and rows is not None and by not in rows.schema:
@@ -460,54 +447,58 @@ def _unit(whole: Whole, rows: UserTable | None, folder: Path, mistakes: Mistakes
             "user": User(whole.max_elements if level == "user" else None, partition),
         }
     except ParameterError as error:
-        mistakes.caught("[budget]", error)
+        errors.add_error("[budget]", error)
         return None
     return units[level]
 
 
 def _entries(
-    stated: Mapping[str, Any], folder: Path, whole: Whole, mistakes: Mistakes
-) -> list[Entry]:
-    """Return the releases that are stated."""
-    if not stated and not mistakes:
-        mistakes.add("the file:", "must have releases, each a table such as [release.visits].")
-    entries = (_entry(name, values, folder, whole, mistakes) for name, values in stated.items())
+    stated: Mapping[str, Any], folder: Path, whole: BudgetSection, errors: ValidationErrors
+) -> list[ReleaseEntry]:
+    """Return the releases whose statistic or fit is known."""
+    if not stated and not errors:
+        errors.add("the file:", "must have releases, each a table such as [release.visits].")
+    entries = (_entry(name, values, folder, whole, errors) for name, values in stated.items())
     return [entry for entry in entries if entry is not None]
 
 
-def _entry(name: str, stated: Any, folder: Path, whole: Whole, mistakes: Mistakes) -> Entry | None:
-    """Return one release, or None where it is not known what it publishes."""
+def _entry(
+    name: str, stated: Any, folder: Path, whole: BudgetSection, errors: ValidationErrors
+) -> ReleaseEntry | None:
+    """Return one release; None if its statistic or fit is unknown."""
     place = f"[release.{name}]"
     if not isinstance(stated, dict):
-        mistakes.add("[release]", f"{name} must be a table, as in {place}.")
+        errors.add("[release]", f"{name} must be a table, as in {place}.")
         return None
-    kind = _kind(place, stated, mistakes)
+    kind = _kind(place, stated, errors)
     if kind is None:
         return None
     given = {key: value for key, value in stated.items() if key != kind.word}
     for key in _OF_ALL:
         if key in given and key not in kind.keys:
-            mistakes.add(place, f"{key} applies to all releases; set it in [budget].")
+            errors.add(place, f"{key} applies to all releases; set it in [budget].")
             del given[key]
     noun = f"a {kind.word} {kind.name!r}"
-    own = check_keys(place, given, {**kind.keys, **_COMMON}, mistakes, noun)
+    own = check_keys(place, given, {**kind.keys, **_COMMON}, errors, noun)
     common = {key: own.pop(key) for key in _COMMON if key in own}
     output = common.pop("output", None)
     if output is not None and Path(output).suffix.lower() not in kind.endings:
-        mistakes.add(
+        errors.add(
             place,
             f"output must end in {', '.join(kind.endings)}, not {_validate.describe(output)}.",
         )
         output = None
-    _check_spending(place, common, whole, mistakes)
-    return Entry(name, kind, own, **common, output=None if output is None else folder / output)
+    _check_spending(place, common, whole, errors)
+    return ReleaseEntry(
+        name, kind, own, **common, output=None if output is None else folder / output
+    )
 
 
-def _kind(place: str, stated: Mapping[str, Any], mistakes: Mistakes) -> Kind | None:
-    """Return what a release publishes, or is most likely meant to: a statistic or a fit."""
+def _kind(place: str, stated: Mapping[str, Any], errors: ValidationErrors) -> Kind | None:
+    """Return the statistic or fit of a release, or the most similar one."""
     words = [word for word in KINDS if word in stated]
     if len(words) != 1:
-        mistakes.add(
+        errors.add(
             place,
             "must have one statistic, such as statistic = 'count', or one fit, such as fit "
             "= 'logistic'.",
@@ -516,35 +507,35 @@ def _kind(place: str, stated: Mapping[str, Any], mistakes: Mistakes) -> Kind | N
     (word,) = words
     name = stated[word]
     if not isinstance(name, str) or name not in KINDS[word]:
-        # What was meant is checked as well, so that its other mistakes are found.
-        name = mistakes.unknown(f"{place} {word}:", name, KINDS[word], f"a {word}")
+        # Continue with the most similar name, to find other errors.
+        name = errors.add_unknown(f"{place} {word}:", name, KINDS[word], f"a {word}")
     return KINDS[word].get(name)
 
 
 def _check_spending(
-    place: str, common: Mapping[str, Any], whole: Whole, mistakes: Mistakes
+    place: str, common: Mapping[str, Any], whole: BudgetSection, errors: ValidationErrors
 ) -> None:
-    """Note where it is not clear what a release may spend."""
+    """Collect errors in the share, ε and δ of a release."""
     share, epsilon = common.get("share"), common.get("epsilon")
     if share is None and epsilon is None:
         such = "share, such as 0.5" if whole.epsilon is not None else "epsilon, such as 1.0"
-        mistakes.add(place, f"must have a budget; set {such}.")
+        errors.add(place, f"must have a budget; set {such}.")
     if share is None:
         return
     if not 0 < share <= 1:
-        mistakes.add(
-            place, f"share must be above 0 and at most 1, not {_validate.describe(share)}."
-        )
+        errors.add(place, f"share must be above 0 and at most 1, not {_validate.describe(share)}.")
     if epsilon is not None or "delta" in common:
-        mistakes.add(place, "share replaces epsilon and delta; omit them.")
+        errors.add(place, "share replaces epsilon and delta; omit them.")
     if whole.epsilon is None:
-        mistakes.add(
+        errors.add(
             place, f"share = {share!r} requires a budget; set epsilon and delta in [budget]."
         )
 
 
-def _check_shares(entries: Sequence[Entry], whole: Whole, mistakes: Mistakes) -> None:
-    """Note shares that are too much together, and a promise that is out of range."""
+def _check_shares(
+    entries: Sequence[ReleaseEntry], whole: BudgetSection, errors: ValidationErrors
+) -> None:
+    """Collect errors in the budget and in the total of shares."""
     for name, check in _RANGES.items():
         value = getattr(whole, name)
         if value is None:
@@ -552,43 +543,43 @@ def _check_shares(entries: Sequence[Entry], whole: Whole, mistakes: Mistakes) ->
         try:
             check(**{name: value})
         except ParameterError as error:
-            mistakes.caught("[budget]", error)
+            errors.add_error("[budget]", error)
     total = sum(entry.share or 0.0 for entry in entries)
     if total > 1 + _ROUNDING_OF_SHARES:
-        mistakes.add(
+        errors.add(
             "[release]", f"share must add up to at most 1 over all releases, not to {total:.6g}."
         )
 
 
-def _checked(entry: Entry, rows: UserTable, mistakes: Mistakes) -> Entry:
-    """Note columns that the table has not; return the release without a region that is wrong."""
-    for key, name in entry.kind.named(entry.own):
+def _checked(entry: ReleaseEntry, rows: UserTable, errors: ValidationErrors) -> ReleaseEntry:
+    """Collect missing columns; return the release without an invalid region."""
+    for key, name in entry.kind.column_names(entry.own):
         if is_expression(name):
-            with mistakes.at(f"{entry.place} {key}:"):
+            with errors.collecting(f"{entry.place} {key}:"):
                 rows.with_expressions(name)
         elif name not in rows.schema:
-            mistakes.no_column(f"{entry.place} {key}:", name, rows.schema)
-    before = len(mistakes.lines)
-    _cut(entry.place, rows, entry.where, mistakes)
-    return entry if len(mistakes.lines) == before else replace(entry, where={})
+            errors.add_missing_column(f"{entry.place} {key}:", name, rows.schema)
+    before = len(errors.lines)
+    _cut(entry.place, rows, entry.where, errors)
+    return entry if len(errors.lines) == before else replace(entry, where={})
 
 
-def _check_outputs(file: File, mistakes: Mistakes) -> None:
-    """Note outputs that could not be written, or would overwrite one another or what is read."""
+def _check_outputs(file: File, errors: ValidationErrors) -> None:
+    """Collect outputs that cannot be written, or would overwrite each other or an input."""
     taken: list[Path | str] = list(getattr(file.table.source, "paths", ()))
     try:
         check_folder(file.folder)
     except DpgrainError as error:
-        mistakes.caught("the folder:", error)
+        errors.add_error("the folder:", error)
         return
     outputs = [(entry.place, entry.output) for entry in file.entries]
     for place, path in (*outputs, ("the file:", file.report)):
         if path is None:
             continue
-        beside = [] if path == file.report else [guarantee_path(path)]
+        guarantees = [] if path == file.report else [guarantee_path(path)]
         try:
-            check_outputs([path, *beside], taken, new=file.folder)
+            check_outputs([path, *guarantees], taken, new=file.folder)
             check_page(path if path == file.report else None, name="report")
         except DpgrainError as error:
-            mistakes.caught(place, error)
-        taken += [path, *beside]
+            errors.add_error(place, error)
+        taken += [path, *guarantees]

@@ -1,4 +1,4 @@
-"""The keys of a table of the file, made from the parameters of the functions that they are for."""
+"""Keys of the tables of a release file, from the parameters of functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from dpgrain._validate import describe
 from dpgrain.publishing.parameters import parameters_of
-from dpgrain.releases.mistakes import Mistakes
+from dpgrain.releases.validation_errors import ValidationErrors
 
 _SIMPLE: dict[Any, tuple[str, tuple[type, ...]]] = {
     str: ("text", (str,)),
@@ -21,76 +21,66 @@ _SIMPLE: dict[Any, tuple[str, tuple[type, ...]]] = {
 
 @dataclass(frozen=True)
 class Key:
-    """One key: the name of a parameter, and the values that a file can state for it.
+    """One key: the name of a parameter, with the type of its values.
 
     Args:
         name: the name.
-        hint: the type with which the parameter is declared.
-        needed: True if it must be stated.
+        hint: the declared type of the parameter.
+        required: True if the key is required.
     """
 
     name: str
     hint: Any
-    needed: bool = False
+    required: bool = False
 
     @property
-    def stated(self) -> bool:
-        """True if a file can state a value at all."""
-        return bool(_words(self.hint))
+    def expressible(self) -> bool:
+        """True if TOML has values of the type."""
+        return bool(_value_names(self.hint))
 
     def wrong(self, value: object) -> str:
-        """Return the end of the sentence about a value of a wrong type; empty if it is right.
+        """Return the end of the error about a value of a wrong type; empty for a valid value.
 
         >>> Key("clip", float | Literal["auto"]).wrong(True)
         "must be a number or 'auto', not True."
         """
         if _fits(self.hint, value):
             return ""
-        return f"must be {' or '.join(_words(self.hint))}, not {describe(value)}."
+        return f"must be {' or '.join(_value_names(self.hint))}, not {describe(value)}."
 
 
 def keys_of(function: Callable[..., Any], *, without: Sequence[str] = ()) -> dict[str, Key]:
-    """Return the keys that the parameters of a function or dataclass make.
-
-    Args:
-        function: the function, or the dataclass.
-        without: the names of parameters that the file states elsewhere.
-    """
+    """Return the keys for the parameters of a function or dataclass, except those in ``without``."""
     keys = (
-        Key(one.name, one.hint, one.needed)
+        Key(one.name, one.hint, one.required)
         for one in parameters_of(function).values()
         if one.name not in without
     )
-    return {key.name: key for key in keys if key.stated}
+    return {key.name: key for key in keys if key.expressible}
 
 
 def check_keys(
     place: str,
     stated: Mapping[str, Any],
     keys: Mapping[str, Key],
-    mistakes: Mistakes,
+    errors: ValidationErrors,
     noun: str = "",
 ) -> dict[str, Any]:
-    """Return the values that fit their keys, and note the others, and what is missing.
+    """Return the valid values of a table, and collect invalid, unknown and missing keys.
 
-    Args:
-        place: the table of the file, in brackets.
-        stated: the table.
-        keys: the keys that it may have.
-        mistakes: the mistakes of the file.
-        noun: what the keys are of, in words; the table without it.
+    ``place`` is the name of the table in brackets, and ``noun`` its text in errors.
     """
     right = {}
     for name, value in stated.items():
         if name not in keys:
-            mistakes.unknown(place, name, keys, f"a key of {noun or place}")
+            errors.add_unknown(place, name, keys, f"a key of {noun or place}")
         elif wrong := keys[name].wrong(value):
-            mistakes.add(place, f"{name} {wrong}")
+            errors.add(place, f"{name} {wrong}")
         else:
             right[name] = value
     for key in keys.values():
-        if key.needed and key.name not in stated:
-            mistakes.add(place, f"{key.name} is required: {' or '.join(_words(key.hint))}.")
+        if key.required and key.name not in stated:
+            errors.add(place, f"{key.name} is required: {' or '.join(_value_names(key.hint))}.")
     return right
 
 
@@ -114,8 +104,8 @@ def _fits(hint: Any, value: object) -> bool:
     return False
 
 
-def _words(hint: Any) -> list[str]:
-    """Return the words for the values that a file can state for a declared type; none if it cannot."""
+def _value_names(hint: Any) -> list[str]:
+    """Describe the TOML values of a declared type; empty if there are none."""
     origin, args = get_origin(hint), get_args(hint)
     if hint is Any:
         return ["a value"]
@@ -124,13 +114,13 @@ def _words(hint: Any) -> list[str]:
     if origin is Literal:
         return [repr(choice) if isinstance(choice, str) else str(choice) for choice in args]
     if origin in (Union, types.UnionType):
-        return list(dict.fromkeys(word for part in args for word in _words(part)))
+        return list(dict.fromkeys(word for part in args for word in _value_names(part)))
     if origin is tuple and Ellipsis not in args:
-        return [f"a list of {len(args)} {_plural(_words(args[0]))}"]
+        return [f"a list of {len(args)} {_plural(_value_names(args[0]))}"]
     if origin in (Sequence, list, tuple):
-        return [f"a list of {_plural(_words(args[0]))}"]
+        return [f"a list of {_plural(_value_names(args[0]))}"]
     if origin in (Mapping, dict):
-        return [f"a table of {_plural(_words(args[1]))}"]
+        return [f"a table of {_plural(_value_names(args[1]))}"]
     return []
 
 

@@ -1,4 +1,4 @@
-"""The kinds of release that a file can ask for, each with the function that makes it."""
+"""The statistics and fits of release files, each with the function for its query."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ from dpgrain.units import Record, Relation, Unit, User
 if TYPE_CHECKING:
     from dpgrain.learn import features as encodings
     from dpgrain.means import of_users
-    from dpgrain.releases import columns
+    from dpgrain.releases import table_queries
 else:
-    columns = lazy_import("dpgrain.releases.columns")
-    of_users = lazy_import("dpgrain.means.of_users")
+    table_queries, of_users = (
+        lazy_import("dpgrain.releases.table_queries"),
+        lazy_import("dpgrain.means.of_users"),
+    )
     encodings = lazy_import("dpgrain.learn.features")
 
-# The file states these elsewhere, or the run decides them.
+# Set elsewhere in the file, or by the run.
 _ELSEWHERE = (
     "table",
     "unit",
@@ -41,7 +43,7 @@ _ELSEWHERE = (
     "random_state",
     "progress",
     "verbose",
-    # Rows come from the table, and so does their length.
+    # Taken from the table.
     "X",
     "users",
     "dimension",
@@ -63,8 +65,8 @@ class Asked:
         unit: the privacy unit.
         relation: the neighbouring relation.
         own: the keys of its kind with their values.
-        folder: the folder from which paths are read.
-        random_state: a seed, for tests and research; None for noise that nobody can predict.
+        folder: the base folder of paths.
+        random_state: a seed, for tests and research; None for secret noise.
     """
 
     table: UserTable
@@ -75,21 +77,21 @@ class Asked:
     random_state: Any = None
 
     def without(self, key: str) -> Asked:
-        """Return the same without a key."""
+        """Return the parameters without a key."""
         return replace(self, own={name: v for name, v in self.own.items() if name != key})
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of release.
+    """A statistic or a fit.
 
     Args:
-        word: the key of a file that names it: ``"statistic"`` or ``"fit"``.
-        name: its name there, which is that of the function, or of the fit on the command line.
-        parameters: returns the function or class whose parameters are its keys.
-        query: asks for the release with an ε and a δ; nothing is read.
-        endings: the endings that its output may have.
-        own: further keys, which belong to the file alone.
+        word: the key for it: ``"statistic"`` or ``"fit"``.
+        name: the name of the function, or of the fit on the command line.
+        parameters: a function that returns the function or class whose parameters are its keys.
+        query: the function from parameters, ε and δ to the query; nothing is read.
+        endings: the file extensions of its output.
+        own: additional keys of release files.
     """
 
     word: Literal["statistic", "fit"]
@@ -101,12 +103,12 @@ class Kind:
 
     @cached_property
     def keys(self) -> dict[str, Key]:
-        """The keys of the kind."""
-        further = {key.name: key for key in self.own}
-        return {**further, **keys_of(self.parameters(), without=(*_ELSEWHERE, *further))}
+        """The keys by name."""
+        own = {key.name: key for key in self.own}
+        return {**own, **keys_of(self.parameters(), without=(*_ELSEWHERE, *own))}
 
-    def named(self, own: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Return the columns that values name, each with its key."""
+    def column_names(self, own: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Return the columns in the values, each as a pair of key and column."""
         result = []
         for key in COLUMNS:
             value = own.get(key, ())
@@ -114,45 +116,34 @@ class Kind:
         return result
 
     def is_complete(self, own: Mapping[str, Any], known: Container[str]) -> bool:
-        """Return whether all that is needed is there, and columns are those of a table.
-
-        Args:
-            own: the values by key.
-            known: the columns of the table.
-        """
-        needed = all(key.name in own for key in self.keys.values() if key.needed)
-        return needed and all(name in known for _, name in self.named(own))
+        """Return True if no required key is missing, and all columns are in the table."""
+        complete = all(key.name in own for key in self.keys.values() if key.required)
+        return complete and all(name in known for _, name in self.column_names(own))
 
     def completed(
         self, own: Mapping[str, Any], known: Container[str], column: str
     ) -> dict[str, Any]:
-        """Return values that may be checked where some are wrong or missing.
-
-        Args:
-            own: the values by key.
-            known: the columns of the table.
-            column: the column that stands in where one is needed.
-        """
+        """Return values for further checks: unknown columns removed, missing ones filled in."""
         made = dict(own)
         for name in set(COLUMNS) & set(made):
             made[name] = _among(made[name], known)
             if not made[name]:
                 del made[name]
         if any(made.get(key) != own.get(key) for key in ("by", "item")):
-            # A domain is of columns of which one is wrong.
+            # The domain is for other columns.
             made.pop("domain", None)
         for key in self.keys.values():
-            if key.needed and key.name not in made:
+            if key.required and key.name not in made:
                 choices: tuple[Any, ...] = (column, [column], 1.0)
                 made[key.name] = next(each for each in choices if not key.wrong(each))
         if self.word == "fit" and not {"features", "categories"} & set(made):
-            # A range is of a feature, whose name may be what is wrong.
+            # Ranges are of features, which may be misspelled.
             made["features"] = list(made.get("range", ())) or [column]
         return made
 
 
 def _among(value: Any, known: Container[str]) -> Any:
-    """Return what is left of the names of columns in a value."""
+    """Return the known columns of a value."""
     if isinstance(value, str):
         return value if value in known else ""
     if isinstance(value, dict):
@@ -161,13 +152,13 @@ def _among(value: Any, known: Container[str]) -> Any:
 
 
 def _statistic(name: str) -> Kind:
-    """Make the kind of a statistic of :mod:`dpgrain.statistics`."""
+    """Return the kind of a statistic of :mod:`dpgrain.statistics`."""
 
     def query(asked: Asked, epsilon: float, delta: float) -> Query[Any]:
         own, keys = dict(asked.own), asked.own.get("by", asked.own.get("item", ()))
         if "domain" in own:
             named = [keys] if isinstance(keys, str) else list(keys)
-            with _about("domain"):
+            with _with_key("domain"):
                 own["domain"] = _domain(own["domain"], named, asked)
         made: Query[Any] = getattr(statistics, name).query(
             asked.table,
@@ -185,8 +176,8 @@ def _statistic(name: str) -> Kind:
 
 
 @contextmanager
-def _about(key: str) -> Iterator[None]:
-    """Say of errors which key they are about."""
+def _with_key(key: str) -> Iterator[None]:
+    """Set the key of errors."""
     try:
         yield
     except DpgrainError as error:
@@ -194,7 +185,7 @@ def _about(key: str) -> Iterator[None]:
 
 
 def _domain(stated: Any, keys: Sequence[str], asked: Asked) -> Any:
-    """Return a public domain: as it is listed, or as files hold it."""
+    """Return a public domain from a list, or from files."""
     if isinstance(stated, str):
         return read_public_list(asked.folder / stated, keys, asked.table)
     if isinstance(stated, dict):
@@ -212,13 +203,17 @@ def _domain(stated: Any, keys: Sequence[str], asked: Asked) -> Any:
     )
 
 
+def _mean_function() -> Callable[..., Any]:
+    return of_users.mean_of_users
+
+
 def _mean_of_users(asked: Asked, epsilon: float, delta: float) -> Query[Any]:
     if asked.unit != User():
         raise ParameterError(
             "statistic = 'mean_of_users' requires unit = 'user' in [budget]: each user has one "
             "vector."
         )
-    return columns.mean_of_columns.query(
+    return table_queries.mean_of_columns.query(
         asked.table,
         **asked.own,
         n_users=asked.table.n_users,
@@ -229,12 +224,8 @@ def _mean_of_users(asked: Asked, epsilon: float, delta: float) -> Query[Any]:
     )
 
 
-def _parameters_of_means() -> Callable[..., Any]:
-    return of_users.mean_of_users
-
-
 def _fit(name: str) -> Kind:
-    """Make the kind of an estimator of :mod:`dpgrain.learn`."""
+    """Return the kind of an estimator of :mod:`dpgrain.learn`."""
 
     def estimator() -> Any:
         return getattr(learn, FITS[name])
@@ -243,7 +234,7 @@ def _fit(name: str) -> Kind:
         options = {key: value for key, value in asked.own.items() if key not in _FIT_KEYS}
         if options.get("classes"):
             known = asked.table.schema.get(asked.own["target"])
-            options["classes"] = columns.labels_named(options["classes"], known)
+            options["classes"] = table_queries.column_labels(options["classes"], known)
         element = getattr(asked.unit, "by", None)
         if element is not None and not isinstance(element, str):
             raise ParameterError(
@@ -259,7 +250,7 @@ def _fit(name: str) -> Kind:
             n_users=asked.table.n_users,
             random_state=asked.random_state,
         )
-        return columns.fit_columns.query(
+        return table_queries.fit_columns.query(
             model, asked.table, _encoding(asked.own), asked.own["target"], element
         )
 
@@ -274,7 +265,7 @@ def _fit(name: str) -> Kind:
 
 
 _FIT_OWN = (
-    Key("target", str, needed=True),
+    Key("target", str, required=True),
     Key("features", Sequence[str]),
     Key("categories", Mapping[str, Sequence[str]]),
     Key("range", Mapping[str, tuple[float, float]]),
@@ -283,12 +274,12 @@ _FIT_KEYS = tuple(key.name for key in _FIT_OWN)
 
 
 def _plain(unit: Unit) -> Unit:
-    """Return the unit without the column of its partition, which a fit is passed beside it."""
+    """Return the unit without the column of its partition, which is a separate argument of fits."""
     return unit if isinstance(unit, Record) else replace(unit, by=None)
 
 
 def _encoding(own: Mapping[str, Any]) -> encodings.Encoding:
-    """Return the rule by which columns become features."""
+    """Return the encoding of columns as features."""
     names, ranges = own.get("features", ()), own.get("range", {})
     ends = {name: encodings.Number(name, tuple(pair)) for name, pair in ranges.items()}
     numbers = [ends.get(name, encodings.Number(name)) for name in names]
@@ -298,7 +289,7 @@ def _encoding(own: Mapping[str, Any]) -> encodings.Encoding:
     ]
     for key, parts in (("range", ends.values()), ("categories", categories)):
         for part in parts:
-            with _about(key):
+            with _with_key(key):
                 encodings.Encoding((part,))
     for name in ranges:
         if name not in names:
@@ -311,13 +302,13 @@ _STATISTICS = (
     Kind(
         "statistic",
         "mean_of_users",
-        _parameters_of_means,
+        _mean_function,
         _mean_of_users,
         _VECTORS,
-        (Key("columns", Sequence[str], needed=True),),
+        (Key("columns", Sequence[str], required=True),),
     ),
 )
-#: The kinds by the key that names them.
+#: The kinds by key and name.
 KINDS: dict[str, dict[str, Kind]] = {
     "statistic": {kind.name: kind for kind in _STATISTICS},
     "fit": {name: _fit(name) for name in FITS},

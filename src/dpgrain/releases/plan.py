@@ -1,4 +1,4 @@
-"""``dg.plan_releases``: what the releases of a file promise and err, before anything is read."""
+"""``dg.plan_releases``: guarantees and expected errors of a release file before data are read."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dpgrain.accounting import Loss, gaussian_epsilon
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import DpgrainError, ParameterError, SchemaError
 from dpgrain.publishing.budget import Budget, composed
-from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.share import Share, stated_of
-from dpgrain.releases.file import Entry, File, read_file
+from dpgrain.publishing.release_plan import Expected
+from dpgrain.publishing.share import BudgetShare, epsilon_for_share
+from dpgrain.releases.file import File, ReleaseEntry, read_file
 from dpgrain.releases.kinds import Asked
-from dpgrain.releases.mistakes import Mistakes
+from dpgrain.releases.validation_errors import ValidationErrors
 from dpgrain.tables.table import UserTable
 from dpgrain.units import PLAIN_UNITS
 
@@ -32,30 +32,30 @@ if TYPE_CHECKING:
 else:
     running = lazy_import("dpgrain.releases.run")
 
-# Shares are enlarged at most this many times, until the releases together keep the promise and …
+# Largest number of trials that scale the shares until the releases together keep the promise and …
 _MOST_TRIALS = 5
 # … spend at least this part of ε.
 _ENOUGH_OF_EPSILON = 0.9995
 # A trial stays this much below the μ that fills the budget, so that it fits.
 _BELOW = 1 - 1e-5
-# ε and δ with which a release is checked where the file does not state them.
+# ε and δ for the validation of a release with a share.
 _ANY = (1.0, 1e-6)
 
 
 @dataclass(frozen=True)
 class PlannedRelease:
-    """One release of a file, before it is made.
+    """The plan of one release of a file.
 
     Args:
-        entry: what the file states.
-        epsilon: the ε that it is made with.
-        delta: the δ that it is made with.
-        guarantee: the guarantee that it will have.
-        expected: the error to expect; None where public numbers do not tell it.
-        care: what will probably not come as it is asked for, in sentences.
+        entry: its table in the file.
+        epsilon: its ε.
+        delta: its δ.
+        guarantee: its guarantee.
+        expected: the expected error; None if public numbers do not determine it.
+        care: warnings of unreliable results.
     """
 
-    entry: Entry
+    entry: ReleaseEntry
     epsilon: float
     delta: float
     guarantee: Guarantee
@@ -65,11 +65,11 @@ class PlannedRelease:
 
 @dataclass(frozen=True)
 class PlannedReleases:
-    """The releases of a file, fixed before anything is read; made by :func:`plan_releases`.
+    """The plan of a release file, fixed before data are read; created by :func:`plan_releases`.
 
     Args:
         file: the file.
-        releases: its releases, in their order.
+        releases: its releases, in order.
 
     >>> import pyarrow as pa
     >>> from tempfile import TemporaryDirectory
@@ -105,46 +105,46 @@ class PlannedReleases:
 
     @property
     def guarantees(self) -> tuple[Guarantee, ...]:
-        """The guarantee of each release, which may stand in the plan of a budget or a ledger."""
+        """The guarantee of each release, for the plan of a budget or a ledger."""
         return tuple(each.guarantee for each in self.releases)
 
     @property
     def mark(self) -> str:
-        """The text by which a ledger knows the file and its window again."""
+        """The text that identifies the file and its region in a ledger."""
         return f"{self.file.path.name} {self.file.mark}: {self.guarantee.scope}"
 
     def run(
         self, *, again: bool = False, random_state: Any = None, progress: bool | None = None
     ) -> Releases:
-        """Make the releases, and write what the file asks for.
+        """Publish the releases, and write their outputs.
 
         Args:
-            again: publish anew where an output is there already, or a ledger has charged this file for
-                the same region; it is charged and replaced.
+            again: publish again if an output exists, or a ledger has charged this file for the same
+                region; this is charged again and replaces the outputs.
             random_state: a seed, for tests and research: the releases are then *not private*.
             progress: show progress; by default on a terminal, after two seconds.
 
         Raises:
-            RefusedError: if an output is there already, the open ledger has charged the same before,
-                or budget or ledger do not hold all releases; nothing is charged then.
+            RefusedError: if an output exists, the open ledger has charged the same before, or the
+                releases do not fit into the open budget or ledger; nothing is charged.
             DataError: if the table cannot be read, or an output cannot be written.
         """
         return running.run(self, again=again, random_state=random_state, progress=progress)
 
     @property
     def spending(self) -> str:
-        """State the guarantee of all releases together, and the budget of the file."""
+        """Description of the guarantee of all releases together, and of the budget of the file."""
         whole, guarantee = self.file.whole, self.guarantee
-        said = (
+        total = (
             f"All releases together: ε = {rounded_up(guarantee.epsilon())}, "
             f"δ = {powers(guarantee.delta)} per {guarantee.level}"
         )
         if whole.epsilon is None:
-            return f"{said}."
-        return f"{said}, of a budget of ε = {rounded_up(whole.epsilon)}."
+            return f"{total}."
+        return f"{total}, of a budget of ε = {rounded_up(whole.epsilon)}."
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return a row of text for each release: name, what it is, share, ε, δ, error to expect."""
+        """Return a row of text per release: name, kind, share, ε, δ, expected error."""
         return [
             (
                 each.entry.name,
@@ -163,8 +163,8 @@ class PlannedReleases:
 
     @property
     def care(self) -> list[str]:
-        """Sentences about what will probably not come as the file asks for it."""
-        return [f"{each.entry.name}: {said}" for each in self.releases for said in each.care]
+        """Warnings of unreliable results, with the name of the release."""
+        return [f"{each.entry.name}: {text}" for each in self.releases for text in each.care]
 
 
 #: The headings of :meth:`PlannedReleases.rows`.
@@ -178,27 +178,27 @@ def plan_releases(
     where: Mapping[str, Any] | None = None,
     folder: str | Path | None = None,
 ) -> PlannedReleases:
-    """Check a file of releases as a whole, and fix all that will be published; nothing is read.
+    """Validate a release file, and plan its releases; no data are read.
 
     Args:
         path: the file, in TOML; docs/releases.md describes it.
-        table: the table, in place of the one that the file names.
-        where: the public region that all releases read, as :meth:`~dpgrain.UserTable.where` takes it,
-            such as ``{"day": "2026-01"}``; all of the table without it.
-        folder: the folder of outputs, which a run makes where there is none; that of the file without
-            it.
+        table: the table, instead of the table of the file.
+        where: the public region that all releases read, as in :meth:`~dpgrain.UserTable.where`, such
+            as ``{"day": "2026-01"}``; by default the whole table.
+        folder: the folder of outputs, created by a run if it is missing; by default the folder of the
+            file.
 
     Returns:
-        The plan: printed, it is a table with the error to expect of each release. ``plan.run()`` makes
-        the releases, and ``plan.guarantee`` may stand in the ``plan`` of a budget.
+        The plan: printed, it is a table with the expected error of each release. ``plan.run()``
+        publishes the releases, and ``plan.guarantee`` can be in the ``plan`` of a budget.
 
     Raises:
-        ParameterError: with all mistakes in the file, one a line; a SchemaError if all of them are
-            columns that the table has not.
-        DataError: if the file, or one that it names, cannot be read.
+        ParameterError: with all errors in the file, one per line; a SchemaError if all of them are
+            missing columns.
+        DataError: if the file, or a file that it refers to, cannot be read.
 
-    Shares are of the budget as in :func:`dpgrain.budget`, and are then enlarged alike until all
-    releases together, composed exactly, spend it.
+    Shares are of the budget, as in :func:`dpgrain.budget`. They are then scaled by a common factor, so
+    that all releases together, composed exactly, use the whole budget.
 
     Formal guarantee: all releases of one run together have :attr:`PlannedReleases.guarantee`, at most
     the budget of the file. Source: docs/theory, "Budgets".
@@ -234,34 +234,34 @@ def plan_releases(
 def _plan(
     path: Path, table: UserTable | None, where: Mapping[str, Any] | None, folder: Path | None
 ) -> PlannedReleases:
-    """Read a file of releases and all that it names, and plan it."""
-    mistakes = Mistakes(path)
-    file = read_file(path, table, mistakes, where=where, folder=folder)
+    """Read and plan a release file."""
+    errors = ValidationErrors(path)
+    file = read_file(path, table, errors, where=where, folder=folder)
     if file is not None:
         for entry in file.entries:
-            _check(file, entry, mistakes)
-    mistakes.tell()
-    assert file is not None  # noqa: S101 - without mistakes there is a file
-    planned = _planned(file, mistakes)
-    mistakes.tell()
+            _check(file, entry, errors)
+    errors.raise_all()
+    assert file is not None  # noqa: S101 - without errors there is a file
+    planned = _planned(file, errors)
+    errors.raise_all()
     return planned
 
 
-def _check(file: File, entry: Entry, mistakes: Mistakes) -> None:
-    """Plan a release, without each key that is refused, so that all of them are found."""
+def _check(file: File, entry: ReleaseEntry, errors: ValidationErrors) -> None:
+    """Plan a release repeatedly, each time without an invalid key, to find all errors."""
     asked = _askable(file, entry)
     if asked is None:
         return
-    # Any ε will do where the budget decides it, since its own mistakes are reported already.
+    # For a share any ε is fine, because errors in the budget are already reported.
     spend = _spend(file, entry)
     for _ in range(len(asked.own) + len(spend) + 1):
         try:
             _ = entry.kind.query(asked, *spend).plan
         except DpgrainError as error:
-            if isinstance(error, SchemaError) and _stands_in(error.name, asked, entry):
+            if isinstance(error, SchemaError) and _is_replacement(error.name, asked, entry):
                 return
-            name = mistakes.caught(entry.place, error)
-            if name in asked.own and not entry.kind.keys[name].needed:
+            name = errors.add_error(entry.place, error)
+            if name in asked.own and not entry.kind.keys[name].required:
                 asked = asked.without(name)
             elif name in ("epsilon", "delta") and spend != _ANY:
                 spend = _ANY
@@ -271,21 +271,21 @@ def _check(file: File, entry: Entry, mistakes: Mistakes) -> None:
             return
 
 
-def _stands_in(key: str, asked: Asked, entry: Entry) -> bool:
-    """Return whether the column of a key is another than the file names."""
+def _is_replacement(key: str, asked: Asked, entry: ReleaseEntry) -> bool:
+    """Return True if a key has a replacement for its column."""
     return asked.own.get(key) != entry.own.get(key)
 
 
-def _spend(file: File, entry: Entry) -> tuple[float, float]:
-    """Return an ε and a δ to check a release with: its own, or any."""
+def _spend(file: File, entry: ReleaseEntry) -> tuple[float, float]:
+    """Return an ε and a δ for the validation of a release: its own, or any."""
     if entry.epsilon is not None:
         return entry.epsilon, entry.delta
     pure = entry.share is not None and file.whole.delta == 0
     return _ANY[0], 0.0 if pure else _ANY[1]
 
 
-def _askable(file: File, entry: Entry) -> Asked | None:
-    """Return what is asked for, with other columns for those that are wrong or missing."""
+def _askable(file: File, entry: ReleaseEntry) -> Asked | None:
+    """Return the parameters of a release, with replacements for missing or unknown columns."""
     asked, kind = file.asked(entry), entry.kind
     if kind.is_complete(entry.own, file.table.schema):
         return asked
@@ -301,8 +301,8 @@ def _askable(file: File, entry: Entry) -> Asked | None:
     return None
 
 
-def _planned(file: File, mistakes: Mistakes) -> PlannedReleases:
-    """Fix the ε and δ of each release, and with them its guarantee."""
+def _planned(file: File, errors: ValidationErrors) -> PlannedReleases:
+    """Return the plan with the ε, δ and guarantee of each release."""
     stated = {
         entry.name: _release(file, entry, entry.epsilon, entry.delta)
         for entry in file.entries
@@ -313,13 +313,13 @@ def _planned(file: File, mistakes: Mistakes) -> PlannedReleases:
         planned = PlannedReleases(file, tuple(made[entry.name] for entry in file.entries))
         _ = planned.guarantee
     except ParameterError as error:
-        mistakes.caught("[budget]", error)
+        errors.add_error("[budget]", error)
         return PlannedReleases(file, ())
     return planned
 
 
 def _within(file: File, stated: dict[str, PlannedRelease]) -> dict[str, PlannedRelease]:
-    """Return all releases, of which those with shares take what the stated ones leave of the budget."""
+    """Return all releases; those with shares divide the rest of the budget."""
     if file.whole.epsilon is None:
         return stated
     budget = _Budgeted(file, [each.guarantee for each in stated.values()])
@@ -329,18 +329,13 @@ def _within(file: File, stated: dict[str, PlannedRelease]) -> dict[str, PlannedR
 
 @dataclass(frozen=True)
 class _Budgeted:
-    """The budget of a file, and what of it is stated and not shared.
-
-    Args:
-        file: the file.
-        stated: the guarantees of the releases that state their ε and δ.
-    """
+    """The budget of a file, with the guarantees of releases that have their own ε and δ."""
 
     file: File
     stated: Sequence[Guarantee]
 
     def __post_init__(self) -> None:
-        # It refuses what is stated and does not fit.
+        # Raises if these releases do not fit.
         self.opened(self.epsilon)
 
     @property
@@ -354,16 +349,16 @@ class _Budgeted:
         return self.file.whole.delta
 
     def opened(self, epsilon: float) -> Budget:
-        """Return a budget whose parts are shared, with another ε."""
+        """Return the budget for shares at another ε."""
         return Budget(epsilon, self.delta, leak=self.file.whole.leak, plan=self.stated)
 
-    def shared(self, entries: Sequence[Entry]) -> dict[str, PlannedRelease]:
-        """Return releases by shares, which are enlarged alike while all of them keep the promise."""
+    def shared(self, entries: Sequence[ReleaseEntry]) -> dict[str, PlannedRelease]:
+        """Return the releases with shares, scaled by a common factor within the promise."""
         result: dict[str, PlannedRelease] = {}
         most, epsilon = -1.0, self.epsilon
         for _ in range(_MOST_TRIALS):
             budget = self.opened(epsilon)
-            made = {entry.name: self._of_share(entry, budget) for entry in entries}
+            made = {entry.name: self._with_share(entry, budget) for entry in entries}
             spent = self._loss(made.values(), budget).epsilon(self.delta)
             if most < spent <= self.epsilon:
                 result, most = made, spent
@@ -377,15 +372,15 @@ class _Budgeted:
             )
         return result
 
-    def _of_share(self, entry: Entry, budget: Budget) -> PlannedRelease:
-        """Return a release with the ε and δ at which it takes its share of a budget."""
+    def _with_share(self, entry: ReleaseEntry, budget: Budget) -> PlannedRelease:
+        """Return a release with the ε and δ for its share of a budget."""
         query = partial(entry.kind.query, self.file.asked(entry))
         assert entry.share is not None  # noqa: S101 - these entries have shares
-        epsilon, delta = stated_of(Share(entry.share, budget), query)
+        epsilon, delta = epsilon_for_share(BudgetShare(entry.share, budget), query)
         return _release(self.file, entry, epsilon, delta)
 
     def _loss(self, made: Collection[PlannedRelease], budget: Budget) -> Loss:
-        """Return the loss of all releases, and of the part of a budget that nobody takes."""
+        """Return the loss of all releases, and of the unused part of the budget."""
         guarantees = [*self.stated, *(each.guarantee for each in made)]
         together: Guarantee = reduce(add, guarantees)
         unit = PLAIN_UNITS[together.level]
@@ -395,13 +390,13 @@ class _Budgeted:
         return taken + Loss(mu=rest.mu, pure=rest.pure, leak=rest.leak)
 
     def _larger(self, epsilon: float, spent: float) -> float:
-        """Return the ε of a budget of which the same shares spend what there is, about."""
+        """Return the ε of a budget whose shares spend roughly the available ε."""
         wanted = gaussian_mu(self.epsilon, self.delta) * _BELOW
         factor = wanted / gaussian_mu(spent, self.delta)
         return gaussian_epsilon(self.delta, gaussian_mu(epsilon, self.delta) * factor)
 
 
-def _release(file: File, entry: Entry, epsilon: float, delta: float) -> PlannedRelease:
+def _release(file: File, entry: ReleaseEntry, epsilon: float, delta: float) -> PlannedRelease:
     """Return a release with the guarantee of its plan."""
     plan = entry.kind.query(file.asked(entry), epsilon, delta).plan
     return PlannedRelease(entry, epsilon, delta, plan.guarantee, plan.expected, plan.care)

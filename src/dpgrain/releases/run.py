@@ -1,4 +1,4 @@
-"""``dg.releases`` makes the releases of a file, which were charged together before any was read."""
+"""``dg.releases``: publish the releases of a file, charged together before any reads data."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from dpgrain.errors import RefusedError
 from dpgrain.publishing.budget import composed
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.publish import reserved
+from dpgrain.publishing.publish import reserve
 from dpgrain.publishing.reservation import Reservation
+from dpgrain.releases.outputs import write
 from dpgrain.releases.plan import PlannedRelease, PlannedReleases, plan_releases
-from dpgrain.releases.writing import write
 from dpgrain.tables.table import UserTable
 
 _WITH_EACH = Fact("with-each")
@@ -33,10 +33,10 @@ _WITH_EACH = Fact("with-each")
 
 @dataclass(frozen=True, repr=False)
 class Releases(ReleasesReportMixin, Mapping[str, Any]):
-    """The releases of a file by their names; made by :func:`releases`.
+    """The releases of a file by name; created by :func:`releases`.
 
     Args:
-        plan: the plan that they were made by.
+        plan: the plan.
         made: the releases by name: :class:`~dpgrain.Release`, :class:`~dpgrain.MeanOfUsers`, or fitted
             models.
         guarantee: the guarantee of all of them together.
@@ -83,7 +83,7 @@ class Releases(ReleasesReportMixin, Mapping[str, Any]):
 
     @property
     def promise(self) -> Guarantee:
-        """The guarantee of all, with the facts that are public for all of them alike."""
+        """The guarantee of all releases, with their common public facts."""
         facts = [guarantee_of(release).public for release in self.made.values()]
         shared = [fact for fact in facts[0] if all(fact in each for each in facts)]
         return replace(self.guarantee, public=(*shared, _WITH_EACH))
@@ -102,15 +102,15 @@ def releases(
     random_state: Any = None,
     progress: bool | None = None,
 ) -> Releases:
-    """Publish all that a file of releases asks for, under one promise.
+    """Publish the releases of a file under one promise.
 
     Args:
         path: the file, in TOML; docs/releases.md describes it.
-        table: the table, in place of the one that the file names.
+        table: the table, instead of the table of the file.
         where: the public region that all releases read, such as ``{"day": "2026-01"}``.
-        folder: the folder of outputs, which is made where there is none; that of the file without it.
-        again: publish anew where an output is there already, or a ledger has charged this file for the
-            same region; it is charged and replaced.
+        folder: the folder of outputs, created if it is missing; by default the folder of the file.
+        again: publish again if an output exists, or a ledger has charged this file for the same
+            region; this is charged again and replaces the outputs.
         random_state: a seed, for tests and research: the releases are then *not private*.
         progress: show progress; by default on a terminal, after two seconds.
 
@@ -118,17 +118,16 @@ def releases(
         The releases by name, with the guarantee of all of them together.
 
     Raises:
-        ParameterError: with all mistakes in the file, one a line; a SchemaError if all of them are
-            columns that the table has not, and a DataError if a file that it names cannot be used.
-            Nothing is read or charged then.
-        RefusedError: if an open budget or ledger does not hold all releases together, or they were
-            made before. Nothing is read or charged then.
-        DataError: if the table cannot be read, or an output cannot be written: what was charged stays
-            so.
+        ParameterError: with all errors in the file, one per line; a SchemaError if all of them are
+            missing columns, and a DataError if a file that it refers to cannot be used. Nothing is
+            read or charged.
+        RefusedError: if the releases do not fit into the open budget or ledger, or were made before.
+            Nothing is read or charged.
+        DataError: if the table cannot be read, or an output cannot be written. The charge remains.
 
-    Formal guarantee: :attr:`Releases.guarantee`, for every table: all numbers that decide how much
-    noise there is were fixed before anything was read. An open budget is charged for all releases as
-    one, before the first. Source: docs/theory, "Budgets".
+    Formal guarantee: :attr:`Releases.guarantee`, for every table: all numbers that determine the noise
+    are fixed before data are read. An open budget is charged for all releases as one, before the first.
+    Source: docs/theory, "Budgets".
 
     >>> import pyarrow as pa
     >>> from tempfile import TemporaryDirectory
@@ -155,20 +154,9 @@ def releases(
 def run(
     plan: PlannedReleases, *, again: bool, random_state: Any, progress: bool | None
 ) -> Releases:
-    """Charge all releases of a plan, then make and write them one after the other.
-
-    Args:
-        plan: the plan.
-        again: publish anew where an output is there already, or the ledger has charged it.
-        random_state: a seed, for tests and research.
-        progress: show progress.
-
-    Raises:
-        RefusedError: if an output is there already, or the open budget or ledger refuses the releases.
-        DataError: if the table cannot be read, or an output cannot be written.
-    """
+    """Charge all releases of a plan, then publish and write them; see :meth:`PlannedReleases.run`."""
     if not _validate.boolean(again=again):
-        _refuse_again(plan)
+        _require_no_outputs(plan)
     make_folder(plan.file.folder)
     with exclusive_files():
         check_outputs(plan.file.outputs)
@@ -178,10 +166,10 @@ def run(
 def _charged(
     plan: PlannedReleases, *, again: bool, random_state: Any, progress: bool | None
 ) -> Releases:
-    """Charge all releases of a plan, then make and write them."""
+    """Charge all releases of a plan, then publish and write them."""
     file, made = plan.file, dict[str, Any]()
-    with told_of_outputs(plan), Progress(len(plan.releases) + 1, progress) as shown:
-        held = reserved(
+    with note_missing_outputs(plan), Progress(len(plan.releases) + 1, progress) as shown:
+        reservation = reserve(
             plan.guarantee,
             plan.guarantees,
             n_users=file.table.n_users,
@@ -190,28 +178,28 @@ def _charged(
         )
         for each in plan.releases:
             shown.stage(f"{each.entry.name}: {each.entry.kind.name}")
-            made[each.entry.name] = _made(plan, each, held, random_state)
-        together = _together(plan, held.charged, made)
+            made[each.entry.name] = _published(plan, each, reservation, random_state)
+        together = _together(plan, reservation.charged, made)
         if file.report is not None:
             shown.stage("Writing the report")
             together.report(file.report)
     return together
 
 
-def _refuse_again(plan: PlannedReleases) -> None:
-    """Refuse to replace what an earlier run has published; an open ledger refuses the run itself."""
-    there = [path for path in plan.file.outputs if exists(path)]
-    if there:
+def _require_no_outputs(plan: PlannedReleases) -> None:
+    """Raise RefusedError if outputs of an earlier run exist."""
+    existing = [path for path in plan.file.outputs if exists(path)]
+    if existing:
         raise RefusedError(
-            f"{str(there[0])!r} exists already from an earlier run; pass again=True (--again) "
+            f"{str(existing[0])!r} exists already from an earlier run; pass again=True (--again) "
             "to publish again, which is charged again and replaces it, or choose other "
             f"outputs.{_missing(plan)}"
         )
 
 
 @contextmanager
-def told_of_outputs(plan: PlannedReleases) -> Iterator[None]:
-    """Say in a refusal of what was charged before which outputs of that run are missing."""
+def note_missing_outputs(plan: PlannedReleases) -> Iterator[None]:
+    """Add missing outputs to the error of a run that the ledger has charged before."""
     try:
         yield
     except RefusedError as error:
@@ -221,17 +209,19 @@ def told_of_outputs(plan: PlannedReleases) -> Iterator[None]:
 
 
 def _missing(plan: PlannedReleases) -> str:
-    """Say which outputs are missing, with a space before; nothing if none is."""
+    """Return a sentence with the missing outputs, after a space; empty if there are none."""
     missing = [repr(str(path)) for path in plan.file.outputs if not exists(path)]
     return f" Its missing outputs: {', '.join(missing)}." if missing else ""
 
 
-def _made(plan: PlannedReleases, each: PlannedRelease, held: Reservation, random_state: Any) -> Any:
-    """Make a release, and write it with its guarantee."""
+def _published(
+    plan: PlannedReleases, each: PlannedRelease, reservation: Reservation, random_state: Any
+) -> Any:
+    """Publish a release, and write it with its guarantee."""
     entry = each.entry
     asked = plan.file.asked(entry, random_state)
     with composed():
-        release = held.publish(entry.kind.query(asked, each.epsilon, each.delta))
+        release = reservation.publish(entry.kind.query(asked, each.epsilon, each.delta))
     if entry.output is not None:
         with atomic_write(entry.output, promise=guarantee_of(release).to_dict()) as part:
             write(release, entry.own, part)
@@ -239,7 +229,7 @@ def _made(plan: PlannedReleases, each: PlannedRelease, held: Reservation, random
 
 
 def _together(plan: PlannedReleases, charged: Guarantee, made: Mapping[str, Any]) -> Releases:
-    """Return the releases with the guarantee of all, private only if each of them is."""
+    """Return the releases with their common guarantee, private only if each release is."""
     private = all(guarantee_of(release).private for release in made.values())
     return Releases(plan, made, replace(charged, private=private))
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from dpgrain.shuffle.protocol import ShuffledSum
     from dpgrain.statistics.holdings import Holdings
     from dpgrain.statistics.release import Release
-    from dpgrain.torch.trained import Training
+    from dpgrain.torch.training_result import Training
 
 require(*PACKAGES)
 

@@ -17,8 +17,8 @@ from dpgrain.learn import LinearModel
 from dpgrain.learn.rounds import History
 from dpgrain.learn.summary import Coefficient, Coefficients, coefficients
 from dpgrain.papers.floors import least_error_of_records, least_error_of_worlds, mean_order
-from dpgrain.planning.plan import Row
-from dpgrain.planning.shuffled import shares_of_honest
+from dpgrain.planning.error_plan import PlanRow
+from dpgrain.planning.shuffled import honest_shares
 from dpgrain.report.checks import check_of_model
 from dpgrain.report.figures import figures
 from dpgrain.report.page import Page, Part
@@ -81,7 +81,7 @@ def fit_page(model: LinearModel) -> str:
         trust=model.asked_.trust,
         honest=[
             (f"{share:.0%}", Odds(epsilon, guarantee.delta))
-            for share, epsilon in shares_of_honest(guarantee)
+            for share, epsilon in honest_shares(guarantee)
         ],
         **_estimated(coefficients(model)),
         **_trained(model),
@@ -188,8 +188,8 @@ def _limits(model: LinearModel) -> _Limits | None:
     def row(records: str, floor: float, order: float | None) -> tuple[str, str, str, str]:
         return (
             records,
-            "" if order is None else Row("", order, kind="order").text,
-            Row("", floor, kind="floor").text,
+            "" if order is None else PlanRow("", order, kind="order").text,
+            PlanRow("", floor, kind="floor").text,
             f"{noise / floor:,.3g}" if floor > 0 else "",
         )
 
@@ -205,7 +205,7 @@ def _limits(model: LinearModel) -> _Limits | None:
     ]
     always = 2 * math.sqrt(least_error_of_worlds(epsilon, delta, n, relation=relation))
     rows.append(row("any number", always, None))
-    return _Limits(f"{n:,}", Row("", noise).text, rows)
+    return _Limits(f"{n:,}", PlanRow("", noise).text, rows)
 
 
 def _users(model: LinearModel) -> int | None:

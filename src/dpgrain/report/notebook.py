@@ -44,7 +44,7 @@ def release_html(release: Release) -> str:
         draw = partial(plot_estimates, release, top=_ROWS)
         height = 90 + 22 * max(shown_rows, 2) if shown_rows else 280
         parts.append(_picture(draw, height, f"the estimates, with intervals: {of}"))
-    said = [*notes(release), release.guarantee.brief, POINTER]
+    said = [*notes(release), release.guarantee.summary, POINTER]
     parts += [_table(release)] if len(release) else []
     parts += [Markup("<p>{}</p>").format(text(line, _SENTENCE_LETTERS)) for line in said]
     return str(Markup("<div>{}</div>").format(Markup("\n").join(parts)))

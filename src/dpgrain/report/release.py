@@ -35,7 +35,7 @@ from dpgrain.units import Level
 
 _PLOTTED_ROWS, _LISTED_ROWS, _NAME_LETTERS = 20, 1000, 120
 _ASKED = {
-    "take care": "Take care",
+    "take care": "Warning",
     "statistic": "Statistic",
     "table": "Table",
     "item": "Item column",

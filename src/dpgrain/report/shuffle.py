@@ -9,16 +9,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dpgrain._formatting import powers, quantity, rounded_up
-from dpgrain.planning.plan import Row
+from dpgrain.planning.error_plan import PlanRow
 from dpgrain.planning.shuffled import (
     Honest,
     central_sd,
-    curve_of_users,
+    deployment_rows,
+    device_sensitivity,
     honest_curve,
-    noise_length,
-    numbers,
-    replaced,
-    traffic,
+    noise_norm,
+    traffic_rows,
+    user_curve,
 )
 from dpgrain.report.figures import figures
 from dpgrain.report.page import Page
@@ -48,7 +48,7 @@ class _Line:
 def shuffle_page(protocol: ShuffledSum) -> str:
     """Return the report of a shuffled sum as HTML."""
     guarantee = protocol.guarantee
-    users, epsilons = curve_of_users(guarantee)
+    users, epsilons = user_curve(guarantee)
     page = Page(
         of="sum",
         guarantee=guarantee,
@@ -72,7 +72,7 @@ def shuffle_page(protocol: ShuffledSum) -> str:
         **_of_honest(honest_curve(protocol), guarantee.delta),
         **_of_corrupt(protocol),
         **_of_noise(protocol),
-        traffic=[(row.name, _cell(row)) for row in traffic(protocol)],
+        traffic=[(row.name, _cell(row)) for row in traffic_rows(protocol)],
     )
 
 
@@ -107,11 +107,11 @@ def _of_honest(curve: Sequence[Honest], delta: float) -> dict[str, object]:
 def _of_corrupt(protocol: ShuffledSum) -> dict[str, object]:
     """Return the largest change of the sum by one device."""
     return {
-        "own": _number(replaced(protocol)),
+        "own": _number(device_sensitivity(protocol)),
         "corrupt": _number(protocol.influence),
-        "noise": _number(noise_length(protocol)),
-        "corrupt_in_own": _number(protocol.influence / replaced(protocol)),
-        "corrupt_in_noise": _number(protocol.influence / noise_length(protocol)),
+        "noise": _number(noise_norm(protocol)),
+        "corrupt_in_own": _number(protocol.influence / device_sensitivity(protocol)),
+        "corrupt_in_noise": _number(protocol.influence / noise_norm(protocol)),
     }
 
 
@@ -128,17 +128,17 @@ def _of_noise(protocol: ShuffledSum) -> dict[str, object]:
 
 
 def _number(value: float) -> str:
-    return Row("", value).text
+    return PlanRow("", value).text
 
 
-def _cell(row: Row) -> str:
+def _cell(row: PlanRow) -> str:
     return f"{row.text} {row.unit}".rstrip()
 
 
 def _settings(protocol: ShuffledSum) -> list[tuple[str, object]]:
     """List the settings of a protocol as text."""
     design = protocol.design
-    design_rows = [(row.name, _cell(row)) for row in numbers(protocol)[:2]]
+    design_rows = [(row.name, _cell(row)) for row in deployment_rows(protocol)[:2]]
     if isinstance(design.noise, Coins) and design.noise.probability != 0.5:
         design_rows.append(("Probability of a one", f"{design.noise.probability:.6g}"))
     return [

@@ -18,7 +18,7 @@ from dpgrain.report.words import text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from dpgrain.torch.trained import Training
+    from dpgrain.torch.training_result import Training
 
 # Maximum number of measures in a report; the history has all.
 _SHOWN_MEASURES = 8

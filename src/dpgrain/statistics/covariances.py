@@ -26,7 +26,7 @@ from dpgrain.statistics.run import Measured, SumsQuery
 from dpgrain.statistics.statistic import CORRELATION, COVARIANCE, Statistic
 from dpgrain.statistics.values import PAIRED, Pairs
 from dpgrain.tables.blocks import UnitBlocks
-from dpgrain.tables.engines.derived import Derived
+from dpgrain.tables.engines.derived_columns import CompiledExpression
 from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode, Node
 from dpgrain.tables.shared_table import reject_table
 from dpgrain.tables.table import UserTable
@@ -266,7 +266,7 @@ def paired_column(
     name = f"{columns[0]} and {columns[1]}"
     while table.has(name):
         name += " "
-    return table._derived(name, Derived.of_node(node, said, table.own_columns)), name
+    return table._derived(name, CompiledExpression.compile(node, said, table.own_columns)), name
 
 
 def _place(column: str, low: float, high: float) -> Node:

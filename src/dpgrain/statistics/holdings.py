@@ -20,15 +20,15 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.noise.additive import law_named
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
-from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.release_plan import Expected
 from dpgrain.statistics.asked import Asked
 from dpgrain.statistics.plan import noise_sd
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.statistic import HOLDINGS
 from dpgrain.tables.blocks import UnitBlocks
-from dpgrain.tables.engines.people import facts_of_rows, require_whole_users
+from dpgrain.tables.engines.per_user import derivation_facts, require_whole_users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.shared_table import reject_table
 from dpgrain.tables.table import UserTable
@@ -186,7 +186,7 @@ class HoldingsQuery(Query[Holdings]):
         facts = [Fact("bins"), *([Fact("partition")] if named else [])]
         if table.n_users is not None:
             facts.append(Fact("enrolled-users", (table.n_users,)))
-        facts += facts_of_rows(table)
+        facts += derivation_facts(table)
         guarantee = Guarantee(
             self.promise.level,
             named,

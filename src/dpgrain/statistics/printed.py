@@ -294,7 +294,7 @@ def _long_labels(release: Release) -> str:
 def summary(release: Release) -> str:
     """Return a release as ``print`` shows it: title, a few rows, notes and the short guarantee."""
     table = _table(release) if len(release) else []
-    return "\n".join([title(release), *table, *notes(release), release.guarantee.brief, POINTER])
+    return "\n".join([title(release), *table, *notes(release), release.guarantee.summary, POINTER])
 
 
 def _table(release: Release) -> list[str]:

@@ -27,7 +27,7 @@ from dpgrain.statistics.run import Measured, SumsQuery
 from dpgrain.statistics.statistic import QUANTILES
 from dpgrain.statistics.trees import MOSTLY_EMPTY, MOSTLY_FULL, believed_leaves, consistent_leaves
 from dpgrain.statistics.values import Tree
-from dpgrain.tables.engines.people import made_of_people
+from dpgrain.tables.engines.per_user import per_user_source
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
@@ -138,8 +138,8 @@ def _ends(request: Request) -> tuple[float, float] | None:
     """Return the ends of numbers beyond a range that was found; None where it was stated."""
     if not isinstance(request.bounds, AutoRange):
         return None
-    people = made_of_people(request.table)
-    counts = people is not None and request.value is not None and people.counts(request.value)
+    people = per_user_source(request.table)
+    counts = people is not None and request.value is not None and people.is_count(request.value)
     return 0.0 if counts else -math.inf, math.inf
 
 

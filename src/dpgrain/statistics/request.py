@@ -20,9 +20,9 @@ from dpgrain.accounting import (
 from dpgrain.errors import ParameterError
 from dpgrain.noise.additive import law_named
 from dpgrain.publishing import Promise, in_budget
-from dpgrain.publishing.expected import Expected, Times
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.release_plan import Expected, Times
 from dpgrain.statistics.asked import Asked, Clip, Each, Over
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.plan import (
@@ -40,7 +40,12 @@ from dpgrain.statistics.values import Measure
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.dictionary import GroupCells
 from dpgrain.tables.domain import GroupDomain, public_domain
-from dpgrain.tables.engines.people import everyone, facts_of_rows, made_of_people, of_whole_people
+from dpgrain.tables.engines.per_user import (
+    derivation_facts,
+    known_user_count,
+    per_user_source,
+    whole_user_source,
+)
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.shared_table import reject_table
 from dpgrain.tables.split import Split
@@ -140,8 +145,8 @@ class Request:
             raise ParameterError("value must be a column of numbers, not None.", name="value")
         if value is not None:
             table.require_numbers([value], "value")
-            people = made_of_people(table)
-            if isinstance(bounds, AutoRange) and people is not None and people.counts(value):
+            people = per_user_source(table)
+            if isinstance(bounds, AutoRange) and people is not None and people.is_count(value):
                 bounds = replace(bounds, smallest=max(bounds.smallest, 1.0), signed=False)
         blocks = UnitBlocks.of_unit(unit, table, keys)
         norm = law_named(noise).norm
@@ -194,7 +199,7 @@ class Request:
 
         They do in statistics over all of a number that is 0 of nothing.
         """
-        return None if self.keys else everyone(self.table, self.value)
+        return None if self.keys else known_user_count(self.table, self.value)
 
     @property
     def norm(self) -> Literal["l2", "l1"]:
@@ -297,7 +302,7 @@ class Request:
         chosen: Best = calibrate_bounded_range(
             promise.epsilon / 2, part, count=self.best, level=promise.level, relation=relation
         )
-        if of_whole_people(self.table) is not None:
+        if whole_user_source(self.table) is not None:
             # A record that a person loses may carry the person's row from an item to another one.
             chosen = ExponentialMechanism(chosen.scale, one_way=True, count=chosen.count)
         # The largest ε for the counts with which both parts keep the promise.
@@ -330,7 +335,7 @@ class Request:
         if self.public is not None:
             items = self.best or int((self.public[1].codes >= 0).sum()) * self.corners
         known = 1.0 if self.measure is None else self.measure.record_norm.get(self.norm)
-        if self.net or of_whole_people(self.table) is not None:
+        if self.net or whole_user_source(self.table) is not None:
             # One record of a person may change all of the person's row.
             known = None
         return make_plan(
@@ -410,7 +415,7 @@ class Request:
             facts.append(Fact("elements-used", (self.blocks.max_elements,)))
         if self.table.n_users is not None:
             facts.append(Fact("enrolled-users", (self.table.n_users,)))
-        return [*facts, *facts_of_rows(self.table)]
+        return [*facts, *derivation_facts(self.table)]
 
     @property
     def facts_of_plan(self) -> list[Fact]:
@@ -466,7 +471,7 @@ class Request:
         """The rows of the estimates."""
         if self.everyone is not None:
             return "everyone"
-        people = made_of_people(self.table)
+        people = per_user_source(self.table)
         # A person may have a row in each of several groups, which are apart where these are keys.
         return "people" if people is not None and set(people.by) <= set(self.keys) else "records"
 

@@ -323,17 +323,17 @@ def named(
         sums = data.sums(grid, indicator=True, max_items=event.max_items)
     else:
         sums = data.first_sums(grid, max_items=event.max_items)
-    noisy, passed = charge.named(event, sums, radius, step)
+    noisy, passed = charge.select(event, sums, radius, step)
     counts = np.asarray(noisy * step, dtype=np.float64)
     if again is not None:
         # Items beyond the first of everybody were not counted, and do not go on. One step up, as
         # rounding the noise may carry a count half a step over.
         ahead = ~passed & (sums > 0) & (counts >= again.floor + step)
         enough = (again.threshold + ENOUGH * again.noise_multiplier) / step
-        routes = Routes.of(noisy, ahead, enough)
+        routes = Routes.after(noisy, ahead, enough)
         grid = Grid(np.ones(1), grid_bits(again.noise_multiplier))
         sums = data.routed(routes, grid, max_items=again.max_items)[ahead]
-        _, late = charge.named(again, sums, float(grid.radius[0]), float(grid.step[0]))
+        _, late = charge.select(again, sums, float(grid.radius[0]), float(grid.step[0]))
         passed[np.flatnonzero(ahead)[late]] = True
     return counts, passed
 

@@ -23,9 +23,9 @@ from dpgrain.noise.additive import law_named
 from dpgrain.owners.bound import BoundSearch
 from dpgrain.owners.extension import extension
 from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget
-from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.release_plan import Expected
 from dpgrain.statistics.asked import Asked, Clip
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.intervals import at_least
@@ -35,7 +35,7 @@ from dpgrain.statistics.statistic import Statistic
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.domain import GroupDomain, public_domain
 from dpgrain.tables.engines.kernel import Grid
-from dpgrain.tables.engines.people import facts_of_rows
+from dpgrain.tables.engines.per_user import derivation_facts
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.shared_table import SharedTable
 from dpgrain.units import Law, Record
@@ -256,7 +256,7 @@ class SharedQuery(Query[Histogram]):
             facts.append(Fact("items", (len(self.groups),)))
         if table.n_users is not None:
             facts.append(Fact("enrolled-users", (table.n_users,)))
-        facts += facts_of_rows(table.rows)
+        facts += derivation_facts(table.rows)
         facts.append(Fact("owners", (table.user,)))
         if self.each is not None:
             listed = shorten(", ".join(f"{one:,.6g}" for one in self.each), 200)

@@ -25,8 +25,8 @@ from dpgrain.accounting import (
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publishes
-from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.facts import Fact
+from dpgrain.publishing.release_plan import Expected
 from dpgrain.statistics.asked import Clip
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import as_histogram
@@ -36,7 +36,7 @@ from dpgrain.statistics.request import Request
 from dpgrain.statistics.run import Measured, SumsQuery, held_groups, named
 from dpgrain.statistics.statistic import TOP
 from dpgrain.tables.blocks import UnitBlocks
-from dpgrain.tables.engines.people import of_whole_people
+from dpgrain.tables.engines.per_user import whole_user_source
 from dpgrain.tables.table import UserTable
 from dpgrain.tables.user_sums import UserContributions
 from dpgrain.units import Record, Relation, Unit
@@ -181,7 +181,7 @@ def _known(request: Request, method: Method, counts: bool, k: int | None) -> Sum
     if not counts:
         raise ParameterError("counts=False requires unknown items and method='gaussian'.")
     # One element of a table of people may move a person from an item to another.
-    moves = of_whole_people(request.table) is not None and request.blocks.block == "element"
+    moves = whole_user_source(request.table) is not None and request.blocks.block == "element"
     if method == "gumbel" and moves:
         raise ParameterError(
             "method='gumbel' requires unit=User() for a per-user table; or use method='gaussian'.",

@@ -16,8 +16,8 @@ from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.scope.partitions import PERIODS, Partition, Rule
 from dpgrain.tables.dictionary import GroupCells
 from dpgrain.tables.elements import Elements, cell_codes
-from dpgrain.tables.engines.derived import as_read, period_of
-from dpgrain.tables.engines.people import carried, of_whole_people, require_whole_users
+from dpgrain.tables.engines.derived_columns import base_source, calendar_period
+from dpgrain.tables.engines.per_user import require_whole_users, rows_in_cells, whole_user_source
 from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode, Node, columns_of
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import CellColumn, TableRows
@@ -78,7 +78,7 @@ class UnitBlocks:
         if isinstance(unit, User) and unit.max_elements is None:
             if unit.by is not None:
                 raise ParameterError("User(by=…) requires max_elements; pass it, or omit by.")
-            people = of_whole_people(table)
+            people = whole_user_source(table)
             return UnitBlocks("user", one_row=people is not None and people.one_row)
         if unit.by is None and (isinstance(unit, Element) or item is None):
             raise ParameterError(
@@ -94,7 +94,7 @@ class UnitBlocks:
         by = item if unit.by is None else unit.by
         bound = unit.max_elements if isinstance(unit, User) else None
         # A partition is one of records, also where a row is made of several in one cell.
-        records = (carried(table, by) if isinstance(by, str) else None) or table
+        records = (rows_in_cells(table, by) if isinstance(by, str) else None) or table
         if isinstance(by, str):
             of, elements, named = _partition_column(by, records)
         elif item is None:
@@ -241,7 +241,7 @@ def _derived_rule(column: str, period: str | None, table: TableRows) -> Rule:
     node = _expanded(ColumnNode(column), table)
     if period is not None:
         node = CallNode(period, (node,))
-    kind, zone = period_of(node) or ("", "")
+    kind, zone = calendar_period(node) or ("", "")
     data = tuple(dict.fromkeys(columns_of(node)))
     for each in PERIODS:
         if kind == each:
@@ -286,7 +286,7 @@ def _column_text(column: str, table: TableRows) -> str:
         # By what it is made of, and as what that is read.
         return f"{_expanded(ColumnNode(column), table)} ({_derived_rule(column, None, table).mark})"
     if column not in table.cells:
-        source = as_read(table.source)
+        source = base_source(table.source)
         stated = isinstance(source, TypedSource) and column in source.types
         return f"{column!r} as {table.read_as(column)}" if stated else repr(column)
     cells = table.cells[column]

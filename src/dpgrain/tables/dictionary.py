@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpgrain._types import IntArray
 from dpgrain.tables.arrow_arrays import number_array
-from dpgrain.tables.engines.kernel import Layout
+from dpgrain.tables.engines.kernel import KeyLayout
 from dpgrain.tables.groups import Groups
 
 #: What hashes names, (n,) to (n, 2), as :func:`md5_words` does.
@@ -44,7 +44,7 @@ class Dictionary:
     # (V,) the groups.
     groups: Groups
     # The packing of the keys of coordinates, with the cell that each lies in.
-    layout: Layout
+    layout: KeyLayout
     # (K,) the number of coordinates in each cell; (1,) where another column has cells.
     cell_sizes: IntArray
     # (V,) the place of each group among those that were given.
@@ -65,12 +65,12 @@ class Dictionary:
         given = public_order(groups, cells, md5_words if digests is None else digests)
         known = groups.take(given)
         if column_cells is not None:
-            layout = Layout(len(known) * corners, column_cells, None)
+            layout = KeyLayout(len(known) * corners, column_cells, None)
             return Dictionary(known, layout, np.array([layout.items]), given, corners)
         cell = cells.codes[given]
         cell_of = np.cumsum(np.diff(cell, prepend=cell[:1]) != 0, dtype=np.int64)
         sizes = np.bincount(cell_of) * corners
-        layout = Layout(len(known) * corners, sizes.size, np.repeat(cell_of, corners))
+        layout = KeyLayout(len(known) * corners, sizes.size, np.repeat(cell_of, corners))
         return Dictionary(known, layout, sizes, given, corners)
 
     def cell_rows(self, rows: int) -> IntArray:

@@ -19,7 +19,7 @@ from dpgrain.scope.partitions import period_of
 from dpgrain.scope.regions import Region, Span
 from dpgrain.tables.arrow_arrays import number_array, text_array
 from dpgrain.tables.blocks import UnitBlocks
-from dpgrain.tables.engines.derived import Derived
+from dpgrain.tables.engines.derived_columns import CompiledExpression
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import TableRows
 
@@ -167,19 +167,19 @@ def _known_values(table: TableRows, key: str) -> pa.Array | None:
     return _column(list(dict.fromkeys(labels)), table, key)
 
 
-def public_values(made: Derived, region: Region) -> tuple[Any, ...] | None:
+def public_values(made: CompiledExpression, region: Region) -> tuple[Any, ...] | None:
     """Return all values of a column that an expression makes, where they are public and few.
 
     >>> from dpgrain.scope.regions import Side, Span
     >>> spring = Region((Side("day", Span("date", 19_783 * 86_400_000_000, 19_844 * 86_400_000_000)),))
-    >>> made = Derived.of_text("month(day)", {"day": "DATE"})
+    >>> made = CompiledExpression.parse("month(day)", {"day": "DATE"})
     >>> [str(first) for first in public_values(made, spring)]
     ['2024-03-01', '2024-04-01']
     """
     if made.period is None:
         return made.values
     period, zone = made.period
-    side = next((side for side in region.sides if side.column == made.of[0]), None)
+    side = next((side for side in region.sides if side.column == made.inputs[0]), None)
     if side is None or side.missing or not isinstance(side.values, Span):
         return None
     ends = side.values.low, side.values.high

@@ -18,12 +18,12 @@ from dpgrain.scope.provenance import Provenance, after_derivation
 from dpgrain.scope.regions import EVERYTHING, Region
 from dpgrain.scope.zones import check_zone
 from dpgrain.tables.elements import ITEM_MESSAGE, Elements, as_elements
-from dpgrain.tables.engines.derived import (
-    Derived,
+from dpgrain.tables.engines.derived_columns import (
+    CompiledExpression,
     DerivedSource,
     FilteredSource,
-    as_read,
-    condition_of,
+    base_source,
+    compile_condition,
 )
 from dpgrain.tables.expression import is_expression
 from dpgrain.tables.sources.column_names import column_hint
@@ -100,7 +100,7 @@ class TableRows:
     threads: int
     cells: Mapping[str, CellColumn] = field(default_factory=dict)
     days: Mapping[str, DayColumn] = field(default_factory=dict)
-    derived: Mapping[str, Derived] = field(default_factory=dict)
+    derived: Mapping[str, CompiledExpression] = field(default_factory=dict)
     filters: tuple[str, ...] = ()
     provenance: Provenance = "as given"
     labels: frozenset[str] = frozenset()
@@ -246,7 +246,7 @@ class TableRows:
         rows = self
         for name, text in stated.items():
             rows.require_new(name)
-            made = Derived.of_text(text, rows.own_columns)
+            made = CompiledExpression.parse(text, rows.own_columns)
             rows = rows._derived(name, made)
         return rows
 
@@ -269,7 +269,7 @@ class TableRows:
         >>> rows.filter("paid > 10").filters
         ('paid > 10',)
         """
-        return self._filtered(condition_of(condition, self.own_columns))
+        return self._filtered(compile_condition(condition, self.own_columns))
 
     def with_expressions(self, *names: Any) -> Self:
         """Return the same table with a column for each text that is an expression, under its own name.
@@ -295,13 +295,13 @@ class TableRows:
                 rows = rows.derive({name: name})
         return rows
 
-    def _derived(self, name: str, made: Derived) -> Self:
+    def _derived(self, name: str, made: CompiledExpression) -> Self:
         """Return the rows with one column more."""
         source = DerivedSource(all_rows(self.source), name, made)
         schema, derived = {**self.schema, name: made.kind}, {**self.derived, name: made}
         return self._over(source, schema=schema, derived=derived)
 
-    def _filtered(self, made: Derived) -> Self:
+    def _filtered(self, made: CompiledExpression) -> Self:
         """Return the rows for which a condition is true."""
         source = FilteredSource(all_rows(self.source), made)
         return self._over(source, filters=(*self.filters, made.text))
@@ -401,11 +401,11 @@ class TableRows:
 
     def read_as(self, column: str) -> str:
         """Return the type that a column is read as, and how it is written where that is unusual."""
-        source = as_read(self.source)
+        source = base_source(self.source)
         if not isinstance(source, TypedSource) or column not in source.types:
             return self.schema[column]
         # As stated, and not as what it becomes: a UUID is text, but not the text that stands there.
-        return source.types[column] + source.written.of(source.types[column])
+        return source.types[column] + source.written.describe(source.types[column])
 
     def date_format(self, column: str) -> str:
         """Return how days are written in a column of dates or times; nothing for the usual way.

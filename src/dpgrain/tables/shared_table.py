@@ -16,11 +16,10 @@ from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.owners.pairs import Pairs
 from dpgrain.tables.arrow_arrays import boolean_array, one_array
 from dpgrain.tables.elements import cell_labels
-from dpgrain.tables.engines.check import check_owners, in_words
-from dpgrain.tables.engines.derived import Derived, FilteredSource
+from dpgrain.tables.engines.check import check_owners, format_counts
+from dpgrain.tables.engines.derived_columns import CompiledExpression, FilteredSource
 from dpgrain.tables.engines.protocol import Engine
-from dpgrain.tables.engines.sql import key as key_of
-from dpgrain.tables.engines.sql import quoted
+from dpgrain.tables.engines.sql import key_sql, quoted
 from dpgrain.tables.expression import CallNode, ColumnNode
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.sources.column_types import BOOLEAN, INTEGERS
@@ -202,7 +201,7 @@ class SharedTable:
         >>> "1  rows without an owner (dropped)" in said
         True
         """
-        return in_words(self.check_counts(item, weight, **asked))
+        return format_counts(self.check_counts(item, weight, **asked))
 
     def check_counts(
         self,
@@ -356,17 +355,17 @@ def _is_filled(given: Any, name: str) -> BoolArray | None:
     return None if found is None else np.asarray(found, dtype=np.bool_)
 
 
-def _readable(kinds: Mapping[str, str]) -> Derived:
+def _readable(kinds: Mapping[str, str]) -> CompiledExpression:
     """Return the condition that no owner of a row has a name that cannot be read.
 
     Such an owner would be nobody, and the row would stay for the others.
     """
     conditions = " AND ".join(
-        f"({quoted(name)} IS NULL OR {key_of(name, kind)} IS NOT NULL)"
+        f"({quoted(name)} IS NULL OR {key_sql(name, kind)} IS NOT NULL)"
         for name, kind in kinds.items()
     )
     node = CallNode("and", tuple(map(ColumnNode, kinds)))
-    return Derived("names of owners can be read", BOOLEAN, f"({conditions})", node)
+    return CompiledExpression("names of owners can be read", BOOLEAN, f"({conditions})", node)
 
 
 def _codes(column: pa.Array) -> IntArray:

@@ -16,13 +16,18 @@ from dpgrain.inputs.calls import silent
 from dpgrain.inputs.labels import Key, key
 from dpgrain.scope.provenance import after_derivation, combine
 from dpgrain.tables.domain import listed_values
-from dpgrain.tables.engines.check import check, in_words
-from dpgrain.tables.engines.derived import Derived
+from dpgrain.tables.engines.check import check, format_counts
+from dpgrain.tables.engines.derived_columns import CompiledExpression
 from dpgrain.tables.engines.joins import UserJoin, join_public
-from dpgrain.tables.engines.memory import LEAST
-from dpgrain.tables.engines.named import engine_for, opener, source_for
-from dpgrain.tables.engines.people import PerUser, facts_of_rows, made_of_people, of_whole_people
+from dpgrain.tables.engines.memory import MIN_BYTES
+from dpgrain.tables.engines.per_user import (
+    PerUser,
+    derivation_facts,
+    per_user_source,
+    whole_user_source,
+)
 from dpgrain.tables.engines.protocol import Engine
+from dpgrain.tables.engines.registry import default_engine, open_source, resolve_engine
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.shared_table import SharedTable, drop_unreadable_owners
 from dpgrain.tables.sources.read_arguments import resolve_address, source_provenance
@@ -54,12 +59,12 @@ class UserTable(TableRows):
 
     def open_engine(self) -> Engine:
         """Make the engine of one release or fit, to be entered by ``with``; no other code makes it."""
-        return opener(self.engine)(self)
+        return resolve_engine(self.engine)(self)
 
     @property
     def distributed(self) -> bool:
         """True where rows lie on a cluster, whose engine keeps them and adds them up there."""
-        return bool(getattr(opener(self.engine), "distributed", False))
+        return bool(getattr(resolve_engine(self.engine), "distributed", False))
 
     def require_records(self) -> None:
         """Raise unless rows are single records: a region cannot be cut out of what is made of them.
@@ -69,7 +74,7 @@ class UserTable(TableRows):
         Raises:
             ParameterError: if rows were made by :meth:`per_user` or :meth:`join`.
         """
-        if of_whole_people(self) is not None:
+        if whole_user_source(self) is not None:
             raise ParameterError(
                 "where must be called before per_user and join: it selects the records from "
                 "which a person's rows are derived."
@@ -217,18 +222,18 @@ class UserTable(TableRows):
         joined = self.replaced(source=made, **parts)
         return replace(joined, provenance=combine(joined.provenance, others.provenance))
 
-    def _derived(self, name: str, made: Derived) -> UserTable:
+    def _derived(self, name: str, made: CompiledExpression) -> UserTable:
         """Return the rows with one column more; a person's row is made with it at once."""
-        people = made_of_people(self)
+        people = per_user_source(self)
         if people is None:
             return super()._derived(name, made)
         source = replace(people, derived=(*people.derived, (name, made)))
         schema, derived = {**self.schema, name: made.kind}, {**self.derived, name: made}
         return self.replaced(source=source, schema=schema, derived=derived)
 
-    def _filtered(self, made: Derived) -> UserTable:
+    def _filtered(self, made: CompiledExpression) -> UserTable:
         """Return the rows for which a condition is true; other people's have none."""
-        people = made_of_people(self)
+        people = per_user_source(self)
         if people is None:
             return super()._filtered(made)
         source = replace(people, filters=(*people.filters, made))
@@ -276,7 +281,7 @@ class UserTable(TableRows):
         ...
         """
         asked: dict[str, Any] = {"value": value, "bounds": bounds, "domain": domain, "zero": zero}
-        return in_words(self.check_counts(item, weight, **asked))
+        return format_counts(self.check_counts(item, weight, **asked))
 
     def check_counts(
         self,
@@ -327,7 +332,7 @@ class UserTable(TableRows):
         columns = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())
         users = "not given" if self.n_users is None else f"{self.n_users:,}"
         scope = "" if self.scope.everything else f", where: {self.scope}"
-        made = "".join(f"; {fact}" for fact in facts_of_rows(self))
+        made = "".join(f"; {fact}" for fact in derivation_facts(self))
         return f"UserTable(user={self.user!r}, n_users={users}, columns: {columns}{scope}{made})"
 
 
@@ -469,13 +474,13 @@ def read(
         threads = _validate.integer(minimum=1, threads=threads)
     source = resolve_address(source, source_env, table, query)
     provenance = source_provenance(source, rows)
-    engine = engine_for(engine, source)
+    engine = default_engine(engine, source)
     owners = list(user) if isinstance(user, list | tuple) else None
     given = source
     for name in [user] if isinstance(user, str) else owners or []:
         source = _distinguish_users(source, name)
     size, workers = _bytes(memory), threads or os.cpu_count() or 1
-    result = source_for(engine, source, delimiter=delimiter, memory=size, threads=workers)
+    result = open_source(engine, source, delimiter=delimiter, memory=size, threads=workers)
     if owners is not None:
         result = drop_unreadable_owners(result, given, owners)
     if getattr(result, "may_end", False):
@@ -558,9 +563,9 @@ def _bytes(memory: str | int) -> int:
                 name="memory",
             )
         size = int(float(match[1]) * _UNITS.get(match[2], 1))
-    if size < LEAST:
+    if size < MIN_BYTES:
         raise ParameterError(
-            f"memory must be at least {LEAST // 10**6}MB, not {_validate.describe(memory)}.",
+            f"memory must be at least {MIN_BYTES // 10**6}MB, not {_validate.describe(memory)}.",
             name="memory",
         )
     return size

@@ -15,7 +15,7 @@ from dpgrain.tables.arrow_arrays import number_array
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.dictionary import Dictionary, GroupCells
 from dpgrain.tables.engines import kernel
-from dpgrain.tables.engines.kernel import Grid, Layout, Pools, Routes
+from dpgrain.tables.engines.kernel import Grid, KeyLayout, Pools, Routes
 from dpgrain.tables.engines.protocol import Engine, Summed, Users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Split
@@ -149,7 +149,7 @@ class UserContributions:
 
     def holdings(self, edges: IntArray) -> IntArray:
         """Count users by their numbers of pairs, and of records, (2, bins)."""
-        adds = _BoundKernel(kernel.holdings, (self.dictionary.layout, edges))
+        adds = _BoundKernel(kernel.users_by_contribution, (self.dictionary.layout, edges))
         return self._users().accumulate(adds, (2, edges.size))
 
     def _clipped(
@@ -203,18 +203,18 @@ class _BoundKernel:
 
 
 def _with_mark(
-    keys: IntArray, totals: FloatArray | None, adds: _BoundKernel, layout: Layout, out: IntArray
+    keys: IntArray, totals: FloatArray | None, adds: _BoundKernel, layout: KeyLayout, out: IntArray
 ) -> None:
     """Add up by a kernel, and mark in the last place of the sums which rows it was given."""
     adds(keys, totals, out[:-1])
-    out[-1:] += np.int64(kernel.mark_of(keys, layout))
+    out[-1:] += np.int64(kernel.set_fingerprint(keys, layout))
 
 
 def _holders(
-    keys: IntArray, _: FloatArray | None, layout: Layout, out: IntArray, **bounds: int | None
+    keys: IntArray, _: FloatArray | None, layout: KeyLayout, out: IntArray, **bounds: int | None
 ) -> None:
     """Count the blocks of each coordinate, whatever their totals."""
-    kernel.holders(keys, layout, out, **bounds)
+    kernel.blocks_per_item(keys, layout, out, **bounds)
 
 
 def _count_records(codes: IntArray, _: FloatArray | None, out: IntArray) -> None:

@@ -183,9 +183,9 @@ class EngineContract:
     Set ``engine`` to what ``dg.read(engine=…)`` takes. Every method whose name begins with ``test`` is
     a test, which pytest finds in a class that is called ``Test…``.
 
-    >>> class TestInMemory(EngineContract):
-    ...     engine = "in_memory"
-    >>> TestInMemory().test_the_extent_of_whole_numbers()
+    >>> class TestDuckDB(EngineContract):
+    ...     engine = "duckdb"
+    >>> TestDuckDB().test_the_extent_of_whole_numbers()
     """
 
     #: The engine that is tested.
@@ -320,7 +320,7 @@ class EngineContract:
                 passed = int((size / pools.scale[cell] > pools.edges[:-1]).sum())
                 if passed:
                     mine[who, pools.pool[cell], passed - 1] += pools.weight[cell]
-            expected = np.minimum(mine, pools.most << WEIGHT_BITS).sum(axis=0)
+            expected = np.minimum(mine, pools.max_blocks << WEIGHT_BITS).sum(axis=0)
             assert np.array_equal(result, expected), (unit, threads)
 
     def test_public_groups_that_nobody_holds_add_up_to_nothing(self) -> None:
@@ -589,7 +589,7 @@ def _integers(
         result["holdings"] = data.holdings(np.array([1, 3, 9, 2**62]))
     if isinstance(unit, User) and unit.max_elements is None:
         first = 1 + np.arange(len(groups)) * 7919 % 13
-        routes = Routes.of(first, first > 4, 9.0)
+        routes = Routes.after(first, first > 4, 9.0)
         result["first round"] = data.first_sums(Grid(np.ones(1), 20), max_items=5)
         result["routed"] = data.routed(routes, Grid(np.ones(1), 20), max_items=5)
     return result

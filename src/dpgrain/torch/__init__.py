@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from dpgrain.torch import losses
     from dpgrain.torch.adaptive import AdaptiveNorm
     from dpgrain.torch.engine import PrivacyEngine
+    from dpgrain.torch.linear_maps import through_linear_maps
     from dpgrain.torch.loader import PrivateLoader
     from dpgrain.torch.losses import record_losses
-    from dpgrain.torch.maps import through_linear_maps
     from dpgrain.torch.optimizer import PrivateOptimizer
     from dpgrain.torch.privacy_arguments import PrivacyArguments
-    from dpgrain.torch.trained import Training, TrainingHistory
     from dpgrain.torch.trainer import Trainer
     from dpgrain.torch.training import train
+    from dpgrain.torch.training_result import Training, TrainingHistory
 
 __all__ = [
     "AdaptiveNorm",
@@ -46,10 +46,10 @@ lazy_package(
         "dpgrain.torch.engine": ("PrivacyEngine",),
         "dpgrain.torch.loader": ("PrivateLoader",),
         "dpgrain.torch.losses": ("record_losses",),
-        "dpgrain.torch.maps": ("through_linear_maps",),
+        "dpgrain.torch.linear_maps": ("through_linear_maps",),
         "dpgrain.torch.optimizer": ("PrivateOptimizer",),
         "dpgrain.torch.privacy_arguments": ("PrivacyArguments",),
-        "dpgrain.torch.trained": ("Training", "TrainingHistory"),
+        "dpgrain.torch.training_result": ("Training", "TrainingHistory"),
         "dpgrain.torch.trainer": ("Trainer",),
         "dpgrain.torch.training": ("train",),
     },

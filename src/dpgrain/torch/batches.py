@@ -9,11 +9,11 @@ import numpy as np
 
 from dpgrain._types import IndexArray
 from dpgrain.arrays.blocks import Rows
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layout import BlockLayout
 
 
 @dataclass(frozen=True)
-class Batch:
+class PhysicalBatch:
     """Rows that the network reads together: whole blocks, or a part of one block.
 
     ``rows`` are indices in the data set, grouped by block. If ``part``, the rows belong to a single
@@ -21,25 +21,25 @@ class Batch:
     """
 
     rows: IndexArray
-    layout: Layout
+    layout: BlockLayout
     part: bool = False
     records: int = 0
     last: bool = False
 
 
 @dataclass(frozen=True)
-class Blocks:
+class BlockRows:
     """Rows of each block: block i has ``rows[starts[i]:starts[i + 1]]``."""
 
     rows: IndexArray
     starts: IndexArray
 
     @staticmethod
-    def arrange(found: Rows) -> Blocks:
+    def arrange(found: Rows) -> BlockRows:
         """Group rows by block, and preserve their order within a block."""
         order = np.argsort(found.blocks, kind="stable")
         starts = np.searchsorted(found.blocks[order], np.arange(len(found.owners) + 1))
-        return Blocks(found.kept[order], starts)
+        return BlockRows(found.kept[order], starts)
 
     @property
     def blocks(self) -> int:
@@ -53,40 +53,40 @@ class Blocks:
 
     def batches(
         self, drawn: IndexArray, max_rows: int | None, *, single: bool = False
-    ) -> Iterator[Batch]:
+    ) -> Iterator[PhysicalBatch]:
         """Yield the batches of one step; split blocks with more than ``max_rows`` rows.
 
-        >>> blocks = Blocks(np.arange(6), np.array([0, 4, 5, 6]))
+        >>> blocks = BlockRows(np.arange(6), np.array([0, 4, 5, 6]))
         >>> [batch.rows.tolist() for batch in blocks.batches(np.arange(3), 3)]
         [[4, 5], [0, 1, 2], [3]]
         """
         drawn = self.by_size(drawn)
         sizes = np.diff(self.starts)[drawn]
-        most = max(int(sizes.max(initial=1)), int(sizes.sum())) if max_rows is None else max_rows
-        large = int(np.searchsorted(sizes, most, side="right"))
-        ends = [*_ends(sizes[:large], 0 if single else most)]
+        limit = max(int(sizes.max(initial=1)), int(sizes.sum())) if max_rows is None else max_rows
+        large = int(np.searchsorted(sizes, limit, side="right"))
+        ends = [*_ends(sizes[:large], 0 if single else limit)]
         for first, stop in zip([0, *ends], ends, strict=False):
             rows = np.concatenate([self._rows(block) for block in drawn[first:stop]])
-            yield Batch(rows, Layout.of(sizes[first:stop]), last=stop == len(drawn))
+            yield PhysicalBatch(rows, BlockLayout.of(sizes[first:stop]), last=stop == len(drawn))
         for place in range(large, len(drawn)):
-            yield from self._parts(drawn[place], most, last=place == len(drawn) - 1)
+            yield from self._parts(drawn[place], limit, last=place == len(drawn) - 1)
 
     def _rows(self, block: int) -> IndexArray:
         return self.rows[self.starts[block] : self.starts[block + 1]]
 
-    def _parts(self, block: int, most: int, *, last: bool) -> Iterator[Batch]:
+    def _parts(self, block: int, limit: int, *, last: bool) -> Iterator[PhysicalBatch]:
         rows = self._rows(block)
-        for first in range(0, len(rows), most):
-            some, ends = rows[first : first + most], first + most >= len(rows)
-            layout, records = Layout.of([len(some)]), len(rows) if ends else 0
-            yield Batch(some, layout, part=True, records=records, last=last and ends)
+        for first in range(0, len(rows), limit):
+            some, ends = rows[first : first + limit], first + limit >= len(rows)
+            layout, records = BlockLayout.of([len(some)]), len(rows) if ends else 0
+            yield PhysicalBatch(some, layout, part=True, records=records, last=last and ends)
 
 
-def _ends(sizes: IndexArray, most: int) -> Iterator[int]:
+def _ends(sizes: IndexArray, limit: int) -> Iterator[int]:
     """Yield the ends of greedily filled batches, with at least one whole block each."""
     filled = 0
     for place, size in enumerate(sizes.tolist()):
-        if filled and filled + size > most:
+        if filled and filled + size > limit:
             yield place
             filled = 0
         filled += size

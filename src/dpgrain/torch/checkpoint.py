@@ -28,7 +28,7 @@ _FORMAT = 2
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """Public numbers of a run, with the key of the hash of its labels (hexadecimal).
 
     The journal contains the hash itself. ``users`` and ``elements`` are names of labels: empty for
@@ -58,10 +58,10 @@ class Plan:
         return json.dumps(values, ensure_ascii=False)
 
     @staticmethod
-    def from_json(text: str) -> Plan:
+    def from_json(text: str) -> RunPlan:
         """Read a plan written by :meth:`to_json`."""
         return _validate.read_fields(
-            Plan, _validate.parse_json(text, "a checkpoint"), "a checkpoint"
+            RunPlan, _validate.parse_json(text, "a checkpoint"), "a checkpoint"
         )
 
 
@@ -69,7 +69,7 @@ class Plan:
 class Checkpoint:
     """State of a run between two steps; ``seeded`` is None for a private run."""
 
-    plan: Plan
+    plan: RunPlan
     done: int
     begun: int
     steps: Mapping[str, Any]
@@ -113,7 +113,7 @@ class Checkpoint:
                 f"{str(path)!r} was written by another version of dpgrain; resume it with that "
                 "version."
             )
-        return Checkpoint(**{**values, "plan": Plan.from_json(values["plan"])})
+        return Checkpoint(**{**values, "plan": RunPlan.from_json(values["plan"])})
 
 
 def _check_plain(part: Path) -> None:

@@ -17,18 +17,25 @@ import numpy as np
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.means.grid import on_grid
 from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.block_gradients import (
+    Lookup,
+    Outer,
+    StoredGradients,
+    Uses,
+    combined,
+    inner_products,
+)
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import precisely
-from dpgrain.torch.uses import Kept, Lookup, Outer, Uses, joined, products
 
 #: Largest error of a matrix product, as a share of the sum of the norms of its terms, by type of
 #: number: 128 roundings in one direction. Measured by tests.
 PRODUCT_ERROR: Mapping[Any, float] = {torch.float32: 2.0**-17, torch.float64: 2.0**-46}
 # Largest norm of a block's terms, in bounds; blocks above it are computed separately.
-_LONGEST_BOUNDS = 64.0
+_MAX_TERM_BOUNDS = 64.0
 # Largest number in a separately computed block, in bounds; beyond it, the weight might be NaN.
-_WIDEST_BOUNDS = 2.0**80
+_MAX_NUMBER_BOUNDS = 2.0**80
 #: Largest number in a block that contributes to a sum; sums of such numbers never overflow.
 LARGEST_NUMBER = 2.0**120
 
@@ -48,78 +55,85 @@ def overshoot(precision: Any) -> float:
     >>> overshoot(torch.float32) < 0.001
     True
     """
-    return 2 * _LONGEST_BOUNDS * PRODUCT_ERROR[precision] * (1 + 2.0**-10)
+    return 2 * _MAX_TERM_BOUNDS * PRODUCT_ERROR[precision] * (1 + 2.0**-10)
 
 
 def clipped_sums(
     uses: Uses,
-    layout: Layout,
+    layout: BlockLayout,
     bound: float,
-    told: Callable[[FloatArray], None] | None = None,
+    on_norms: Callable[[FloatArray], None] | None = None,
 ) -> Sums:
     """Return the sum of the blocks' mean gradients, each clipped to a bound.
 
-    ``told`` receives the norms of the mean gradients before clipping, (blocks,).
+    ``on_norms`` receives the norms of the mean gradients before clipping, (blocks,).
 
     Formal guarantee: each block adds a vector of norm at most ``bound·(1 + overshoot)``. A block
     with NaN or with numbers above :data:`LARGEST_NUMBER` adds nothing, and its norm is 0. Source:
     element-level paper, Algorithm 1; docs/theory, "Gradient steps of networks".
     """
     with precisely():
-        return _clipped_sums(uses, layout, bound, told)
+        return _clipped_sums(uses, layout, bound, on_norms)
 
 
 def _clipped_sums(
     uses: Uses,
-    layout: Layout,
+    layout: BlockLayout,
     bound: float,
-    told: Callable[[FloatArray], None] | None,
+    on_norms: Callable[[FloatArray], None] | None,
 ) -> Sums:
-    uses = {parameter: joined(of) for parameter, of in uses.items()}
-    lengths, norms = _lengths(uses), _norms(uses, layout)
-    reaches = _reaches(uses)
+    uses = {parameter: combined(calls) for parameter, calls in uses.items()}
+    term_norms, norms = _term_norms(uses), _norms(uses, layout)
+    magnitudes = _magnitudes(uses)
     # Whether a block is dropped depends only on the block, not on how its sum is computed.
-    broken = ~((reaches <= LARGEST_NUMBER) & torch.isfinite(norms))
-    if broken.any():
-        uses = {p: [use.without(broken) for use in of] for p, of in uses.items()}
-        lengths, norms, reaches = (t.masked_fill(broken, 0.0) for t in (lengths, norms, reaches))
+    dropped = ~((magnitudes <= LARGEST_NUMBER) & torch.isfinite(norms))
+    if dropped.any():
+        uses = {p: [use.without(dropped) for use in calls] for p, calls in uses.items()}
+        term_norms, norms, magnitudes = (
+            t.masked_fill(dropped, 0.0) for t in (term_norms, norms, magnitudes)
+        )
     share = 1.0 / torch.tensor(layout.sizes, dtype=torch.float64, device=norms.device)
     weights = torch.clamp(bound / (norms * share).clamp_(min=1e-300), max=1.0) * share
-    apart = (weights * lengths > _LONGEST_BOUNDS * bound) | (reaches > _WIDEST_BOUNDS * bound)
+    separate = (weights * term_norms > _MAX_TERM_BOUNDS * bound) | (
+        magnitudes > _MAX_NUMBER_BOUNDS * bound
+    )
     sums = {
-        parameter: sum(use.total(weights.masked_fill(apart, 0.0)) for use in of)
-        for parameter, of in uses.items()
+        parameter: sum(use.weighted_sum(weights.masked_fill(separate, 0.0)) for use in calls)
+        for parameter, calls in uses.items()
     }
     result = norms * share
-    for block in torch.nonzero(apart).flatten().tolist():
-        vector = _formed(uses, block)
-        result[block] = length(vector) * share[block]
-        _add(sums, shortened(vector, bound, float(share[block])))
-    if told is not None:
-        told(result.cpu().numpy())
+    for block in torch.nonzero(separate).flatten().tolist():
+        vector = _block_vector(uses, block)
+        result[block] = vector_norm(vector) * share[block]
+        _add(sums, clip_vector(vector, bound, float(share[block])))
+    if on_norms is not None:
+        on_norms(result.cpu().numpy())
     return sums
 
 
-def shortened(vector: Sums, bound: float, share: float = 1.0) -> Sums:
+def clip_vector(vector: Sums, bound: float, share: float = 1.0) -> Sums:
     """Return a scaled and clipped vector; 0 if it is not finite."""
-    norm = length(vector)
+    norm = vector_norm(vector)
     if norm == 0:
         return {}
     weight = min(share, bound / norm)
     return {parameter: part * weight for parameter, part in vector.items()}
 
 
-def length(vector: Sums) -> float:
+def vector_norm(vector: Sums) -> float:
     """Return the norm of a vector; 0 if it is not finite."""
     norm = math.hypot(*(float(torch.linalg.vector_norm(part.double())) for part in vector.values()))
     return norm if math.isfinite(norm) else 0.0
 
 
-def whole_sums(uses: Uses, layout: Layout) -> Sums:
+def unclipped_sums(uses: Uses, layout: BlockLayout) -> Sums:
     """Return the unclipped sum of all rows, which are a part of one block."""
     weights = torch.full((layout.blocks,), 1.0, dtype=torch.float64)
     with precisely():
-        return {p: sum(use.total(weights.to(p.device)) for use in of) for p, of in uses.items()}
+        return {
+            p: sum(use.weighted_sum(weights.to(p.device)) for use in calls)
+            for p, calls in uses.items()
+        }
 
 
 class FloatSum:
@@ -136,15 +150,15 @@ class FloatSum:
         """Return the tensors to sum over processes in place."""
         return [*self.sums.values(), self.counted]
 
-    def add_blocks(self, uses: Uses, layout: Layout) -> None:
+    def add_blocks(self, uses: Uses, layout: BlockLayout) -> None:
         """Add a batch of whole blocks."""
-        told = None if self._counts is None else self._count
-        _add(self.sums, clipped_sums(uses, layout, self.bound, told))
+        on_norms = None if self._counts is None else self._count
+        _add(self.sums, clipped_sums(uses, layout, self.bound, on_norms))
 
     def add_block(self, vector: Sums, records: int) -> None:
         """Add one block, given the sum of its gradients over ``records`` records."""
-        _add(self.sums, shortened(vector, self.bound, 1 / records))
-        self._count(np.array([length(vector) / records]))
+        _add(self.sums, clip_vector(vector, self.bound, 1 / records))
+        self._count(np.array([vector_norm(vector) / records]))
 
     def _count(self, norms: FloatArray) -> None:
         if self._counts is not None:
@@ -168,7 +182,7 @@ class ExactSum:
         stretch: float = 1.0,
     ) -> None:
         self.parameters, self.bound, self.step, self._counts = parameters, bound, step, counts
-        self._count_share, self.reach = count_share, stretch * bound
+        self._count_share, self.largest_norm = count_share, stretch * bound
         entries = sum(p.numel() for p in parameters) + (counts is not None)
         self.total: IntArray = np.zeros(entries, dtype=np.int64)
 
@@ -176,24 +190,24 @@ class ExactSum:
         """Return the tensors to sum over processes in place."""
         return [torch.from_numpy(self.total)]
 
-    def add_blocks(self, uses: Uses, layout: Layout) -> None:
+    def add_blocks(self, uses: Uses, layout: BlockLayout) -> None:
         """Add a batch, which must contain exactly one block."""
         assert layout.blocks == 1  # noqa: S101 - nothing of other blocks may enter a kernel
-        self.add_block(whole_sums(uses, layout), layout.rows)
+        self.add_block(unclipped_sums(uses, layout), layout.rows)
 
     def add_block(self, vector: Sums, records: int) -> None:
         """Add one block, given the sum of its gradients over ``records`` records."""
-        mean = mean_of(vector, self.parameters, records)[None]
+        mean = mean_gradient(vector, self.parameters, records)[None]
         joint = clipped(mean, self.bound)
         if self._counts is not None:
             # A norm that overflows belongs to a block above the bound.
             with np.errstate(over="ignore"):
                 counts = self._counts(np.linalg.norm(mean, axis=1) / self.bound)
             joint = np.hstack([joint, counts[:, None] * self._count_share * self.bound])
-        self.total += on_grid(joint, self.reach, self.step)[0]
+        self.total += on_grid(joint, self.largest_norm, self.step)[0]
 
 
-def mean_of(vector: Sums, parameters: Sequence[Any], records: int) -> FloatArray:
+def mean_gradient(vector: Sums, parameters: Sequence[Any], records: int) -> FloatArray:
     """Return a block's mean gradient as one vector; 0 if it is not finite."""
     parts = [
         vector[p].double().cpu().numpy().ravel() if p in vector else np.zeros(p.numel())
@@ -204,38 +218,39 @@ def mean_of(vector: Sums, parameters: Sequence[Any], records: int) -> FloatArray
     return mean
 
 
-def _lengths(uses: Uses) -> Any:
+def _term_norms(uses: Uses) -> Any:
     """Return the sums of norms of blocks' terms over all parameters, (blocks,)."""
-    each = [sum(use.lengths() for use in of) for of in uses.values()]
+    each = [sum(use.term_norms() for use in calls) for calls in uses.values()]
     return torch.stack(each).square().sum(0).sqrt()
 
 
-def _reaches(uses: Uses) -> Any:
+def _magnitudes(uses: Uses) -> Any:
     """Return upper limits of all numbers in blocks' sums and losses, (blocks,)."""
-    of_inputs, of_gradients = sum(use.reaches() for of in uses.values() for use in of)
+    of_inputs, of_gradients = sum(use.magnitudes() for calls in uses.values() for use in calls)
     return of_inputs + of_gradients
 
 
-def _norms(uses: Uses, layout: Layout) -> Any:
+def _norms(uses: Uses, layout: BlockLayout) -> Any:
     """Return the norms of the blocks' sums over all parameters, (blocks,)."""
     squares = []
-    for of in uses.values():
-        if len(of) == 1:
-            squares.append(of[0].squares())
-            continue
-        if len(of) == 2 and isinstance(of[0], Outer | Kept) and isinstance(of[1], Lookup):
-            both = of[0].squares() + of[1].squares() + 2 * products(of[0], of[1])
-            squares.append(both.clamp(min=0))
-            continue
-        # The gradient of a parameter with several uses is the sum of their gradients.
-        blocks = range(layout.blocks)
-        formed = (sum(use.formed(block) for use in of) for block in blocks)
-        squares.append(torch.stack([part.square().sum() for part in formed]))
+    for calls in uses.values():
+        match calls:
+            case [use]:
+                square = use.squared_norms()
+            case [Outer() | StoredGradients() as linear, Lookup() as lookup]:
+                both = linear.squared_norms() + lookup.squared_norms()
+                square = (both + 2 * inner_products(linear, lookup)).clamp(min=0)
+            case _:
+                # The gradient of a parameter with several uses is the sum of their gradients.
+                blocks = range(layout.blocks)
+                formed = (sum(use.block_gradient(block) for use in calls) for block in blocks)
+                square = torch.stack([part.square().sum() for part in formed])
+        squares.append(square)
     return torch.stack(squares).sum(0).sqrt()
 
 
-def _formed(uses: Uses, block: int) -> Sums:
-    return {p: sum(use.formed(block) for use in of) for p, of in uses.items()}
+def _block_vector(uses: Uses, block: int) -> Sums:
+    return {p: sum(use.block_gradient(block) for use in calls) for p, calls in uses.items()}
 
 
 def _add(sums: Sums, more: Sums) -> None:

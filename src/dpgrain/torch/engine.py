@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, Literal, NoReturn
 
 from dpgrain import _validate
 from dpgrain.arrays.blocks import Unread, unit_of
@@ -14,21 +14,31 @@ from dpgrain.errors import ParameterError
 from dpgrain.means import Mean
 from dpgrain.noise import RandomState, Source
 from dpgrain.publishing import Promise, Query
-from dpgrain.publishing.door import published
+from dpgrain.publishing.entry_point import published
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.publish import before_resuming
-from dpgrain.torch import resuming
+from dpgrain.torch import resumption
 from dpgrain.torch.adaptive import AdaptiveNorm
-from dpgrain.torch.asked import Asked, Numbers, clipped_run, given_mean
-from dpgrain.torch.checkpoint import Checkpoint, Plan
-from dpgrain.torch.elsewhere import named_here, refused
-from dpgrain.torch.held import Held
-from dpgrain.torch.library import torch
+from dpgrain.torch.checkpoint import Checkpoint, RunPlan
 from dpgrain.torch.loader import PrivateLoader
+from dpgrain.torch.local_data import LocalData
+from dpgrain.torch.opacus_compat import explain_parameters, unknown_attribute
 from dpgrain.torch.optimizer import PrivateOptimizer
-from dpgrain.torch.precision import check_precise
 from dpgrain.torch.processes import Processes
-from dpgrain.torch.query import Made, Passed, RunQuery, charged_once
+from dpgrain.torch.query import (
+    Asked,
+    Numbers,
+    RunQuery,
+    RunRecords,
+    TrainingObjects,
+    charged_once,
+    check_dataset,
+    check_loop,
+    check_optimizer,
+    clipped_run,
+    layer_types,
+    mean_run,
+)
 from dpgrain.torch.run import Run
 from dpgrain.torch.steps import Draws, check_vectors
 from dpgrain.units import PLAIN_UNITS, Relation, Unit, User
@@ -83,13 +93,13 @@ class PrivacyEngine:
         self._relation, self._random_state = relation, random_state
         self._guarantee: Guarantee | None = None
         self._run: Run | None = None
-        self._plan: Plan | None = None
+        self._plan: RunPlan | None = None
         self._draws: Draws
         self._source: Source
-        self._held: Held
+        self._data: LocalData
         self._extra: Mapping[str, Any] = {}
 
-    @named_here
+    @explain_parameters
     def query(
         self,
         *,
@@ -117,7 +127,7 @@ class PrivacyEngine:
         records_apart: Sequence[type] = (),
         example: Any = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
-    ) -> Query[Made]:
+    ) -> Query[TrainingObjects]:
         """Charge a training run, and return the objects for an ordinary training loop.
 
         ``query`` with the same arguments returns the run as a query, for use in a plan.
@@ -183,10 +193,10 @@ class PrivacyEngine:
         """
         self.check_new()
         unit = unit_of(self._unit, users)
-        module, processes = Processes.of(module)
+        module, processes = Processes.unwrap(module)
         check_dataset(dataset)
-        _check_optimizer(module, optimizer)
-        _check_loop(loss_reduction, max_rows, collate_fn)
+        check_optimizer(module, optimizer)
+        check_loop(loss_reduction, max_rows, collate_fn)
         numbers = Numbers(
             n_users,
             steps,
@@ -210,13 +220,13 @@ class PrivacyEngine:
             )
         else:
             promise = Promise(unit, 1.0, target_delta, self._relation)
-            ask = partial(given_mean, mean=mean, numbers=numbers, noise=noise)
+            ask = partial(mean_run, mean=mean, numbers=numbers, noise=noise)
         places = getattr(mean, "fresh", False)
-        whose = Unread.of(len(dataset), users, elements, unit, places=places)
+        labels = Unread.of(len(dataset), users, elements, unit, places=places)
         run = Run(
             module,
             optimizer,
-            apart=_types(records_apart),
+            separate=layer_types(records_apart),
             loss_reduction=loss_reduction,
             processes=processes,
             private=self._random_state is None,
@@ -226,21 +236,21 @@ class PrivacyEngine:
             ask,
             self,
             run,
-            Passed(dataset, whose, max_rows, collate_fn),
+            RunRecords(dataset, labels, max_rows, collate_fn),
             loss_reduction,
             self._random_state,
         )
         if promise.share is None:
             # Reject invalid numbers here, before the run is charged.
-            check_vectors(query.asked.mean, run.parameters, alone=processes.alone)
+            check_vectors(query.asked.mean, run.parameters, is_single=processes.is_single)
         if example is not None:
-            run.try_on(example)
+            run.check_example(example)
         return query
 
     make_private = published(query, "make_private")
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise refused(name)
+        raise unknown_attribute(name)
 
     def check_new(self) -> None:
         """Check that the engine has no run yet.
@@ -253,27 +263,27 @@ class PrivacyEngine:
                 "an engine has only one run; create another PrivacyEngine for another run."
             )
 
-    def begin(
+    def attach(
         self,
         run: Run,
         guarantee: Guarantee,
-        held: Held,
+        data: LocalData,
         draws: Draws,
         source: Source,
-        plan: Plan | None,
+        plan: RunPlan | None,
     ) -> None:
         """Attach a charged run to the engine.
 
         Args:
             run: the run.
             guarantee: its guarantee, already charged.
-            held: the records and labels of this process.
+            data: the records and labels of this process.
             draws: the sampler of the blocks of each step.
             source: the source of noise.
             plan: its public numbers; None for a run that cannot be resumed elsewhere.
         """
         self._run, self._guarantee, self._plan = run, guarantee, plan
-        self._held, self._draws, self._source = held, draws, source
+        self._data, self._draws, self._source = data, draws, source
 
     def save(self, path: str | Path, *, extra: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint for :meth:`resume` in another process.
@@ -296,10 +306,14 @@ class PrivacyEngine:
         whether a guess of all labels is correct, so store the journal with the data. If there are
         several processes, the first one writes.
         """
-        run, path, added = self._begun(), _validate.path(path=path), _validate.mapping(extra=extra)
-        with run.between():
-            if run.processes.first:
-                resuming.save(run, self._plan, self._held, self._source, self._draws, path, added)
+        run, path, added = (
+            self._started_run(),
+            _validate.path(path=path),
+            _validate.mapping(extra=extra),
+        )
+        with run.between_steps():
+            if run.processes.is_first:
+                resumption.save(run, self._plan, self._data, self._source, self._draws, path, added)
 
     @classmethod
     def resume(
@@ -364,30 +378,30 @@ class PrivacyEngine:
         >>> len(loader), round(engine.get_epsilon(1e-6), 2)
         (5, 4.28)
         """
-        module, processes = Processes.of(module)
+        module, processes = Processes.unwrap(module)
         path = _validate.path(path=path)
-        checkpoint = processes.told(lambda: Checkpoint.read(path))
+        checkpoint = processes.from_first(lambda: Checkpoint.read(path))
         plan = checkpoint.plan
         stated = PLAIN_UNITS[plan.level] if plan.max_elements is None else User(plan.max_elements)
         unit = unit_of(stated, users)
         engine = cls(unit=unit, relation=plan.guarantee.relation)
-        source, engine._extra = resuming.source_of(checkpoint), checkpoint.extra
+        source, engine._extra = resumption.noise_source(checkpoint), checkpoint.extra
         check_dataset(dataset)
-        _check_optimizer(module, optimizer)
-        _check_loop(plan.loss_reduction, max_rows, collate_fn)
+        check_optimizer(module, optimizer)
+        check_loop(plan.loss_reduction, max_rows, collate_fn)
         # If the noise is known, only the unit, the relation and δ of the promise are used.
         promise = Promise(unit, 1.0, plan.guarantee.delta, plan.guarantee.relation)
         asked = Asked(promise, plan.mean, plan.rule)
-        passed = Passed(
+        records = RunRecords(
             dataset, Unread.of(len(dataset), users, elements, unit), max_rows, collate_fn
         )
-        guarantee = replace(passed.promised(asked), private=source.private)
-        resuming.check_alike(plan, guarantee, users, elements)
-        resuming.load(checkpoint, module, optimizer)
+        guarantee = replace(records.guarantee(asked), private=source.private)
+        resumption.check_labels(plan, guarantee, users, elements)
+        resumption.load_states(checkpoint, module, optimizer)
         run = Run(
             module,
             optimizer,
-            apart=_types(records_apart),
+            separate=layer_types(records_apart),
             loss_reduction=plan.loss_reduction,
             processes=processes,
             private=source.private,
@@ -396,14 +410,16 @@ class PrivacyEngine:
         with run.hooked():
             # Labels are personal data: they are compared with the labels of the run only after
             # charging.
-            resuming.check_there(processes, checkpoint, path)
+            resumption.check_journal(processes, checkpoint, path)
             guarantee = charged_once(
-                run, asked, passed, lambda: before_resuming(guarantee, n_users=plan.mean.n_users)
+                run, asked, records, lambda: before_resuming(guarantee, n_users=plan.mean.n_users)
             )
-            draws = passed.started(run, asked, source)
-            resuming.go_on(run, passed.held, draws, checkpoint, path)
-        engine.begin(run, guarantee, passed.held, draws, source, replace(plan, guarantee=guarantee))
-        loader = passed.loader(run, draws)
+            draws = records.start_sampling(run, asked, source)
+            resumption.resume_run(run, records.data, draws, checkpoint, path)
+        engine.attach(
+            run, guarantee, records.data, draws, source, replace(plan, guarantee=guarantee)
+        )
+        loader = records.loader(run, draws)
         return engine, module, PrivateOptimizer(run), loader
 
     @property
@@ -429,7 +445,7 @@ class PrivacyEngine:
         Raises:
             ParameterError: if nothing has been made private yet.
         """
-        return self._begun().mean
+        return self._started_run().mean
 
     def get_epsilon(
         self,
@@ -456,7 +472,7 @@ class PrivacyEngine:
         """
         return self.guarantee.epsilon(delta, units=units, unit=unit, relation=relation)
 
-    def _begun(self) -> Run:
+    def _started_run(self) -> Run:
         if self._run is None:
             raise _no_run()
         return self._run
@@ -485,93 +501,3 @@ class PrivacyEngine:
 
 def _no_run() -> ParameterError:
     return ParameterError("this engine has no run yet; call make_private first.")
-
-
-def check_dataset(dataset: Any) -> None:
-    """Reject iterable data sets and other objects without indices."""
-    if isinstance(dataset, torch.utils.data.DataLoader):
-        raise ParameterError(
-            "dataset must be the loader's dataset, not a DataLoader with a "
-            f"{type(dataset.sampler).__name__}, because only accounted draws may "
-            "choose the records of a batch; pass loader.dataset.",
-            name="dataset",
-        )
-    if isinstance(dataset, torch.utils.data.Sampler):
-        raise ParameterError(
-            f"dataset must be a data set, not a {type(dataset).__name__}, because only draws that "
-            "are accounted for may choose the records of a batch.",
-            name="dataset",
-        )
-    if not _has_places(dataset):
-        raise ParameterError(
-            "dataset must return records by index, with __getitem__ and __len__, unlike a "
-            f"{type(dataset).__name__}.",
-            name="dataset",
-        )
-
-
-def _has_places(dataset: Any) -> bool:
-    """Return True if records are accessible by index and countable."""
-    iterable = isinstance(dataset, torch.utils.data.IterableDataset)
-    if iterable or not hasattr(dataset, "__getitem__"):
-        return False
-    try:
-        len(dataset)
-    except TypeError:
-        # Objects without a length, such as zero-dimensional arrays.
-        return False
-    return True
-
-
-def _check_optimizer(module: Any, optimizer: Any) -> None:
-    """Reject an optimizer unless it has exactly the trained parameters."""
-    if not isinstance(module, torch.nn.Module):
-        raise ParameterError(
-            f"module must be a torch.nn.Module, not {_validate.describe(module)}.",
-            name="module",
-        )
-    plain = isinstance(optimizer, torch.optim.Optimizer)
-    if not plain or isinstance(optimizer, PrivateOptimizer):
-        raise ParameterError(
-            f"optimizer must be a plain optimizer of torch.optim, not {_validate.describe(optimizer)}.",
-            name="optimizer",
-        )
-    trained = {id(p): name for name, p in module.named_parameters() if p.requires_grad}
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    frozen = {id(p) for p in module.parameters() if not p.requires_grad}
-    if held - set(trained) - frozen:
-        raise ParameterError(
-            "optimizer must contain only parameters of the module, because others would be "
-            "neither clipped nor accounted for.",
-            name="optimizer",
-        )
-    missing = sorted(name for key, name in trained.items() if key not in held)
-    if missing or not trained:
-        which = f"{missing[0]!r}, which is trained" if missing else "a parameter that is trained"
-        raise ParameterError(
-            f"optimizer must contain {which}; or freeze the others with requires_grad_(False).",
-            name="optimizer",
-        )
-
-
-def _check_loop(loss_reduction: str, max_rows: int | None, collate_fn: object) -> None:
-    """Reject invalid options of the training loop."""
-    check_precise()
-    _validate.one_of(("mean", "sum"), loss_reduction=loss_reduction)
-    if max_rows is not None:
-        _validate.integer(minimum=1, max_rows=max_rows)
-    if collate_fn is not None:
-        _validate.function(collate_fn=collate_fn)
-
-
-def _types(records_apart: object) -> tuple[type, ...]:
-    """Return validated types of layers."""
-    types = tuple(_validate.sequence(records_apart=records_apart))
-    for kind in types:
-        if not (isinstance(kind, type) and issubclass(kind, torch.nn.Module)):
-            raise ParameterError(
-                "records_apart must be a list of types of layers, such as [MyLayer], not of "
-                f"{_validate.describe(kind)}.",
-                name="records_apart",
-            )
-    return cast("tuple[type, ...]", types)

@@ -17,10 +17,12 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 def check_router_loss(model: Any, keywords: Mapping[str, Any] = _NONE) -> None:
     """Reject a model with a router loss, which the losses of records do not include."""
     for config in _configurations(model):
-        asked = keywords.get("output_router_logits")
-        asked = getattr(config, "output_router_logits", False) if asked is None else asked
+        requested = keywords.get("output_router_logits")
+        requested = (
+            getattr(config, "output_router_logits", False) if requested is None else requested
+        )
         weights = {name: getattr(config, name) for name in _WEIGHTS if hasattr(config, name)}
-        if asked and any(weights.values()):
+        if requested and any(weights.values()):
             name = next(name for name, weight in weights.items() if weight)
             raise ParameterError(
                 f"module must be a model without a router loss, not {type(model).__name__} with "

@@ -28,13 +28,13 @@ class Journal:
         self._file = _opened(path)
         weakref.finalize(self, os.close, self._file)
         first = _first_line(self._file, path, run)
-        whose = _PEOPLE.format(people=people).encode()
-        if os.pread(self._file, len(whose), len(first)) != whose:
-            raise other_people()
-        self._before, self._known = len(first) + len(whose), 0
+        second = _PEOPLE.format(people=people).encode()
+        if os.pread(self._file, len(second), len(first)) != second:
+            raise records_changed()
+        self._before, self._known = len(first) + len(second), 0
 
     @staticmethod
-    def beside(checkpoint: Path, run: str) -> Path:
+    def path_for(checkpoint: Path, run: str) -> Path:
         """Return the path of the journal of a run, in the folder of its checkpoints."""
         return checkpoint.parent.resolve() / f"{run}.steps"
 
@@ -48,20 +48,20 @@ class Journal:
             os.close(file)
 
     @staticmethod
-    def create(path: Path, run: str, begun: int, people: str = "") -> Journal:
+    def create(path: Path, run: str, steps_started: int, people: str = "") -> Journal:
         """Create the journal of a run durably.
 
         >>> import tempfile
         >>> place = Path(tempfile.mkdtemp()) / "7f3a.steps"
         >>> journal = Journal.create(place, "7f3a", 2)
-        >>> journal.note(), Journal(place, "7f3a").begun
+        >>> journal.note(), Journal(place, "7f3a").steps_started
         (3, 3)
         """
         try:
             made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
             with os.fdopen(made, "wb") as file:
                 file.write((_FIRST.format(run=run) + _PEOPLE.format(people=people)).encode())
-                file.write(b"." * begun)
+                file.write(b"." * steps_started)
             flush_to_disk(path)
             flush_to_disk(path.parent)
         except OSError as error:
@@ -69,7 +69,7 @@ class Journal:
         return Journal(path, run, people)
 
     @property
-    def begun(self) -> int:
+    def steps_started(self) -> int:
         """Number of steps begun by all processes; never decreases in a truncated file."""
         self._known = max(self._known, os.fstat(self._file).st_size - self._before)
         return self._known
@@ -79,7 +79,7 @@ class Journal:
 
         If it raises DataError, no noise may be drawn.
         """
-        self._known = self.begun + steps
+        self._known = self.steps_started + steps
         try:
             written = os.write(self._file, b"." * steps)
             os.fsync(self._file)
@@ -87,7 +87,7 @@ class Journal:
             raise _unwritable(self.path) from error
         if written < steps:
             raise _unwritable(self.path)
-        return self.begun
+        return self.steps_started
 
 
 def _opened(path: Path) -> int:
@@ -113,7 +113,7 @@ def _first_line(file: int, path: Path, run: str) -> bytes:
     return first
 
 
-def other_people() -> ParameterError:
+def records_changed() -> ParameterError:
     """Return the error about records that differ from the original ones of a run."""
     return ParameterError(
         "users, elements and the number of records must be the same as when the run began, in "

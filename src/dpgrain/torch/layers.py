@@ -8,19 +8,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from dpgrain.errors import ParameterError
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.block_gradients import Filters, Lookup, Outer, StoredGradients, Use
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import precisely
-from dpgrain.torch.randomness import randomness_from
-from dpgrain.torch.uses import Filters, Kept, Lookup, Outer, Use
+from dpgrain.torch.randomness import seeded_randomness
 
 nn, functional = torch.nn, torch.nn.functional
 
 #: Map a layer, its input, the gradient with respect to its output (both by rows) and the blocks to
 #: the uses of the layer's own parameters, by name.
-Rule: TypeAlias = Callable[[Any, Any, Any, Layout], Mapping[str, Use]]
+Rule: TypeAlias = Callable[[Any, Any, Any, BlockLayout], Mapping[str, Use]]
 
-_APART = (
+_MIXES_RECORDS = (
     "which mixes records in training mode; use GroupNorm or LayerNorm, or freeze its statistics "
     "by calling eval() of this layer after train() of the module"
 )
@@ -32,7 +32,7 @@ _BY_MAPS = (
 )
 #: Rejected layers, with the reason.
 REFUSED: Mapping[type, str] = {
-    **dict.fromkeys(_BATCH_NORMS, _APART),
+    **dict.fromkeys(_BATCH_NORMS, _MIXES_RECORDS),
     nn.MultiheadAttention: _BY_MAPS,
     nn.RNN: _BY_MAPS,
     nn.LSTM: _BY_MAPS,
@@ -40,19 +40,19 @@ REFUSED: Mapping[type, str] = {
 }
 
 
-def _linear(_layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+def _linear(_layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
     """Return the uses of a linear map, at any number of positions of each record."""
     x, b = (t.reshape(len(t), -1, t.shape[-1]) for t in (x, b))
     return {"weight": Outer.of(layout, x, b), "bias": _added(layout, b)}
 
 
-def _added(layout: Layout, b: Any) -> Kept:
+def _added(layout: BlockLayout, b: Any) -> StoredGradients:
     """Return the use of a term added at each position."""
     kind = torch.promote_types(b.dtype, torch.float32)
-    return Kept(layout, layout.per_block(b.sum(1, dtype=kind)))
+    return StoredGradients(layout, layout.per_block(b.sum(1, dtype=kind)))
 
 
-def _convolution(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+def _convolution(layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
     padding = layer.padding
     if layer.padding_mode != "zeros" or isinstance(padding, str):
         mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
@@ -68,17 +68,20 @@ def _convolution(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use
         dilation=layer.dilation,
         groups=layer.groups,
     )
-    return {"weight": weight.kept(), "bias": Kept(layout, layout.per_block(b.flatten(2).sum(2)))}
+    return {
+        "weight": weight.stored(),
+        "bias": StoredGradients(layout, layout.per_block(b.flatten(2).sum(2))),
+    }
 
 
-def _embedding(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+def _embedding(layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
     places, b = x.reshape(len(x), -1), b.reshape(len(x), -1, b.shape[-1])
     if layer.padding_idx is not None:
         b = b.masked_fill((places == layer.padding_idx)[..., None], 0)
     return {"weight": Lookup(layout, places, b, layer.num_embeddings)}
 
 
-def _bag(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+def _bag(layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
     """Return the use of an embedding table, with a record's rows summed or averaged."""
     if x.dim() != 2:
         raise ParameterError(
@@ -95,67 +98,67 @@ def _bag(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
     return {"weight": Lookup(layout, x, each, layer.num_embeddings)}
 
 
-def _slope(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+def _slope(layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
     """Return the use of the slopes for negative numbers: one, or one per channel."""
     parts = (b * x.clamp(max=0)).reshape(*x.shape[:2], -1).sum(2)
     if layer.num_parameters == 1:
         parts = parts.sum(1, keepdim=True)
-    return {"weight": Kept(layout, layout.per_block(parts))}
+    return {"weight": StoredGradients(layout, layout.per_block(parts))}
 
 
-def _over_last(layer: Any, b: Any, normal: Any, layout: Layout) -> Mapping[str, Use]:
+def _over_last(layer: Any, b: Any, normal: Any, layout: BlockLayout) -> Mapping[str, Use]:
     """Return the uses of a scale and a shift over the last dimensions."""
     shape = tuple(layer.normalized_shape)
     b, scaled = (t.reshape(len(t), -1, *shape).sum(1) for t in (b, b * normal))
     return {
-        "weight": Kept(layout, layout.per_block(scaled)),
-        "bias": Kept(layout, layout.per_block(b)),
+        "weight": StoredGradients(layout, layout.per_block(scaled)),
+        "bias": StoredGradients(layout, layout.per_block(b)),
     }
 
 
-def _layer_norm(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+def _layer_norm(layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
     normal = functional.layer_norm(x, layer.normalized_shape, eps=layer.eps)
     return _over_last(layer, b, normal, layout)
 
 
-def _rms_norm(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+def _rms_norm(layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
     normal = functional.rms_norm(x, layer.normalized_shape, eps=layer.eps)
     return {"weight": _over_last(layer, b, normal, layout)["weight"]}
 
 
-def _over_channels(b: Any, normal: Any, layout: Layout) -> Mapping[str, Use]:
+def _over_channels(b: Any, normal: Any, layout: BlockLayout) -> Mapping[str, Use]:
     """Return the uses of a scale and a shift by channel."""
     b, scaled = (t.reshape(*t.shape[:2], -1).sum(2) for t in (b, b * normal))
     return {
-        "weight": Kept(layout, layout.per_block(scaled)),
-        "bias": Kept(layout, layout.per_block(b)),
+        "weight": StoredGradients(layout, layout.per_block(scaled)),
+        "bias": StoredGradients(layout, layout.per_block(b)),
     }
 
 
-def _group_norm(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+def _group_norm(layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
     return _over_channels(b, functional.group_norm(x, layer.num_groups, eps=layer.eps), layout)
 
 
-def _frozen_norm(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+def _frozen_norm(layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
     """Return the uses of a normalization by fixed statistics."""
     normal = functional.batch_norm(x, layer.running_mean, layer.running_var, eps=layer.eps)
     return _over_channels(b, normal, layout)
 
 
-def _instance_norm(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+def _instance_norm(layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
     return _over_channels(b, functional.instance_norm(x, eps=layer.eps), layout)
 
 
-def _linear_by_columns(_layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+def _linear_by_columns(_layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
     """Return the uses of a linear map with a weight of shape (inputs, outputs)."""
     x, b = (t.reshape(len(t), -1, t.shape[-1]) for t in (x, b))
     return {"weight": Outer.of(layout, b, x), "bias": _added(layout, b)}
 
 
-def _root_mean_square(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+def _root_mean_square(layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
     """Return the use of a scale, or an offset to a scale of 1, after RMS normalization."""
-    scaled = (b * _normal(x, _epsilon_of(layer))).reshape(len(x), -1, x.shape[-1]).sum(1)
-    return {"weight": Kept(layout, layout.per_block(scaled))}
+    scaled = (b * _normal(x, _epsilon(layer))).reshape(len(x), -1, x.shape[-1]).sum(1)
+    return {"weight": StoredGradients(layout, layout.per_block(scaled))}
 
 
 def _normal(x: Any, epsilon: float) -> Any:
@@ -163,7 +166,7 @@ def _normal(x: Any, epsilon: float) -> Any:
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + epsilon)
 
 
-def _epsilon_of(layer: Any) -> float:
+def _epsilon(layer: Any) -> float:
     """Return the offset that a layer adds to a mean square; NaN if it is unknown."""
     for name in ("variance_epsilon", "eps", "epsilon"):
         if isinstance(value := getattr(layer, name, None), float):
@@ -184,13 +187,13 @@ _FORMULAS: tuple[tuple[int, int, Callable[[Any, Any, Any, Any], Any], Rule], ...
     (
         1,
         0,
-        lambda layer, x, weight, _bias: weight * _normal(x, _epsilon_of(layer)),
+        lambda layer, x, weight, _bias: weight * _normal(x, _epsilon(layer)),
         _root_mean_square,
     ),
     (
         1,
         0,
-        lambda layer, x, weight, _bias: (1 + weight) * _normal(x, _epsilon_of(layer)),
+        lambda layer, x, weight, _bias: (1 + weight) * _normal(x, _epsilon(layer)),
         _root_mean_square,
     ),
 )
@@ -223,8 +226,8 @@ def _computes(layer: Any, shapes: Mapping[str, Any], of_inputs: int, formula: An
     }
     x, twin = made.pop("x"), copy.copy(layer)
     try:
-        with precisely(), randomness_from(0):
-            result = torch.func.functional_call(_Bare(twin), _named("layer", made), (x,))
+        with precisely(), seeded_randomness(0):
+            result = torch.func.functional_call(_Bare(twin), _prefixed("layer", made), (x,))
             wanted = formula(layer, x, made["weight"], made.get("bias"))
             return bool(torch.allclose(result, wanted, rtol=1e-4, atol=1e-4))
     except Exception:
@@ -232,17 +235,17 @@ def _computes(layer: Any, shapes: Mapping[str, Any], of_inputs: int, formula: An
         return False
 
 
-def _named(prefix: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def _prefixed(prefix: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{prefix}.{name}": value for name, value in parameters.items()}
 
 
-def by_record(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+def by_record(layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
     """Return the uses of any layer with separate records, by a derivative per block."""
     parameters = {name: p.detach() for name, p in layer.named_parameters() if p.requires_grad}
     bare = _Bare(layer)
 
     def weighted(own: Mapping[str, Any], x: Any, b: Any) -> Any:
-        return (torch.func.functional_call(bare, _named("layer", own), (x,)) * b).sum()
+        return (torch.func.functional_call(bare, _prefixed("layer", own), (x,)) * b).sum()
 
     derivative = torch.func.vmap(torch.func.grad(weighted), in_dims=(None, 0, 0))
     try:
@@ -254,7 +257,10 @@ def by_record(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
             "on values.",
             name="module",
         ) from error
-    return {name: Kept(layout, torch.cat([part[name] for part in parts])) for name in parameters}
+    return {
+        name: StoredGradients(layout, torch.cat([part[name] for part in parts]))
+        for name in parameters
+    }
 
 
 class _Bare(torch.nn.Module):
@@ -290,13 +296,13 @@ RULES: Mapping[type, Rule] = {
 
 
 #: Rules that accept numbers in half precision.
-TAKE_HALVES: frozenset[Rule] = frozenset((_linear, _linear_by_columns))
+ACCEPT_HALF: frozenset[Rule] = frozenset((_linear, _linear_by_columns))
 
 
-def rule_of(layer: Any, apart: tuple[type, ...]) -> Rule | None:
+def find_rule(layer: Any, separate: tuple[type, ...]) -> Rule | None:
     """Return the rule of a layer; None to descend into its parts."""
     kind = type(layer)
-    if isinstance(layer, apart):
+    if isinstance(layer, separate):
         return by_record
     if is_frozen_norm(layer):
         return _frozen_norm if own_parameters(layer) else None

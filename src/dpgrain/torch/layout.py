@@ -12,21 +12,21 @@ from dpgrain.torch.library import torch
 
 
 @dataclass(frozen=True)
-class Layout:
+class BlockLayout:
     """Sizes of a batch's blocks in the order of its rows, ascending and at least 1.
 
     Blocks of the same size are adjacent, so that views need no copies.
 
-    >>> Layout((1, 1, 3)).classes
+    >>> BlockLayout((1, 1, 3)).classes
     [(1, 0, 2), (3, 2, 1)]
     """
 
     sizes: tuple[int, ...]
 
     @staticmethod
-    def of(sizes: Iterable[int]) -> Layout:
+    def of(sizes: Iterable[int]) -> BlockLayout:
         """Return the layout of blocks with ascending sizes."""
-        return Layout(tuple(int(size) for size in sizes))
+        return BlockLayout(tuple(int(size) for size in sizes))
 
     @property
     def blocks(self) -> int:
@@ -53,11 +53,11 @@ class Layout:
             first += count
         return result
 
-    def times(self, count: int) -> Layout:
+    def times(self, count: int) -> BlockLayout:
         """Return the layout after each row is replaced by ``count`` rows."""
-        return self if count == 1 else Layout(tuple(size * count for size in self.sizes))
+        return self if count == 1 else BlockLayout(tuple(size * count for size in self.sizes))
 
-    def rows_of(self, block: int) -> slice:
+    def block_slice(self, block: int) -> slice:
         """Return the rows of one block."""
         return slice(self.starts[block], self.starts[block + 1])
 

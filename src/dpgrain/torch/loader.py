@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain.torch.batches import Batch, Blocks
+from dpgrain.torch.batches import BlockRows, PhysicalBatch
 from dpgrain.torch.library import torch
 from dpgrain.torch.run import Run
 from dpgrain.torch.steps import Draws
@@ -30,7 +30,7 @@ class PrivateLoader:
 
     Created by ``PrivacyEngine.make_private``. Iteration runs the remaining steps: one batch per
     step, or several if ``max_rows`` splits it; the optimizer then steps at the last batch. A sample
-    without records yields no batch: its step is made immediately, with only noise. If there are
+    without records yields no batch: its step runs immediately, with only noise. If there are
     several processes, each yields its own whole blocks.
 
     >>> from dpgrain.torch import PrivacyEngine
@@ -55,21 +55,21 @@ class PrivateLoader:
         self,
         run: Run,
         dataset: Any,
-        blocks: Blocks,
+        blocks: BlockRows,
         draws: Draws,
         max_rows: int | None,
         collate: Callable[[list[Any]], Any] | None,
     ) -> None:
         self._run = _validate.instance(Run, run=run)
-        self._blocks = _validate.instance(Blocks, blocks=blocks)
+        self._blocks = _validate.instance(BlockRows, blocks=blocks)
         self._dataset, self._draws = dataset, draws
         self._max_rows = max_rows
         self._collate = collate
-        self._pending: deque[Batch] = deque()
+        self._pending: deque[PhysicalBatch] = deque()
 
     def __len__(self) -> int:
         """Return the number of remaining steps."""
-        return self._run.left
+        return self._run.steps_left
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches of the remaining steps.
@@ -83,14 +83,14 @@ class PrivateLoader:
     def by_step(self) -> Iterator[Iterator[Any]]:
         """Yield the remaining steps, each as a possibly empty iterator over batches.
 
-        A step without batches is made when its batches are requested, like other steps when they
-        are stepped on. An observer between steps therefore cannot distinguish empty samples.
+        A step without batches runs when its batches are requested, like other steps at the call of
+        ``optimizer.step``. An observer between steps therefore cannot distinguish empty samples.
 
         Raises:
             ParameterError: if no step is left, or one was skipped.
         """
-        self._run.check_left()
-        while self._run.left:
+        self._run.check_steps_left()
+        while self._run.steps_left:
             self._run.check_stepped()
             if not self._pending:
                 with self._run.in_step():
@@ -106,16 +106,16 @@ class PrivateLoader:
         while self._pending:
             self._run.check_stepped()
             # Data sets and collate_fn may also draw random numbers, such as for image augmentation.
-            self._run.begin_randomness()
-            # A batch that cannot be read stays pending, so that no step is made without it.
+            self._run.reseed()
+            # A batch that cannot be read stays pending, so that no step runs without it.
             records = self._records(self._pending[0])
-            self._run.begin(self._pending[0])
+            self._run.start_batch(self._pending[0])
             self._pending.popleft()
             if records is None:
-                # No record can be read; the step is made like any other.
-                self._run.pass_over()
+                # No record can be read; the step runs like any other.
+                self._run.skip_batch()
                 continue
-            yield self._run.handed(records)
+            yield self._run.mark_batch(records)
 
     @property
     def published(self) -> Mapping[str, Any]:
@@ -126,14 +126,14 @@ class PrivateLoader:
         """Remove the hooks from the network permanently."""
         self._run.abandon()
 
-    def _drawn(self) -> Iterator[Batch]:
+    def _drawn(self) -> Iterator[PhysicalBatch]:
         blocks, processes = self._blocks, self._run.processes
-        drawn = processes.told(lambda: self._draws.draw(blocks.blocks))
+        drawn = processes.from_first(lambda: self._draws.draw(blocks.blocks))
         # Each process reads blocks of all sizes, and each block is read by one process.
         own = processes.share(blocks.by_size(drawn))
         return blocks.batches(own, self._max_rows, single=self._run.steps.single)
 
-    def _records(self, batch: Batch) -> Any:
+    def _records(self, batch: PhysicalBatch) -> Any:
         if self._collate is None and type(self._dataset) is torch.utils.data.TensorDataset:
             return self._dataset[torch.from_numpy(batch.rows)]
         collate = self._collate or torch.utils.data.default_collate

@@ -8,14 +8,14 @@ from typing import Any, Literal, TypeAlias
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
-from dpgrain.torch.outputs import LEFT_OUT, is_rows, plain_rows, within_classes
+from dpgrain.torch.outputs import IGNORED_LABEL, is_rows, plain_rows, within_classes
 
 __all__ = ["causal_lm", "classification", "masked_lm", "seq2seq"]
 
 functional = torch.nn.functional
 
 #: How the losses of a record's tokens are combined.
-OfTokens: TypeAlias = Literal["mean", "sum"]
+TokenReduction: TypeAlias = Literal["mean", "sum"]
 Loss = Callable[[Any, Any], Any]
 
 
@@ -83,9 +83,9 @@ def record_losses(loss: Loss, outputs: Any, target: Any) -> Any:
         return result.reshape(())
 
     _check_rows(outputs=outputs, target=target)
-    of, (outputs, target) = plain_rows((outputs, target))
+    batch_pass, (outputs, target) = plain_rows((outputs, target))
     losses = torch.func.vmap(one, randomness="different")(outputs, target)
-    return losses if of is None else of.output(losses, "rows")
+    return losses if batch_pass is None else batch_pass.output(losses, "rows")
 
 
 def _check_rows(**given: Any) -> None:
@@ -112,7 +112,7 @@ def _leaves(name: str, found: Any) -> list[Any]:
         ) from error
 
 
-def causal_lm(outputs: Any, labels: Any, *, reduction: OfTokens = "mean") -> Any:
+def causal_lm(outputs: Any, labels: Any, *, reduction: TokenReduction = "mean") -> Any:
     """Return the loss of each record, (records,), for next-token prediction.
 
     Args:
@@ -135,11 +135,11 @@ def causal_lm(outputs: Any, labels: Any, *, reduction: OfTokens = "mean") -> Any
     >>> causal_lm(torch.eye(3)[tokens.clamp(min=0)], tokens)
     tensor([1.5514, 1.5514])
     """
-    logits = _logits_of(outputs, labels, dims=3)
-    return _of_tokens(logits[:, :-1], labels[:, 1:], reduction)
+    logits = _logits(outputs, labels, dims=3)
+    return _token_losses(logits[:, :-1], labels[:, 1:], reduction)
 
 
-def masked_lm(outputs: Any, labels: Any, *, reduction: OfTokens = "mean") -> Any:
+def masked_lm(outputs: Any, labels: Any, *, reduction: TokenReduction = "mean") -> Any:
     """Return the loss of each record, (records,), for masked-token prediction.
 
     Args:
@@ -157,10 +157,10 @@ def masked_lm(outputs: Any, labels: Any, *, reduction: OfTokens = "mean") -> Any
     >>> masked_lm({"logits": torch.zeros(2, 2, 3)}, tokens)
     tensor([1.0986, 0.0000])
     """
-    return _of_tokens(_logits_of(outputs, labels, dims=3), labels, reduction)
+    return _token_losses(_logits(outputs, labels, dims=3), labels, reduction)
 
 
-def seq2seq(outputs: Any, labels: Any, *, reduction: OfTokens = "mean") -> Any:
+def seq2seq(outputs: Any, labels: Any, *, reduction: TokenReduction = "mean") -> Any:
     """Return the loss of each record, (records,), for sequence-to-sequence models.
 
     Args:
@@ -176,7 +176,7 @@ def seq2seq(outputs: Any, labels: Any, *, reduction: OfTokens = "mean") -> Any:
     >>> seq2seq(torch.zeros(1, 2, 3), torch.tensor([[2, 1]]), reduction="sum")
     tensor([2.1972])
     """
-    return _of_tokens(_logits_of(outputs, labels, dims=3), labels, reduction)
+    return _token_losses(_logits(outputs, labels, dims=3), labels, reduction)
 
 
 def classification(outputs: Any, labels: Any) -> Any:
@@ -196,7 +196,7 @@ def classification(outputs: Any, labels: Any) -> Any:
     >>> classification(torch.zeros(1, 4), torch.ones(1, 4))
     tensor([0.6931])
     """
-    logits = _logits_of(outputs, labels, dims=2)
+    logits = _logits(outputs, labels, dims=2)
     if labels.is_floating_point() and labels.shape == logits.shape:
         labels = labels.nan_to_num(0.0).clamp(0, 1)
         each = functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
@@ -211,12 +211,12 @@ def classification(outputs: Any, labels: Any) -> Any:
     return functional.cross_entropy(
         logits,
         within_classes(labels.long(), logits.shape[1]),
-        ignore_index=LEFT_OUT,
+        ignore_index=IGNORED_LABEL,
         reduction="none",
     )
 
 
-def _logits_of(outputs: Any, labels: Any, *, dims: int) -> Any:
+def _logits(outputs: Any, labels: Any, *, dims: int) -> Any:
     """Return the logits of each record, in single precision or better."""
     logits: Any = outputs.get("logits") if isinstance(outputs, Mapping) else outputs
     logits = getattr(logits, "logits", logits)
@@ -250,17 +250,17 @@ def _check_whole(labels: Any) -> None:
         )
 
 
-def _of_tokens(logits: Any, labels: Any, reduction: OfTokens) -> Any:
+def _token_losses(logits: Any, labels: Any, reduction: TokenReduction) -> Any:
     """Return the loss of each record from the losses of its tokens."""
     _validate.one_of(("mean", "sum"), reduction=reduction)
     _check_whole(labels)
     labels = within_classes(labels.long(), logits.shape[2])
     each = functional.cross_entropy(
-        logits.transpose(1, 2), labels, ignore_index=LEFT_OUT, reduction="none"
+        logits.transpose(1, 2), labels, ignore_index=IGNORED_LABEL, reduction="none"
     )
     if reduction == "sum":
         return each.sum(1)
-    return each.sum(1) / (labels != LEFT_OUT).sum(1).clamp(min=1).to(each.dtype)
+    return each.sum(1) / (labels != IGNORED_LABEL).sum(1).clamp(min=1).to(each.dtype)
 
 
 def _as_batch(record: Any) -> Any:

@@ -50,7 +50,7 @@ def _generator(source: Source) -> np.random.Generator:
 
 def on_the_grid(found: ExactSum, noise_multiplier: float, source: Source) -> FloatArray:
     """Return the noisy sum of integers as one vector."""
-    return noised_steps(found.total, found.reach, noise_multiplier, found.step, source)
+    return noised_steps(found.total, found.largest_norm, noise_multiplier, found.step, source)
 
 
 def split(vector: FloatArray, parameters: Sequence[Any]) -> Iterator[tuple[Any, Any]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
@@ -13,11 +14,62 @@ from dpgrain import _validate
 from dpgrain._progress import Progress
 from dpgrain.errors import ParameterError
 from dpgrain.optimize import Average
-from dpgrain.torch.averaging import AveragedWeights
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
-from dpgrain.torch.trained import TrainingHistory
-from dpgrain.torch.trial import evaluating
+from dpgrain.torch.preflight import evaluating
+from dpgrain.torch.training_result import TrainingHistory
+
+
+class AveragedWeights:
+    """Average of a network's trained weights after each step, in double precision.
+
+    The guarantee of a private run covers the weights after every step, so their average is free
+    post-processing.
+    """
+
+    def __init__(self, module: Any, rule: Average) -> None:
+        self._trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
+        self._rule, self._steps = rule, 0
+        self._average = {name: p.detach().double().clone() for name, p in self._trained.items()}
+
+    def update(self) -> None:
+        """Add the current weights to the average."""
+        self._steps += 1
+        share = self._rule.weight(self._steps)
+        for name, weight in self._trained.items():
+            average = self._average[name]
+            average += share * (weight.detach().double() - average)
+
+    @contextmanager
+    def swapped(self) -> Iterator[None]:
+        """Use the averaged weights temporarily, then restore the original weights."""
+        own = {name: weight.detach().clone() for name, weight in self._trained.items()}
+        self.keep()
+        try:
+            yield
+        finally:
+            self._put(own)
+
+    def keep(self) -> None:
+        """Replace the weights by their average permanently."""
+        self._put(self._average)
+
+    def state(self) -> dict[str, Any]:
+        """Return the checkpoint state: the number of steps and the averages."""
+        copies = {name: average.clone() for name, average in self._average.items()}
+        return {"steps": self._steps, "average": copies}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore the result of :meth:`state`."""
+        self._steps = int(state["steps"])
+        for name, average in self._average.items():
+            average.copy_(state["average"][name])
+
+    def _put(self, values: Mapping[str, Any]) -> None:
+        with torch.no_grad():
+            for name, weight in self._trained.items():
+                weight.copy_(values[name])
+
 
 Evaluate = Callable[[Any], "float | Mapping[str, float]"]
 
@@ -34,7 +86,7 @@ class Observer:
         self._measures: dict[str, list[float]] = {}
         self._bar: Progress | None = None
         self._steps = 0
-        self._look()
+        self._measure()
 
     @property
     def done(self) -> int:
@@ -68,14 +120,14 @@ class Observer:
         self._norms.append(math.sqrt(sum(squares)))
         self._average.update()
         if len(self._norms) % self._every == 0:
-            self._look()
+            self._measure()
         if self._bar is not None:
             self._bar.stage(self._line())
 
     def end(self, noise_sd: float) -> TrainingHistory:
         """Replace the weights by their average, and return the history."""
         if self._evaluated[-1:] != [len(self._norms)]:
-            self._look()
+            self._measure()
         self._average.keep()
         self._module.eval()
         weights = sum(p.numel() for p in self._parameters)
@@ -86,12 +138,12 @@ class Observer:
             {name: tuple(values) for name, values in self._measures.items()},
         )
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         """Evaluate the averaged weights."""
         if self._evaluate is None:
             return
         with self._average.swapped(), evaluating(self._module):
-            found = measures_of(self._evaluate(self._module), self._evaluate)
+            found = named_measures(self._evaluate(self._module), self._evaluate)
         if self._measures and self._measures.keys() != found.keys():
             raise ParameterError(
                 f"evaluate must return the same measures each time, not {', '.join(found)} after "
@@ -103,17 +155,17 @@ class Observer:
             self._measures.setdefault(name, []).append(value)
 
     def _line(self) -> str:
-        told = [f"{name} {values[-1]:.4g}" for name, values in self._measures.items()]
+        last = [f"{name} {values[-1]:.4g}" for name, values in self._measures.items()]
         done = min(len(self._norms) + 1, self._steps)
-        return f"Step {done:,} of {self._steps:,}" + "".join(f", {words}" for words in told)
+        return f"Step {done:,} of {self._steps:,}" + "".join(f", {measure}" for measure in last)
 
 
-def measures_of(found: Any, evaluate: Evaluate) -> dict[str, float]:
+def named_measures(found: Any, evaluate: Evaluate) -> dict[str, float]:
     """Return an evaluation's results by name; a single number has the function's name.
 
     >>> def accuracy(network):
     ...     return 0.5
-    >>> measures_of(accuracy(None), accuracy)
+    >>> named_measures(accuracy(None), accuracy)
     {'accuracy': 0.5}
     """
     if not isinstance(found, Mapping):

@@ -79,7 +79,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: ARG002 - as PyTorch has it
         """Clear the gradients; a later backward pass starts again."""
-        self._run.forget_gradients()
+        self._run.clear_gradients()
 
     def state_dict(self) -> Any:
         """Return the state of the caller's optimizer."""

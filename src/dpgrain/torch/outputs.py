@@ -17,9 +17,9 @@ from typing import Any, Literal, TypeAlias
 from torch.utils._pytree import tree_leaves, tree_map
 
 from dpgrain.errors import ParameterError
+from dpgrain.torch.guards import READS, check_reader, check_saved
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import half_mean, is_half
-from dpgrain.torch.schedules import READS, check_reader
 
 functional = torch.nn.functional
 
@@ -36,7 +36,7 @@ _REMEDY = (
     "losses from any function of one record"
 )
 #: Label that cross-entropy ignores by default, in PyTorch and Hugging Face.
-LEFT_OUT = -100
+IGNORED_LABEL = -100
 # Reader of a tensor's graph node, at which gradients can be modified.
 _READS_NODE = torch.Tensor.grad_fn.__get__
 
@@ -73,14 +73,14 @@ class Pass:
     def check_gradient(self, layer: str, gradient: Any) -> None:
         """Reject a gradient from another path, or with digits lost in half precision."""
         if not self.is_running:
-            raise alone()
+            raise unclipped_gradient()
         if is_half(gradient.dtype) and self.reduction == "mean":
             raise half_mean(f"layer {layer!r} returns {gradient.dtype}")
 
     def output(self, tensor: Any, form: Form, why: str = "", total: Any = None) -> Output:
         """Return a tensor with its origin; ``why`` explains the form "neither"."""
         made: Output = tensor.as_subclass(torch.Tensor).as_subclass(Output)
-        made.origin = Origin(self, form, why, made._version, _node_of(made), total)
+        made.origin = OutputOrigin(self, form, why, made._version, _graph_node(made), total)
         return made
 
     def whole(self, tensor: Any) -> Output:
@@ -101,7 +101,7 @@ Form: TypeAlias = Literal["rows", "sum", "mean", "neither"]
 
 
 @dataclass(frozen=True, eq=False)
-class Origin:
+class OutputOrigin:
     """Origin of an output: its pass, and how it depends on records.
 
     ``form`` is ``"rows"`` if the first dimension has the same number of rows for each record, in
@@ -111,7 +111,7 @@ class Origin:
     would make the rounding of gradients depend on it.
     """
 
-    of: Pass
+    batch_pass: Pass
     form: Form
     why: str
     version: int
@@ -126,7 +126,7 @@ _NONE = Pass(0, "sum")
 class Output(torch.Tensor):
     """Tensor computed by a network from a batch, or derived from such tensors."""
 
-    origin: Origin | None = None
+    origin: OutputOrigin | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """Return a copy without its graph, of the same records."""
@@ -137,10 +137,10 @@ class Output(torch.Tensor):
         """Pickle the numbers as a plain tensor, without the run."""
         return plain(self).__reduce_ex__(protocol)
 
-    def check_handed(self, of: Pass | None) -> None:
+    def check_is_batch(self, batch_pass: Pass | None) -> None:
         """Reject a network input unless it is the current batch of the loader."""
-        origin = _origin_of(self)
-        if origin.form == "rows" and origin.of is of:
+        origin = _current_origin(self)
+        if origin.form == "rows" and origin.batch_pass is batch_pass:
             return
         why = (
             origin.why
@@ -165,43 +165,24 @@ class Output(torch.Tensor):
         check_saved(but_checkpoints=True)
         if func is torch.Tensor.backward:
             with torch._C.DisableTorchFunctionSubclass():
-                of, total = _start_of(*args, **kwargs)
+                batch_pass, total = _backward_start(*args, **kwargs)
             # It can call layers again, with tensors of known origin.
-            of.backward(total)
+            batch_pass.backward(total)
             return None
         if _name(func) in READS:
             check_reader(sys._getframe(1))
         with torch._C.DisableTorchFunctionSubclass():
             _check_reads(func, args, kwargs)
-            origins = [_origin_of(t) for t in _tensors(args, kwargs) if isinstance(t, Output)]
+            origins = [_current_origin(t) for t in _tensors(args, kwargs) if isinstance(t, Output)]
             if not origins:
                 return func(*args, **kwargs)
-            of, why = origins[0].of, _unknown(func, origins)
+            batch_pass, why = origins[0].batch_pass, _why_unknown(func, origins)
             if not why:
                 try:
-                    return RULES[func](of, func, args, kwargs)
+                    return RULES[func](batch_pass, func, args, kwargs)
                 except _MixesError as error:
-                    why = f"{_spoken(func)} {error}"
-            return _everywhere(func(*args, **kwargs), lambda t: of.output(t, "neither", why))
-
-
-def hooks_on_saved() -> Any:
-    """Return the functions that pack and unpack PyTorch's saved tensors, if any."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(False)
-
-
-def check_saved(*, but_checkpoints: bool = False) -> None:
-    """Reject hooks on saved tensors, because they could modify activations."""
-    found = hooks_on_saved()
-    if found is None or (
-        but_checkpoints and all(hook.__module__ == "torch.utils.checkpoint" for hook in found)
-    ):
-        return
-    raise ParameterError(
-        "module and loss must be computed without saved_tensors_hooks, which can change the "
-        "saved tensors of all records together; remove them.",
-        name="module",
-    )
+                    why = f"{_source_name(func)} {error}"
+            return _map_tree(func(*args, **kwargs), lambda t: batch_pass.output(t, "neither", why))
 
 
 def plain(tensor: Any) -> Any:
@@ -216,35 +197,35 @@ class _MixesError(Exception):
     """Call that could mix records; the message explains how."""
 
 
-def _origin_of(output: Output) -> Origin:
+def _current_origin(output: Output) -> OutputOrigin:
     """Return the current origin of an output."""
     origin = output.origin
     if origin is None:
-        return Origin(_NONE, "neither", "it is a copy of an output", 0, None)
+        return OutputOrigin(_NONE, "neither", "it is a copy of an output", 0, None)
     if origin.version != output._version:
         return replace(origin, form="neither", why="it was changed in place")
-    if origin.node is not _node_of(output):
+    if origin.node is not _graph_node(output):
         return replace(origin, form="neither", why="a torch.autograd.Function computed it")
     return origin
 
 
-def _node_of(output: Any) -> Any:
+def _graph_node(output: Any) -> Any:
     """Return the graph node of an output; None if it has no gradient."""
     with torch._C.DisableTorchFunctionSubclass():
         return output.grad_fn
 
 
-def _unknown(func: Any, origins: list[Origin]) -> str:
+def _why_unknown(func: Any, origins: list[OutputOrigin]) -> str:
     """Explain why a function of outputs has no rule; empty if it has one."""
     for origin in origins:
         if origin.form == "neither":
             return origin.why
-    if any(origin.of is not origins[0].of for origin in origins):
+    if any(origin.batch_pass is not origins[0].batch_pass for origin in origins):
         return _SEVERAL
-    return "" if func in RULES else f"{_spoken(func)} is not known to treat records separately"
+    return "" if func in RULES else f"{_source_name(func)} is not known to treat records separately"
 
 
-def _start_of(
+def _backward_start(
     loss: Any,
     gradient: Any = None,
     retain_graph: Any = None,
@@ -258,33 +239,33 @@ def _start_of(
             "inputs, because a batch has one backward pass and none through its gradients (a "
             "gradient penalty)."
         )
-    origin = _origin_of(loss)
-    of = origin.of
-    if origin.form == "rows" and loss.shape == (of.records,):
+    origin = _current_origin(loss)
+    batch_pass = origin.batch_pass
+    if origin.form == "rows" and loss.shape == (batch_pass.records,):
         total = loss.sum()
     elif origin.form == "rows":
-        raise _refused(f"it has the shape {tuple(loss.shape)}, not one number per record")
+        raise _mixing_loss(f"it has the shape {tuple(loss.shape)}, not one number per record")
     elif origin.form == "neither":
-        raise _refused(origin.why)
-    elif origin.form != of.reduction:
+        raise _mixing_loss(origin.why)
+    elif origin.form != batch_pass.reduction:
         raise ParameterError(
-            f"loss_reduction must be {origin.form!r}, not {of.reduction!r}, because the loop's "
-            f"loss is a {origin.form} over records; pass loss_reduction={origin.form!r} to "
-            f"make_private, or call .{of.reduction}() in the loop.",
+            f"loss_reduction must be {origin.form!r}, not {batch_pass.reduction!r}, because the "
+            f"loop's loss is a {origin.form} over records; pass loss_reduction={origin.form!r} to "
+            f"make_private, or call .{batch_pass.reduction}() in the loop.",
             name="loss_reduction",
         )
     else:
         total = loss if origin.total is None else origin.total
-    return of, total.as_subclass(torch.Tensor)
+    return batch_pass, total.as_subclass(torch.Tensor)
 
 
-def _refused(why: str) -> ParameterError:
+def _mixing_loss(why: str) -> ParameterError:
     return ParameterError(
         f"the loss is not known to be a mean or a sum over records ({why}); {_REMEDY}.", name="loss"
     )
 
 
-def alone() -> ParameterError:
+def unclipped_gradient() -> ParameterError:
     """Return the error about a gradient without a backward pass of a loss."""
     return ParameterError(
         "a gradient reached a layer without loss.backward() on the module's outputs, and such "
@@ -297,17 +278,19 @@ def alone() -> ParameterError:
 
 def plain_rows(found: Any) -> tuple[Pass | None, Any]:
     """Replace outputs with rows of records by plain tensors, and return their pass."""
-    origins = [_origin_of(t) for t in _tensors(found) if isinstance(t, Output)]
+    origins = [_current_origin(t) for t in _tensors(found) if isinstance(t, Output)]
     for origin in origins:
         if origin.form != "rows":
-            raise _refused(origin.why or "records were summed before")
-        if origin.of is not origins[0].of:
-            raise _refused(_SEVERAL)
-    of = origins[0].of if origins else None
+            raise _mixing_loss(origin.why or "records were summed before")
+        if origin.batch_pass is not origins[0].batch_pass:
+            raise _mixing_loss(_SEVERAL)
+    batch_pass = origins[0].batch_pass if origins else None
     unknown = [t for t in _tensors(found) if t.dim() and not isinstance(t, Output)]
-    if of is not None and of.is_tracked and unknown:
-        raise _refused(f"{_shape(unknown[0])} is not known to have one row per record of the batch")
-    return of, _everywhere(found, lambda t: t.as_subclass(torch.Tensor))
+    if batch_pass is not None and batch_pass.is_tracked and unknown:
+        raise _mixing_loss(
+            f"{_shape(unknown[0])} is not known to have one row per record of the batch"
+        )
+    return batch_pass, _map_tree(found, lambda t: t.as_subclass(torch.Tensor))
 
 
 # -- inspection of calls --
@@ -318,7 +301,7 @@ def is_rows(tensor: Any, records: int) -> bool:
     return isinstance(tensor, torch.Tensor) and tensor.dim() > 0 and len(tensor) == records
 
 
-def within_classes(labels: Any, classes: int, left_out: int = LEFT_OUT) -> Any:
+def within_classes(labels: Any, classes: int, left_out: int = IGNORED_LABEL) -> Any:
     """Replace out-of-range labels, (records, …), by the ignored label.
 
     >>> within_classes(torch.tensor([0, 2, 3, -1, -100]), 3).tolist()
@@ -327,25 +310,25 @@ def within_classes(labels: Any, classes: int, left_out: int = LEFT_OUT) -> Any:
     return torch.where((labels < 0) | (labels >= classes), left_out, labels)
 
 
-def mapped(function: Callable[[Any], Any], out: Any) -> Any:
+def map_outputs(function: Callable[[Any], Any], out: Any) -> Any:
     """Apply a function to each tensor of a network's outputs."""
 
-    def of(leaf: Any) -> Any:
+    def mapped_leaf(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             return function(leaf)
         if isinstance(leaf, torch.nn.Module) or not hasattr(leaf, "__dict__"):
             return leaf
-        values = {name: mapped(function, value) for name, value in vars(leaf).items()}
+        values = {name: map_outputs(function, value) for name, value in vars(leaf).items()}
         if all(values[name] is value for name, value in vars(leaf).items()):
             return leaf
         changed = copy.copy(leaf)
         vars(changed).update(values)
         return changed
 
-    return tree_map(of, out)
+    return tree_map(mapped_leaf, out)
 
 
-def _everywhere(found: Any, function: Callable[[Any], Any]) -> Any:
+def _map_tree(found: Any, function: Callable[[Any], Any]) -> Any:
     """Apply a function to each tensor of a PyTorch function's result."""
     return tree_map(lambda t: function(t) if isinstance(t, torch.Tensor) else t, found)
 
@@ -362,7 +345,7 @@ def _name(func: Any) -> str:
     return str(getattr(func, "__name__", func))
 
 
-def _spoken(func: Any) -> str:
+def _source_name(func: Any) -> str:
     """Return the name of a PyTorch function or attribute, as in source code."""
     if _name(func) == "__get__":
         return f".{func.__self__.__name__}"
@@ -397,27 +380,29 @@ def _check_reads(func: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
 Rule: TypeAlias = Callable[[Pass, Any, Any, Any], Any]
 
 
-def _check_beside(of: Pass, result: Any, tensors: list[Any]) -> None:
+def _check_same_rows(batch_pass: Pass, result: Any, tensors: list[Any]) -> None:
     """Reject tensors unless their rows belong to the same records as a result's."""
     if not isinstance(result, torch.Tensor):
         raise _MixesError("returns no tensor with one row per record")
     for tensor in tensors:
-        if not (_is_beside(of, tensor, result) or _is_one_for_all(of, tensor, result)):
+        if not (
+            _has_same_rows(batch_pass, tensor, result) or _is_shared(batch_pass, tensor, result)
+        ):
             raise _MixesError(
                 f"combines {_shape(tensor)} with {_shape(result)}, which does not have one row "
                 "per record of the batch"
             )
 
 
-def _is_beside(of: Pass, tensor: Any, like: Any) -> bool:
+def _has_same_rows(batch_pass: Pass, tensor: Any, like: Any) -> bool:
     """Return True if two tensors have rows of the same records."""
-    known = isinstance(tensor, Output) or not of.is_tracked
+    known = isinstance(tensor, Output) or not batch_pass.is_tracked
     return known and tensor.dim() == like.dim() and is_rows(tensor, len(like))
 
 
-def _is_one_for_all(of: Pass, tensor: Any, like: Any) -> bool:
+def _is_shared(batch_pass: Pass, tensor: Any, like: Any) -> bool:
     """Return True if a tensor is independent of the batch and equal for each record."""
-    if isinstance(tensor, Output) or not of.is_tracked:
+    if isinstance(tensor, Output) or not batch_pass.is_tracked:
         return False
     return bool(tensor.dim() < like.dim() or (tensor.dim() == like.dim() and tensor.shape[0] == 1))
 
@@ -431,7 +416,7 @@ def _check_constant(tensor: Any) -> None:
         )
 
 
-def _first(args: Any) -> Any:
+def _first_output(args: Any) -> Any:
     """Return the output passed as a function's first argument."""
     if not args or not isinstance(args[0], Output) or args[0].origin is None:
         raise _MixesError("must have the output as its first argument")
@@ -440,28 +425,28 @@ def _first(args: Any) -> Any:
     return args[0]
 
 
-def _by_entry(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+def _elementwise(batch_pass: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     """Apply an elementwise function."""
     tensors = _tensors(args, kwargs)
     for tensor in tensors:
         _check_constant(tensor)
-    if any(_origin_of(t).form != "rows" for t in tensors if isinstance(t, Output)):
+    if any(_current_origin(t).form != "rows" for t in tensors if isinstance(t, Output)):
         raise _MixesError("comes after records were summed: apply it to each record's loss first")
     result = func(*args, **kwargs)
-    _check_beside(of, result, tensors)
-    return of.output(result, "rows")
+    _check_same_rows(batch_pass, result, tensors)
+    return batch_pass.output(result, "rows")
 
 
-def _added(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+def _added(batch_pass: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     """Add numbers or rows of records, or add sums over records to each other."""
     tensors = _tensors(args, kwargs)
-    forms = {_origin_of(t).form if isinstance(t, Output) else "neither" for t in tensors}
+    forms = {_current_origin(t).form if isinstance(t, Output) else "neither" for t in tensors}
     if forms == {"sum"} and not kwargs:
-        return of.output(func(*args), "sum")
+        return batch_pass.output(func(*args), "sum")
     if forms == {"mean"} and not kwargs:
-        totals = (_origin_of(t).total if isinstance(t, Output) else t for t in args)
-        return of.output(func(*args), "mean", total=func(*totals))
-    return _by_entry(of, func, args, kwargs)
+        totals = (_current_origin(t).total if isinstance(t, Output) else t for t in args)
+        return batch_pass.output(func(*args), "mean", total=func(*totals))
+    return _elementwise(batch_pass, func, args, kwargs)
 
 
 def _along(place: int, default: Any = None) -> Rule:
@@ -470,8 +455,8 @@ def _along(place: int, default: Any = None) -> Rule:
     ``place`` is the index of the argument with the dimensions, and ``default`` its default.
     """
 
-    def rule(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
-        x = _first(args)
+    def rule(batch_pass: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+        x = _first_output(args)
         if len(_tensors(args, kwargs)) > 1:
             raise _MixesError("has another tensor in addition to the output")
         stated = kwargs.get("dim", args[place] if len(args) > place else default)
@@ -480,18 +465,18 @@ def _along(place: int, default: Any = None) -> Rule:
         if form in ("sum", "mean") and dims == set(range(x.dim())):
             result = func(*args, **kwargs)
             if result.dim() == 0:
-                total = None if form == "sum" else _total(of, x, kwargs.get("dtype"))
-                return of.output(result, form, total=total)  # type: ignore[arg-type]
+                total = None if form == "sum" else _total(batch_pass, x, kwargs.get("dtype"))
+                return batch_pass.output(result, form, total=total)  # type: ignore[arg-type]
         if 0 in dims:
             raise _MixesError("acts across records: pass another dimension, such as dim=1")
-        return _everywhere(func(*args, **kwargs), lambda t: of.output(t, "rows"))
+        return _map_tree(func(*args, **kwargs), lambda t: batch_pass.output(t, "rows"))
 
     return rule
 
 
-def _total(of: Pass, each: Any, dtype: Any = None) -> Any:
+def _total(batch_pass: Pass, each: Any, dtype: Any = None) -> Any:
     """Return the sum over records of the mean of each record's entries."""
-    return each.sum(dtype=dtype) / max(each.numel() // max(of.records, 1), 1)
+    return each.sum(dtype=dtype) / max(each.numel() // max(batch_pass.records, 1), 1)
 
 
 def _dims(stated: Any, x: Any) -> set[int]:
@@ -501,48 +486,48 @@ def _dims(stated: Any, x: Any) -> set[int]:
     return {dim % x.dim() for dim in listed} or set(every)
 
 
-def _reshaped(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+def _reshaped(batch_pass: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     """Reshape entries without reordering them."""
-    x, result = _first(args), func(*args, **kwargs)
-    whole = result.dim() > 0 and len(result) > 0 and len(result) % of.records == 0
+    x, result = _first_output(args), func(*args, **kwargs)
+    whole = result.dim() > 0 and len(result) > 0 and len(result) % batch_pass.records == 0
     if not whole or result.numel() != x.numel():
         raise _MixesError("changes the first dimension, which must be records")
-    return of.output(result, "rows")
+    return batch_pass.output(result, "rows")
 
 
-def _squeezed(of: Pass, _func: Any, args: Any, kwargs: Any) -> Any:
+def _squeezed(batch_pass: Pass, _func: Any, args: Any, kwargs: Any) -> Any:
     """Remove dimensions of size 1, but never the dimension of records."""
-    x = _first(args)
+    x = _first_output(args)
     stated = kwargs.get("dim", args[1] if len(args) > 1 else range(1, x.dim()))
     dims = _dims(stated, x) if x.dim() > 1 else set()
     if 0 in dims:
         raise _MixesError("acts across records: pass another dimension, such as dim=1")
-    return of.output(x.squeeze(tuple(dims)), "rows")
+    return batch_pass.output(x.squeeze(tuple(dims)), "rows")
 
 
-def _turned(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+def _permuted(batch_pass: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     """Permute all dimensions except the first."""
-    x, result = _first(args), func(*args, **kwargs)
+    x, result = _first_output(args), func(*args, **kwargs)
     stated = [*args[1:], *kwargs.values()]
     flat = stated[0] if len(stated) == 1 and not isinstance(stated[0], int) else stated
     dims = [dim % x.dim() for dim in flat]
     if (dims[0] != 0) if len(dims) == x.dim() and _name(func) == "permute" else (0 in dims):
         raise _MixesError("moves the dimension of records")
-    return of.output(result, "rows")
+    return batch_pass.output(result, "rows")
 
 
-def _swapped(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+def _swapped(batch_pass: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     """Swap the last two dimensions, neither of which is the first."""
-    if _first(args).dim() < 3:
+    if _first_output(args).dim() < 3:
         raise _MixesError("moves the dimension of records")
-    return of.output(func(*args, **kwargs), "rows")
+    return batch_pass.output(func(*args, **kwargs), "rows")
 
 
-def _picked(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+def _indexed(batch_pass: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     """Index entries of each record by integers and slices."""
     if isinstance(args[1], Output) and not isinstance(args[0], Output):
-        return _looked_up(of, func, args, kwargs)
-    x, index = _first(args), args[1]
+        return _looked_up(batch_pass, func, args, kwargs)
+    x, index = _first_output(args), args[1]
     parts = index if isinstance(index, tuple) else (index,)
     plain = all(part is None or part is ... or _is_plain(part) for part in parts)
     taken = sum(part is not None and part is not ... for part in parts)
@@ -552,14 +537,14 @@ def _picked(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     )
     if not plain or not whole or any(isinstance(part, bool) for part in parts):
         raise _MixesError("selects records: write x[:, …], which includes all of them")
-    return of.output(func(*args, **kwargs), "rows")
+    return batch_pass.output(func(*args, **kwargs), "rows")
 
 
-def _looked_up(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+def _looked_up(batch_pass: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     """Look up rows of a table at indices of each record."""
     if args[1].dtype not in (torch.int32, torch.int64):
         raise _MixesError("selects rows by a mask of the batch: use integers, the indices of rows")
-    return of.output(func(*args, **kwargs), "rows")
+    return batch_pass.output(func(*args, **kwargs), "rows")
 
 
 def _is_plain(part: Any) -> bool:
@@ -571,57 +556,63 @@ def _is_plain(part: Any) -> bool:
     return isinstance(part, int)
 
 
-def _gathered(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+def _gathered(batch_pass: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     """Gather entries of each record's row at the record's own indices."""
-    x = _first(args)
+    x = _first_output(args)
     if len(args) != 3 or kwargs or 0 in _dims(args[1], x):
         raise _MixesError("acts across records: write x.gather(1, places)")
     result = func(*args)
-    _check_beside(of, result, [x, args[2]])
-    return of.output(result, "rows")
+    _check_same_rows(batch_pass, result, [x, args[2]])
+    return batch_pass.output(result, "rows")
 
 
-def _loss(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+def _elementwise_loss(batch_pass: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     """Apply an elementwise PyTorch loss, and reduce it as requested."""
 
     def check(each: Any) -> None:
-        _check_beside(of, each, _tensors(args))
+        _check_same_rows(batch_pass, each, _tensors(args))
         for name in _WEIGHTS:
             weight = kwargs.get(name)
-            if of.is_tracked and weight is not None and not _is_one_for_all(of, weight, each):
+            if (
+                batch_pass.is_tracked
+                and weight is not None
+                and not _is_shared(batch_pass, weight, each)
+            ):
                 raise _MixesError(f"has a {name} with a row for each position of the batch")
 
-    return _lost(of, func, args, kwargs, check)
+    return _reduced(batch_pass, func, args, kwargs, check)
 
 
-def _loss_of_classes(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+def _class_loss(batch_pass: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     """Apply cross-entropy to outputs of shape (records, classes, …).
 
     A mean over labels divides by the number or the weights of valid labels, which depends on other
     records. With one label per record and no ignored label, it is a mean over records; a label of
     −100 then has loss 0 but is included in the divisor.
     """
-    x, target = _first(args), args[1]
-    known = isinstance(target, Output) or not of.is_tracked
+    x, target = _first_output(args), args[1]
+    known = isinstance(target, Output) or not batch_pass.is_tracked
     if x.dim() < 2 or not known or not is_rows(target, len(x)):
         raise _MixesError("must have outputs (records, classes, …), and one target per record")
     by_label = target.dim() == x.dim() - 1
     if by_label:
         # Otherwise, a record with an out-of-range label would stop the training, and reveal its
         # presence.
-        left_out = kwargs.get("ignore_index", LEFT_OUT)
+        left_out = kwargs.get("ignore_index", IGNORED_LABEL)
         args = (x, within_classes(target, x.shape[1], left_out), *args[2:])
     if by_label and kwargs.get("reduction") == "mean":
-        left_out = kwargs.get("ignore_index", LEFT_OUT) != LEFT_OUT
-        if left_out or x.dim() > 2 or len(x) != of.records:
+        left_out = kwargs.get("ignore_index", IGNORED_LABEL) != IGNORED_LABEL
+        if left_out or x.dim() > 2 or len(x) != batch_pass.records:
             raise _MixesError(
                 "with reduction='mean' divides by the number of labels in the whole batch: "
                 "average within each record first"
             )
-    return _lost(of, func, args, kwargs, lambda _each: None)
+    return _reduced(batch_pass, func, args, kwargs, lambda _each: None)
 
 
-def _lost(of: Pass, func: Any, args: Any, kwargs: Any, check: Callable[[Any], None]) -> Any:
+def _reduced(
+    batch_pass: Pass, func: Any, args: Any, kwargs: Any, check: Callable[[Any], None]
+) -> Any:
     reduction = kwargs.get("reduction", "mean")
     if any(kwargs.get(old) is not None for old in ("size_average", "reduce")):
         raise _MixesError("has size_average or reduce: pass reduction instead")
@@ -641,13 +632,13 @@ def _lost(of: Pass, func: Any, args: Any, kwargs: Any, check: Callable[[Any], No
     check(each)
     match reduction:
         case "none":
-            return of.output(each, "rows")
+            return batch_pass.output(each, "rows")
         case "sum":
-            return of.output(each.sum(), "sum")
+            return batch_pass.output(each.sum(), "sum")
         case "mean":
-            return of.output(each.mean(), "mean", total=_total(of, each))
-        case "batchmean" if len(each) == of.records:
-            return of.output(each.sum() / of.records, "mean", total=each.sum())
+            return batch_pass.output(each.mean(), "mean", total=_total(batch_pass, each))
+        case "batchmean" if len(each) == batch_pass.records:
+            return batch_pass.output(each.sum() / batch_pass.records, "mean", total=each.sum())
     raise _MixesError(f"has reduction={reduction!r}")
 
 
@@ -670,7 +661,7 @@ _LOSSES = """
     kl_div poisson_nll_loss soft_margin_loss
 """
 _RULES_BY_NAME: Mapping[str, Rule] = {
-    **dict.fromkeys(_ENTRIES.split(), _by_entry),
+    **dict.fromkeys(_ENTRIES.split(), _elementwise),
     **dict.fromkeys(("add", "__add__", "__radd__"), _added),
     **dict.fromkeys(("sum", "mean", "logsumexp", "softmax", "log_softmax"), _along(1)),
     **dict.fromkeys(("amax", "amin", "cumsum"), _along(1)),
@@ -678,12 +669,12 @@ _RULES_BY_NAME: Mapping[str, Rule] = {
     "normalize": _along(2, 1),
     **dict.fromkeys(("view", "reshape", "flatten", "unflatten", "unsqueeze"), _reshaped),
     "squeeze": _squeezed,
-    **dict.fromkeys(("transpose", "swapaxes", "permute"), _turned),
+    **dict.fromkeys(("transpose", "swapaxes", "permute"), _permuted),
     **dict.fromkeys(("mT", "mH"), _swapped),
-    "__getitem__": _picked,
+    "__getitem__": _indexed,
     "gather": _gathered,
-    **dict.fromkeys(_LOSSES.split(), _loss),
-    **dict.fromkeys(("cross_entropy", "nll_loss"), _loss_of_classes),
+    **dict.fromkeys(_LOSSES.split(), _elementwise_loss),
+    **dict.fromkeys(("cross_entropy", "nll_loss"), _class_loss),
 }
 
 
@@ -693,11 +684,11 @@ def _functions(name: str, rule: Rule) -> Iterator[Any]:
         # For an attribute, PyTorch calls this function.
         yield getattr(torch.Tensor, name).__get__
         return
-    if rule not in (_loss, _loss_of_classes):
+    if rule not in (_elementwise_loss, _class_loss):
         yield getattr(torch.Tensor, name, None)
     if not name.startswith("__"):
         yield getattr(functional, name, None)
-        yield None if rule in (_loss, _loss_of_classes) else getattr(torch, name, None)
+        yield None if rule in (_elementwise_loss, _class_loss) else getattr(torch, name, None)
 
 
 #: Functions that keep records separate, with the conditions on their arguments.

@@ -1,8 +1,9 @@
-"""Privacy settings for fine-tuning with ``dpgrain.torch.Trainer``."""
+"""Privacy settings of ``dpgrain.torch.Trainer``, and rejected settings of transformers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,6 +15,24 @@ from dpgrain.units import Relation, Unit, User, unit_level
 #: Losses of :mod:`dpgrain.torch.losses`, by name.
 LossName = Literal["causal_lm", "masked_lm", "seq2seq", "classification"]
 _LOSSES = ("causal_lm", "masked_lm", "seq2seq", "classification")
+
+# Rejected arguments of transformers: the only accepted values, and the reason.
+_REJECTED: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "fp16": ((False,), "its scale depends on gradients; use bf16"),
+    "auto_find_batch_size": ((False,), "the required memory depends on records"),
+    "include_num_input_tokens_seen": (("no", False), "the number of tokens depends on records"),
+    "skip_memory_metrics": ((True,), "the memory in use depends on records"),
+    "torch_compile": ((False,), "layers are recorded when they are called"),
+    "neftune_noise_alpha": ((None,), "noise on embeddings depends on lengths"),
+    "label_smoothing_factor": ((0.0,), "pass a custom function as loss="),
+    "deepspeed": ((None,), "gradients are clipped before they are summed over processes"),
+    "fsdp": (([], "", None), "each process has all weights"),
+    "debug": (([], ""), "it prints values that the model computes from records"),
+    "push_to_hub": (
+        (False,),
+        "the files of a run must stay with the data; push only the saved model",
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,3 +181,27 @@ class PrivacyArguments:
         if self.sampling_rate is not None:
             return self.sampling_rate
         return min(1.0, blocks / (self.n_users * self.elements_per_user))
+
+
+def check_training_arguments(args: Any) -> None:
+    """Reject arguments that log values of records, or invalidate the accounting."""
+    for name, (plain, why) in _REJECTED.items():
+        value = getattr(args, name, plain[0])
+        if value not in plain:
+            raise ParameterError(
+                f"{name} must be {plain[0]!r} in args, not {_validate.describe(value)}: {why}.",
+                name=name,
+            )
+    if args.n_gpu > 1:
+        raise ParameterError(
+            f"args must be for one device, not {args.n_gpu}, because a batch would be split "
+            "between them; start one process per device, by torchrun --nproc-per-node.",
+            name="args",
+        )
+
+
+def number_of_steps(args: Any, rate: float) -> int:
+    """Return the number of steps, set directly or by an average number of epochs."""
+    if args.max_steps > 0:
+        return int(args.max_steps)
+    return max(1, math.ceil(float(args.num_train_epochs) / rate))

@@ -15,15 +15,15 @@ from dpgrain._types import IndexArray
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.torch.library import torch
 
-Said = TypeVar("Said")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Processes:
     """Processes of a run; ``group`` is None for a single process.
 
-    >>> alone = Processes()
-    >>> alone.first, alone.told(lambda: "drawn")
+    >>> processes = Processes()
+    >>> processes.is_first, processes.from_first(lambda: "drawn")
     (True, 'drawn')
     """
 
@@ -32,7 +32,7 @@ class Processes:
     count: int = 1
 
     @staticmethod
-    def of(module: Any) -> tuple[Any, Processes]:
+    def unwrap(module: Any) -> tuple[Any, Processes]:
         """Return the network inside ``DistributedDataParallel``, and its processes."""
         if not isinstance(module, torch.nn.parallel.DistributedDataParallel):
             return module, Processes()
@@ -40,39 +40,39 @@ class Processes:
         return module.module, Processes(group, group.rank(), group.size())
 
     @property
-    def alone(self) -> bool:
+    def is_single(self) -> bool:
         """True for a single process."""
         return self.group is None
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         """True for the process that charges, draws and writes files."""
         return self.rank == 0
 
-    def told(self, say: Callable[[], Said]) -> Said:
+    def from_first(self, function: Callable[[], Result]) -> Result:
         """Call a function in the first process; return or raise its result in all."""
-        if self.alone:
-            return say()
-        said: list[Any] = [None, None]
+        if self.is_single:
+            return function()
+        outcome: list[Any] = [None, None]
         error: DpgrainError | None = None
-        if self.first:
+        if self.is_first:
             try:
-                said[0] = say()
+                outcome[0] = function()
             except DpgrainError as raised:
-                said[1] = error = raised
-        with _all_there():
-            torch.distributed.broadcast_object_list(said, group=self.group, group_src=0)
-        if said[1] is not None:
-            raise error or said[1]
-        result: Said = said[0]
+                outcome[1] = error = raised
+        with _connected():
+            torch.distributed.broadcast_object_list(outcome, group=self.group, group_src=0)
+        if outcome[1] is not None:
+            raise error or outcome[1]
+        result: Result = outcome[0]
         return result
 
-    def check_alike(self, **values: Any) -> None:
+    def check_equal(self, **values: Any) -> None:
         """Reject, in all processes, values that differ; they have parameter names."""
-        if self.alone:
+        if self.is_single:
             return
         result: list[Any] = [None] * self.count
-        with _all_there():
+        with _connected():
             torch.distributed.all_gather_object(result, values, group=self.group)
         for name in values:
             if any(other[name] != result[0][name] for other in result):
@@ -82,21 +82,21 @@ class Processes:
                     name=name,
                 )
 
-    def add_up(self, found: Any) -> None:
+    def sum_over(self, found: Any) -> None:
         """Sum the tensors of a sum over all processes, in place."""
-        if self.alone:
+        if self.is_single:
             return
-        with _all_there():
+        with _connected():
             for tensor in found.tensors():
                 there = tensor.to(self._carrier(tensor))
                 torch.distributed.all_reduce(there, group=self.group)
                 tensor.copy_(there)
 
-    def hand_out(self, tensors: Iterable[Any]) -> None:
+    def broadcast(self, tensors: Iterable[Any]) -> None:
         """Broadcast tensors from the first process, in place."""
-        if self.alone:
+        if self.is_single:
             return
-        with _all_there():
+        with _connected():
             for tensor in tensors:
                 torch.distributed.broadcast(tensor, group=self.group, group_src=0)
 
@@ -106,18 +106,18 @@ class Processes:
             return tensor.device
         return torch.device("cuda", torch.cuda.current_device())
 
-    def share(self, things: IndexArray) -> IndexArray:
+    def share(self, values: IndexArray) -> IndexArray:
         """Return this process's share of an array.
 
         >>> import numpy as np
         >>> [Processes(None, rank, 2).share(np.arange(5)).tolist() for rank in range(2)]
         [[0, 2, 4], [1, 3]]
         """
-        return things[self.rank :: self.count]
+        return values[self.rank :: self.count]
 
 
 @contextmanager
-def _all_there() -> Iterator[None]:
+def _connected() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:

@@ -14,7 +14,7 @@ from dpgrain.torch.library import torch
 
 
 @contextmanager
-def randomness_from(seed: int) -> Iterator[Callable[[], bool]]:
+def seeded_randomness(seed: int) -> Iterator[Callable[[], bool]]:
     """Seed all global generators, and restore them at the end.
 
     Yields a function that returns True if any number has been drawn.
@@ -36,23 +36,23 @@ def randomness_from(seed: int) -> Iterator[Callable[[], bool]]:
 def _state() -> bytes:
     """Return the state of the global generators of this process."""
     numbers = np.random.get_state(legacy=True)  # noqa: NPY002
-    drawn = [torch.get_rng_state(), *on_devices()]
+    drawn = [torch.get_rng_state(), *device_rng_states()]
     return pickle.dumps((random.getstate(), numbers, [state.numpy() for state in drawn]))
 
 
-def on_devices() -> list[Any]:
+def device_rng_states() -> list[Any]:
     """Return the states of PyTorch's generators on GPUs, in the order of devices."""
     result: list[Any] = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     return result
 
 
-def go_on_on_devices(states: Sequence[Any]) -> None:
-    """Restore the generators of as many GPUs as there are states."""
+def restore_device_rng(states: Sequence[Any]) -> None:
+    """Restore the generators of GPUs, one per state."""
     for device, state in zip(range(torch.cuda.device_count()), states, strict=False):
         torch.cuda.set_rng_state(state, device)
 
 
-def randomness_that_nobody_knows() -> None:
+def reseed_from_os() -> None:
     """Re-seed all global generators on every device from the operating system."""
     torch.seed()
     random.seed()

@@ -18,26 +18,25 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.means import Mean
-from dpgrain.torch.batches import Batch
-from dpgrain.torch.clipping import Sums, add_part, whole_sums
+from dpgrain.torch.batches import PhysicalBatch
+from dpgrain.torch.clipping import Sums, add_part, unclipped_sums
 from dpgrain.torch.experts import check_loop_over_experts, check_router_loss
 from dpgrain.torch.journal import Journal
-from dpgrain.torch.layout import Layout
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import check_digits
+from dpgrain.torch.preflight import FEW_RECORDS, rehearse_clipping, rehearse_step
 from dpgrain.torch.processes import Processes
-from dpgrain.torch.randomness import randomness_that_nobody_knows
+from dpgrain.torch.randomness import reseed_from_os
 from dpgrain.torch.recorder import Recorder
-from dpgrain.torch.rehearsal import rehearse_clipping, rehearse_step
-from dpgrain.torch.steps import Steps
-from dpgrain.torch.trial import FEW_RECORDS
+from dpgrain.torch.steps import RunSteps
 
 # Maximum number of entries in per-record gradients of parameters without a rule, per batch.
 _MOST_COPIED_ENTRIES = 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
-class Like:
+class RecordTemplate:
     """Inputs of a network for one record, (1, …), as a template for synthetic records."""
 
     inputs: tuple[Any, ...]
@@ -55,65 +54,65 @@ class Run:
         module: Any,
         optimizer: Any,
         *,
-        apart: tuple[type, ...],
+        separate: tuple[type, ...],
         loss_reduction: Literal["mean", "sum"],
         processes: Processes,
         private: bool,
     ) -> None:
         self.module, self.optimizer, self.processes = module, optimizer, processes
         self.mean: Mean
-        self.steps: Steps
-        self._made_by, self._private = os.getpid(), private
+        self.steps: RunSteps
+        self._process_id, self._private = os.getpid(), private
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         check_router_loss(module)
         check_loop_over_experts(module)
         rehearse_step(self.parameters, optimizer)
         if loss_reduction == "mean":
             check_digits(module)
-        self._recorder = Recorder(module, apart, self._read, reduction=loss_reduction)
+        self._recorder = Recorder(module, separate, self._read, reduction=loss_reduction)
         self._recorder.remove()
         self.done, self.ended = 0, False
         self.journal: Journal | None = None
-        self._begun = self._ahead = 0
+        self._steps_started = self._ahead = 0
         self._inside = False
         # Saving must count all begun steps, so no step may begin in the meantime.
         self._stepping = threading.RLock()
-        self._batch: Batch | None = None
+        self._batch: PhysicalBatch | None = None
         self._was_read = False
         self._vector: Sums = {}
         self._sum: Any = None
 
-    def start(self, steps: Steps) -> None:
+    def start(self, steps: RunSteps) -> None:
         """Install the hooks, and allow steps."""
         self.mean, self.steps = steps.mean, steps
         self._recorder.hook()
 
     @property
-    def begun(self) -> int:
+    def steps_started(self) -> int:
         """Number of steps of all processes with noise that may have been drawn.
 
         Steps with cancelling noise count as a whole cycle from the first one.
         """
-        return self._begun if self.journal is None else self.journal.begun
+        return self._steps_started if self.journal is None else self.journal.steps_started
 
-    def stand(self, done: int, begun: int) -> None:
+    def restore_counts(self, done: int, steps_started: int) -> None:
         """Restore the counts of a checkpoint."""
-        self.done, self._begun = done, begun
+        self.done, self._steps_started = done, steps_started
 
     @property
-    def left(self) -> int:
+    def steps_left(self) -> int:
         """Number of charged steps not yet begun; 0 for an ended run."""
         if self.ended:
             return 0
-        return max(self.mean.rounds - self.begun, 0) + self._ahead
+        return max(self.mean.rounds - self.steps_started, 0) + self._ahead
 
-    def most_rows(self, asked: int | None) -> int | None:
+    def max_batch_rows(self, max_rows: int | None) -> int | None:
         """Limit the rows of a batch, so that parameter copies fit into one or two GiB."""
         entries = self._recorder.entries
         if entries == 0:
-            return asked
+            return max_rows
         fit = max(1, _MOST_COPIED_ENTRIES // entries)
-        return fit if asked is None else min(asked, fit)
+        return fit if max_rows is None else min(max_rows, fit)
 
     def abandon(self) -> None:
         """Remove the hooks from the module permanently."""
@@ -129,10 +128,10 @@ class Run:
             self.abandon()
             raise
 
-    def try_on(self, example: Any) -> None:
+    def check_example(self, example: Any) -> None:
         """Test the module on synthetic records, including clipping."""
-        if isinstance(example, Like):
-            self._try_like(example)
+        if isinstance(example, RecordTemplate):
+            self._check_template(example)
             return
         named = isinstance(example, Mapping)
         given = () if named else example if isinstance(example, tuple) else (example,)
@@ -147,34 +146,34 @@ class Run:
             )
         self._recorder.hook()
         try:
-            self._recorder.try_on(inputs, records)
-            rehearse_clipping(*self._recorder.rehearsed(inputs, records))
+            self._recorder.check_example(inputs, records)
+            rehearse_clipping(*self._recorder.rehearse(inputs, records))
         finally:
             self._recorder.remove()
 
-    def _try_like(self, example: Like) -> None:
+    def _check_template(self, example: RecordTemplate) -> None:
         """Test the module on random numbers with the shapes of one record."""
         inputs = tree_map(lambda leaf: leaf.repeat_interleave(FEW_RECORDS, 0), (example.inputs, {}))
         self._recorder.hook()
         try:
-            made = self._recorder.try_like(inputs, FEW_RECORDS)
-            rehearse_clipping(*self._recorder.rehearsed(made, FEW_RECORDS))
+            made = self._recorder.check_shapes(inputs, FEW_RECORDS)
+            rehearse_clipping(*self._recorder.rehearse(made, FEW_RECORDS))
         finally:
             self._recorder.remove()
 
-    def begin(self, batch: Batch) -> None:
+    def start_batch(self, batch: PhysicalBatch) -> None:
         """Start a batch; the previous batch must have been used for a step."""
         self.check_stepped()
-        self._check_as_made()
+        self._check_unchanged()
         self._batch, self._was_read, self._inside = batch, False, True
-        self.forget_gradients()
+        self.clear_gradients()
 
-    def handed(self, records: Any) -> Any:
+    def mark_batch(self, records: Any) -> Any:
         """Return a started batch for the loop, and mark its tensors as rows of records."""
         assert self._batch is not None  # noqa: S101 - it was begun
-        return self._recorder.handed(records, self._batch.layout.rows)
+        return self._recorder.mark_batch(records, self._batch.layout.rows)
 
-    def begin_randomness(self) -> None:
+    def reseed(self) -> None:
         """Re-seed the generators, so that dropout and similar draws are unpredictable.
 
         From a known seed, the draws for a record would depend on its position in the batch, so a
@@ -182,14 +181,14 @@ class Run:
         and is left unchanged.
         """
         if self._private:
-            randomness_that_nobody_knows()
+            reseed_from_os()
 
-    def forget_gradients(self) -> None:
+    def clear_gradients(self) -> None:
         """Clear the gradients of everything that the optimizer can change."""
-        for _name, parameter in self._held():
+        for _name, parameter in self._all_parameters():
             parameter.grad = None
 
-    def _held(self) -> Iterator[tuple[str, Any]]:
+    def _all_parameters(self) -> Iterator[tuple[str, Any]]:
         """Yield the current parameters of network and optimizer, with descriptions."""
         for name, parameter in self.module.named_parameters():
             yield f"parameter {name!r} of the network", parameter
@@ -197,10 +196,10 @@ class Run:
             for parameter in group["params"]:
                 yield "a parameter of the optimizer", parameter
 
-    def _check_as_made(self) -> None:
+    def _check_unchanged(self) -> None:
         """Reject a network or an optimizer if its trained parameters have changed."""
         own = {id(parameter) for parameter in self.parameters}
-        for which, parameter in self._held():
+        for which, parameter in self._all_parameters():
             if parameter.requires_grad != (id(parameter) in own):
                 how = "trained" if parameter.requires_grad else "frozen"
                 raise ParameterError(
@@ -219,13 +218,13 @@ class Run:
             )
 
     @contextmanager
-    def between(self) -> Iterator[None]:
+    def between_steps(self) -> Iterator[None]:
         """Lock the run between two steps; no other thread can begin one.
 
         A run within a step is rejected because its sums have no noise yet, and a forked copy of the
         process is rejected.
         """
-        self._check_own()
+        self._check_process()
         with self._stepping:
             if self._inside:
                 raise ParameterError(
@@ -234,17 +233,17 @@ class Run:
                 )
             yield
 
-    def _check_own(self) -> None:
-        if self._made_by != os.getpid():
-            raise _copied()
+    def _check_process(self) -> None:
+        if self._process_id != os.getpid():
+            raise _not_copyable()
 
-    def check_left(self) -> None:
+    def check_steps_left(self) -> None:
         """Check that steps are left, and that this process was not forked."""
-        self._check_own()
-        if self.left == 0:
-            raise self._over()
+        self._check_process()
+        if self.steps_left == 0:
+            raise self._no_steps_left()
 
-    def _over(self) -> ParameterError:
+    def _no_steps_left(self) -> ParameterError:
         if self.ended:
             return ParameterError(
                 "this run is over, because its mean published that it stops, or one of its steps "
@@ -267,9 +266,9 @@ class Run:
         uses = self._recorder.uses
         self._recorder.clear()
         if self._sum is None:
-            self._sum = self.steps.empty()
+            self._sum = self.steps.empty_sum()
         if batch.part:
-            add_part(self._vector, whole_sums(uses, batch.layout))
+            add_part(self._vector, unclipped_sums(uses, batch.layout))
             if batch.records:
                 self._end_block(batch.records)
         else:
@@ -277,13 +276,13 @@ class Run:
         self._batch = None
         return batch.last and self.publish()
 
-    def pass_over(self) -> bool:
+    def skip_batch(self) -> bool:
         """Add an unreadable batch as zeros; after the last batch, step and return True."""
         with self._stepping:
-            batch, self._batch = self._handed_out(), None
+            batch, self._batch = self._current_batch(), None
             self._recorder.clear()
             if self._sum is None:
-                self._sum = self.steps.empty()
+                self._sum = self.steps.empty_sum()
             if not batch.part:
                 for size in batch.layout.sizes:
                     self._sum.add_block({}, size)
@@ -301,19 +300,19 @@ class Run:
 
         Returns False if the mean has ended the run instead.
         """
-        self.check_left()
-        self._check_as_made()
+        self.check_steps_left()
+        self._check_unchanged()
         # Unclipped gradients belong to no step, wherever they are stored.
-        self.forget_gradients()
+        self.clear_gradients()
         with self._stepping:
             return self._publish()
 
     def _publish(self) -> bool:
         # The sum is removed before anything can fail, so that no other step adds to it.
-        result = self.steps.empty() if self._sum is None else self._sum
+        result = self.steps.empty_sum() if self._sum is None else self._sum
         self._sum = None
         with self.in_step():
-            self.processes.add_up(result)
+            self.processes.sum_over(result)
             self._count()
             try:
                 self._set_gradients(result)
@@ -324,7 +323,7 @@ class Run:
         self._inside = False
         if not self.ended:
             self.optimizer.step()
-        if self.left == 0:
+        if self.steps_left == 0:
             self._recorder.remove()
         return not self.ended
 
@@ -340,16 +339,18 @@ class Run:
     def _count(self) -> None:
         """Count a step before its noise is drawn, also in the journal if there is one."""
         if self._ahead == 0:
-            steps = max(min(self.steps.cycle, self.mean.rounds - self.begun), 1)
-            self._begun = self._begun + steps if self.journal is None else self.journal.note(steps)
-            if self._begun > self.mean.rounds:
-                raise self._over()
+            steps = max(min(self.steps.cycle, self.mean.rounds - self.steps_started), 1)
+            self._steps_started = (
+                self._steps_started + steps if self.journal is None else self.journal.note(steps)
+            )
+            if self._steps_started > self.mean.rounds:
+                raise self._no_steps_left()
             self._ahead = steps
         self._ahead -= 1
 
     def _set_gradients(self, found: Any) -> None:
         """Draw noise in the first process, and send noisy gradients to all processes."""
-        if self.processes.first:
+        if self.processes.is_first:
             with torch.no_grad():
                 for parameter, gradient in self.steps.gradients(found):
                     parameter.grad = gradient.to(parameter.dtype).contiguous()
@@ -358,16 +359,16 @@ class Run:
                 parameter.grad = torch.empty(
                     parameter.shape, dtype=parameter.dtype, device=parameter.device
                 )
-        self.processes.hand_out(parameter.grad for parameter in self.parameters)
-        self.steps.follow(self.processes.told(self.steps.published))
+        self.processes.broadcast(parameter.grad for parameter in self.parameters)
+        self.steps.adopt(self.processes.from_first(self.steps.published))
 
     def __reduce__(self) -> NoReturn:
-        raise _copied()
+        raise _not_copyable()
 
     def __deepcopy__(self, memo: object) -> NoReturn:
-        raise _copied()
+        raise _not_copyable()
 
-    def _read(self) -> Layout:
+    def _read(self) -> BlockLayout:
         """Begin a pass over the batch, and return its blocks."""
         if self._batch is None:
             raise ParameterError(
@@ -382,13 +383,13 @@ class Run:
             )
         self._was_read = True
         # The loop may have seeded the generators itself.
-        self.begin_randomness()
+        self.reseed()
         return self._batch.layout
 
-    def _handed_out(self) -> Batch:
+    def _current_batch(self) -> PhysicalBatch:
         """Return the current batch of the loader."""
-        self.check_left()
-        self._check_as_made()
+        self.check_steps_left()
+        self._check_unchanged()
         if self._batch is None:
             raise ParameterError(
                 "optimizer.step() was called on a batch that the loader did not draw, or twice "
@@ -396,14 +397,14 @@ class Run:
             )
         return self._batch
 
-    def _check_ready(self) -> Batch:
-        batch = self._handed_out()
+    def _check_ready(self) -> PhysicalBatch:
+        batch = self._current_batch()
         if not self._recorder.uses:
             raise ParameterError(
                 "optimizer.step() was called before loss.backward(), or on a loss without layers "
                 "of the module; call the module in training mode, then backward() on its loss."
             )
-        if any(parameter.grad is not None for _name, parameter in self._held()):
+        if any(parameter.grad is not None for _name, parameter in self._all_parameters()):
             raise ParameterError(
                 "a parameter has a gradient that did not pass through its layer, such as the "
                 "gradient of a penalty in the loss or of a weight that the loop reads directly; "
@@ -412,7 +413,7 @@ class Run:
         return batch
 
 
-def _copied() -> ParameterError:
+def _not_copyable() -> ParameterError:
     return ParameterError(
         "a run cannot be copied or continued in a forked process, because each copy would run "
         "all of its steps; train with the objects from make_private, in the process that called "

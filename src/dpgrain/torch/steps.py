@@ -6,24 +6,36 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, Protocol
 
+import numpy as np
+
 from dpgrain._types import IndexArray
 from dpgrain.arrays.blocks import Rows
 from dpgrain.arrays.roster import check_holds_all, places_of
 from dpgrain.errors import ParameterError
-from dpgrain.means import ClippedMean, Mean
+from dpgrain.means import ClippedMean, Mean, Vectors
 from dpgrain.means.bands import Correlated
 from dpgrain.means.grid import grid_step
 from dpgrain.means.protocol import Drawn, Rounds
 from dpgrain.noise import Source
 from dpgrain.torch.adaptive import AdaptiveNorm
-from dpgrain.torch.asked import Asked
-from dpgrain.torch.clipping import ExactSum, FloatSum, overshoot
+from dpgrain.torch.block_gradients import Uses
+from dpgrain.torch.clipping import (
+    ExactSum,
+    FloatSum,
+    Sums,
+    mean_gradient,
+    overshoot,
+    unclipped_sums,
+)
+from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
 from dpgrain.torch.noise import in_floating_point, noisy_count, on_the_grid, split
-from dpgrain.torch.vectors import VectorSum, check_small
+
+# Maximum number of parameters; the vectors of 1,000 blocks then need 0.5 GB.
+_MOST_PARAMETERS = 2**16
 
 
-class Steps(ABC):
+class RunSteps(ABC):
     """Steps of one run: public numbers, randomness, and state between steps.
 
     If ``single``, each block is read separately, so that its rounding is independent of other
@@ -34,7 +46,7 @@ class Steps(ABC):
         self.mean, self.single, self.cycle = mean, single, cycle
 
     @abstractmethod
-    def empty(self) -> Any:
+    def empty_sum(self) -> Any:
         """Return an empty sum for the next step."""
 
     @abstractmethod
@@ -48,7 +60,7 @@ class Steps(ABC):
         """Return the public numbers changed since the first step."""
         return {}
 
-    def follow(self, published: dict[str, Any]) -> None:
+    def adopt(self, published: dict[str, Any]) -> None:
         """Adopt public numbers published by another process."""
         assert not published  # noqa: S101 - whoever publishes numbers takes them up
 
@@ -61,7 +73,7 @@ class Steps(ABC):
         """Restore the state; without past noise, cancelling noise starts again."""
 
 
-class ClippedSteps(Steps):
+class ClippedSteps(RunSteps):
     """Steps with sums of clipped blocks, in floating point or on a grid."""
 
     def __init__(
@@ -77,10 +89,10 @@ class ClippedSteps(Steps):
         self._stretch = 1.0 if rule is None else rule.stretch
         double = all(p.dtype == torch.float64 for p in parameters)
         # Rounding can push a block above the bound by this factor; the noise is scaled accordingly.
-        self._longer = 1 + overshoot(torch.float64 if double else torch.float32)
+        self._overshoot = 1 + overshoot(torch.float64 if double else torch.float32)
         self._correlated = [Correlated(mean.matrix) for _ in parameters] if mean.bands > 1 else None
 
-    def empty(self) -> FloatSum | ExactSum:
+    def empty_sum(self) -> FloatSum | ExactSum:
         """Return an empty sum for one step."""
         counts = None if self._rule is None else self._rule.counts
         if not self._clipped.exact:
@@ -116,7 +128,7 @@ class ClippedSteps(Steps):
 
     def _floating(self, found: FloatSum) -> tuple[Iterator[tuple[Any, Any]], float]:
         # In clipping bounds: the sensitivity of vector and count, times the multiplier.
-        sd = self._clipped.noise_multiplier * self._stretch * self._longer
+        sd = self._clipped.noise_multiplier * self._stretch * self._overshoot
         count = 0.0
         if self._rule is not None:
             one = self._rule.count_share
@@ -130,7 +142,7 @@ class ClippedSteps(Steps):
         """Return the clipping bound, if it changes."""
         return {} if self._rule is None else {"bound": self.bound}
 
-    def follow(self, published: dict[str, Any]) -> None:
+    def adopt(self, published: dict[str, Any]) -> None:
         """Adopt the clipping bound."""
         self.bound = published.get("bound", self.bound)
 
@@ -138,18 +150,50 @@ class ClippedSteps(Steps):
         """Return the clipping bound and, on request, past noise."""
         if not secret or self._correlated is None:
             return self.published()
-        past = [[torch.from_numpy(noise.copy()) for noise in of.past] for of in self._correlated]
+        past = [
+            [torch.from_numpy(noise.copy()) for noise in noise_state.past]
+            for noise_state in self._correlated
+        ]
         return {**self.published(), "noise": past}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore the state; noise without a past starts again."""
-        self.follow(state)
-        for place, of in enumerate(self._correlated or ()):
+        self.adopt(state)
+        for place, noise_state in enumerate(self._correlated or ()):
             past = state["noise"][place] if "noise" in state else []
-            of.load([noise.numpy() for noise in past])
+            noise_state.load([noise.numpy() for noise in past])
 
 
-class MeanSteps(Steps):
+class StepVectors:
+    """Mean gradients of the blocks of one step, read separately.
+
+    ``places`` are the indices of blocks in reading order, (blocks,).
+    """
+
+    def __init__(self, parameters: Sequence[Any], places: IndexArray) -> None:
+        self._parameters, self._places = parameters, places
+        self._vectors = np.zeros((len(places), sum(p.numel() for p in parameters)))
+        self._added_blocks = 0
+
+    def add_blocks(self, uses: Uses, layout: BlockLayout) -> None:
+        """Add a batch, which must contain exactly one block."""
+        assert layout.blocks == 1  # noqa: S101 - nothing of other blocks may enter a kernel
+        self.add_block(unclipped_sums(uses, layout), layout.rows)
+
+    def add_block(self, vector: Sums, records: int) -> None:
+        """Add one block, given the sum of its gradients over ``records`` records."""
+        self._vectors[self._places[self._added_blocks]] = mean_gradient(
+            vector, self._parameters, records
+        )
+        self._added_blocks += 1
+
+    @property
+    def vectors(self) -> Vectors:
+        """Vectors in the order of blocks; missing blocks are 0."""
+        return Vectors(self._vectors)
+
+
+class MeanSteps(RunSteps):
     """Steps with a private mean of the vectors of all blocks."""
 
     def __init__(
@@ -159,24 +203,24 @@ class MeanSteps(Steps):
         super().__init__(mean, single=True)
         self._parameters, self._rounds, self._places = parameters, rounds, places
 
-    def empty(self) -> VectorSum:
+    def empty_sum(self) -> StepVectors:
         """Return an empty collection of vectors."""
-        return VectorSum(self._parameters, self._places)
+        return StepVectors(self._parameters, self._places)
 
-    def gradients(self, found: VectorSum) -> Iterator[tuple[Any, Any]]:
+    def gradients(self, found: StepVectors) -> Iterator[tuple[Any, Any]]:
         """Yield each parameter and its part of the private mean."""
         return split(self._rounds.estimate(found.vectors), self._parameters)
 
     def state(self, *, secret: bool = False) -> NoReturn:  # noqa: ARG002 - as others have it
         """Raise ParameterError, because other processes cannot resume a run of a mean."""
-        raise _stays()
+        raise _not_resumable()
 
     def load_state(self, state: dict[str, Any]) -> NoReturn:  # noqa: ARG002 - as others have it
         """Raise ParameterError, because a run of a mean cannot be resumed."""
-        raise _stays()
+        raise _not_resumable()
 
 
-def _stays() -> ParameterError:
+def _not_resumable() -> ParameterError:
     return ParameterError(
         "mean stores the state of its rounds only in this process; train without a checkpoint, "
         "or omit mean and clip.",
@@ -191,28 +235,36 @@ class Draws(Protocol):
         """Return sorted indices of the next step's blocks, below ``blocks``; None for all."""
 
 
-class Everybody:
+class FullBatchDraws:
     """Sampler of all blocks, for a mean that samples internally."""
 
     def draw(self, _blocks: int) -> None:
         """Return None, for all blocks."""
 
 
-def check_vectors(mean: Mean, parameters: Sequence[Any], *, alone: bool) -> None:
+def check_vectors(mean: Mean, parameters: Sequence[Any], *, is_single: bool) -> None:
     """Reject a mean of block vectors for too many parameters or several processes."""
     if isinstance(mean, ClippedMean):
         return
-    if not alone:
+    if not is_single:
         raise ParameterError(
             "mean requires the vectors of all blocks in one process; pass the module itself, or "
             "omit mean and clip.",
             name="mean",
         )
-    check_small(parameters)
+    entries = sum(parameter.numel() for parameter in parameters)
+    if entries > _MOST_PARAMETERS:
+        raise ParameterError(
+            f"mean requires one vector per block, and the network trains {entries:,} parameters, "
+            f"more than the {_MOST_PARAMETERS:,} that are possible; freeze some with "
+            "requires_grad_(False), or omit mean and clip.",
+            name="mean",
+        )
 
 
-def steps_of(
-    asked: Asked,
+def create_steps(
+    mean: Mean,
+    rule: AdaptiveNorm | None,
     parameters: Sequence[Any],
     source: Source,
     places: IndexArray,
@@ -222,13 +274,12 @@ def steps_of(
 
     ``places`` are the blocks in reading order and ``owners`` their users, both (blocks,).
     """
-    mean = asked.mean
     if not isinstance(mean, ClippedMean):
-        return MeanSteps(mean, parameters, mean.start(source, owners), places), Everybody()
-    return ClippedSteps(mean, parameters, source, asked.rule), mean.start(source, owners)
+        return MeanSteps(mean, parameters, mean.start(source, owners), places), FullBatchDraws()
+    return ClippedSteps(mean, parameters, source, rule), mean.start(source, owners)
 
 
-def owners_of(mean: Mean, rows: Rows, users: Any) -> IndexArray:
+def block_users(mean: Mean, rows: Rows, users: Any) -> IndexArray:
     """Return the user (or user's population index, if needed) of each block, (blocks,)."""
     if mean.compares:
         check_holds_all(mean.n_users, rows.users)

@@ -19,56 +19,51 @@ from typing import Any
 from dpgrain import _validate
 from dpgrain._lazy_import import require
 from dpgrain._validate import MISFIT_ERRORS
-from dpgrain.errors import DataError, DpgrainError, ParameterError
+from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.means.of_users import MeanOfUsers, mean_of_users
 from dpgrain.noise import RandomState
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.torch import losses
-from dpgrain.torch.card import write_promise
-from dpgrain.torch.collating import Collating, Readable, made_up
-from dpgrain.torch.columns import Column, Contents
+from dpgrain.torch.collation import (
+    Labels,
+    ReadableDataset,
+    RecordCollator,
+    is_per_token,
+    synthetic_record,
+    synthetic_rows,
+)
 from dpgrain.torch.engine import PrivacyEngine
-from dpgrain.torch.evaluation import losses_on
-from dpgrain.torch.labelled import decoder_inputs, loss_of, whole
+from dpgrain.torch.hf_datasets import DatasetColumn, RecordHashes, shares_rows
+from dpgrain.torch.hf_labels import base_model, decoder_inputs, losses_on, record_loss
+from dpgrain.torch.hf_loop import (
+    RUN_FOLDER,
+    PrivateStep,
+    StepLoader,
+    SteppedOptimizer,
+    run_file,
+    write_guarantee,
+)
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
-from dpgrain.torch.optimizer import PrivateOptimizer
-from dpgrain.torch.padding import Labels, is_of_tokens, of_lengths
 from dpgrain.torch.precision import is_half
-from dpgrain.torch.privacy_arguments import PrivacyArguments
-from dpgrain.torch.shared_rows import shares_rows
-from dpgrain.torch.trained import EVALUATED
-from dpgrain.torch.trial import FEW_RECORDS, evaluating, same
+from dpgrain.torch.preflight import FEW_RECORDS, evaluating, is_close
+from dpgrain.torch.privacy_arguments import (
+    PrivacyArguments,
+    check_training_arguments,
+    number_of_steps,
+)
+from dpgrain.torch.training_result import EVALUATED
 
 require("transformers")
 import transformers  # noqa: E402
 
-# Folder of the run's own files, which stay with the data; uploads exclude such names.
-_RUN = "_run"
 # Logged values, which do not depend on records. Measures of public evaluations are added.
 _LOGGED = frozenset(("learning_rate", "epoch", "step"))
 # Losses with a label for each token.
 _OF_TOKENS = (losses.causal_lm, losses.masked_lm, losses.seq2seq)
 # Numbers of tokens of synthetic records, read separately and padded together.
 _LENGTHS = (2, 3, 5, 8, 13)
-# Rejected arguments of transformers: the only accepted values, and the reason.
-_REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "fp16": ((False,), "its scale depends on gradients; use bf16"),
-    "auto_find_batch_size": ((False,), "the required memory depends on records"),
-    "include_num_input_tokens_seen": (("no", False), "the number of tokens depends on records"),
-    "skip_memory_metrics": ((True,), "the memory in use depends on records"),
-    "torch_compile": ((False,), "layers are recorded when they are called"),
-    "neftune_noise_alpha": ((None,), "noise on embeddings depends on lengths"),
-    "label_smoothing_factor": ((0.0,), "pass a custom function as loss="),
-    "deepspeed": ((None,), "gradients are clipped before they are summed over processes"),
-    "fsdp": (([], "", None), "each process has all weights"),
-    "debug": (([], ""), "it prints values that the model computes from records"),
-    "push_to_hub": (
-        (False,),
-        "the files of a run must stay with the data; push only the saved model",
-    ),
-}
 
 
 class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
@@ -102,8 +97,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
     >>> model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))
     >>> rows = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]} for _ in range(20)]
     >>> args = transformers.TrainingArguments(tempfile.mkdtemp(), max_steps=2, report_to=[])
-    >>> asked = PrivacyArguments(n_users=20, target_epsilon=8.0)
-    >>> trainer = Trainer(model, args, privacy=asked, train_dataset=rows)
+    >>> privacy = PrivacyArguments(n_users=20, target_epsilon=8.0)
+    >>> trainer = Trainer(model, args, privacy=privacy, train_dataset=rows)
     >>> trainer.train().global_step, trainer.guarantee.epsilon() <= 8.0
     (2, True)
     """
@@ -128,21 +123,21 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             )
         args = transformers.TrainingArguments() if args is None else copy.copy(args)
         _validate.instance(transformers.TrainingArguments, args=args)
-        _check(args)
+        check_training_arguments(args)
         self.privacy = privacy
         self._blocks = (
             args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
         )
         rate = privacy.rate(self._blocks)
-        args.max_steps = _steps(args, rate)
+        args.max_steps = number_of_steps(args, rate)
         args.gradient_accumulation_steps, args.max_grad_norm = 1, 0.0
         # Records are sampled in each step, so there is no position to resume from.
         args.ignore_data_skip = True
         self._engine: PrivacyEngine | None = None
         self._loader: PrivateLoader | None = None
-        self._from: Path | None = None
+        self._checkpoint: Path | None = None
         # Hugging Face's trainer disables caches permanently.
-        self._caches = getattr(getattr(model, "config", None), "use_cache", None)
+        self._use_cache = getattr(getattr(model, "config", None), "use_cache", None)
         super().__init__(model=model, args=args, **others)
         if self.eval_dataset is not None:
             self._check_public(self.eval_dataset, "eval_dataset")
@@ -150,16 +145,16 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         for callback in list(self.callback_handler.callbacks):
             if type(callback).__name__.endswith("ProgressCallback"):
                 self.remove_callback(callback)
-        self.add_callback(_Saving(self))
-        self._loss = _loss_of(self.model, privacy)
-        self._is_tried = False
+        self.add_callback(_SaveCallback(self))
+        self._loss = record_loss(self.model, privacy.loss)
+        self._padding_checked = False
         if getattr(self.data_collator, "seed", None) is not None:
             raise ParameterError(
                 "data_collator must have no seed, because its draws would depend on the records "
                 "read before; omit seed, and the run's own generator is used.",
                 name="data_collator",
             )
-        self._collated = self._collating()
+        self._collator = self._create_collator()
 
     @property
     def guarantee(self) -> Guarantee:
@@ -171,7 +166,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         if self._engine is None:
             raise ParameterError("this trainer has no run yet; call train first.")
         guarantee = self._engine.guarantee
-        padded = Fact("tried-padding" if self._is_tried else "padding")
+        padded = Fact("tried-padding" if self._padding_checked else "padding")
         public = [
             *([] if self.privacy.pad_to_max_length else [padded]),
             *([EVALUATED] if self.privacy.eval_is_public else []),
@@ -200,14 +195,14 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             )
         folder = self._folder(resume_from_checkpoint)
         if folder is not None:
-            self._from = _private_file(Path(folder))
-        if self._caches is not None:
+            self._checkpoint = run_file(Path(folder))
+        if self._use_cache is not None:
             self.model.config.use_cache = False
         try:
             result = super().train(resume_from_checkpoint=folder, **others)
         finally:
-            if self._caches is not None:
-                self.model.config.use_cache = self._caches
+            if self._use_cache is not None:
+                self.model.config.use_cache = self._use_cache
             if self._loader is not None:
                 self._loader.abandon()
         return result._replace(training_loss=math.nan, metrics={})
@@ -227,36 +222,36 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         if self._engine is not None or self.train_dataset is None:
             return self.optimizer
         dataset = self.train_dataset
-        users = Column.of(dataset, self.privacy.users_column, "users_column")
+        users = DatasetColumn.of(dataset, self.privacy.users_column, "users_column")
         elements = (
-            Contents(dataset)
+            RecordHashes(dataset)
             if self.privacy.sampling == "records"
-            else Column.of(dataset, self.privacy.elements_column, "elements_column")
+            else DatasetColumn.of(dataset, self.privacy.elements_column, "elements_column")
         )
-        self._try_padding()
+        self._check_padding()
         reading: dict[str, Any] = {
-            "module": self._of_all_processes(),
+            "module": self._wrapped_model(),
             "optimizer": self.optimizer,
-            "dataset": Readable(self._with_used_columns(dataset)),
+            "dataset": ReadableDataset(self._with_used_columns(dataset)),
             "users": users,
             "elements": elements,
             "max_rows": self.args.per_device_train_batch_size,
-            "collate_fn": self._collated,
+            "collate_fn": self._collator,
         }
-        if self._from is not None:
-            engine, _, private, loader = PrivacyEngine.resume(self._from, **reading)
+        if self._checkpoint is not None:
+            engine, _, private, loader = PrivacyEngine.resume(self._checkpoint, **reading)
         else:
             engine = PrivacyEngine(
                 unit=self.privacy.unit,
                 relation=self.privacy.relation,
                 random_state=self.privacy.random_state,
             )
-            _, private, loader = engine.make_private(**reading, **self._asked())
+            _, private, loader = engine.make_private(**reading, **self._run_parameters())
         self._engine, self._loader, self._private = engine, loader, private
-        self.optimizer = _Made(private)
+        self.optimizer = SteppedOptimizer(private)
         return self.optimizer
 
-    def _of_all_processes(self) -> Any:
+    def _wrapped_model(self) -> Any:
         """Return the model; with several processes, in the wrapper that identifies them."""
         if self.args.world_size == 1:
             return self.model
@@ -270,7 +265,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         """
         if self.train_dataset is None:
             raise ParameterError("train_dataset is required.", name="train_dataset")
-        return _StepsLeft(self)
+        return StepLoader(self)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         """Return batches of public records, padded as in training.
@@ -304,7 +299,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
     def _padding(self) -> Iterator[None]:
         """Make loaders created inside pad records of different lengths."""
         collator = self.data_collator
-        self.data_collator = replace(self._collated, collator=collator).padded
+        self.data_collator = replace(self._collator, collator=collator).padded
         try:
             yield
         finally:
@@ -334,7 +329,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
 
     def num_examples(self, dataloader: Any) -> int:
         """Return the number of records; for private ones, the public number of users."""
-        if isinstance(dataloader, _StepsLeft):
+        if isinstance(dataloader, StepLoader):
             return self.privacy.n_users
         return int(super().num_examples(dataloader))
 
@@ -406,10 +401,10 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
                 "publish separate noise, and only one would be charged; load the saved model "
                 "there."
             )
-        users = Column.of(dataset, self.privacy.users_column, "users_column")
+        users = DatasetColumn.of(dataset, self.privacy.users_column, "users_column")
         found = losses_on(
-            Readable(self._with_used_columns(dataset)),
-            self._collated,
+            ReadableDataset(self._with_used_columns(dataset)),
+            self._collator,
             lambda batch: self._record_losses(self.model, dict(self._prepare_inputs(batch))),
             self.args.per_device_eval_batch_size,
             self.model,
@@ -478,7 +473,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             output_dir = str(_validate.path(output_dir=output_dir))
         super().save_model(output_dir, *others, **named)
         if self._engine is not None and self.args.should_save:
-            write_promise(Path(output_dir or self.args.output_dir), self.guarantee)
+            write_guarantee(Path(output_dir or self.args.output_dir), self.guarantee)
 
     def create_model_card(self, *others: Any, **named: Any) -> None:
         """Write the model card, including the guarantee.
@@ -489,23 +484,23 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         """
         super().create_model_card(*others, **named)
         if self._engine is not None and self.args.should_save:
-            write_promise(Path(self.args.output_dir), self.guarantee)
+            write_guarantee(Path(self.args.output_dir), self.guarantee)
 
     def save_run(self) -> None:
         """Save the run next to the checkpoint of this step, for resuming."""
         if self._engine is not None and self.args.should_save:
             folder = Path(self.args.output_dir)
-            (folder / _RUN).mkdir(parents=True, exist_ok=True)
-            self._engine.save(folder / _RUN / f"run-{self.state.global_step}.pt")
-            for file in (folder / _RUN).glob("run-*.pt"):
+            (folder / RUN_FOLDER).mkdir(parents=True, exist_ok=True)
+            self._engine.save(folder / RUN_FOLDER / f"run-{self.state.global_step}.pt")
+            for file in (folder / RUN_FOLDER).glob("run-*.pt"):
                 if not (folder / f"checkpoint-{file.stem.removeprefix('run-')}").exists():
                     file.unlink()
 
-    def steps_left(self) -> Iterator[Any]:
+    def remaining_steps(self) -> Iterator[Any]:
         """Yield the remaining steps, each with its batches."""
         loader = self._loader
         for batches in loader.by_step() if loader is not None and len(loader) else ():
-            yield _Step(batches)
+            yield PrivateStep(batches)
 
     def _save_rng_state(self, output_dir: str) -> None:
         """Save no generators, because their state depends on the positions of records."""
@@ -513,7 +508,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
     def _load_rng_state(self, checkpoint: str | None) -> None:
         """Load no generators."""
 
-    def _asked(self) -> dict[str, Any]:
+    def _run_parameters(self) -> dict[str, Any]:
         privacy = self.privacy
         return {
             "n_users": privacy.n_users,
@@ -539,24 +534,24 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             return dataset
         return self._remove_unused_columns(dataset, description="training")
 
-    def _collating(self) -> Collating:
+    def _create_collator(self) -> RecordCollator:
         """Return the collation of records, tested on a synthetic record."""
         config, privacy = getattr(self.model, "config", None), self.privacy
         padding = getattr(self.processing_class, "pad_token_id", None)
         if padding is None:
             padding = getattr(config, "pad_token_id", None)
         most = privacy.max_length or getattr(config, "max_position_embeddings", None)
-        result = Collating(
+        result = RecordCollator(
             self._get_collator_with_removed_columns(self.data_collator, "training"),
             padding or 0,
             labels=self._labels(),
-            masks="attention_mask" in self._named(),
+            masks="attention_mask" in self._forward_parameters(),
             most=most,
             fixed=privacy.pad_to_max_length,
         )
         dataset = self.train_dataset
-        record = None if dataset is None else made_up(self._with_used_columns(dataset))
-        return result if record is None else result.tried(record, "labels")
+        record = None if dataset is None else synthetic_record(self._with_used_columns(dataset))
+        return result if record is None else result.with_template(record, "labels")
 
     def _labels(self) -> Labels:
         """Return the type of the loss's labels."""
@@ -564,12 +559,12 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             return "tokens"
         return "whole" if self._loss is losses.classification else "real"
 
-    def _named(self) -> Mapping[str, Any]:
-        return inspect.signature(whole(self.model).forward).parameters
+    def _forward_parameters(self) -> Mapping[str, Any]:
+        return inspect.signature(base_model(self.model).forward).parameters
 
-    def _words(self) -> int:
+    def _vocabulary_size(self) -> int:
         """Return the vocabulary size."""
-        return int(whole(self.model).get_input_embeddings().num_embeddings)
+        return int(base_model(self.model).get_input_embeddings().num_embeddings)
 
     def _example(self) -> Any:
         """Return the example, or synthetic texts.
@@ -577,56 +572,58 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         Their length is ``max_length``, or one that the model has read before.
         """
         length = self.privacy.max_length
-        if self.privacy.example is not None or "input_ids" not in self._named():
+        if self.privacy.example is not None or "input_ids" not in self._forward_parameters():
             return self.privacy.example
-        if length is None and not self._is_tried:
+        if length is None and not self._padding_checked:
             return None
-        like = self._collated.like
+        like = self._collator.template
         if like is None:
-            names = ["input_ids", *(["attention_mask"] if self._collated.masks else [])]
+            names = ["input_ids", *(["attention_mask"] if self._collator.masks else [])]
             like = {name: torch.ones(1, 1, dtype=torch.long) for name in names}
         like = {name: value for name, value in like.items() if not name.startswith("label")}
-        if not all(is_of_tokens(name, value, "real") for name, value in like.items()):
+        if not all(is_per_token(name, value, "real") for name, value in like.items()):
             return None
         if length is None:
-            batch = self._collated.together(of_lengths(like, self._lengths(), self._words()))
+            batch = self._collator.padded_batch(
+                synthetic_rows(like, self._lengths(), self._vocabulary_size())
+            )
         else:
             lengths = [max(1, length // part) for part in range(1, FEW_RECORDS + 1)]
-            rows = of_lengths(like, lengths, self._words())
-            batch = replace(self._collated, fixed=True, most=length).together(rows)
+            rows = synthetic_rows(like, lengths, self._vocabulary_size())
+            batch = replace(self._collator, fixed=True, most=length).padded_batch(rows)
         if self._loss is losses.seq2seq:
             batch.setdefault("decoder_input_ids", batch["input_ids"])
         return {name: tensor.to(self.args.device) for name, tensor in batch.items()}
 
-    def _try_padding(self) -> None:
+    def _check_padding(self) -> None:
         """Reject a model with a loss that changes if a synthetic record is padded."""
-        like = self._collated.like
+        like = self._collator.template
         if like is None or "input_ids" not in like or self.privacy.pad_to_max_length:
             return
         try:
-            rows = of_lengths(like, self._lengths(), self._words())
+            rows = synthetic_rows(like, self._lengths(), self._vocabulary_size())
             with evaluating(self.model):
-                alone = torch.cat([self._tried_losses([row]) for row in rows])
-                beside = self._tried_losses(rows)
+                alone = torch.cat([self._synthetic_losses([row]) for row in rows])
+                together = self._synthetic_losses(rows)
         except Exception:
             # A model that needs other records is tested on its example only.
             return
-        if not same(alone, beside, half=is_half(next(self.model.parameters()).dtype)):
+        if not is_close(alone, together, half=is_half(next(self.model.parameters()).dtype)):
             raise ParameterError(
                 "model must compute the same outputs for a padded record, but did not for "
                 "synthetic records; pad all records to one length, with pad_to_max_length=True "
                 "and max_length of PrivacyArguments.",
                 name="model",
             )
-        self._is_tried = True
+        self._padding_checked = True
 
     def _lengths(self) -> list[int]:
         """Return the lengths of synthetic texts, up to the model's limit."""
-        most = self._collated.most or max(_LENGTHS)
+        most = self._collator.most or max(_LENGTHS)
         return [length for length in _LENGTHS if length <= most]
 
-    def _tried_losses(self, rows: list[dict[str, Any]]) -> Any:
-        given = self._prepare_inputs(self._collated.together(rows))
+    def _synthetic_losses(self, rows: list[dict[str, Any]]) -> Any:
+        given = self._prepare_inputs(self._collator.padded_batch(rows))
         return self._record_losses(self.model, dict(given))
 
     def _record_losses(self, model: Any, inputs: dict[str, Any]) -> Any:
@@ -669,43 +666,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             )
 
 
-class _Step:
-    """Step of the loop, which reads its batches when it is made."""
-
-    def __init__(self, batches: Iterator[Any]) -> None:
-        self.batches = batches
-
-    def __contains__(self, name: object) -> bool:
-        """Return False, so that the loop counts no labels."""
-        return False
-
-
-class _StepsLeft:
-    """Remaining steps, as the loader of Hugging Face's loop."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        self._trainer = trainer
-        self.dataset, self.batch_size = trainer.train_dataset, 1
-
-    def __len__(self) -> int:
-        return int(self._trainer.args.max_steps)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._trainer.steps_left()
-
-
-class _Made(PrivateOptimizer):
-    """Optimizer for a loop in which steps are made while batches are read."""
-
-    def __init__(self, own: PrivateOptimizer) -> None:
-        super().__init__(own._run)
-
-    def step(self, closure: Any = None) -> bool:  # type: ignore[override, unused-ignore]  # noqa: ARG002
-        """Do nothing, because the step has already been made."""
-        return True
-
-
-class _Saving(transformers.TrainerCallback):  # type: ignore[misc, unused-ignore]
+class _SaveCallback(transformers.TrainerCallback):  # type: ignore[misc, unused-ignore]
     """Callback that saves the run with each Hugging Face checkpoint."""
 
     def __init__(self, trainer: Trainer) -> None:
@@ -713,44 +674,6 @@ class _Saving(transformers.TrainerCallback):  # type: ignore[misc, unused-ignore
 
     def on_save(self, *_of_the_trainer: Any, **_named: Any) -> None:
         self._trainer.save_run()
-
-
-def _check(args: Any) -> None:
-    """Reject arguments that log values of records, or invalidate the accounting."""
-    for name, (plain, why) in _REFUSED.items():
-        value = getattr(args, name, plain[0])
-        if value not in plain:
-            raise ParameterError(
-                f"{name} must be {plain[0]!r} in args, not {_validate.describe(value)}: {why}.",
-                name=name,
-            )
-    if args.n_gpu > 1:
-        raise ParameterError(
-            f"args must be for one device, not {args.n_gpu}, because a batch would be split "
-            "between them; start one process per device, by torchrun --nproc-per-node.",
-            name="args",
-        )
-
-
-def _steps(args: Any, rate: float) -> int:
-    """Return the number of steps, set directly or by an average number of epochs."""
-    if args.max_steps > 0:
-        return int(args.max_steps)
-    return max(1, math.ceil(float(args.num_train_epochs) / rate))
-
-
-def _loss_of(model: Any, privacy: PrivacyArguments) -> Any:
-    """Return the loss function of records."""
-    if callable(privacy.loss):
-        return privacy.loss
-    loss = getattr(losses, privacy.loss) if privacy.loss else loss_of(model)
-    if loss is None:
-        raise ParameterError(
-            f"loss is required in PrivacyArguments for {type(whole(model)).__name__}, such as "
-            "'causal_lm'.",
-            name="loss",
-        )
-    return loss
 
 
 @contextmanager
@@ -766,15 +689,3 @@ def _measured(name: str) -> Iterator[None]:
             f"accept, but one raises a {type(error).__name__}.",
             name=name,
         ) from error
-
-
-def _private_file(checkpoint: Path) -> Path:
-    """Return the run's file for a Hugging Face checkpoint folder."""
-    step = checkpoint.name.removeprefix("checkpoint-")
-    file = checkpoint.parent / _RUN / f"run-{step}.pt"
-    if not file.exists():
-        raise DataError(
-            f"{str(file)!r} is missing, and the run of {str(checkpoint)!r} cannot be resumed "
-            "without it; put it and its journal next to the folder of the checkpoint."
-        )
-    return file

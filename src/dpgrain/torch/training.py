@@ -17,16 +17,17 @@ from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean
 from dpgrain.noise import RandomState
 from dpgrain.optimize import Average, Weighted
-from dpgrain.publishing.publish import told_if_interrupted
+from dpgrain.publishing.publish import annotate_interrupt
 from dpgrain.torch.adaptive import AdaptiveNorm
-from dpgrain.torch.engine import PrivacyEngine, check_dataset
+from dpgrain.torch.engine import PrivacyEngine
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.losses import Loss, inputs_and_target, moved, record_losses
 from dpgrain.torch.observer import Evaluate, Observer
-from dpgrain.torch.run import Like
-from dpgrain.torch.trained import EVALUATED, Training
-from dpgrain.torch.trial import evaluating
+from dpgrain.torch.preflight import evaluating
+from dpgrain.torch.query import check_dataset, check_module
+from dpgrain.torch.run import RecordTemplate
+from dpgrain.torch.training_result import EVALUATED, Training
 from dpgrain.units import Relation, Unit
 
 # Default sampling: a tenth of all blocks, within these limits of blocks per step. With the same
@@ -158,10 +159,10 @@ def train(
     interval = max(1, rounds // _EVALUATIONS) if every is None else every
     _check_evaluation(evaluate, interval)
     optimizer = _adam(module) if optimizer is None else optimizer
-    inputs = _try(module, loss, dataset, example, options.get("collate_fn"))
+    inputs = _check_example(module, loss, dataset, example, options.get("collate_fn"))
     rule = _rule(average)
     observer = Observer(module, rule, evaluate, interval)
-    asked: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "n_users": n_users,
         "target_epsilon": epsilon,
         "target_delta": delta,
@@ -183,32 +184,32 @@ def train(
         **{name: value for name, value in options.items() if name in _HOW_TO_READ},
     }
     unit = unit_of(unit, users)
-    words = _in_words({**asked, "average": rule, "unit": unit, "relation": relation})
+    described = _describe({**settings, "average": rule, "unit": unit, "relation": relation})
     place = None if checkpoint is None else _validate.path(checkpoint=checkpoint)
     if place is not None and exists(place):
         engine, _, private, loader = PrivacyEngine.resume(place, **reading)
-        _check_same(engine.extra.get("asked", {}), words)
+        _check_same(engine.extra.get("asked", {}), described)
         observer.load_state(engine.extra["observer"])
     else:
         engine = PrivacyEngine(unit=unit, relation=relation, random_state=random_state)
-        tried = None if inputs is None else Like(inputs)
-        _, private, loader = engine.make_private(**asked, **reading, example=tried)
-    keep = _Checkpoints(engine, place, observer, words, interval)
+        template = None if inputs is None else RecordTemplate(inputs)
+        _, private, loader = engine.make_private(**settings, **reading, example=template)
+    keep = _Checkpoints(engine, place, observer, described, interval)
     guarantee = engine.guarantee
     if evaluate is not None:
         guarantee = replace(guarantee, public=(*guarantee.public, EVALUATED))
     began = time.monotonic()
     watched = optimizer.register_step_post_hook(observer.after_step)
     try:
-        with told_if_interrupted("the training"), Progress(rounds, progress) as bar:
+        with annotate_interrupt("the training"), Progress(rounds, progress) as bar:
             observer.begin(loader, bar)
             keep.write()
-            _follow(module, loss, private, loader, keep)
+            _run_steps(module, loss, private, loader, keep)
             keep.write()
     finally:
         loader.abandon()
         watched.remove()
-    mean = _as_it_ended(engine.mean, loader)
+    mean = _final_mean(engine.mean, loader)
     return Training(
         module=module,
         guarantee=guarantee,
@@ -221,19 +222,19 @@ def train(
 
 @dataclass
 class _Checkpoints:
-    """Checkpoints of a training; ``asked`` describes the requested public numbers."""
+    """Checkpoints of a training; ``settings`` describes the requested public numbers."""
 
     engine: PrivacyEngine
     place: Path | None
     observer: Observer
-    asked: Mapping[str, str]
+    settings: Mapping[str, str]
     every: int
     _saved: int = -1
 
     def write(self) -> None:
         """Write the file, unless this step is already saved."""
         if self.place is not None and self._saved != self.observer.done:
-            extra = {"asked": dict(self.asked), "observer": self.observer.state()}
+            extra = {"asked": dict(self.settings), "observer": self.observer.state()}
             self.engine.save(self.place, extra=extra)
             self._saved = self.observer.done
 
@@ -243,10 +244,10 @@ class _Checkpoints:
             self.write()
 
 
-def _in_words(asked: Mapping[str, Any]) -> dict[str, str]:
+def _describe(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the stated public numbers as text for a checkpoint."""
     names = {"target_epsilon": "epsilon", "target_delta": "delta"}
-    stated = {name: value for name, value in asked.items() if value is not None}
+    stated = {name: value for name, value in settings.items() if value is not None}
     return {names.get(name, name): repr(value) for name, value in stated.items()}
 
 
@@ -261,13 +262,13 @@ def _check_same(then: Mapping[str, str], now: Mapping[str, str]) -> None:
             )
 
 
-def _as_it_ended(mean: Any, loader: PrivateLoader) -> ClippedMean:
+def _final_mean(mean: Any, loader: PrivateLoader) -> ClippedMean:
     """Return the public numbers of the last step, including the final clipping bound."""
     result: ClippedMean = replace(mean, clip=loader.published.get("bound", mean.clip))
     return result
 
 
-def _follow(
+def _run_steps(
     module: Any, loss: Loss, optimizer: Any, loader: PrivateLoader, keep: _Checkpoints
 ) -> None:
     """Make the remaining steps, if any."""
@@ -334,11 +335,7 @@ def _rate(blocks: float) -> float:
 
 def _check_module(module: Any) -> None:
     """Reject invalid networks and networks without trained parameters."""
-    if not isinstance(module, torch.nn.Module):
-        raise ParameterError(
-            f"module must be a torch.nn.Module, not {_validate.describe(module)}.",
-            name="module",
-        )
+    check_module(module)
     if isinstance(module, torch.nn.parallel.DistributedDataParallel):
         raise ParameterError(
             "module must be a plain network; to train in several processes, use a custom loop "
@@ -368,7 +365,7 @@ def _adam(module: Any) -> Any:
     return torch.optim.Adam([p for p in module.parameters() if p.requires_grad], lr=_LEARNING_RATE)
 
 
-def _try(
+def _check_example(
     module: Any,
     loss: Loss,
     dataset: Any,
@@ -388,7 +385,7 @@ def _try(
         )
     if collate is not None:
         _validate.function(collate_fn=collate)
-    record = _made_up(dataset) if example is None else example
+    record = _zero_record(dataset) if example is None else example
     if record is None:
         return None
     collate = torch.utils.data.default_collate if collate is None else collate
@@ -410,13 +407,13 @@ def _try(
     return inputs
 
 
-def _made_up(dataset: Any) -> Any:
+def _zero_record(dataset: Any) -> Any:
     """Return a record of zeros for a data set of tensors; None for other data sets.
 
     Shapes and types of tensors are public, and reading them reads no record.
     """
     if type(dataset) is torch.utils.data.Subset:
-        return _made_up(dataset.dataset)
+        return _zero_record(dataset.dataset)
     if type(dataset) is not torch.utils.data.TensorDataset:
         return None
     return tuple(torch.zeros(part.shape[1:], dtype=part.dtype) for part in dataset.tensors)

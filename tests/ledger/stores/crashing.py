@@ -18,6 +18,7 @@ from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.ledger import LastingPromise
@@ -25,7 +26,7 @@ from dpgrain.ledger import LastingPromise
 # A publisher is killed while it makes its first so many releases.
 _RELEASES = 6
 
-TABLE = dg.read(pa.table({"who": np.arange(40) % 8}), user="who", threads=1, engine="in_memory")
+TABLE = dg.read(pa.table({"who": np.arange(40) % 8}), user="who", threads=1, engine=InMemory)
 PROMISE = LastingPromise.of(dg.User(), 1.0, 1e-6)
 
 

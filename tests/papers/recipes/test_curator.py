@@ -564,7 +564,9 @@ def test_a_run_that_ends_early_says_so(tmp_path: Any) -> None:
     model = learn.LogisticRegression(
         epsilon=8.0, algorithm=recipe, n_users=400, classes=[0, 1], random_state=0
     )
-    with pytest.warns(dg.EndedWarning, match="ended in round 1 of 7, so that the start is all"):
+    with pytest.warns(
+        dg.EndedWarning, match="ended in round 1 of 7 and returned the starting point, because"
+    ):
         model.fit(cases.X, cases.Y, users=cases.USERS)
     assert "Warning: the run ended in round 1 of 7" in str(coefficients(model))
     kept = learn.load(model.save(tmp_path / "model.json"))

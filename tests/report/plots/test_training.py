@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from tests.report import cases
 
 from dpgrain.report.plots import plot_training
-from dpgrain.torch.trained import TrainingHistory
+from dpgrain.torch.training_result import TrainingHistory
 
 
 def test_gradients_are_drawn_above_the_noise() -> None:

@@ -12,7 +12,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from dpgrain.tables.engines.spark import Spark
-from dpgrain.tables.engines.spark_tasks import AddUsers, RecordSums, Sum, Task
+from dpgrain.tables.engines.spark_tasks import AddUsersTask, RecordSumQuery, SparkTask, SumTask
 from dpgrain.tables.rows import TableRows
 
 #: One partition: its rows in a table.
@@ -95,7 +95,7 @@ class Cluster:
 
         return Frame(self, compute, table.column_names)
 
-    def together(self, first: Frame, second: Frame) -> Frame:
+    def union(self, first: Frame, second: Frame) -> Frame:
         def both(run: int) -> Partitions:
             parts = zip(first.partitions(run), second.partitions(run), strict=True)
             return [pa.concat_tables(each) for each in parts]
@@ -108,11 +108,11 @@ class Cluster:
 
         return replace(frame, compute=held, known={}).repartition(column)
 
-    def map(self, frame: Frame, task: Task, schema: pa.Schema) -> Frame:
+    def map(self, frame: Frame, task: SparkTask, schema: pa.Schema) -> Frame:
         pickled = pickle.dumps(task)
         self.sent |= modules_in(pickled)
-        sums = isinstance(task, AddUsers | Sum) or isinstance(
-            getattr(task, "question", 0), RecordSums
+        sums = isinstance(task, AddUsersTask | SumTask) or isinstance(
+            getattr(task, "question", 0), RecordSumQuery
         )
 
         def answers(run: int) -> Partitions:
@@ -141,7 +141,7 @@ class Cluster:
 
         return Frame(self, compute, schema.names)
 
-    def keep(self, frame: Frame) -> Frame:
+    def cache(self, frame: Frame) -> Frame:
         return frame
 
     def collect(self, frame: Frame, name: str) -> pa.Table:
@@ -150,7 +150,7 @@ class Cluster:
     def run(self, work: Callable[[], Any], name: str) -> Any:
         return work()
 
-    def types_there(self, schema: pa.Schema) -> Sequence[pa.DataType | None]:
+    def task_types(self, schema: pa.Schema) -> Sequence[pa.DataType | None]:
         return list(schema.types)
 
     def __call__(self, rows: TableRows) -> Spark:

@@ -21,7 +21,7 @@ from tests.releases import cases
 from tests.tables.engines.spark_cluster import free_port, process
 
 import dpgrain as dg
-from dpgrain.tables.engines.spark_session import Session
+from dpgrain.tables.engines.spark_session import SparkRunner
 from dpgrain.testing import EngineContract
 from dpgrain.testing.engine import RELEASES, SCHEMA, some_rows
 
@@ -106,7 +106,7 @@ def main(folder: Path, *names: str) -> None:
         address = f"sc://127.0.0.1:{port}"
         suites: dict[str, Callable[[], Tests]] = {
             "contract": lambda: _contract(address),
-            "fits": lambda: _fits(Session.at(address).spark),
+            "fits": lambda: _fits(SparkRunner.at(address).spark),
             "files": lambda: _files(address, folder),
         }
         try:

@@ -26,9 +26,9 @@ from dpgrain._types import IntArray
 from dpgrain.errors import DataError
 from dpgrain.learn import LinearRegression
 from dpgrain.learn.features import Encoding, Number
-from dpgrain.releases.columns import fit_columns, mean_of_columns
-from dpgrain.tables.engines.spark import OnSpark, Spark
-from dpgrain.tables.engines.spark_session import quiet
+from dpgrain.releases.table_queries import fit_columns, mean_of_columns
+from dpgrain.tables.engines.spark import Spark, SparkOpener
+from dpgrain.tables.engines.spark_session import silenced
 from dpgrain.tables.rows import TableRows
 
 _ROWS, _USERS = 40_000, 3000
@@ -62,7 +62,7 @@ WORKS: dict[str, Callable[[dg.UserTable], bytes]] = {
 
 
 @dataclass(frozen=True)
-class Losing(OnSpark):
+class Losing(SparkOpener):
     """A session of Spark to which something happens once, after so many looks."""
 
     looks: int = 0
@@ -78,8 +78,8 @@ class _Losing(Spark):
         super().__init__(table, session)
         self._losing, self._looks = losing, 0
 
-    def added(self, frame: Any, shape: Sequence[int]) -> IntArray:
-        found = super().added(frame, shape)
+    def sum_slices(self, frame: Any, shape: Sequence[int]) -> IntArray:
+        found = super().sum_slices(frame, shape)
         self._looks += 1
         if self._looks == self._losing.looks:
             self._losing.happens()
@@ -137,7 +137,7 @@ def _changing(session: pyspark.sql.SparkSession, where: Path, folder: Path) -> A
 
     session.sparkContext.pythonExec = sys.executable
     frame = session.read.parquet(str(where))
-    with quiet():
+    with silenced():
         return frame.mapInArrow(read, frame.schema)
 
 

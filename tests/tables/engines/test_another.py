@@ -20,11 +20,11 @@ from dpgrain.inputs.long_labels import label_of
 from dpgrain.scope.regions import EVERYTHING, Region, microseconds
 from dpgrain.tables.dictionary import Dictionary, GroupCells, column_order
 from dpgrain.tables.elements import cell_labels
-from dpgrain.tables.engines.features import Number
+from dpgrain.tables.engines.features import Aggregate
 from dpgrain.tables.engines.feed import Chunk
-from dpgrain.tables.engines.named import ENGINES
-from dpgrain.tables.engines.people import PerUser
+from dpgrain.tables.engines.per_user import PerUser
 from dpgrain.tables.engines.protocol import Add, Engine, Form
+from dpgrain.tables.engines.registry import ENGINES
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import LONGEST_LABEL
@@ -177,7 +177,7 @@ def people(source: PerUser) -> dict[str, list[Any]]:
     return columns
 
 
-def number_of(number: Number, below: Lists, rows: list[int]) -> Any:
+def number_of(number: Aggregate, below: Lists, rows: list[int]) -> Any:
     if number.of is None or number.function == "size":
         return len(rows)
     names = number.function == "nunique" or number.of in below.table.cells
@@ -210,9 +210,8 @@ class TestLists(EngineContract):
 
 def test_an_engine_is_chosen_by_name_or_as_a_class() -> None:
     rows = pa.table({"who": [1, 2], "w": [1.0, 2.0]})
-    for name in ("duckdb", "in_memory"):
-        with dg.read(rows, user="who", engine=name).open_engine() as engine:
-            assert type(engine) is ENGINES[name]
+    with dg.read(rows, user="who", engine="duckdb").open_engine() as engine:
+        assert type(engine) is ENGINES["duckdb"]
     assert isinstance(dg.read(rows, user="who", engine=Lists).open_engine(), Lists)
     assert dg.read(rows, user="who").engine == "duckdb"
     # It stays the engine of every table that is made of this one.
@@ -223,7 +222,7 @@ def test_an_engine_is_chosen_by_name_or_as_a_class() -> None:
 @pytest.mark.parametrize("wrong", ["sparks", "spark:/h", "http://host", 5, True])
 def test_another_engine_is_refused(wrong: Any) -> None:
     words = (
-        "engine must be one of 'duckdb', 'in_memory', 'spark', a Spark session or its address, or an "
+        "engine must be one of 'duckdb', 'spark', a Spark session or its address, or an "
         "engine class, not"
     )
     with pytest.raises(dg.ParameterError, match=words) as caught:

@@ -38,17 +38,17 @@ def test_the_same_keys_come_back_sorted(
     user = np.minimum(generator.geometric(3 / users, rows), users - 1) if users > 3 else 0
     user = np.where(generator.random(rows) < 0.1, users - 1, user)
     keys = (user << shift) | generator.integers(0, 1 << shift, rows)
-    bucketing = Bucketing.of(users, shift)
+    bucketing = Bucketing.fit(users, shift)
     assert bucketing is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_STAGED_KEYS", staged)
         buckets = filled(keys, bucketing, max(rows, 1), 170)
-        assert np.array_equal(np.sort(np.concatenate(list(buckets.emptied()))), np.sort(keys))
+        assert np.array_equal(np.sort(np.concatenate(list(buckets.drain()))), np.sort(keys))
         buckets = filled(keys, bucketing, max(rows, 1), 170)
     assert not buckets.add(np.zeros(2, dtype=np.int64))
-    buckets.settle()
+    buckets.flush()
     for _ in range(2):
-        parts = [part for b in buckets.held() for part in buckets.parts(b, shift, size)]
+        parts = [part for b in buckets.nonempty() for part in buckets.parts(b, shift, size)]
         found = np.concatenate([np.zeros(0, dtype=np.int64), *parts])
         np.testing.assert_array_equal(found, np.sort(keys))
         owners = [set((part >> shift).tolist()) for part in parts]
@@ -63,7 +63,7 @@ def even_by(bit: int, keys: IntArray) -> BoolArray:
 def test_keys_that_are_kept_make_room_for_more(seed: int, rows: int, times: int) -> None:
     generator = np.random.default_rng(seed)
     users, shift = 500, 5
-    bucketing = Bucketing.of(users, shift)
+    bucketing = Bucketing.fit(users, shift)
     assert bucketing is not None
     keys = generator.integers(0, users << shift, rows)
     with pytest.MonkeyPatch.context() as patch:
@@ -72,7 +72,7 @@ def test_keys_that_are_kept_make_room_for_more(seed: int, rows: int, times: int)
         buckets = filled(keys, bucketing, 2 * rows, 170)
         for bit in range(times):
             even = partial(even_by, shift + bit)
-            buckets.keep(even)
+            buckets.filter(even)
             keys = keys[even(keys)]
             assert buckets.size == keys.size
             more = generator.integers(0, users << shift, 2 * rows - keys.size)
@@ -80,14 +80,14 @@ def test_keys_that_are_kept_make_room_for_more(seed: int, rows: int, times: int)
             assert not buckets.add(more[:1]) or not more.size
             keys = np.concatenate([keys, more])
         different = np.unique(keys).size
-        assert buckets.differ(different - 1)
-        assert not buckets.differ(different)
-    parts = [part for b in buckets.held() for part in buckets.parts(b, shift, 10)]
+        assert buckets.has_more_than(different - 1)
+        assert not buckets.has_more_than(different)
+    parts = [part for b in buckets.nonempty() for part in buckets.parts(b, shift, 10)]
     np.testing.assert_array_equal(np.concatenate(parts), np.sort(keys))
 
 
 def test_a_large_bucket_ends_the_room_for_more() -> None:
-    bucketing = Bucketing.of(64, 5)
+    bucketing = Bucketing.fit(64, 5)
     assert bucketing is not None
     even = np.arange(64 << 5)
     with pytest.MonkeyPatch.context() as patch:
@@ -95,29 +95,29 @@ def test_a_large_bucket_ends_the_room_for_more() -> None:
         buckets = Buckets(bucketing, 2 * even.size, even.size)
         assert buckets.add(even)
         assert buckets.add(even)
-        assert not buckets.lopsided
+        assert not buckets.is_lopsided
         buckets = Buckets(bucketing, 2 * even.size, even.size)
         assert buckets.add(np.zeros(even.size, dtype=np.int64))
         assert not buckets.add(even)
-        assert buckets.lopsided
+        assert buckets.is_lopsided
 
 
 @pytest.mark.parametrize(("users", "shift"), [(2**40, 19), (10, 33), (2**44, 1)])
 def test_keys_that_are_too_long_have_no_buckets(users: int, shift: int) -> None:
-    assert Bucketing.of(users, shift) is None
+    assert Bucketing.fit(users, shift) is None
 
 
 @pytest.mark.parametrize("users", [1, 1000, 400_000, 10**7, 2**25])
 @pytest.mark.parametrize("shift", [1, 10, 19])
 def test_the_last_key_of_the_last_user_lies_in_the_last_bucket(users: int, shift: int) -> None:
-    found = Bucketing.of(users, shift)
+    found = Bucketing.fit(users, shift)
     assert found is not None
     assert shift <= found.bits <= 32
     assert ((users << shift) - 1) >> found.bits == found.count - 1
 
 
 def test_keys_take_half_the_memory() -> None:
-    bucketing = Bucketing.of(400_000, 19)
+    bucketing = Bucketing.fit(400_000, 19)
     assert bucketing is not None
     buckets = Buckets(bucketing, 10**7)
     assert buckets._pool.nbytes <= 4 * 10**7 * 1.2

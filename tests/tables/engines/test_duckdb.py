@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from tests.tables.engines.in_memory import InMemory
+
 from dpgrain.testing import EngineContract
 
 
 class TestDuckDB(EngineContract):
     engine = "duckdb"
-    reference = "in_memory"
+    reference = InMemory

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pytest
 from tests.effort import Effort
 from tests.tables.engines.cluster import Cluster
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.long_labels import label_of
-from dpgrain.tables.engines.features import Feature, Number, feature
-from dpgrain.tables.engines.functions import OF_ROWS
+from dpgrain.tables.engines.features import Aggregate, Feature, parse_feature
+from dpgrain.tables.engines.functions import AGGREGATES
 
 KINDS = ["er", "gp", "ER", None, "", "x" * 70_000]
 PAID = [0.0, -0.0, 1.5, 2.5, -3.0, 1e300, -1e300, math.nan, math.inf, None, 7.25]
@@ -151,7 +152,7 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
 def test_features_are_those_of_plain_python(engine: Any) -> None:
     frame = drawn(np.random.default_rng(0), 200)
     found = made(table_of(frame, engine=engine), ASKED)
@@ -180,7 +181,7 @@ def test_neither_order_nor_others_move_a_bit_of_anybodys_features() -> None:
     for seed in range(3):
         assert bits(frame.sample(frac=1, random_state=seed), threads=1 + seed) == whole
     for gone in (0, 7, 23):
-        left = bits(frame[frame["who"] != gone], engine="in_memory")
+        left = bits(frame[frame["who"] != gone], engine=InMemory)
         assert left == {who: row for who, row in whole.items() if who != gone}
 
 
@@ -209,8 +210,8 @@ def any_feature(rng: np.random.Generator) -> str:
     """A random function of a person's rows."""
     of = ["n", "paid", "n * 2", "paid / n", "length(kind)", "if(ok, n, 0)", "year(day)"]
     conditions = ["ok", "n > 0", "known(paid)", "kind in ('er', 'gp')", "day >= '2025-01-02'"]
-    name = str(rng.choice(sorted(OF_ROWS)))
-    own = OF_ROWS[name]
+    name = str(rng.choice(sorted(AGGREGATES)))
+    own = AGGREGATES[name]
     # Numbers with a fraction have no text, by which different values are told apart.
     parts = [str(rng.choice(of[:1] if name == "distinct" else of)) for _ in range(own)]
     if own == 0 or rng.random() < 0.5:
@@ -238,14 +239,14 @@ def test_random_features_are_those_of_each_person_alone(effort: Effort) -> None:
 
 
 def test_what_a_feature_is_made_of() -> None:
-    assert feature("n", "count") == Feature("n", (Number("n", "count"),))
-    one = feature("er", "any(kind = 'er')")
+    assert parse_feature("n", "count") == Feature("n", (Aggregate("n", "count"),))
+    one = parse_feature("er", "any(kind = 'er')")
     assert one.numbers[0].where == "kind = 'er'"
     assert str(one.numbers[0]) == "er (any(kind = 'er'))"
-    both = feature("each", "total(paid, ok) / count() + x")
+    both = parse_feature("each", "total(paid, ok) / count() + x")
     assert [number.name for number in both.numbers] == ["total(paid, ok)", "count()"]
-    assert str(both.made) == "(`total(paid, ok)` / `count()`) + x"
-    assert both.numbers[0].reads == ["paid", "ok"]
+    assert str(both.expression) == "(`total(paid, ok)` / `count()`) + x"
+    assert both.numbers[0].inputs == ["paid", "ok"]
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.tables.engines import buckets as buckets_module
 from dpgrain.tables.engines import feed as feed_module
-from dpgrain.tables.engines.feed import Chunk, Feed, Share
-from dpgrain.tables.engines.kernel import Grid, Layout, clipped_sum, pair_totals
+from dpgrain.tables.engines.feed import Chunk, Feed, UserShare
+from dpgrain.tables.engines.kernel import Grid, KeyLayout, clipped_sum, pair_totals
 
 SHIFT = 4
-LAYOUT = Layout(12, 3, np.repeat(np.arange(3), 4))
+LAYOUT = KeyLayout(12, 3, np.repeat(np.arange(3), 4))
 GRID = Grid(np.array([2.0, 3.5, 100.0]), 24)
 
 
@@ -31,9 +31,9 @@ class FakeScan:
         self.passes, self.shift = 0, shift
         self._rng = np.random.default_rng(0)
 
-    def __call__(self, share: Share) -> Iterator[Chunk]:
+    def __call__(self, share: UserShare) -> Iterator[Chunk]:
         self.passes += 1
-        order = self._rng.permutation(np.flatnonzero(share.holds(self.keys >> self.shift)))
+        order = self._rng.permutation(np.flatnonzero(share.contains(self.keys >> self.shift)))
         for start in range(0, order.size, self.size):
             part = order[start : start + self.size]
             yield self.keys[part], None if self.totals is None else self.totals[part]
@@ -165,8 +165,8 @@ def test_users_put_off_before_one_fills_the_rest_are_not_lost() -> None:
     each = (np.arange(3000) << SHIFT) | rng.integers(0, LAYOUT.items, 3000)
     keys = np.concatenate([each, rng.integers(0, LAYOUT.items, 5000)])
 
-    def scan(share: Share) -> Iterator[Chunk]:
-        held = keys[share.of_keys(keys, SHIFT)]
+    def scan(share: UserShare) -> Iterator[Chunk]:
+        held = keys[share.contains_keys(keys, SHIFT)]
         for start in range(0, held.size, 100):
             yield held[start : start + 100], None
 
@@ -191,7 +191,7 @@ def test_one_user_with_more_pairs_than_the_capacity(weighted: bool) -> None:
     keys = (np.int64(7) << shift) | np.arange(items)
     keys = np.concatenate([keys, keys, (np.arange(20) << shift) | 3])
     totals = np.full(keys.size, 2.0) if weighted else None
-    layout = Layout(items, 1, np.zeros(items, dtype=np.int64))
+    layout = KeyLayout(items, 1, np.zeros(items, dtype=np.int64))
     grid = Grid(np.array([1000.0]), 24)
 
     def count(keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
@@ -221,7 +221,7 @@ def test_no_rows() -> None:
 
 
 def test_an_error_of_the_source_or_kernel_is_not_swallowed() -> None:
-    def broken(share: Share) -> Iterator[Chunk]:
+    def broken(share: UserShare) -> Iterator[Chunk]:
         yield np.zeros(3, dtype=np.int64), None
         raise OSError("cut")
 
@@ -237,9 +237,9 @@ def test_an_error_of_the_source_or_kernel_is_not_swallowed() -> None:
 
 
 def test_shares_split_users_evenly() -> None:
-    share = Share()
+    share = UserShare()
     users = np.arange(1 << 14)
-    sizes = [int(s.holds(users).sum()) for half in share.halves() for s in half.halves()]
+    sizes = [int(s.contains(users).sum()) for half in share.halves() for s in half.halves()]
     assert sum(sizes) == users.size
     assert max(sizes) < 1.2 * min(sizes)
     assert all(a <= b for a, b in pairwise(sorted(sizes)))
@@ -251,15 +251,15 @@ def test_narrowed_keys_are_those_of_the_kept_coordinates(weighted: bool) -> None
     users, items = generator.integers(0, 300, 5000), generator.integers(0, 64, 5000)
     totals = generator.integers(1, 9, 5000).astype(np.float64) if weighted else None
 
-    def scan(share: Share) -> Iterator[Chunk]:
-        held = share.holds(users)
+    def scan(share: UserShare) -> Iterator[Chunk]:
+        held = share.contains(users)
         yield (users << 6 | items)[held], None if totals is None else totals[held]
 
     feed = Feed(scan, 6, 1 << 20, 2)
     assert feed.narrowed(np.zeros(64, dtype=np.int64), 5) is None
-    before = feed.kept
+    before = feed.is_cached
     list(feed)
-    assert (before, feed.kept) == (False, True)
+    assert (before, feed.is_cached) == (False, True)
     # Every third coordinate is kept, in its order: 22 of them, which need 5 bits.
     codes = np.full(64, -1, dtype=np.int64)
     codes[::3] = np.arange(22)

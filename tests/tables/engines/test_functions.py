@@ -17,7 +17,7 @@ import pytest
 from tests.effort import Effort
 
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.tables.engines.derived import Derived, condition_of
+from dpgrain.tables.engines.derived_columns import CompiledExpression, compile_condition
 from dpgrain.tables.engines.functions import FUNCTIONS
 from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode, Node, parsed
 
@@ -88,11 +88,11 @@ def table_of(some: list[dict[str, Any]]) -> pa.Table:
 
 def by_duckdb(text: str, table: pa.Table) -> list[Any]:
     """The values of an expression, as releases read them."""
-    made = Derived.of_text(text, KINDS)
+    made = CompiledExpression.parse(text, KINDS)
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'Asia/Tokyo'")
         connection.register("rows_of", table)
-        query = f"SELECT made FROM {made.added('rows_of', 'made')}"
+        query = f"SELECT made FROM {made.with_column('rows_of', 'made')}"
         return [row[0] for row in connection.execute(query).fetchall()]
 
 
@@ -416,21 +416,21 @@ def test_days_beyond_those_that_python_counts_end_nothing(text: str) -> None:
 )
 def test_what_is_refused(text: str, error: type[Exception], word: str) -> None:
     with pytest.raises(error) as refused:
-        Derived.of_text(text, KINDS)
+        CompiledExpression.parse(text, KINDS)
     assert word in str(refused.value)
 
 
 def test_a_condition_is_true_or_false() -> None:
     with pytest.raises(SchemaError, match="true or false"):
-        condition_of("x + 1", KINDS)
-    assert condition_of("x > 1", KINDS).of == ("x",)
+        compile_condition("x + 1", KINDS)
+    assert compile_condition("x > 1", KINDS).inputs == ("x",)
 
 
 def test_a_column_of_another_type_is_refused() -> None:
     with pytest.raises(SchemaError, match="of type DOUBLE\\[\\]; cast it"):
-        Derived.of_text("known(a)", {"a": "DOUBLE[]"})
+        CompiledExpression.parse("known(a)", {"a": "DOUBLE[]"})
     with pytest.raises(SchemaError, match="cast it"):
-        Derived.of_text("a + 1", {"a": "BLOB"})
+        CompiledExpression.parse("a + 1", {"a": "BLOB"})
 
 
 @pytest.mark.parametrize(
@@ -448,7 +448,7 @@ def test_a_column_of_another_type_is_refused() -> None:
     ],
 )
 def test_possible_values_are_listed_where_they_are_few(text: str, values: Any) -> None:
-    assert Derived.of_text(text, KINDS).values == values
+    assert CompiledExpression.parse(text, KINDS).values == values
 
 
 @pytest.mark.parametrize(
@@ -458,18 +458,22 @@ def test_other_numbers_are_read_as_these(kind: str) -> None:
     with duckdb.connect() as connection:
         connection.execute(f"CREATE TABLE t AS SELECT 5::{kind} AS a")
         for text, expected in (("a * 2", 10), ("a / 2", 2.5), ("a > 4", True)):
-            made = Derived.of_text(text, {"a": kind})
-            found = connection.execute(f"SELECT made FROM {made.added('t', 'made')}").fetchall()
+            made = CompiledExpression.parse(text, {"a": kind})
+            found = connection.execute(
+                f"SELECT made FROM {made.with_column('t', 'made')}"
+            ).fetchall()
             assert found == [(expected,)]
         if kind == "UHUGEINT":
             connection.execute("INSERT INTO t VALUES (340282366920938463463374607431768211455)")
-            made = Derived.of_text("a + 1", {"a": kind})
-            found = connection.execute(f"SELECT made FROM {made.added('t', 'made')}").fetchall()
+            made = CompiledExpression.parse("a + 1", {"a": kind})
+            found = connection.execute(
+                f"SELECT made FROM {made.with_column('t', 'made')}"
+            ).fetchall()
             assert found == [(6,), (None,)]
 
 
 def test_a_call_with_a_text_in_braces() -> None:
-    made = Derived.of_text("s = '{0}'", KINDS)
+    made = CompiledExpression.parse("s = '{0}'", KINDS)
     assert by_duckdb("s = '{0}'", pa.table({"s": ["{0}", "x"]})) == [True, False]
     assert made.text == str(CallNode("=", (ColumnNode("s"), ConstantNode("{0}"))))
 

@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.testing import EngineContract
@@ -17,7 +18,7 @@ from dpgrain.testing import EngineContract
 
 @pytest.mark.slow
 class TestInMemory(EngineContract):
-    engine = "in_memory"
+    engine = InMemory
 
 
 PRICES = [Decimal("1.50"), None, Decimal("0.00000001"), Decimal(7)]
@@ -41,7 +42,7 @@ def test_what_arrow_reads_otherwise_is_read_by_duckdb(
         pq.write_table(rows, path)
     options: dict[str, Any] = {"user": "who", "types": {"w": "DOUBLE"}, "decimal": ","}
     found = []
-    for engine in ("duckdb", "in_memory"):
+    for engine in ("duckdb", InMemory):
         table = dg.read(rows if ending == "arrow" else path, engine=engine, **options)
         release = dg.sum(table, "w", by=item, unit=dg.User(), epsilon=50, delta=0.1, random_state=1)
         found.append(release.to_arrow())
@@ -59,7 +60,7 @@ def test_columns_of_one_row_stay_together() -> None:
     connection.execute("CREATE TABLE d AS SELECT i AS who FROM range(50001) r(i)")
     joined = connection.sql("SELECT t.who, t.item FROM t JOIN d USING (who)")
     release = dg.histogram(
-        dg.read(joined, user="who", engine="in_memory", rows="as given"), "item", unit=dg.User(),
+        dg.read(joined, user="who", engine=InMemory, rows="as given"), "item", unit=dg.User(),
         epsilon=50, delta=0.1, clip=1.0, domain=["a", "b"], random_state=1,
     )  # fmt: skip
     assert abs(release.estimate - [1, 50_000]).max() < 5
@@ -70,7 +71,7 @@ def test_a_row_that_is_no_text_moves_nobody_else_s(tmp_path: Path) -> None:
     rows = [row for i in range(500) for row in (b",a", f"u{i},b".encode())]
     lines = [b"who,item", b"p,\xff", *rows, b"\xff,a", b""]
     (tmp_path / "rows.csv").write_bytes(b"\n".join(lines))
-    for engine in ("duckdb", "in_memory"):
+    for engine in ("duckdb", InMemory):
         release = dg.histogram(
             dg.read(tmp_path / "rows.csv", user="who", engine=engine), "item", unit=dg.User(),
             epsilon=50, delta=0.1, clip=1.0, domain=["a", "b"], random_state=1,

@@ -15,12 +15,13 @@ import pytest
 from tests.effort import Effort
 from tests.refusals import refuses
 from tests.tables.engines.cluster import Cluster
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.tables.engines import joins as joins_module
 
-ENGINES = ("duckdb", "in_memory")
+ENGINES = ("duckdb", InMemory)
 USER: dict[str, Any] = {"unit": dg.User(), "epsilon": 1e6, "delta": 1e-6, "random_state": 0}
 AREAS = pa.table(
     {

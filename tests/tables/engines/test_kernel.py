@@ -19,16 +19,16 @@ from dpgrain.tables.engines import kernel
 from dpgrain.tables.engines.kernel import (
     SATURATION,
     Grid,
-    Layout,
+    KeyLayout,
     Pools,
     Routes,
     clipped_sum,
-    mark_of,
     norm_histogram,
     pair_totals,
     pooled_counts,
     record_sum,
     routed_sum,
+    set_fingerprint,
 )
 
 Norm = Literal["l2", "l1"]
@@ -39,7 +39,7 @@ Rows = list[tuple[int, int, int, int]]  # user, cell, item, total
 class Case:
     """Rows and the layout of their keys."""
 
-    layout: Layout
+    layout: KeyLayout
     rows: Rows
     counted: bool
 
@@ -54,7 +54,7 @@ class Case:
         ]
         return np.array(packed, dtype=np.int64)
 
-    def arguments(self) -> tuple[IntArray, FloatArray | None, Layout]:
+    def arguments(self) -> tuple[IntArray, FloatArray | None, KeyLayout]:
         keys = self.keys
         order = np.argsort(keys, kind="stable")
         totals = np.array([float(total) for *_, total in self.rows])[order]
@@ -84,12 +84,12 @@ def cases(draw: st.DrawFn, *, largest: int = 50) -> Case:
     column = draw(st.booleans())
     if column:
         cells = draw(st.integers(1, 4))
-        layout = Layout(items, cells, None)
+        layout = KeyLayout(items, cells, None)
     else:
         new = [draw(st.booleans()) for _ in range(items - 1)]
         cell_of = np.cumsum([0, *new])
         cells = int(cell_of[-1]) + 1
-        layout = Layout(items, cells, cell_of)
+        layout = KeyLayout(items, cells, cell_of)
     row = st.tuples(
         st.integers(0, 3),
         st.integers(0, cells - 1),
@@ -258,7 +258,7 @@ def test_blocks_are_counted_in_their_pools(
             passed = sum(size > (end if norm == "l1" else end**2) for end in ends)
             if passed:
                 mine[pools.pool[cell], passed - 1] += pools.weight[cell]
-        expected += np.minimum(mine, pools.most * 1024)
+        expected += np.minimum(mine, pools.max_blocks * 1024)
     np.testing.assert_array_equal(out, expected)
 
 
@@ -266,7 +266,7 @@ def test_pooled_counts_do_not_depend_on_how_users_are_divided(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = np.random.default_rng(6)
-    layout = Layout(40, 40, np.arange(40))
+    layout = KeyLayout(40, 40, np.arange(40))
     keys = np.sort((rng.integers(0, 300, 5000) << layout.user_shift) | rng.integers(0, 40, 5000))
     pools = Pools(
         np.array([0.5, 1, 2, 4]), np.arange(40) // 9, np.ldexp(np.ones(40), rng.integers(-1, 2, 40)),
@@ -285,7 +285,7 @@ def test_pooled_counts_do_not_depend_on_how_users_are_divided(
     monkeypatch.setattr(kernel, "_POOLED_USERS", 7)
     np.testing.assert_array_equal(counted([keys]), whole)
     # The bound bites, for some bins of some users.
-    monkeypatch.setattr(kernel, "_add_capped", uncapped)
+    monkeypatch.setattr(kernel, "_add_limited", uncapped)
     assert counted([keys]).sum() > whole.sum()
 
 
@@ -322,7 +322,7 @@ def test_no_rounding_takes_a_block_over_its_bound(norm: Norm, bits: int) -> None
     for block, bound in adversarial_blocks():
         if norm == "l1":
             bound = float(sum(block)) if bound > 2 else bound
-        layout = Layout(len(block), 1, np.zeros(len(block), dtype=np.int64))
+        layout = KeyLayout(len(block), 1, np.zeros(len(block), dtype=np.int64))
         grid = Grid(np.array([bound]), bits, norm)
         out = np.zeros(len(block), dtype=np.int64)
         keys = np.arange(len(block), dtype=np.int64)
@@ -331,7 +331,7 @@ def test_no_rounding_takes_a_block_over_its_bound(norm: Norm, bits: int) -> None
 
 
 def test_counts_within_the_bound_are_exact() -> None:
-    layout = Layout(3, 1, np.zeros(3, dtype=np.int64))
+    layout = KeyLayout(3, 1, np.zeros(3, dtype=np.int64))
     grid = Grid(np.array([5.0]), 30)
     out = np.zeros(3, dtype=np.int64)
     clipped_sum(np.array([0, 0, 0, 1, 1, 1, 1]), None, layout, grid, out)
@@ -393,7 +393,7 @@ def test_totals_saturate_in_any_order(rows: list[tuple[int, int]], halves: bool)
 
 
 def test_sums_wrap_modulo_two_to_the_64() -> None:
-    layout = Layout(1, 1, np.zeros(1, dtype=np.int64))
+    layout = KeyLayout(1, 1, np.zeros(1, dtype=np.int64))
     out = np.array([2**63 - 5], dtype=np.int64)
     clipped_sum(np.zeros(1, dtype=np.int64), None, layout, Grid(np.ones(1), 4), out)
     assert out.tolist() == [-(2**63) + 11]
@@ -404,7 +404,7 @@ def test_sums_wrap_modulo_two_to_the_64() -> None:
 
 def test_nothing_adds_nothing() -> None:
     nothing = np.zeros(0, dtype=np.int64)
-    for layout in (Layout(0, 0, nothing), Layout(3, 2, None), Layout(3, 3, np.arange(3))):
+    for layout in (KeyLayout(0, 0, nothing), KeyLayout(3, 2, None), KeyLayout(3, 3, np.arange(3))):
         out = np.zeros(layout.items, dtype=np.int64)
         clipped_sum(nothing, None, layout, Grid(np.ones(1), 8), out, max_elements=1, max_items=1)
         clipped_sum(nothing, np.zeros(0), layout, Grid(np.ones(1), 8), out)
@@ -424,7 +424,7 @@ _SMALL = 4
 
 def routed(held: list[list[int]], routes: Routes, most: int, bits: int = 12) -> IntArray:
     """What people who hold these items give."""
-    layout = Layout(_SMALL, 1, np.zeros(_SMALL, dtype=np.int64))
+    layout = KeyLayout(_SMALL, 1, np.zeros(_SMALL, dtype=np.int64))
     keys = [(who << layout.user_shift) | item for who, items in enumerate(held) for item in items]
     out = np.zeros(_SMALL, dtype=np.int64)
     grid = Grid(np.ones(1), bits)
@@ -437,7 +437,7 @@ def guidance(seed: int) -> Routes:
     """Routes after some first round: many equal counts, and some items that do not go on."""
     rng = np.random.default_rng(seed)
     first = rng.integers(1, 9, _SMALL)
-    return Routes.of(first, rng.random(_SMALL) < 0.8, float(rng.choice([0.5, 3.0, 20.0])))
+    return Routes.after(first, rng.random(_SMALL) < 0.8, float(rng.choice([0.5, 3.0, 20.0])))
 
 
 SETS = [[i for i in range(_SMALL) if number >> i & 1] for number in range(1 << _SMALL)]
@@ -478,7 +478,7 @@ def plainly_routed(items: list[int], routes: Routes, most: int) -> dict[int, Fra
     """The squared share of each item that one person gives to, by the rule in words."""
     first = items[:most]
     taken: list[int] = []
-    room = Fraction(len(first) * routes.room)
+    room = Fraction(len(first) * routes.capacity)
     for item in sorted((i for i in first if routes.rank[i] >= 0), key=lambda i: routes.rank[i]):
         room -= int(routes.needs[routes.rank[item]]) ** 2
         if room < 0 and taken:
@@ -501,27 +501,27 @@ def test_a_second_round_follows_the_rule(seed: int, most: int) -> None:
 
 
 def test_items_are_taken_from_the_largest_count_on() -> None:
-    routes = Routes.of(np.array([10, 30, 12, 30]), np.array([True, True, False, True]), 30.0)
+    routes = Routes.after(np.array([10, 30, 12, 30]), np.array([True, True, False, True]), 30.0)
     assert routes.items.tolist() == [1, 3, 0]
     assert routes.rank.tolist() == [2, 0, -1, 1]
-    assert (np.sqrt(routes.room) / routes.needs[:2]).tolist() == [1.0, 1.0]
-    assert routes.needs[2] == math.ceil(30 / 10 * math.sqrt(routes.room))
+    assert (np.sqrt(routes.capacity) / routes.needs[:2]).tolist() == [1.0, 1.0]
+    assert routes.needs[2] == math.ceil(30 / 10 * math.sqrt(routes.capacity))
 
 
 def test_a_second_round_of_nothing_is_nothing() -> None:
-    nothing = Routes.of(np.array([3, 2, 1, 4]), np.zeros(4, dtype=np.bool_), 9.0)
+    nothing = Routes.after(np.array([3, 2, 1, 4]), np.zeros(4, dtype=np.bool_), 9.0)
     assert routed(SETS, nothing, 4).tolist() == [0, 0, 0, 0]
     assert routed([], guidance(1), 4).tolist() == [0, 0, 0, 0]
 
 
 def test_marks_tell_sets_of_items_and_not_who_holds_them_or_how_they_are_read() -> None:
-    layout = Layout(8, 1, np.zeros(8, dtype=np.int64))
+    layout = KeyLayout(8, 1, np.zeros(8, dtype=np.int64))
 
     def mark(*held: list[int]) -> int:
         keys = sorted(
             user << layout.user_shift | item for user, of in enumerate(held) for item in of
         )
-        return mark_of(np.array(keys, dtype=np.int64), layout)
+        return set_fingerprint(np.array(keys, dtype=np.int64), layout)
 
     one = mark([0, 1], [2, 3], [5])
     assert one == mark([5], [3, 2, 2], [1, 0, 1])

@@ -14,7 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from dpgrain.tables.engines.memory import LEAST, Memory
+from dpgrain.tables.engines.memory import MIN_BYTES, Memory
 
 LIMITS = pytest.mark.skipif(
     not Path("/proc/self/clear_refs").exists(), reason="needs /proc to see peak memory"
@@ -73,7 +73,7 @@ def rows_of(rows: int, users: int, items: int, text: bool, length: int) -> pa.Ta
     return pa.table({"who": who, "item": item, "w": rng.random(rows)})
 
 
-def beyond(kind: str, table: str, publish: str, folder: Path, memory: int = LEAST) -> int:
+def beyond(kind: str, table: str, publish: str, folder: Path, memory: int = MIN_BYTES) -> int:
     """Bytes of resident memory that a release takes at its peak beside a warm process."""
     paths = []
     for name, size in (("warm", (1000, 50, 20, TABLES[table][3], 0)), ("rows", TABLES[table])):
@@ -114,7 +114,7 @@ def beyond(kind: str, table: str, publish: str, folder: Path, memory: int = LEAS
 def test_the_least_memory_suffices_and_is_kept(
     kind: str, table: str, publish: str, tmp_path: Path
 ) -> None:
-    assert beyond(kind, table, publish, tmp_path) <= LEAST
+    assert beyond(kind, table, publish, tmp_path) <= MIN_BYTES
 
 
 @LIMITS
@@ -123,14 +123,14 @@ def test_the_least_memory_suffices_and_is_kept(
 @pytest.mark.parametrize("table", list(TABLES))
 @pytest.mark.parametrize("kind", list(OPENED))
 def test_memory_is_kept(kind: str, table: str, publish: str, tmp_path: Path) -> None:
-    assert beyond(kind, table, publish, tmp_path) <= LEAST
+    assert beyond(kind, table, publish, tmp_path) <= MIN_BYTES
 
 
-@pytest.mark.parametrize("size", [LEAST, 10**9, 10**11])
+@pytest.mark.parametrize("size", [MIN_BYTES, 10**9, 10**11])
 @pytest.mark.parametrize("threads", [1, 2, 64])
 def test_the_parts_do_not_exceed_the_whole(size: int, threads: int) -> None:
     """What sorts and what sums do not run at once; buckets are there with either."""
-    parts = Memory.of(size, threads)
+    parts = Memory.split(size, threads)
     sorting: Any = 12 * parts.keys
     summing = 100 * threads * parts.call + 8 * parts.sums
     buckets: Any = 4.5 * parts.counted

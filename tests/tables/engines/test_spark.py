@@ -22,12 +22,12 @@ from tests.tables.engines.cluster import Cluster
 import dpgrain as dg
 from dpgrain._types import IntArray
 from dpgrain.errors import DataError, ParameterError, SchemaError
-from dpgrain.releases.columns import mean_of_columns
+from dpgrain.releases.table_queries import mean_of_columns
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.engines.protocol import Engine
-from dpgrain.tables.engines.spark_session import quiet
-from dpgrain.tables.engines.spark_tasks import Slices
+from dpgrain.tables.engines.spark_session import silenced
+from dpgrain.tables.engines.spark_tasks import SliceSums
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.user_sums import UserContributions
 from dpgrain.testing import EngineContract
@@ -153,7 +153,7 @@ def test_slices_of_two_runs_on_other_rows_are_never_added_up(which: int) -> None
 
 def test_without_fingerprints_a_person_would_add_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """The seeded bug: slices of two runs are added up, and are longer than the bound together."""
-    monkeypatch.setattr(Slices, "_mark", lambda *_: b"")
+    monkeypatch.setattr(SliceSums, "_mark", lambda *_: b"")
     torn = Cluster(size=1, again=lambda _, place: place == 0, source=_other_rows)
     assert _norm(_wide_sums(torn, _ends())) == pytest.approx(2**0.5, abs=0.01)
 
@@ -318,7 +318,7 @@ def test_tasks_that_fail_are_run_again_and_add_once(
         if context is not None and context.attemptNumber() == 0:
             raise RuntimeError("The first attempt fails when it has handed over its rows.")
 
-    with quiet():
+    with silenced():
         made = spark.createDataFrame(rows).repartition(5, "item")
         own_functions_run_here(spark, monkeypatch)
         frame = made.mapInArrow(fails_first, "who long, item string")
@@ -332,7 +332,7 @@ def test_nothing_is_released_where_a_task_fails_for_good(
     def fails(_: Any) -> Any:
         raise RuntimeError("Nobody but the curator may see row 17.")
 
-    with quiet():
+    with silenced():
         made = spark.createDataFrame(_records(50))
         own_functions_run_here(spark, monkeypatch)
         frame = made.mapInArrow(fails, "who long, item string")
@@ -351,7 +351,7 @@ def test_functions_of_a_frame_that_lack_a_module_are_told_of(
 
         yield from of_another_machine.read(batches)
 
-    with quiet():
+    with silenced():
         made = spark.createDataFrame(_records(50))
         own_functions_run_here(spark, monkeypatch)
         frame = made.mapInArrow(imports, "who long, item string")

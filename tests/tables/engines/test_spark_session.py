@@ -14,9 +14,15 @@ from tests.refusals import refuses
 import dpgrain as dg
 from dpgrain._progress import Progress
 from dpgrain.errors import DataError, ParameterError
-from dpgrain.tables.engines import spark_session
-from dpgrain.tables.engines.spark_session import ADDRESS, Session, is_frame, is_session, quiet
-from dpgrain.tables.engines.spark_tasks import OTHER_VERSION
+from dpgrain.tables.engines import spark_session, spark_tasks
+from dpgrain.tables.engines.spark_session import (
+    ADDRESS,
+    SparkRunner,
+    is_frame,
+    is_session,
+    silenced,
+)
+from dpgrain.tables.engines.spark_tasks import OTHER_VERSION, SUMS, AddSlicesTask
 
 
 @pytest.mark.parametrize(
@@ -45,8 +51,20 @@ def test_nothing_else_is_a_session_or_a_frame() -> None:
         assert not is_frame(value)
 
 
+def test_every_task_runs_in_the_same_version_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3")
+    frame: Any = SimpleNamespace(mapInArrow=lambda run, _: run)
+    session: Any = SimpleNamespace()
+    run: Any = SparkRunner(session).map(frame, AddSlicesTask(), SUMS)
+    assert not list(run([]))
+    monkeypatch.setattr(spark_tasks, "__version__", "0.0.0")
+    with pytest.raises(RuntimeError, match=OTHER_VERSION):
+        list(run([]))
+
+
 def test_one_warning_of_pandas_is_silent_and_no_other() -> None:
-    with quiet():
+    with silenced():
         warnings.warn("PySpark does not yet fully support pandas >= 3", FutureWarning, stacklevel=1)
         with pytest.raises(FutureWarning):
             warnings.warn("PySpark does something else", FutureWarning, stacklevel=1)
@@ -61,7 +79,7 @@ def test_without_pyspark_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 def test_without_spark_connect_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_session, "find_spec", lambda name: None if name == "grpc" else name)
     with refuses("engine", "'pyspark[connect]'"):
-        Session.at("sc://127.0.0.1")
+        SparkRunner.at("sc://127.0.0.1")
 
 
 class Failing:
@@ -95,7 +113,7 @@ def _fails(said: str) -> DataError:
         raise pyspark.PySparkException(said)
 
     with pytest.raises(DataError) as caught:
-        Session(session).run(work, "The table")
+        SparkRunner(session).run(work, "The table")
     assert session.tags == []
     assert caught.value.__suppress_context__
     return caught.value
@@ -122,7 +140,7 @@ def test_ctrl_c_ends_the_work_everywhere() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Session(session).run(work, "The table")
+        SparkRunner(session).run(work, "The table")
     assert [tag.split(" ")[0] for tag in session.tags] == ["ended"]
 
 
@@ -130,9 +148,9 @@ def test_progress_tells_a_share_of_tasks_and_no_number() -> None:
     """How many tasks there are may follow from how many rows there are."""
     with Progress(1, show=False) as shown:
         shown.stage("Adding up")
-        spark_session.tell([(3, 7, 7), (4, 50, 200)])
+        spark_session.show_stage([(3, 7, 7), (4, 50, 200)])
         assert shown.text == "Adding up: stage 4 of Spark, 25% of its tasks"
-        spark_session.tell([(4, 200, 200)])
+        spark_session.show_stage([(4, 200, 200)])
         assert shown.text == "Adding up: stage 4 of Spark, 25% of its tasks"
 
 
@@ -182,7 +200,7 @@ def _ended(monkeypatch: pytest.MonkeyPatch, looks: list[list[int]], before: str 
             raise pyspark.PySparkException("Row 17 was cancelled.")
 
     try:
-        Session(session).run(work, "The table")
+        SparkRunner(session).run(work, "The table")
     except DataError as error:
         return str(error)
     return "done"
@@ -205,10 +223,10 @@ def test_work_that_waits_or_runs_is_not_ended(
 
 @pytest.mark.slow
 def test_a_session_at_another_address_is_refused(spark: Any) -> None:
-    assert Session.at("spark").spark is not None
-    assert Session.at(spark.sparkContext.master).spark is not None
+    assert SparkRunner.at("spark").spark is not None
+    assert SparkRunner.at(spark.sparkContext.master).spark is not None
     with pytest.raises(ParameterError, match="this process has a session at 'local"):
-        Session.at("local[7]")
+        SparkRunner.at("local[7]")
 
 
 @pytest.mark.slow
@@ -220,10 +238,10 @@ def test_a_thread_without_a_session_of_its_own_is_refused_another_address(spark:
         # As in a thread in which nobody has begun one.
         spark._jvm.SparkSession.clearActiveSession()
         try:
-            Session.at("local[7]")
+            SparkRunner.at("local[7]")
         except ParameterError as error:
             said.append(str(error))
-        said.append(str(Session.at(spark.sparkContext.master).spark.sparkContext.master))
+        said.append(str(SparkRunner.at(spark.sparkContext.master).spark.sparkContext.master))
 
     thread = threading.Thread(target=other)
     thread.start()
@@ -246,5 +264,5 @@ def test_a_small_frame_is_kept_in_few_parts(spark: Any) -> None:
 
     before = spark.conf.get(spark_session._PARTS_BY_SIZE)
     assert parts(lambda frame: frame.persist()) == 3
-    assert parts(Session(spark).keep) == 1
+    assert parts(SparkRunner(spark).cache) == 1
     assert spark.conf.get(spark_session._PARTS_BY_SIZE) == before

@@ -33,7 +33,7 @@ TYPES = {
 
 def test_columns_have_the_types_that_duckdb_gives_them(spark: Any) -> None:
     listed = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, (kind, _) in TYPES.items())
-    source = SparkSource.of(spark.sql(f"SELECT {listed}"))
+    source = SparkSource.from_frame(spark.sql(f"SELECT {listed}"))
     assert source.columns() == {name: kind for name, (_, kind) in TYPES.items()}
     table = dg.read(source.frame, user="who", rows="as given")
     with pytest.raises(SchemaError, match="cannot be used as a key"):

@@ -18,14 +18,15 @@ from dpgrain.errors import DataError
 from dpgrain.tables.engines.spark_tasks import (
     OTHER_VERSION,
     SUMS,
-    AddSlices,
-    AskRows,
-    Columns,
-    Distinct,
-    Extent,
-    Given,
-    Slices,
-    count_of_slices,
+    AddSlicesTask,
+    ColumnQuery,
+    DistinctQuery,
+    ExtentQuery,
+    PartitionStream,
+    QueryTask,
+    SliceSums,
+    VersionedTask,
+    slice_count,
     slices,
 )
 from dpgrain.tables.rows import TableRows
@@ -40,10 +41,10 @@ def _sums(size: int, seed: int) -> IntArray:
 @pytest.mark.parametrize("size", SIZES)
 def test_slices_add_up_modulo_two_to_the_64(size: int) -> None:
     parts = [_sums(size, seed) for seed in range(4)]
-    found = Slices()
+    found = SliceSums()
     for place, part in enumerate(parts):
         batch = slices(part, place)
-        assert batch.num_rows == count_of_slices(size)
+        assert batch.num_rows == slice_count(size)
         found.add(batch)
     assert np.array_equal(found.total(size), sum(parts, start=np.zeros(size, dtype=np.int64)))
 
@@ -55,11 +56,11 @@ def test_tasks_add_up_slices_in_any_order(parts: int, random: object) -> None:
     rows = pa.Table.from_batches([slices(each, part) for part, each in enumerate(sums)])
     order = list(range(len(rows)))
     random.shuffle(order)  # type: ignore[attr-defined]
-    found = Slices()
-    for place in range(count_of_slices(size)):
+    found = SliceSums()
+    for place in range(slice_count(size)):
         # All slices of one place come to one task, with those of other places.
         mine = [i for i in order if rows["slice"][i].as_py() == place]
-        for batch in AddSlices()(rows.take(pa.array(mine)).to_batches()):
+        for batch in AddSlicesTask()(rows.take(pa.array(mine)).to_batches()):
             assert batch.schema == SUMS
             found.add(batch)
     assert np.array_equal(found.total(size), sum(sums))
@@ -67,7 +68,7 @@ def test_tasks_add_up_slices_in_any_order(parts: int, random: object) -> None:
 
 def test_a_slice_that_comes_twice_or_never_is_noticed() -> None:
     batch = slices(_sums(20_000, 1), 0)
-    twice, never = Slices(), Slices()
+    twice, never = SliceSums(), SliceSums()
     twice.add(batch)
     with refuses("A", "twice", kind=DataError):
         twice.add(batch.slice(1, 1))
@@ -77,7 +78,7 @@ def test_a_slice_that_comes_twice_or_never_is_noticed() -> None:
 
 
 def test_a_slice_of_a_partition_that_others_lack_is_noticed() -> None:
-    found = Slices()
+    found = SliceSums()
     found.add(slices(_sums(20_000, 1), 0))
     found.add(slices(_sums(20_000, 2), 1).slice(0, 1))
     with pytest.raises(DataError, match="different runs"):
@@ -85,7 +86,7 @@ def test_a_slice_of_a_partition_that_others_lack_is_noticed() -> None:
 
 
 def _rows(**columns: str) -> TableRows:
-    return TableRows(Given(), "who", None, columns, 256 * 10**6, 1)
+    return TableRows(PartitionStream(), "who", None, columns, 256 * 10**6, 1)
 
 
 ROWS = pa.table({"a": pa.array([1, 1, None]), "b": pa.array(["x", "x", "y"])})
@@ -93,7 +94,7 @@ ROWS = pa.table({"a": pa.array([1, 1, None]), "b": pa.array(["x", "x", "y"])})
 
 def test_a_task_reads_the_rows_that_come_under_their_own_names() -> None:
     rows = _rows(who="BIGINT", **{"it'em `\"": "VARCHAR"})
-    task = AskRows(rows, ("who", "it'em `\""), Distinct(("it'em `\"",)))
+    task = QueryTask(rows, ("who", "it'em `\""), DistinctQuery(("it'em `\"",)))
     (batch,) = pickle.loads(pickle.dumps(task))(ROWS.to_batches(max_chunksize=1))
     assert batch.to_pydict() == {"k0": ["x"]}
     assert task.schema(ROWS.schema) == batch.schema
@@ -105,19 +106,20 @@ def test_text_that_is_no_text_is_missing_and_fails_nothing() -> None:
     odd = pa.Array.from_buffers(
         pa.string(), 2, [None, pa.py_buffer(np.array([0, 1, 2], np.int32)), pa.py_buffer(b"\xffz")]
     )
-    task = AskRows(_rows(who="BIGINT", w="VARCHAR"), ("who", "w"), Columns((("w", "key"),)))
+    task = QueryTask(_rows(who="BIGINT", w="VARCHAR"), ("who", "w"), ColumnQuery((("w", "key"),)))
     (batch,) = task(pa.table({"a": [1, 2], "b": odd}).to_batches())
     assert batch.column(0).to_pylist() == [None, "z"]
 
 
 def test_the_extent_of_a_partition_counts_rows_without_a_number() -> None:
-    task = AskRows(_rows(who="BIGINT"), ("who",), Extent("who"))
+    task = QueryTask(_rows(who="BIGINT"), ("who",), ExtentQuery("who"))
     (batch,) = task(ROWS.select(["a"]).to_batches())
     assert batch.to_pylist() == [{"low": 1, "high": 1, "rows": 3}]
 
 
 def test_another_version_of_the_package_is_refused() -> None:
-    for task in (AddSlices(), AskRows(_rows(who="BIGINT"), ("who",), Extent("who"))):
-        assert task.version == dg.__version__
-        with pytest.raises(RuntimeError, match=OTHER_VERSION):
-            list(replace(task, version="0.0.0")([]))
+    task = VersionedTask(AddSlicesTask())
+    assert task.version == dg.__version__
+    assert not list(task([]))
+    with pytest.raises(RuntimeError, match=OTHER_VERSION):
+        list(replace(task, version="0.0.0")([]))

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.refusals import refuses
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.inputs.long_labels import label_of
@@ -139,7 +140,7 @@ def test_a_column_is_refused_by_its_type_or_read_alike(kind: str, use: str) -> N
     described = read_as(str(made.table("t").types[2]))
     expected = USED.get(described, "-" * len(USES))[list(USES).index(use)] == "Y"
     told = []
-    for engine in ("duckdb", "in_memory"):
+    for engine in ("duckdb", InMemory):
         table = dg.read(made.table("t"), user="who", n_users=9, engine=engine)
         try:
             told.append(str(USES[use](table)))
@@ -190,7 +191,7 @@ def test_no_number_of_a_time_ends_a_release(unit: str, zone: str | None, tmp_pat
         pq.write_table(table, tmp_path / "u.parquet", write_statistics=False)
         sources += [tmp_path / "t.parquet", tmp_path / "u.parquet"]
     found = []
-    for source, engine in itertools.product(sources, ("duckdb", "in_memory")):
+    for source, engine in itertools.product(sources, ("duckdb", InMemory)):
         dated = dg.read(source, user="who", engine=engine).with_days("day", "at", zone)
         with dated.open_engine() as opened:
             found.append(opened.columns([("day", "text")]).column(0).to_pylist())
@@ -230,9 +231,9 @@ def test_moments_of_nanoseconds_have_a_zone(kind: str, tmp_path: Path) -> None:
         assert engine.columns([("day", "text")]).column(0).to_pylist() == ["2026-03-29"]
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
 @pytest.mark.parametrize("kind", ["table", "file", "relation", "csv"])
-def test_a_label_has_a_longest_length(kind: str, engine: str, tmp_path: Path) -> None:
+def test_a_label_has_a_longest_length(kind: str, engine: Any, tmp_path: Path) -> None:
     """A text of one byte more is null as a user, an item, a cell, a region and a number."""
     longest = "é" * (LONGEST_LABEL // 2)
     words = ["a", longest, longest + "x", "1." + "0" * LONGEST_LABEL, None]
@@ -279,7 +280,7 @@ def test_a_long_text_ends_no_release(size: int, memory: str, column: str, tmp_pa
     rows = {"who": [str(i) for i in range(20_000)], "w": ["a", "b"] * 10_000}
     rows[column][7_000] = "x" * (size << 20)
     pq.write_table(pa.table(rows), tmp_path / "t.parquet", row_group_size=5_000)
-    for engine in ("duckdb", "in_memory"):
+    for engine in ("duckdb", InMemory):
         table = dg.read(tmp_path / "t.parquet", user="who", memory=memory, threads=2, engine=engine)
         dg.histogram(table, "w", clip=1.0, max_items=1, **ASKED)
 
@@ -301,8 +302,8 @@ def test_many_long_texts_end_no_release_of_a_relation() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ENUM", "VARCHAR"])
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
-def test_no_text_that_is_no_label_leaves_the_caller_s_database(kind: str, engine: str) -> None:
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
+def test_no_text_that_is_no_label_leaves_the_caller_s_database(kind: str, engine: Any) -> None:
     made, long = connection(), "1" * (LONGEST_LABEL + 1)
     made.execute(f"CREATE TYPE own AS ENUM ('1', '{long}')")
     written = "own" if kind == "ENUM" else kind
@@ -331,15 +332,15 @@ def test_memory_does_not_bound_what_is_kept_in_it(ending: str, memory: str, tmp_
         made.execute(f"COPY t TO '{source}'")
     table = dg.read(
         made.table("t") if ending == "table" else source,
-        user="who", memory=memory, threads=1, engine="in_memory",
+        user="who", memory=memory, threads=1, engine=InMemory,
     )  # fmt: skip
     domain = ["x" * 60_000 + end for end in "01"]
     release = dg.count(table, by="w", domain=domain, **ASKED)
     assert abs(release.estimate - size / 2).max() < 100
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
-def test_columns_that_are_not_used_are_not_read(engine: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
+def test_columns_that_are_not_used_are_not_read(engine: Any, tmp_path: Path) -> None:
     """A column that cannot be read to its end ends no release of the others."""
     made = connection()
     fails = (

@@ -128,7 +128,7 @@ def test_no_row_is_read_otherwise_for_another(
         paths = [tmp_path / f"a.{ending}", tmp_path / f"b.{ending}"][:files]
         table = dg.read(paths, user="who", threads=threads)
         with DuckDB(table) as engine:
-            found = engine.ask("SELECT who, item, count(*) AS n FROM source GROUP BY ALL")
+            found = engine.query("SELECT who, item, count(*) AS n FROM source GROUP BY ALL")
         counts = {(row["who"], row["item"]): row["n"] for row in found.to_pylist()}
         own_rows = counts.pop(("eve", "b"), 0)
         assert own_rows == (0 if own == "none" else files)

@@ -111,7 +111,7 @@ OTHERS = [b'u%d,a,"%d\n"' % (number % 1000, number) for number in range(40_000)]
 
 def counted(paths: list[Path], threads: int) -> dict[tuple[str, str], int]:
     with DuckDB(dg.read(paths, user="who", threads=threads)) as engine:
-        found = engine.ask("SELECT who, item, count(*) AS n FROM source GROUP BY ALL")
+        found = engine.query("SELECT who, item, count(*) AS n FROM source GROUP BY ALL")
     return {(row["who"], row["item"]): row["n"] for row in found.to_pylist()}
 
 
@@ -168,7 +168,7 @@ def test_a_copy_is_private_and_goes_with_the_release(
     path = tmp_path / "rows.csv"
     path.write_bytes(b"who,item\n1,a\n2," + b"b" * (MAX_ROW_BYTES + 1) + b"\n3,c\n")
     with DuckDB(dg.read(path, user="who")) as engine:
-        assert engine.ask("SELECT who FROM source").to_pydict() == {"who": ["1", "3"]}
+        assert engine.query("SELECT who FROM source").to_pydict() == {"who": ["1", "3"]}
         (copy,) = tmp_path.glob("spill/*/rows*")
         assert copy.read_bytes() == b"who,item\n1,a\n3,c\n"
         assert copy.parent.stat().st_mode & 0o777 == 0o700
@@ -199,7 +199,7 @@ def test_a_mark_of_the_byte_order_belongs_to_no_value(
 
 def rows_of(table: dg.UserTable) -> list[dict[str, Any]]:
     with DuckDB(table) as engine:
-        rows: list[dict[str, Any]] = engine.ask("SELECT * FROM source ORDER BY who").to_pylist()
+        rows: list[dict[str, Any]] = engine.query("SELECT * FROM source ORDER BY who").to_pylist()
     return rows
 
 

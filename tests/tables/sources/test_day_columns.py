@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from tests.refusals import refuses
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.ledger import AnyDays
@@ -151,7 +152,7 @@ def test_days_are_of_times_and_have_new_names() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
 def test_days_tell_groups_regions_cells_and_elements(engine: Any) -> None:
     times = [
         dt.datetime(2026, 3, 28, 22, 30, tzinfo=dt.UTC) + dt.timedelta(hours=h) for h in range(60)

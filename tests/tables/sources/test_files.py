@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.refusals import refuses
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.tables.sources.files import FileCache
@@ -51,10 +52,10 @@ def test_a_changed_file_is_looked_at_again(change: Any, tmp_path: Path) -> None:
     assert len(looked) == 2
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
 @pytest.mark.parametrize("before", ["", '3,"c"d\n'], ids=["regular", "odd"])
 def test_a_table_kept_open_reads_rows_that_come_later(
-    before: str, engine: str, tmp_path: Path
+    before: str, engine: Any, tmp_path: Path
 ) -> None:
     path = tmp_path / "t.csv"
     path.write_text("who,w\n1,a\n" + before)

@@ -36,7 +36,7 @@ def held(source: Any, column: str = "month", **options: Any) -> dict[Any, Any]:
     """Who has which value in a column."""
     table = dg.read(source, user="who", types={"who": "BIGINT"}, **options)
     with DuckDB(table) as engine:
-        found = engine.ask(f'SELECT DISTINCT who, "{column}" AS x FROM source', [column])
+        found = engine.query(f'SELECT DISTINCT who, "{column}" AS x FROM source', [column])
     rows = found.to_pylist()
     assert len({row["who"] for row in rows}) == len(rows)
     return {row["who"]: row["x"] for row in rows}
@@ -162,7 +162,7 @@ def test_files_with_odd_times_keep_their_partition(tmp_path: Path) -> None:
         pq.write_table(pa.table({"who": [who, who], "at": at}), place / "a.parquet")
     table = dg.read(root, user="who")
     with DuckDB(table) as engine:
-        found = engine.ask(
+        found = engine.query(
             'SELECT who, month, count("at") AS n FROM source GROUP BY ALL ORDER BY 1',
             ["month", "at"],
         )
@@ -195,7 +195,7 @@ def test_links_are_followed_and_a_file_counts_once(tmp_path: Path) -> None:
     (root / "month=1" / "_above").symlink_to(root)
     (root / "month=1" / "again.parquet").symlink_to(root / "month=1" / "part-0.parquet")
     with DuckDB(dg.read(root, user="who")) as engine:
-        found = engine.ask(
+        found = engine.query(
             "SELECT month, count(*) AS n FROM source GROUP BY ALL ORDER BY 1", ["month"]
         )
     assert [tuple(row.values()) for row in found.to_pylist()] == [("1", 2), ("2", 2)]

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.tables.sources import large_texts
@@ -104,8 +105,8 @@ def test_a_copy_has_the_same_rows(tmp_path: Path) -> None:
     assert one == two
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
-def test_large_texts_stand_beside_times_and_uuids(engine: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
+def test_large_texts_stand_beside_times_and_uuids(engine: Any, tmp_path: Path) -> None:
     path, rows = tmp_path / "t.parquet", 500
     with duckdb.connect() as connection:
         connection.execute(

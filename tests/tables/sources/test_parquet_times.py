@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.tables.sources import parquet_times
@@ -90,8 +91,8 @@ def test_batches_of_several_row_groups_meet(
     assert found["who"].to_pylist() == list(range(11))
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
-def test_files_of_both_kinds_are_one_table(engine: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
+def test_files_of_both_kinds_are_one_table(engine: Any, tmp_path: Path) -> None:
     written(tmp_path / "a.parquet", [0, FAR])
     written(tmp_path / "b.parquet", [0, 1], "us")
     table = dg.read(str(tmp_path / "*.parquet"), user="who", engine=engine)
@@ -116,7 +117,7 @@ def test_days_and_nanoseconds_are_read_or_copied(
     """A day out of range is a null, and all others are read as they are in files without one."""
     path = written(tmp_path / "t.parquet", raw, unit, use_deprecated_int96_timestamps=True)
     assert sorted(out_of_range_int96(path)) == far
-    for engine in ("duckdb", "in_memory"):
+    for engine in ("duckdb", InMemory):
         with dg.read(path, user="who", engine=engine).open_engine() as opened:
             found = opened.columns([("At", "as it is")]).column(0)
         one = 1 if unit == "us" else 1000
@@ -125,9 +126,9 @@ def test_days_and_nanoseconds_are_read_or_copied(
 
 
 @pytest.mark.parametrize("options", [{}, {"write_statistics": False}])
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
 def test_a_file_without_rows_is_read_as_one_with_a_row(
-    engine: str, options: dict[str, Any], tmp_path: Path
+    engine: Any, options: dict[str, Any], tmp_path: Path
 ) -> None:
     written(tmp_path / "a.parquet", [], **options)
     written(tmp_path / "b.parquet", [0, 1], **options)

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.conftest import Command, shown
+from tests.tables.engines.in_memory import InMemory
 from tests.tables.sources.databases import Database, database, missing
 
 import dpgrain as dg
@@ -138,9 +139,9 @@ def test_counts_are_grouped_there(
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
 @pytest.mark.parametrize("kind", NUMBERS)
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
 def test_numbers_are_streamed(
-    kind: str, engine: str, share: float, server: Database, visits: str,
+    kind: str, engine: Any, share: float, server: Database, visits: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The same is published of rows that are kept in memory and of those in a file."""
@@ -152,8 +153,8 @@ def test_numbers_are_streamed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
-def test_joins_read_both_tables_there(engine: str, server: Database, visits: str) -> None:
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
+def test_joins_read_both_tables_there(engine: Any, server: Database, visits: str) -> None:
     """Of two tables, of one with itself, and beside a public one, with rows that are grouped there."""
     born = server.holding(pa.table({"id": np.arange(300), "born": 1950 + np.arange(300) % 50}))
     one = dg.read(server.address, table=visits, user="who", engine=engine)
@@ -196,7 +197,7 @@ def test_a_query_gives_the_same_rows_for_other_columns(
     table = dg.read(server.address, query=query, user="who", rows="as given")
     with DuckDB(table) as engine:
         for used in (["page"], ["w"], []):
-            engine.ask("SELECT count(*) AS n FROM source", used)
+            engine.query("SELECT count(*) AS n FROM source", used)
     assert len(fetched) == 1
 
 
@@ -204,7 +205,7 @@ def test_single_rows_come_after_groups(server: Database, visits: str, fetched: l
     """What was fetched as groups does for counts alone."""
     with DuckDB(dg.read(server.address, table=visits, user="who")) as engine:
         engine.distinct(["page"])
-        rows = engine.ask("SELECT count(*) AS n FROM source", ["page"])
+        rows = engine.query("SELECT count(*) AS n FROM source", ["page"])
         assert rows.column("n")[0].as_py() == 6000
         assert engine.extent("who") == (0, 299, 6000)
     assert [grouped for _, grouped in fetched] == [True, False]
@@ -251,7 +252,7 @@ def test_no_value_ends_a_reading(kind: str, server: Database) -> None:
             dg.histogram(table, 'the "x', **PROMISE)
         return
     with DuckDB(table) as engine:
-        read = engine.ask('SELECT "the ""x" AS x FROM source', ['the "x']).column("x").to_pylist()
+        read = engine.query('SELECT "the ""x" AS x FROM source', ['the "x']).column("x").to_pylist()
     found = [
         str(each) if here.startswith("DECIMAL") and each is not None else each for each in read
     ]
@@ -275,7 +276,7 @@ def test_texts_are_grouped_by_their_bytes(server: Database) -> None:
         groups = engine.distinct(["page"])
         assert sorted(groups.columns[0].to_pylist()) == ["A", "a"]
         query = "SELECT count(DISTINCT who) AS n FROM source"
-        assert engine.ask(query).column("n")[0].as_py() == 2
+        assert engine.query(query).column("n")[0].as_py() == 2
 
 
 def test_columns_may_be_called_as_our_own(server: Database) -> None:
@@ -413,12 +414,12 @@ def test_a_release_sees_one_state(server: Database, monkeypatch: pytest.MonkeyPa
     name = server.holding(rows_of())
     table = dg.read(server.address, table=name, user="who")
     with table.open_engine() as engine:
-        before = engine.ask("SELECT count(*) AS n FROM source", ["page"])  # type: ignore[attr-defined]
+        before = engine.query("SELECT count(*) AS n FROM source", ["page"])  # type: ignore[attr-defined]
         server.run(f"DELETE FROM {name} WHERE who < 100")
-        after = engine.ask("SELECT count(*) AS n FROM source", ["w"])  # type: ignore[attr-defined]
+        after = engine.query("SELECT count(*) AS n FROM source", ["w"])  # type: ignore[attr-defined]
         assert before.equals(after)
     with table.open_engine() as engine:
-        later = engine.ask("SELECT count(*) AS n FROM source", ["w"])  # type: ignore[attr-defined]
+        later = engine.query("SELECT count(*) AS n FROM source", ["w"])  # type: ignore[attr-defined]
     assert later.column("n")[0].as_py() == 4000
 
 

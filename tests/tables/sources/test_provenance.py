@@ -15,11 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from tests.refusals import refuses
 from tests.releases import cases
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.learn.features import Encoding, Number
-from dpgrain.releases.columns import fit_columns, mean_of_columns
+from dpgrain.releases.table_queries import fit_columns, mean_of_columns
 from dpgrain.scope.provenance import Provenance
 from dpgrain.tables.sources.read_arguments import source_provenance
 
@@ -72,7 +73,7 @@ def refused(source: Any, **options: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("engine", [None, "duckdb", "in_memory", "spark"])
+@pytest.mark.parametrize("engine", [None, "duckdb", InMemory, "spark"])
 @pytest.mark.parametrize("done", DONE)
 @pytest.mark.parametrize("kind", QUERIES)
 def test_a_query_needs_its_author_s_word(
@@ -164,11 +165,11 @@ ANOTHER: dict[str, str] = {
 }
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
 @pytest.mark.parametrize("made", ["as it stands", "where", "per_user"])
 @pytest.mark.parametrize("happened", ANOTHER)
 def test_a_name_stands_for_the_table_that_was_opened(
-    happened: str, made: str, engine: str, connection: duckdb.DuckDBPyConnection
+    happened: str, made: str, engine: Any, connection: duckdb.DuckDBPyConnection
 ) -> None:
     table = dg.read(connection.table("visits"), user="who", engine=engine)
     if made == "where":
@@ -201,11 +202,11 @@ SEVERAL: dict[str, list[str]] = {
 }
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 @pytest.mark.parametrize("names", SEVERAL)
 def test_a_file_is_read_once_whatever_names_it_has(
-    names: str, ending: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    names: str, ending: str, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A record that is read twice would move a count by two, and be billed as one."""
     monkeypatch.chdir(tmp_path)

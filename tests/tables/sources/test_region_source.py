@@ -7,6 +7,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.scope.regions import LabelSet, Region, Side, Span
@@ -75,7 +76,7 @@ def table_of(cells: str, **options: Any) -> dg.UserTable:
     return dg.read(connection.table("t"), user="who", **options)
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
 @pytest.mark.parametrize("name", COLUMNS)
 def test_every_type_of_column(name: str, engine: Any) -> None:
     cells, stated, expected = COLUMNS[name]

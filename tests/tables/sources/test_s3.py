@@ -68,7 +68,7 @@ def rows_of(who: int, **columns: Any) -> pa.Table:
 
 def held(source: Any, column: str = "month") -> dict[int, Any]:
     with DuckDB(dg.read(source, user="who")) as engine:
-        found = engine.ask(f'SELECT DISTINCT who, "{column}" AS x FROM source', [column])
+        found = engine.query(f'SELECT DISTINCT who, "{column}" AS x FROM source', [column])
     return {row["who"]: row["x"] for row in found.to_pylist()}
 
 
@@ -97,7 +97,7 @@ def test_files_are_a_table(bucket: Bucket) -> None:
     table = dg.read(listed, user="who")
     assert table.schema == {"who": "BIGINT", "x": "VARCHAR"}
     with DuckDB(table) as engine:
-        assert engine.ask("SELECT count(*) AS n FROM source").column("n")[0].as_py() == 4
+        assert engine.query("SELECT count(*) AS n FROM source").column("n")[0].as_py() == 4
 
 
 def test_a_column_of_the_files_is_read_from_them(bucket: Bucket) -> None:

@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from tests.conftest import shown
+from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError, SchemaError
@@ -116,7 +117,7 @@ def test_a_filtered_dataset_stays_filtered(tmp_path: Path) -> None:
     pq.write_table(rows_of(), tmp_path / "rows.parquet")
     filtered = ds.dataset(tmp_path / "rows.parquet").filter(ds.field("who") < 7)
     with DuckDB(dg.read(filtered, user="who")) as engine:
-        assert engine.ask("SELECT count(*) AS n FROM source").column("n")[0].as_py() == 35
+        assert engine.query("SELECT count(*) AS n FROM source").column("n")[0].as_py() == 35
 
 
 def test_nothing_is_read_before_a_release_and_nothing_twice() -> None:
@@ -134,8 +135,8 @@ def test_nothing_is_read_before_a_release_and_nothing_twice() -> None:
     assert first.guarantee.provenance == "as given"
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
-def test_releases_of_several_threads_read_it_once(engine: str) -> None:
+@pytest.mark.parametrize("engine", ["duckdb", InMemory])
+def test_releases_of_several_threads_read_it_once(engine: Any) -> None:
     once = Once(rows_of())
     table = dg.read(once.stream, user="who", engine=engine)
     made: list[Any] = []
@@ -266,5 +267,5 @@ def test_spark_takes_no_stream() -> None:
 def test_streams_without_rows_or_columns(rows: pa.Table) -> None:
     table = dg.read(rows.to_reader())
     with DuckDB(table) as engine:
-        found = engine.ask("SELECT count(*) AS n FROM source").column("n")[0].as_py()
+        found = engine.query("SELECT count(*) AS n FROM source").column("n")[0].as_py()
     assert found == rows.num_rows

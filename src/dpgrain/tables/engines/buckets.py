@@ -1,7 +1,7 @@
-"""Keys of counted records in 32 bits each, in buckets of neighbouring users.
+"""Store keys of counted records in 32 bits each, in buckets of neighbouring users.
 
-The bits of a key above its bucket's say which bucket it lies in, so that they need not be stored. A
-bucket is sorted when it is first asked for, which threads do side by side, and it fits in the cache.
+The high bits of a key identify its bucket and need not be stored. A bucket fits in the cache; the
+thread that reads it first sorts it.
 """
 
 from __future__ import annotations
@@ -14,57 +14,51 @@ from numpy.typing import NDArray
 
 from dpgrain._types import BoolArray, IntArray
 
-# Bits of a key within its bucket, and the numbers of buckets, at least and at most.
-_LOW_BITS, _LEAST_BUCKETS, _MOST_BUCKETS = 32, 1 << 6, 1 << 12
-# Keys that are sorted at a time before they are put into their buckets.
+# Bits of a key within its bucket, and the minimum and maximum number of buckets.
+_LOW_BITS, _MIN_BUCKETS, _MAX_BUCKETS = 32, 1 << 6, 1 << 12
+# Keys sorted together before they are moved to their buckets.
 _STAGED_KEYS = 1 << 20
-# Divisor of the capacity: the blocks that buckets begin and do not fill take at most that part of
-# it.
+# Partially filled blocks take at most 1/8 of the capacity.
 _SLACK = 8
-# Divisor of the keys that may be sorted: where more are held, no bucket has more than that part of
-# them.
+# Beyond the number of keys that can be sorted, no bucket has more than 1/8 of that number.
 _EVEN = 8
-# Keys of a bucket that are read together.
+# Keys of a bucket per step.
 _PART_KEYS = 1 << 20
 
 
 @dataclass(frozen=True)
 class Bucketing:
-    """The division of keys into buckets.
+    """Division of keys into buckets.
 
     Args:
-        bits: the bits of a key within its bucket, at most 32 and at least those below the user code.
-        count: the number of buckets.
+        bits: number of bits of a key within its bucket, from those below the user code to 32.
+        count: number of buckets.
     """
 
     bits: int
     count: int
 
     @staticmethod
-    def of(users: int, shift: int) -> Bucketing | None:
-        """Return the buckets for user codes below a number; None where keys are too long for it.
+    def fit(users: int, shift: int) -> Bucketing | None:
+        """Choose buckets for user codes below ``users``; None if keys are too long.
 
-        Args:
-            users: all user codes are below it.
-            shift: the bits of a key below the user code.
-
-        >>> Bucketing.of(400_000, 19), Bucketing.of(2**40, 19)
+        >>> Bucketing.fit(400_000, 19), Bucketing.fit(2**40, 19)
         (Bucketing(bits=32, count=49), None)
         """
         whole = (max(users, 1) << shift) - 1
-        bits = min(_LOW_BITS, max(whole.bit_length() - _LEAST_BUCKETS.bit_length() + 1, shift))
+        bits = min(_LOW_BITS, max(whole.bit_length() - _MIN_BUCKETS.bit_length() + 1, shift))
         count = (whole >> bits) + 1
-        return Bucketing(bits, count) if shift <= bits and count <= _MOST_BUCKETS else None
+        return Bucketing(bits, count) if shift <= bits and count <= _MAX_BUCKETS else None
 
 
 class Buckets:
-    """Keys in buckets, each of whole users; what is staged last is put away by :meth:`settle`.
+    """Keys in buckets of whole users; :meth:`flush` moves staged keys to their buckets.
 
     Args:
         bucketing: the division of keys.
-        capacity: the number of keys that are held at most.
-        uneven: the number that is held at most where a bucket has more than an eighth of it, since
-            a bucket is copied to be sorted; None for the capacity.
+        capacity: max number of keys.
+        uneven: max number of keys if one bucket has more than an eighth of it, because sorting
+            copies a bucket; None for the capacity.
     """
 
     def __init__(self, bucketing: Bucketing, capacity: int, uneven: int | None = None) -> None:
@@ -82,7 +76,7 @@ class Buckets:
         self._sorted = np.zeros(self._count, dtype=np.bool_)
 
     def add(self, keys: IntArray) -> bool:
-        """Take keys in; return False, and take none, where they do not fit."""
+        """Add keys; return False and add nothing if they do not fit."""
         size = self.size + keys.size
         if size > self._capacity or (size > self._uneven and self._largest > self._uneven // _EVEN):
             return False
@@ -93,7 +87,7 @@ class Buckets:
             self._filled += room
             keys = keys[room:]
             if self._filled == self._staged.size:
-                self.settle()
+                self.flush()
         return True
 
     @property
@@ -101,13 +95,13 @@ class Buckets:
         return int(self._sizes.max())
 
     @property
-    def lopsided(self) -> bool:
-        """True where a settled bucket has half of the keys, so that dividing users may not help."""
+    def is_lopsided(self) -> bool:
+        """True if one bucket has half of the keys, so that dividing users may not help."""
         return 2 * self._largest >= self.size
 
     @property
-    def few(self) -> bool:
-        """True where all keys are still staged."""
+    def all_staged(self) -> bool:
+        """True if all keys are still staged."""
         return self._filled == self.size
 
     def staged(self) -> IntArray:
@@ -115,14 +109,14 @@ class Buckets:
         self._staged[: self._filled].sort()
         return self._staged[: self._filled]
 
-    def emptied(self) -> Iterator[IntArray]:
-        """Yield all keys, in any order; the buckets are of no more use then."""
+    def drain(self) -> Iterator[IntArray]:
+        """Yield all keys in any order; the buckets cannot be used afterwards."""
         yield self._staged[: self._filled]
-        for bucket in self.held():
-            yield self.whole(bucket, self.of(bucket))
+        for bucket in self.nonempty():
+            yield self.full_keys(bucket, self.sorted_lows(bucket))
 
-    def settle(self) -> None:
-        """Put the staged keys into their buckets."""
+    def flush(self) -> None:
+        """Move the staged keys to their buckets."""
         keys = self.staged()
         ends = np.searchsorted(keys, np.arange(1, self._count + 1) << self._bits)
         lows, start = (keys & ((1 << self._bits) - 1)).astype(np.uint32), 0
@@ -149,35 +143,35 @@ class Buckets:
         self._taken += 1
         return self._taken - 1
 
-    def keep(self, mine: Callable[[IntArray], BoolArray]) -> None:
-        """Keep the keys for which a function is true, and drop the others."""
-        self.settle()
-        for bucket in self.held():
-            lows = self.of(bucket)
-            kept = [part[mine(self.whole(bucket, part))] for part in _parts(lows)]
+    def filter(self, select: Callable[[IntArray], BoolArray]) -> None:
+        """Drop the keys for which a function is false."""
+        self.flush()
+        for bucket in self.nonempty():
+            lows = self.sorted_lows(bucket)
+            selected = [part[select(self.full_keys(bucket, part))] for part in _parts(lows)]
             self._free += self._blocks[bucket]
             self._blocks[bucket], self._sizes[bucket] = [], 0
-            self._put(bucket, np.concatenate(kept))
+            self._put(bucket, np.concatenate(selected))
             self._sorted[bucket] = True
         self.size = int(self._sizes.sum())
 
-    def differ(self, most: int) -> bool:
-        """Return whether more than ``most`` keys are different."""
-        self.settle()
+    def has_more_than(self, most: int) -> bool:
+        """Return whether there are more than ``most`` distinct keys."""
+        self.flush()
         result = 0
-        for bucket in self.held():
-            lows = self.of(bucket)
+        for bucket in self.nonempty():
+            lows = self.sorted_lows(bucket)
             result += 1 + sum(int(np.count_nonzero(p[1:] != p[:-1])) for p in _parts(lows, 1))
             if result > most:
                 return True
         return False
 
-    def held(self) -> list[int]:
+    def nonempty(self) -> list[int]:
         """Return the buckets with keys."""
         return [int(bucket) for bucket in np.flatnonzero(self._sizes)]
 
-    def of(self, bucket: int) -> NDArray[np.uint32]:
-        """Return the keys of a bucket without the bits above, sorted, in an array of their own."""
+    def sorted_lows(self, bucket: int) -> NDArray[np.uint32]:
+        """Return the low bits of a bucket's keys, sorted, as a copy."""
         blocks = self._blocks[bucket]
         rows = self._pool[blocks]
         lows = rows.reshape(-1)[: self._sizes[bucket]]
@@ -187,32 +181,26 @@ class Buckets:
             self._sorted[bucket] = True
         return lows
 
-    def whole(self, bucket: int, lows: NDArray[np.uint32]) -> IntArray:
-        """Return keys of a bucket with all their bits."""
+    def full_keys(self, bucket: int, lows: NDArray[np.uint32]) -> IntArray:
+        """Restore the high bits of a bucket's keys."""
         keys = lows.astype(np.int64)
         keys |= bucket << self._bits
         return keys
 
     def parts(self, bucket: int, shift: int, size: int) -> Iterator[IntArray]:
-        """Yield the keys of a bucket in parts of whole users.
-
-        Args:
-            bucket: the bucket.
-            shift: the bits of a key below the user code.
-            size: the number of keys of a part, where no user has more.
-        """
-        lows, start = self.of(bucket), 0
+        """Yield the keys of a bucket in parts of whole users, of about ``size`` keys."""
+        lows, start = self.sorted_lows(bucket), 0
         while start < lows.size:
             last = min(start + size, lows.size) - 1
             following = ((int(lows[last]) >> shift) + 1) << shift
             stop = lows.size
             if following >> _LOW_BITS == 0:
                 stop = int(np.searchsorted(lows, np.uint32(following)))
-            yield self.whole(bucket, lows[start:stop])
+            yield self.full_keys(bucket, lows[start:stop])
             start = stop
 
 
 def _parts(lows: NDArray[np.uint32], more: int = 0) -> Iterator[NDArray[np.uint32]]:
-    """Yield keys in parts, each with ``more`` keys of the next one."""
+    """Yield keys in parts that overlap the next part by ``more`` keys."""
     for start in range(0, lows.size, _PART_KEYS):
         yield lows[start : start + _PART_KEYS + more]

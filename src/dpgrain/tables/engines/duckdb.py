@@ -24,16 +24,15 @@ from dpgrain.tables.engines.feed import (
     MIXING,
     Chunk,
     Feed,
+    RecordScan,
     Scan,
-    Scanned,
-    Share,
+    UserShare,
     require_bits,
 )
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.protocol import Form
-from dpgrain.tables.engines.spill import connected, new_spill_folder
-from dpgrain.tables.engines.sql import held_key, holds, number, quoted
-from dpgrain.tables.engines.sql import key as key_of
+from dpgrain.tables.engines.spill import connect, new_spill_folder
+from dpgrain.tables.engines.sql import has_key_sql, key_sql, number_sql, quoted, valid_key_sql
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.duckdb_connection import run_interruptible
@@ -43,31 +42,31 @@ from dpgrain.tables.split import Split
 
 Answer = TypeVar("Answer")
 
-# Names below which hashing in Python takes less time than a query.
+# Below this number of names, hashing in Python is faster than a query.
 _FEW_NAMES = 1 << 14
-# Engines that share a connection give their lookups different names.
+# Engines on one connection use different names for their lookups.
 _lookups = itertools.count()
 
 
 class DuckDB:
-    """A private DuckDB connection for one release, with safe settings.
+    """Private DuckDB connection for one release, with safe settings.
 
-    Spilled data lie in a folder that only this process's user can enter and that is removed at
-    the end. It is encrypted besides, with what DuckDB has without extensions, whose random keys it does
-    not call secure. No extension is installed or loaded.
+    Spilled data are stored in a folder that only the current user can read and that is removed at
+    the end. They are encrypted with DuckDB's built-in cryptography, whose random keys are not
+    guaranteed to be secure. No extension is installed or loaded.
     """
 
     def __init__(self, table: TableRows) -> None:
         self.table = table
-        self._memory = Memory.of(table.memory, table.threads)
+        self._memory = Memory.split(table.memory, table.threads)
         self._lookups: dict[str, str] = {}
         self._begun = ExitStack()
-        # Rows that are alike may come once, with their number.
-        self._counts = bool(getattr(table.source, "counts_duplicates", False))
+        # The source may return duplicate rows once, with their number.
+        self._has_counts = bool(getattr(table.source, "counts_duplicates", False))
 
     @staticmethod
     def over(table: TableRows, connection: duckdb.DuckDBPyConnection) -> DuckDB:
-        """Return an engine on a connection of another one, which closes it later."""
+        """Create an engine on another engine's connection, which the other one closes."""
         engine = DuckDB(table)
         engine._connection = connection
         return engine
@@ -76,12 +75,12 @@ class DuckDB:
         self._spill = new_spill_folder()
         try:
             with translate_errors("The spill folder"):
-                self._connection = connected(self._memory, self._spill.path)
+                self._connection = connect(self._memory, self._spill.path)
         except BaseException:
             self._spill.remove()
             raise
-        # Rows pass by the groups and users that they are joined with. DuckDB does not know how many
-        # rows a stream brings, and would hold all of them to join them the other way round.
+        # Rows stream past the groups and users in a join. DuckDB does not know the number of rows
+        # in a stream and might swap the sides, storing all rows.
         self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
         try:
             self._begun.enter_context(transaction(self.table.source, self._connection))
@@ -101,26 +100,25 @@ class DuckDB:
         self._spill.remove()
 
     def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
-        """Return the different groups of users' rows; private.
+        """Return the distinct groups of users' rows; private.
 
-        Args:
-            keys: the columns that give a record's group.
-            value: a column of numbers; rows without a finite one are left out.
+        Rows without a finite number in the column ``value`` are dropped.
         """
         step("finding groups")
-        columns = [f"{self._held_key(key)} AS k{i}" for i, key in enumerate(keys)]
-        query = f"SELECT DISTINCT {', '.join(columns)} FROM source WHERE {self._held(keys, value)}"
-        result = self.ask(query, self._alike(keys) if value is None else [*keys, value])
+        columns = [f"{self._valid_key(key)} AS k{i}" for i, key in enumerate(keys)]
+        valid = self._valid_rows(keys, value)
+        query = f"SELECT DISTINCT {', '.join(columns)} FROM source WHERE {valid}"
+        result = self.query(query, self._with_counts(keys) if value is None else [*keys, value])
         return Groups.of(keys, [one_array(column) for column in result.columns])
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
-        """Return the extremes of a column of whole numbers, and the number of rows."""
+        """Return the minimum and maximum of an integer column, and the number of rows."""
         name = self._key(key)
         number = f"CAST(coalesce(sum({quoted(RECORDS)}), 0) AS BIGINT)"
-        rows = number if self._counts else "count(*)"
-        result = self.ask(
+        rows = number if self._has_counts else "count(*)"
+        result = self.query(
             f"SELECT min({name}) AS low, max({name}) AS high, {rows} AS rows FROM source",
-            self._alike([key]),
+            self._with_counts([key]),
         )
         ((low, high, rows),) = (tuple(row.values()) for row in result.to_pylist())
         return None if low is None else (low, high, rows)
@@ -128,14 +126,7 @@ class DuckDB:
     def dictionary(
         self, groups: Groups, cells: GroupCells, *, cell_column: str | None = None, corners: int = 1
     ) -> Dictionary:
-        """Give groups and cells their codes.
-
-        Args:
-            groups: (V,) different groups, of the types of the key columns.
-            cells: the cell of each group.
-            cell_column: another column that holds the cells instead.
-            corners: the number of coordinates of each group.
-        """
+        """Assign codes to (V,) distinct groups and their cells."""
         step("ordering groups")
         known = Dictionary.of(
             groups,
@@ -146,23 +137,25 @@ class DuckDB:
             corners=corners,
             digests=self._digests,
         )
-        self.take_codes(known)
+        self.set_codes(known)
         return known
 
-    def take_codes(self, known: Dictionary, cells: pa.Table | None = None) -> None:
-        """Take codes that were given before: of groups, and of a column's cells (cell, code)."""
+    def set_codes(self, known: Dictionary, cells: pa.Table | None = None) -> None:
+        """Use existing codes of groups, and of a column's cells (cell, code)."""
         columns = {f"k{i}": column for i, column in enumerate(known.groups.columns)}
-        self._keep(
+        self._store(
             "items", pa.table({**columns, "code": number_array(np.arange(len(known.groups)))})
         )
         if cells is not None:
-            self._keep("cells", cells)
+            self._store("cells", cells)
 
     def _digests(self, names: pa.Array) -> NDArray[np.uint64]:
-        """Hash names, on all threads if they are many."""
+        """Hash names, on all threads if there are many."""
         if len(names) < _FEW_NAMES:
             return md5_words(names)
-        self._keep("names", pa.table({"name": names, "place": number_array(np.arange(len(names)))}))
+        self._store(
+            "names", pa.table({"name": names, "place": number_array(np.arange(len(names)))})
+        )
         with translate_errors("The domain"):
             hashed = self._connection.sql(
                 "SELECT place, unhex(md5(name::VARCHAR)) AS digest FROM names"
@@ -174,16 +167,14 @@ class DuckDB:
         return words
 
     def _encode_cells(self, column: str, keys: Sequence[str]) -> int:
-        """Number the cells of a column in a public order; null is a cell too. Return their number.
+        """Number the cells of a column in a public order, with 0 for null; return their number.
 
-        Args:
-            column: the column.
-            keys: columns that are read later, and may be fetched with it.
+        Columns in ``keys`` are read later and may be fetched together with it.
         """
         key = self._key(column)
         with translate_errors(self.table.source.name):
-            self._fetch(self._alike([*keys, column]))
-            rows = self._attach(self._alike([column]))
+            self._fetch(self._with_counts([*keys, column]))
+            rows = self._attach(self._with_counts([column]))
             self._execute(
                 "CREATE OR REPLACE TEMP TABLE cells AS SELECT cell, "
                 "row_number() OVER (ORDER BY md5(cell::VARCHAR), cell) AS code FROM "
@@ -200,10 +191,10 @@ class DuckDB:
         split: Split | None = None,
         cell_column: str | None = None,
     ) -> Feed:
-        """Return whole users' records in the groups last given to :meth:`dictionary`."""
+        """Return whole users' records in the groups last passed to :meth:`dictionary`."""
         layout, keys = dictionary.layout, dictionary.groups.names
         used = [name for name in (*keys, cell_column, value) if name is not None]
-        self._fetch(self._alike(used) if value is None and split is None else used)
+        self._fetch(self._with_counts(used) if value is None and split is None else used)
         user, users, join = self._user_codes(layout.user_shift)
         code = f"({user} << {layout.user_shift}) | {_code(dictionary)}"
         cell, column = "NULL", None
@@ -221,18 +212,18 @@ class DuckDB:
             join,
             user,
         )
-        counted = users if split is None and not self._counts else None
+        counted = users if split is None and not self._has_counts else None
         return Feed.within(self._memory, scan, layout.user_shift, self.table.threads, counted)
 
     def records(
         self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None
-    ) -> Scanned:
+    ) -> RecordScan:
         """Return single records as codes of coordinates."""
         code = f"CAST({_code(dictionary)} AS BIGINT)"
         scan = self._scan(code, dictionary.groups.names, value, split, "NULL", None, "", "0")
-        if not self._counts or value is not None or split is not None:
-            return Scanned(scan)
-        return Scanned(lambda share: _singly(scan(share), self._memory.rows))
+        if not self._has_counts or value is not None or split is not None:
+            return RecordScan(scan)
+        return RecordScan(lambda share: _singly(scan(share), self._memory.rows))
 
     def columns(self, wanted: Sequence[tuple[str, Form]]) -> pa.Table:
         """Return columns of all rows, in their order."""
@@ -248,39 +239,39 @@ class DuckDB:
         return result
 
     def _as(self, column: str, form: Form) -> str:
-        """Return the SQL of a column that is read in a form."""
+        """Return the SQL of a column in a form."""
         if form == "as it is":
             return quoted(column)
         if form == "number":
-            return number(column)
+            return number_sql(column)
         return self._key(column) if form == "key" else f"CAST({self._key(column)} AS VARCHAR)"
 
     def _key(self, column: str, *, of: str = "") -> str:
-        """Return the SQL of a column used as a key; the labels of cells are public, and as they are."""
+        """Return the SQL of a column as a key; labels of cells are public and remain unchanged."""
         if column in self.table.cells:
             return f"{of}.{quoted(column)}" if of else quoted(column)
-        return key_of(column, self.table.key_type(column), of=of)
+        return key_sql(column, self.table.key_type(column), of=of)
 
-    def _held_key(self, column: str) -> str:
-        """Return the SQL of a key in rows that are held."""
+    def _valid_key(self, column: str) -> str:
+        """Return the SQL of a key in valid rows."""
         if column in self.table.cells:
             return quoted(column)
-        return held_key(column, self.table.key_type(column))
+        return valid_key_sql(column, self.table.key_type(column))
 
-    def _holds(self, column: str) -> str:
+    def _has_key(self, column: str) -> str:
         """Return the SQL condition that a row has a key in a column."""
         if column in self.table.cells:
             return f"{quoted(column)} IS NOT NULL"
-        return holds(column, self.table.key_type(column))
+        return has_key_sql(column, self.table.key_type(column))
 
     def _user_codes(self, shift: int) -> tuple[str, int, str]:
-        """Return the SQL of a user's code, a number above all codes, and the join it needs."""
+        """Return the SQL of the user code, an upper bound on the codes, and the required join."""
         if self.table.user is None:
             raise ParameterError("user must be passed to dg.read for this privacy unit.")
         key = self._key(self.table.user)
         if self.table.is_integer(self.table.user):
             with translate_errors(self.table.source.name):
-                query = f"SELECT min({key}), max({key}) FROM {self._attach(self._alike())}"
+                query = f"SELECT min({key}), max({key}) FROM {self._attach(self._with_counts())}"
                 ((low, high),) = self._wait(self._connection.sql(query).fetchall)
             low, high = (0, 0) if low is None else (low, high)
             if (high - low).bit_length() + shift <= KEY_BITS:
@@ -289,8 +280,8 @@ class DuckDB:
         with translate_errors(self.table.source.name):
             self._execute(
                 "CREATE OR REPLACE TEMP TABLE users AS SELECT user_, row_number() OVER () - 1 AS code "
-                f"FROM (SELECT DISTINCT {self._held_key(self.table.user)} AS user_ "
-                f"FROM {self._attach(self._alike())} WHERE {self._holds(self.table.user)})"
+                f"FROM (SELECT DISTINCT {self._valid_key(self.table.user)} AS user_ "
+                f"FROM {self._attach(self._with_counts())} WHERE {self._has_key(self.table.user)})"
             )
             ((users,),) = self._connection.sql("SELECT count(*) FROM users").fetchall()
         require_bits(users, shift)
@@ -307,29 +298,29 @@ class DuckDB:
         join: str,
         user: str,
     ) -> Scan:
-        columns = [f"{self._held_key(name)} AS k{i}" for i, name in enumerate(keys)]
+        columns = [f"{self._valid_key(name)} AS k{i}" for i, name in enumerate(keys)]
         columns.append(f"{cell} AS cell")
-        held = self._held(keys, value)
+        valid = self._valid_rows(keys, value)
         if cell_column is not None and self.table.drops(cell_column):
-            held += f" AND {cell} IS NOT NULL"
+            valid += f" AND {cell} IS NOT NULL"
         if self.table.user is not None:
-            columns.append(f"{self._held_key(self.table.user)} AS user_")
+            columns.append(f"{self._valid_key(self.table.user)} AS user_")
         numbers = ""
         if value is not None:
-            columns.append(f"{number(value)} AS value")
+            columns.append(f"{number_sql(value)} AS value")
             numbers = ", value"
         items = " AND ".join(f"rows_.k{i} = items.k{i}" for i in range(len(keys)))
         items = f" JOIN items ON {items}" if keys else ""
         used = [*keys, *(name for name in (cell_column, value) if name is not None)]
-        alike = self._counts and value is None and split is None
+        alike = self._has_counts and value is None and split is None
         if alike:
             columns.append(f"{quoted(RECORDS)} AS records")
-            numbers, used = ", records", self._alike(used)
+            numbers, used = ", records", self._with_counts(used)
 
-        def scan(share: Share) -> Iterator[Chunk]:
+        def scan(share: UserShare) -> Iterator[Chunk]:
             query = (
                 f"SELECT {key} AS key{numbers} FROM (SELECT {', '.join(columns)} "
-                f"FROM {self._attach(used)} WHERE {held}) rows_{items}{join}"
+                f"FROM {self._attach(used)} WHERE {valid}) rows_{items}{join}"
                 f"{_in_share(user, share)}"
             )
             with translate_errors(self.table.source.name):
@@ -344,23 +335,23 @@ class DuckDB:
 
         return scan
 
-    def _held(self, keys: Sequence[str], value: str | None) -> str:
+    def _valid_rows(self, keys: Sequence[str], value: str | None) -> str:
         """Return the SQL condition that a row has a user, a group and a finite number."""
-        held = [self._holds(key) for key in keys]
+        conditions = [self._has_key(key) for key in keys]
         if self.table.user is not None:
-            held.append(self._holds(self.table.user))
+            conditions.append(self._has_key(self.table.user))
         if value is not None:
-            # By the fixed rule, rows with null, NaN or ±∞ count nothing.
-            held.append(f"isfinite({number(value)})")
-        return " AND ".join(held) or "true"
+            # Rows with null, NaN or ±∞ are dropped.
+            conditions.append(f"isfinite({number_sql(value)})")
+        return " AND ".join(conditions) or "true"
 
     def _attach(self, used: Sequence[str] = ()) -> str:
-        """Return SQL to select from, with the user's column and those that are used."""
+        """Return SQL to select from, with the user's column and the columns used."""
         cells, needed = self.table.cells, self.table.needed(used)
-        if self._counts:
-            # What is fetched for all columns serves the lookups.
+        if self._has_counts:
+            # Lookups read from what is fetched for all columns.
             self.table.source.attach(self._connection, needed - set(cells))
-        # The lookups read the source, so they come first: what it hands over is good for one query.
+        # Create lookups first: they read the source, and an attached source serves only one query.
         lookups = {name: self._lookup(name) for name in cells if name in needed}
         source = self.table.source.attach(self._connection, needed - set(cells))
         for name, lookup in lookups.items():
@@ -371,30 +362,30 @@ class DuckDB:
             )
         return source
 
-    def _alike(self, used: Sequence[str] = ()) -> list[str]:
-        """Return columns, with the number of records of each row where the source tells it."""
-        return [*used, *([RECORDS] if self._counts else [])]
+    def _with_counts(self, used: Sequence[str] = ()) -> list[str]:
+        """Return columns, with the number of duplicate rows if the source counts them."""
+        return [*used, *([RECORDS] if self._has_counts else [])]
 
     def _fetch(self, used: Sequence[str]) -> None:
-        """Have a source that fetches rows fetch columns together, of which later answers are parts."""
-        if self._counts:
+        """Fetch columns together if the source fetches rows; later queries read parts of them."""
+        if self._has_counts:
             with translate_errors(self.table.source.name):
                 self._attach(used)
 
     def _lookup(self, name: str) -> str:
-        """Register the table of a column of cells, value → label, and return its name."""
+        """Register the table value → label of a cell column; return the table's name."""
         if name not in self._lookups:
             column = self.table.cells[name]
-            made = column.lookup
-            if made is None:
-                made = label_table(column.elements, self.distinct([column.of]).columns[0])
+            labels = column.lookup
+            if labels is None:
+                labels = label_table(column.elements, self.distinct([column.of]).columns[0])
             lookup = f"lookup{next(_lookups)}"
-            self._keep(lookup, made)
+            self._store(lookup, labels)
             self._lookups[name] = lookup
         return self._lookups[name]
 
-    def _keep(self, name: str, rows: pa.Table) -> None:
-        """Keep rows as a table of DuckDB's own, which all threads read."""
+    def _store(self, name: str, rows: pa.Table) -> None:
+        """Store rows as a DuckDB table, which all threads read."""
         self._connection.register("kept", rows)
         with translate_errors("The domain"):
             self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM kept")
@@ -402,22 +393,22 @@ class DuckDB:
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The connection, for questions that only a source can ask."""
+        """Connection, for queries that need a source's own functions."""
         return self._connection
 
     def register(self, name: str, rows: pa.Table) -> None:
-        """Give later queries a table of the caller's."""
+        """Register an Arrow table for later queries."""
         self._connection.register(name, rows)
 
-    def keep(self, name: str, query: str, used: Sequence[str] = ()) -> None:
-        """Make a table of the answer to a query of the table, which it calls ``source``."""
+    def create_table(self, name: str, query: str, used: Sequence[str] = ()) -> None:
+        """Create a table from a query on the rows, named ``source`` in it."""
         with translate_errors(self.table.source.name):
             source = f"WITH source AS (SELECT * FROM {self._attach(used)})"
             step("making tables")
             self._execute(f"CREATE TEMP TABLE {name} AS {source} {query}")
 
-    def ask(self, query: str, used: Sequence[str] = ()) -> pa.Table:
-        """Return the answer to a query of the table, which it calls ``source``; private."""
+    def query(self, query: str, used: Sequence[str] = ()) -> pa.Table:
+        """Return the private result of a query on the rows, named ``source`` in it."""
         with translate_errors(self.table.source.name):
             query = f"WITH source AS (SELECT * FROM {self._attach(used)}) {query}"
             return self._wait(self._connection.sql(query).to_arrow_table)
@@ -430,12 +421,7 @@ class DuckDB:
 
 
 def _singly(chunks: Iterator[Chunk], most: int) -> Iterator[Chunk]:
-    """Yield codes as often as they were counted, in parts.
-
-    Args:
-        chunks: codes with their numbers.
-        most: the length of a part.
-    """
+    """Repeat each code by its count, in parts of at most ``most`` codes."""
     for codes, counts in chunks:
         assert counts is not None  # noqa: S101 - a source that counts gives numbers
         left = counts.astype(np.int64)
@@ -453,8 +439,8 @@ def _code(dictionary: Dictionary) -> str:
     return "items.code" if dictionary.corners == 1 else f"items.code * {dictionary.corners}"
 
 
-def _in_share(user: str, share: Share) -> str:
-    """Return the SQL condition that a user code belongs to a share: :meth:`Share.holds`."""
+def _in_share(user: str, share: UserShare) -> str:
+    """Return the SQL condition for users in a share, as in :meth:`UserShare.contains`."""
     if share.parts == 1:
         return ""
     mixed = user

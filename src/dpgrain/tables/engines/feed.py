@@ -1,18 +1,18 @@
-"""Between an engine and the kernel, keys become batches of whole users, of bounded size.
+"""Sort an engine's keys into batches of whole users within bounded memory.
 
-An engine streams keys (``user | cell | item``) in any order, as often as asked. Here they are sorted,
-so that each user's records lie together, within a stated number of keys in memory:
+An engine streams keys (``user | cell | item``) in any order and can stream them again. The feed
+sorts them, so that each user's records are contiguous, with a limited number of keys in memory:
 
-1. Keys of counted records are kept in buckets, in half the bytes: `buckets.py`.
-2. What is full is merged if that makes it small: equal keys become one key with a total. One user
-   with ten million records of a thousand items is a thousand pairs.
-3. Otherwise half of the users (by a hash of their code) are put off to a later pass over the source.
-   No row is ever written to disk here, and the cost stays linear in rows until one pass no longer
-   suffices.
+1. Keys of counted records are stored in buckets, with half the bytes: `buckets.py`.
+2. If the memory is full and merging makes it small, equal keys become one key with a total. One
+   user with ten million records of a thousand items has a thousand pairs.
+3. Otherwise half of the users (by a hash of their code) are deferred to a later pass over the
+   source. No row is written to disk here, and the cost is linear in rows if one pass suffices.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 import queue
 import sys
@@ -30,34 +30,33 @@ from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import DataError
 from dpgrain.tables.engines.buckets import Bucketing, Buckets
 from dpgrain.tables.engines.kernel import SATURATION, pair_totals
-from dpgrain.tables.engines.memory import MOST_SUMS, Memory
+from dpgrain.tables.engines.memory import MAX_SUMS, Memory
 
 Chunk: TypeAlias = tuple[IntArray, FloatArray | None]
-#: What a thread takes at a time: called, it gives sorted keys of whole users, with their totals.
+#: Unit of work of a thread; calling it yields sorted keys of whole users, with their totals.
 Piece: TypeAlias = Callable[[], Iterator[Chunk]]
 #: Bits of a packed key, which is a non-negative int64.
 KEY_BITS = 62
-# Keys that one kernel call handles, so that its work space stays near the cache.
+# Keys per kernel call; the working set then fits in the cache.
 _CALL_KEYS = 1 << 16
-# Keys that are read together where the whole buffer is gone through.
+# Keys per step when the whole buffer is scanned.
 _PART_KEYS = 1 << 20
-# Divisor of the held keys: pairs are merged where they are at most that part of them.
+# Pairs are merged if they are at most 1/8 of the buffered keys.
 _FEW_PAIRS = 8
-# Parts into which users are divided, at most; a part that still does not fit is one user.
-_MOST_PARTS = 1 << 20
-# Shifts in bits by which user codes are mixed with themselves, before their low bits divide the
-# users.
+# Max number of parts into which users are divided; a larger part belongs to a single user.
+_MAX_PARTS = 1 << 20
+# Bit shifts for mixing user codes; the low bits of the mixed code divide the users.
 MIXING = (7, 15, 25, 40)
 
 
 @dataclass(frozen=True)
-class Share:
-    """A share of the users: those whose mixed code is ``part`` modulo ``parts``, a power of two."""
+class UserShare:
+    """Users whose mixed code is ``part`` modulo ``parts``, a power of two."""
 
     parts: int = 1
     part: int = 0
 
-    def holds(self, users: IntArray) -> BoolArray:
+    def contains(self, users: IntArray) -> BoolArray:
         """Return whether each user code belongs to the share, (n,)."""
         mixed = users.copy()
         for shift in MIXING:
@@ -65,30 +64,32 @@ class Share:
         mixed &= self.parts - 1
         return np.asarray(mixed == self.part)
 
-    def of_keys(self, keys: IntArray, shift: int) -> BoolArray:
+    def contains_keys(self, keys: IntArray, shift: int) -> BoolArray:
         """Return whether the user of each key belongs to the share, (n,)."""
-        return self.holds(keys >> shift)
+        return self.contains(keys >> shift)
 
-    def halves(self) -> tuple[Share, Share]:
-        """Return the two shares that make this one up."""
-        return Share(2 * self.parts, self.part), Share(2 * self.parts, self.part + self.parts)
+    def halves(self) -> tuple[UserShare, UserShare]:
+        """Split the share into two."""
+        return UserShare(2 * self.parts, self.part), UserShare(
+            2 * self.parts, self.part + self.parts
+        )
 
 
 class Scan(Protocol):
-    """An engine's stream of keys, which can be read again and again."""
+    """An engine's stream of keys, which can be read repeatedly."""
 
-    def __call__(self, share: Share) -> Iterator[Chunk]:
-        """Yield (keys, totals) of the users in a share, in any order; totals are None for 1 each."""
+    def __call__(self, share: UserShare) -> Iterator[Chunk]:
+        """Yield (keys, totals) of the share's users, in any order; totals are None for 1 each."""
 
 
 @dataclass(frozen=True)
-class Narrow:
-    """A change from sorted keys to those of some coordinates, under their new codes.
+class CoordinateFilter:
+    """Select sorted keys of some coordinates and recode them.
 
     Args:
-        codes: (V,) the new code of each coordinate, in the same order; −1 for what is left out.
-        old: the bits of a key below the user code.
-        new: the bits of a new key below the user code.
+        codes: (V,) the new code of each coordinate, in the same order; −1 for dropped coordinates.
+        old: the number of bits of a key below the user code.
+        new: the number of bits of a new key below the user code.
     """
 
     codes: NDArray[np.int32]
@@ -99,30 +100,30 @@ class Narrow:
         """Return the new keys of a chunk, still sorted, and their totals."""
         keys, totals = chunk
         codes = self.codes[keys & ((1 << self.old) - 1)]
-        held = np.flatnonzero(codes >= 0)
-        narrowed = ((keys[held] >> self.old) << self.new) | codes[held]
-        return narrowed, None if totals is None else totals[held]
+        selected = np.flatnonzero(codes >= 0)
+        narrowed = ((keys[selected] >> self.old) << self.new) | codes[selected]
+        return narrowed, None if totals is None else totals[selected]
 
 
-class Batch(Protocol):
+class KeyBatch(Protocol):
     """Keys of whole users that are in memory together."""
 
     def pieces(self, shift: int, size: int) -> Iterator[Piece]:
-        """Yield pieces of whole users, of about a given number of keys, for threads to take."""
+        """Yield pieces of whole users, each of about ``size`` keys, for threads."""
 
 
 class Feed:
-    """Sorted keys of whole users, batch by batch; may be run through several times.
+    """Sorted keys of whole users in batches, which can be iterated several times.
 
     Args:
         scan: streams keys from the engine.
-        user_shift: bits of a key below the user code.
-        capacity: keys held in memory at a time (a quarter of that with totals).
-        threads: threads that run the kernel.
-        counted: keys without totals held in buckets at a time; None for the capacity.
-        call: keys that one call of the kernel handles, where a user has no more.
-        sums: numbers in the accumulators of all threads, where these are more than one.
-        users: all user codes are below it, and keys have no totals; None where that is not known.
+        user_shift: number of bits of a key below the user code.
+        capacity: max keys in memory (a quarter of that with totals).
+        threads: number of threads that run the kernel.
+        counted: max keys without totals in buckets; None for the capacity.
+        call: keys per kernel call, unless one user has more.
+        sums: max numbers in the accumulators of all threads, if there is more than one.
+        users: upper bound on user codes if keys have no totals; None if unknown.
     """
 
     def __init__(
@@ -141,24 +142,16 @@ class Feed:
         self._capacity, self._threads = capacity, threads
         self._counted = capacity if counted is None else counted
         self._call = _CALL_KEYS if call is None else call
-        self._sums = MOST_SUMS * threads if sums is None else sums
-        self._bucketing = None if users is None else Bucketing.of(users, user_shift)
-        self._kept: Batch | None = None
-        self._narrow: Narrow | None = None
+        self._sums = MAX_SUMS * threads if sums is None else sums
+        self._bucketing = None if users is None else Bucketing.fit(users, user_shift)
+        self._cached: KeyBatch | None = None
+        self._narrow: CoordinateFilter | None = None
 
     @staticmethod
     def within(
         memory: Memory, scan: Scan, user_shift: int, threads: int, users: int | None = None
     ) -> Feed:
-        """Return a feed that keeps to its parts of the memory.
-
-        Args:
-            memory: the parts of the memory of the release.
-            scan: streams keys from the engine.
-            user_shift: bits of a key below the user code.
-            threads: threads that run the kernel.
-            users: all user codes are below it, and keys have no totals; None where that is not known.
-        """
+        """Create a feed that stays within its parts of the memory."""
         return Feed(
             scan,
             user_shift,
@@ -171,58 +164,48 @@ class Feed:
         )
 
     @property
-    def kept(self) -> bool:
-        """True where all keys are in memory, so that running through them again costs no scan."""
-        return self._kept is not None
+    def is_cached(self) -> bool:
+        """True if all keys are in memory, so that another iteration needs no scan."""
+        return self._cached is not None
 
     def narrowed(self, codes: IntArray, shift: int) -> Feed | None:
-        """Return the same users' keys for some of the coordinates only; None where keys are not kept.
+        """Return a feed of some coordinates of the same users; None if keys are not cached.
 
-        Args:
-            codes: (V,) the new code of each coordinate, in the same order; −1 for what is left out.
-                Keys must hold nothing but user and coordinate.
-            shift: bits of a new key below the user code.
+        Keys must consist of user and coordinate only; ``codes`` (V,) are those of
+        :class:`CoordinateFilter`.
         """
-        if not self.kept:
+        if not self.is_cached:
             return None
-        feed = Feed(
-            self._scan,
-            self._shift,
-            self._capacity,
-            self._threads,
-            counted=self._counted,
-            call=self._call,
-            sums=self._sums,
-        )
-        feed._kept, feed._narrow = self._kept, Narrow(codes.astype(np.int32), self._shift, shift)
+        feed = copy.copy(self)
+        feed._narrow = CoordinateFilter(codes.astype(np.int32), self._shift, shift)
         return feed
 
     def __iter__(self) -> Iterator[Chunk]:
         return self.chunks(sys.maxsize)
 
     def chunks(self, size: int) -> Iterator[Chunk]:
-        """Yield sorted keys of whole users, about ``size`` at a time where no user has more."""
+        """Yield sorted keys of whole users, about ``size`` at a time unless one user has more."""
         for batch in self._batches():
             for piece in batch.pieces(self._shift, size):
                 yield from piece()
 
-    def _batches(self) -> Iterator[Batch]:
-        """Yield all keys in batches of whole users, each of which fits in memory."""
-        if self._kept is not None:
-            yield self._kept
+    def _batches(self) -> Iterator[KeyBatch]:
+        """Yield all keys in batches of whole users that fit in memory."""
+        if self._cached is not None:
+            yield self._cached
             return
-        todo = [Share()]
+        todo = [UserShare()]
         while todo:
             share = todo.pop()
-            batch, put_off = self._read(share)
-            todo.extend(put_off)
+            batch, deferred = self._read(share)
+            todo.extend(deferred)
             if share.parts == 1 and not todo:
-                # Everything fits, so a second pass needs no second scan.
-                self._kept = batch
+                # Everything fits, so further passes need no scan.
+                self._cached = batch
             yield batch
 
-    def _read(self, share: Share) -> tuple[Batch, list[Share]]:
-        """Read the keys of a share of the users; return them, and the shares that are put off."""
+    def _read(self, share: UserShare) -> tuple[KeyBatch, list[UserShare]]:
+        """Read the keys of a share; return them and the deferred shares."""
         step("reading rows")
         chunks = self._scan(share)
         if self._bucketing is None:
@@ -232,49 +215,49 @@ class Feed:
         )
 
     def _in_buckets(
-        self, buckets: Buckets, share: Share, chunks: Iterator[Chunk]
-    ) -> tuple[Batch, list[Share]]:
-        """Read keys into buckets; where these are full, merge them or put users off."""
-        mine, put_off = share, list[Share]()
+        self, buckets: Buckets, share: UserShare, chunks: Iterator[Chunk]
+    ) -> tuple[KeyBatch, list[UserShare]]:
+        """Read keys into buckets; when they are full, merge keys or defer users."""
+        mine, deferred = share, list[UserShare]()
         for keys, _ in chunks:
-            held = keys if mine == share else keys[mine.of_keys(keys, self._shift)]
-            while not buckets.add(held):
-                repeated = buckets.size > 0 and not buckets.differ(self._capacity // _FEW_PAIRS)
-                if repeated or buckets.lopsided:
-                    # Pairs are fewer in one piece; a user who has most of the keys stays alone there.
+            own = keys if mine == share else keys[mine.contains_keys(keys, self._shift)]
+            while not buckets.add(own):
+                repeated = buckets.size > 0 and not buckets.has_more_than(
+                    self._capacity // _FEW_PAIRS
+                )
+                if repeated or buckets.is_lopsided:
+                    # Merging works in one piece, and a user with most of the keys stays there
+                    # alone.
                     if repeated:
                         self._bucketing = None
                     buffer = _Buffer(self._capacity, self._shift, share, mine)
-                    buffer.take(buckets, repeated)
+                    buffer.fill_from(buckets, repeated)
                     del buckets
                     batch, more = self._buffered(buffer, itertools.chain([(keys, None)], chunks))
-                    return batch, put_off + more
+                    return batch, deferred + more
                 mine, other = mine.halves()
-                put_off.append(other)
-                buckets.keep(partial(mine.of_keys, shift=self._shift))
-                held = keys[mine.of_keys(keys, self._shift)]
-        return _Bucketed(buckets), put_off
+                deferred.append(other)
+                buckets.filter(partial(mine.contains_keys, shift=self._shift))
+                own = keys[mine.contains_keys(keys, self._shift)]
+        return _Bucketed(buckets), deferred
 
-    def _buffered(self, buffer: _Buffer, chunks: Iterable[Chunk]) -> tuple[Batch, list[Share]]:
-        """Read keys into a buffer, which merges them or puts users off."""
+    def _buffered(
+        self, buffer: _Buffer, chunks: Iterable[Chunk]
+    ) -> tuple[KeyBatch, list[UserShare]]:
+        """Read keys into a buffer, which merges keys or defers users."""
         for keys, totals in chunks:
             buffer.add(keys, totals)
         step("sorting")
-        return _Sorted(*buffer.sorted()), buffer.put_off
+        return _Sorted(*buffer.sorted()), buffer.deferred
 
     def accumulate(
         self,
         add: Callable[[IntArray, FloatArray | None, IntArray], None],
         shape: Sequence[int],
     ) -> IntArray:
-        """Run a kernel over all users and return the integer sums.
-
-        Args:
-            add: called with (keys, totals, out) for some whole users; adds to ``out`` in place.
-            shape: the shape of ``out``.
-        """
+        """Run a kernel over all users and return the integer sums, (shape)."""
         size = max(int(np.prod(shape)), 1)
-        workers = max(min(self._threads, self._sums // size), 1) if size <= MOST_SUMS else 1
+        workers = max(min(self._threads, self._sums // size), 1) if size <= MAX_SUMS else 1
         accumulators: queue.SimpleQueue[IntArray] = queue.SimpleQueue()
         for _ in range(workers):
             accumulators.put(np.zeros(shape, dtype=np.int64))
@@ -298,8 +281,8 @@ class Feed:
 
 
 @dataclass(frozen=True)
-class Scanned:
-    """Single records as they come from a scan, as no user's have to lie together."""
+class RecordScan:
+    """Single records in the order of a scan; users need not be contiguous."""
 
     scan: Scan
 
@@ -308,21 +291,16 @@ class Scanned:
         add: Callable[[IntArray, FloatArray | None, IntArray], None],
         shape: Sequence[int],
     ) -> IntArray:
-        """Run a kernel over all records and return the integer sums.
-
-        Args:
-            add: called with (keys, totals, out) for some records; adds to ``out`` in place.
-            shape: the shape of ``out``.
-        """
+        """Run a kernel over all records and return the integer sums, (shape)."""
         out = np.zeros(shape, dtype=np.int64)
         step("reading rows")
-        for codes, totals in self.scan(Share()):
+        for codes, totals in self.scan(UserShare()):
             add(codes, totals, out)
         return out
 
 
 def require_bits(users: int, shift: int) -> None:
-    """Raise unless the bits of a key above ``shift`` are enough to distinguish the users."""
+    """Raise unless the key bits above ``shift`` can distinguish the users."""
     if users.bit_length() + shift > KEY_BITS:
         raise DataError(
             "users × cells × items must not exceed 2^62, the range of one key; split the domain."
@@ -337,7 +315,7 @@ class _Sorted:
     totals: FloatArray | None
 
     def pieces(self, shift: int, size: int) -> Iterator[Piece]:
-        """Cut the keys into pieces that each hold whole users."""
+        """Split the keys into pieces of whole users."""
         keys, start = self.keys, 0
         while start < keys.size:
             last = min(start + size, keys.size) - 1
@@ -349,17 +327,17 @@ class _Sorted:
 
 @dataclass(frozen=True, eq=False)
 class _Bucketed:
-    """Keys in buckets, which are pieces of whole users."""
+    """Keys in buckets of whole users."""
 
     buckets: Buckets
 
     def pieces(self, shift: int, size: int) -> Iterator[Piece]:
-        """Give each bucket by itself, to be sorted and cut by the thread that takes it."""
-        if self.buckets.few:
+        """Yield each bucket separately; the thread that receives it sorts and splits it."""
+        if self.buckets.all_staged:
             yield from _Sorted(self.buckets.staged(), None).pieces(shift, size)
             return
-        self.buckets.settle()
-        for bucket in self.buckets.held():
+        self.buckets.flush()
+        for bucket in self.buckets.nonempty():
             yield partial(self._parts, bucket, shift, size)
 
     def _parts(self, bucket: int, shift: int, size: int) -> Iterator[Chunk]:
@@ -368,10 +346,10 @@ class _Bucketed:
 
 
 class _Buffer:
-    """Keys of one share of the users: a raw part, and a merged part of pairs with totals."""
+    """Keys of a share of users: an unsorted part, and a merged part of pairs with totals."""
 
     def __init__(
-        self, capacity: int, shift: int, scanned: Share, share: Share | None = None
+        self, capacity: int, shift: int, scanned: UserShare, share: UserShare | None = None
     ) -> None:
         self._capacity, self._shift = capacity, shift
         self._scanned, self._share = scanned, scanned if share is None else share
@@ -381,22 +359,22 @@ class _Buffer:
         self._filled = 0
         self._pairs: IntArray = np.zeros(0, dtype=np.int64)
         self._sums: FloatArray = np.zeros(0)
-        self.put_off: list[Share] = []
+        self.deferred: list[UserShare] = []
 
-    def take(self, buckets: Buckets, merged: bool) -> None:
-        """Start with the keys of full buckets, all of the share; merge them on request."""
+    def fill_from(self, buckets: Buckets, merged: bool) -> None:
+        """Start with the keys of full buckets, which are the whole share; merge them on request."""
         if merged:
-            self._pairs, self._sums = _pairs_of(buckets)
+            self._pairs, self._sums = _merge_buckets(buckets)
             return
-        for keys in buckets.emptied():
+        for keys in buckets.drain():
             self.add(keys, None)
 
     def add(self, keys: IntArray, totals: FloatArray | None) -> None:
         if totals is not None and self._totals is None:
-            # With its total, and what sorting takes, a key needs four times the memory.
+            # A key with its total and the work space for sorting needs four times the memory.
             self._capacity = max(self._capacity // 4, 1)
             self._keys, self._totals = self._keys[: self._capacity], np.empty(self._capacity)
-        keys, totals = self._mine(keys, totals)
+        keys, totals = self._share_keys(keys, totals)
         if totals is not None:
             keys, totals = _dense_totals(keys, totals)
         while keys.size:
@@ -408,36 +386,36 @@ class _Buffer:
             self._filled += room
             keys, totals = keys[room:], totals if totals is None else totals[room:]
             if keys.size:
-                self._settle(at_most=self._capacity // 2)
-                keys, totals = self._mine(keys, totals)
+                self._make_room(at_most=self._capacity // 2)
+                keys, totals = self._share_keys(keys, totals)
 
     def sorted(self) -> Chunk:
         if self._pairs.size:
-            self._settle(at_most=0)
+            self._make_room(at_most=0)
             return self._pairs, self._sums
         self._sort()
         totals = self._totals
         return self._keys[: self._filled], None if totals is None else totals[: self._filled]
 
-    def _mine(self, keys: IntArray, totals: FloatArray | None) -> Chunk:
-        """Return, of the keys that the scan brings, those of the users in this share."""
+    def _share_keys(self, keys: IntArray, totals: FloatArray | None) -> Chunk:
+        """Select the scanned keys whose users are in this share."""
         if self._share == self._scanned:
             return keys, totals
-        held = self._share.of_keys(keys, self._shift)
-        return keys[held], None if totals is None else totals[held]
+        own = self._share.contains_keys(keys, self._shift)
+        return keys[own], None if totals is None else totals[own]
 
-    def _settle(self, at_most: int) -> None:
-        """Leave at most ``at_most`` raw keys: merge them if pairs are few, else put users off."""
+    def _make_room(self, at_most: int) -> None:
+        """Reduce the unsorted part to ``at_most`` keys by merging few pairs or deferring users."""
         self._sort()
         while self._filled > at_most:
-            if self._share.parts > _MOST_PARTS:
-                # One user holds it all: the buffer grows to the pairs of that user.
+            if self._share.parts > _MAX_PARTS:
+                # A single user is left: the buffer grows to that user's pairs.
                 self._merge()
                 self._grow()
             elif _FEW_PAIRS * (self._distinct() + self._pairs.size) <= self._capacity:
                 self._merge()
             else:
-                self._halve()
+                self._defer_half()
 
     def _sort(self) -> None:
         keys = self._keys[: self._filled]
@@ -449,33 +427,33 @@ class _Buffer:
         totals[:] = totals[order]
 
     def _distinct(self) -> int:
-        """Count the different keys of the raw part, which is sorted."""
+        """Count the distinct keys of the sorted part that is not merged."""
         keys, count = self._keys[: self._filled], 1
         for start in range(0, self._filled, _PART_KEYS):
             part = keys[start : start + _PART_KEYS + 1]
             count += int(np.count_nonzero(part[1:] != part[:-1]))
         return count
 
-    def _halve(self) -> None:
-        """Put off half of the users to a later pass."""
+    def _defer_half(self) -> None:
+        """Defer half of the users to a later pass."""
         self._share, other = self._share.halves()
-        self.put_off.append(other)
+        self.deferred.append(other)
         filled, self._filled = self._filled, 0
-        # Keys move in place and in parts, as those that are kept never pass those that are read.
+        # Keys move in place and in parts: the write position never passes the read position.
         for start in range(0, filled, _PART_KEYS):
             part = slice(start, min(start + _PART_KEYS, filled))
-            held = self._share.of_keys(self._keys[part], self._shift)
-            kept = self._keys[part][held]
+            own = self._share.contains_keys(self._keys[part], self._shift)
+            kept = self._keys[part][own]
             into = slice(self._filled, self._filled + kept.size)
             if self._totals is not None:
-                self._totals[into] = self._totals[part][held]
+                self._totals[into] = self._totals[part][own]
             self._keys[into] = kept
             self._filled += kept.size
-        pairs, sums = self._mine(self._pairs, self._sums)
+        pairs, sums = self._share_keys(self._pairs, self._sums)
         self._pairs, self._sums = pairs, sums if sums is not None else self._sums
 
     def _merge(self) -> None:
-        """Merge the raw part, which is sorted, into the pairs."""
+        """Merge the sorted part into the pairs."""
         totals = self._totals
         pairs, sums = pair_totals(
             self._keys[: self._filled], None if totals is None else totals[: self._filled]
@@ -495,19 +473,20 @@ class _Buffer:
             self._totals = None if self._totals is None else np.empty(self._capacity)
 
 
-def _pairs_of(buckets: Buckets) -> tuple[IntArray, FloatArray]:
+def _merge_buckets(buckets: Buckets) -> tuple[IntArray, FloatArray]:
     """Return the pairs of all keys in buckets, sorted, with their totals."""
     merged = [
-        pair_totals(buckets.whole(place, buckets.of(place)), None) for place in buckets.held()
+        pair_totals(buckets.full_keys(place, buckets.sorted_lows(place)), None)
+        for place in buckets.nonempty()
     ]
     pairs, sums = zip(*merged, strict=True)
     return np.concatenate(pairs), np.concatenate(sums)
 
 
 def _dense_totals(keys: IntArray, totals: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Merge equal keys where that takes no sorting: where there are fewer possible keys than given.
+    """Merge equal keys without sorting if there are fewer possible keys than keys.
 
-    Totals are whole numbers, so the order of additions below the saturation changes nothing.
+    Totals are integers, so the order of additions below the saturation does not matter.
     """
     low, high = (keys.min(), keys.max()) if keys.size else (0, 0)
     if high - low >= keys.size:

@@ -17,10 +17,9 @@ from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.long_labels import label_of_stated
 from dpgrain.publishing.facts import Fact
 from dpgrain.scope.regions import EVERYTHING, Region
-from dpgrain.tables.engines.derived import Derived
+from dpgrain.tables.engines.derived_columns import CompiledExpression
 from dpgrain.tables.engines.duckdb import DuckDB
-from dpgrain.tables.engines.sql import key as key_of
-from dpgrain.tables.engines.sql import label, quoted
+from dpgrain.tables.engines.sql import key_sql, label_sql, quoted
 from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import (
@@ -83,7 +82,7 @@ class PublicJoin(SourceWrapper):
         listed = ", ".join(f"public.{index} AS {quoted(name)}" for index, name in wanted.items())
         return (
             f"(SELECT own.*, {listed} FROM {rows} AS own LEFT JOIN {public} AS public "
-            f"ON {key_of(self.on, self.kind, of='own')} = public.key)"
+            f"ON {key_sql(self.on, self.kind, of='own')} = public.key)"
         )
 
     def needed(self, used: Collection[str]) -> set[str]:
@@ -93,7 +92,7 @@ class PublicJoin(SourceWrapper):
 
 def join_public(
     rows: TableRows, public: TableRows, on: str, key: str
-) -> tuple[PublicJoin, dict[str, Derived]]:
+) -> tuple[PublicJoin, dict[str, CompiledExpression]]:
     """Join rows with a public table, and describe each new column as a function of the key.
 
     `on` is the key column of the rows, and `key` of the public table, which is read now.
@@ -123,7 +122,7 @@ def join_public(
     )
     key_sql = _public_key(key, public.schema[key], on, rows.schema[on])
     with DuckDB(public) as engine:
-        table = engine.ask(
+        table = engine.query(
             f"SELECT * FROM (SELECT {key_sql} AS key, {columns} FROM source) WHERE key IS NOT NULL "
             "ORDER BY ALL",
             [key, *names],
@@ -158,11 +157,11 @@ def _public_key(key: str, kind: str, on: str, own: str) -> str:
         SchemaError: if the types of the keys do not match.
     """
     if own in INTEGERS and kind == TEXT:
-        return f"TRY_CAST({label(quoted(key))} AS BIGINT)"
+        return f"TRY_CAST({label_sql(quoted(key))} AS BIGINT)"
     if kind == TEXT:
-        return label(quoted(key))
+        return label_sql(quoted(key))
     if kind == own or (own in INTEGERS and kind in INTEGERS):
-        return key_of(key, kind)
+        return key_sql(key, kind)
     if own == TEXT and kind in INTEGERS:
         return f"CAST({quoted(key)} AS VARCHAR)"
     raise SchemaError(
@@ -172,7 +171,7 @@ def _public_key(key: str, kind: str, on: str, own: str) -> str:
     )
 
 
-def _looked_up(name: str, on: str, kind: str, table: pa.Table, title: str) -> Derived:
+def _looked_up(name: str, on: str, kind: str, table: pa.Table, title: str) -> CompiledExpression:
     """Return a public column as a function of the key, identified by a hash of its values."""
     pairs = repr([table.column(index).to_pylist() for index in (0, 2)])
     mark = sha256(pairs.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -184,7 +183,9 @@ def _looked_up(name: str, on: str, kind: str, table: pa.Table, title: str) -> De
         with suppress(OverflowError, ValueError):
             if 0 < len(found) <= _MAX_DOMAIN:
                 values = tuple(sorted(value for value in found.to_pylist() if _fits(value)))
-    return Derived(f"{name} of {title} by {on}", kind, quoted(name), node, values=values or None)
+    return CompiledExpression(
+        f"{name} of {title} by {on}", kind, quoted(name), node, values=values or None
+    )
 
 
 def _fits(value: Any) -> bool:
@@ -342,7 +343,7 @@ class UserJoin:
         )
         return (
             f"(SELECT own.*{shown} FROM {left} AS own LEFT JOIN {selected} AS others "
-            f"ON {key_of(rows.user, rows.key_type(rows.user), of='own')} = others.key)"
+            f"ON {key_sql(rows.user, rows.key_type(rows.user), of='own')} = others.key)"
         )
 
     def _selected_rows(self, connection: duckdb.DuckDBPyConnection) -> str:
@@ -355,7 +356,7 @@ class UserJoin:
         others = self.others
         assert others.user is not None  # noqa: S101 - as checked
         key, columns = (
-            key_of(others.user, others.key_type(others.user)),
+            key_sql(others.user, others.key_type(others.user)),
             list(enumerate(self.taken)),
         )
         written = {index: self._written(name) for index, name in columns}
@@ -399,7 +400,7 @@ class UserJoin:
     def _written(self, column: str) -> str:
         """Return the SQL of a column as text, with long texts replaced as in labels."""
         if self._is_text(column):
-            return key_of(column, self.others.key_type(column))
+            return key_sql(column, self.others.key_type(column))
         return f"CAST({quoted(column)} AS VARCHAR)"
 
     def _is_text(self, column: str) -> bool:

@@ -1,49 +1,49 @@
-"""The division of the allowed working memory, so that all parts together stay within it."""
+"""Divide the working memory of a release between DuckDB, sorting and the kernel."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Bytes, at least, for the row groups and hash tables of usual files.
-LEAST = 256 * 10**6
-# Bytes that DuckDB takes beside its own limit, about, for buffers of readers, its allocator and
-# code that is loaded late.
+#: Minimum in bytes; it suffices for row groups and hash tables of common files.
+MIN_BYTES = 256 * 10**6
+# Bytes that DuckDB uses in addition to its limit, for readers, its allocator and lazily loaded
+# code; an estimate.
 _FIXED_BYTES = 40 * 10**6
-# Share of the memory that is DuckDB's limit, and bytes that each of its threads needs to read a row
-# group and to hash.
+# DuckDB's share of the memory, and bytes that each of its threads needs to read a row group and to
+# hash.
 _DUCKDB_SHARE, _THREAD_BYTES = 0.33, 80 * 10**6
-# Share of the memory for rows that come at a time, bytes that splitting a row into its masses takes
-# at most, and rows that come at a time, at most.
-_BATCHES_SHARE, _ROW_BYTES, _MOST_ROWS = 0.05, 500, 1 << 20
-# Bytes of a key in the buffer, with what merging it takes at its peak; those in a call of the kernel;
-# and keys of such a call, at most.
-_KEY_BYTES, _CALL_KEY_BYTES, _MOST_CALL_KEYS = 12, 100, 1 << 16
-# Bytes of a number in the accumulators of threads, where these are more than one, and the numbers of
-# each thread, at most.
-_SUM_BYTES, MOST_SUMS = 8, 1 << 22
-# Bytes of a counted key in a bucket, with the blocks that buckets do not fill.
+# Share of the memory for a batch of rows, bytes to split one row into its masses, and max rows per
+# batch.
+_BATCHES_SHARE, _ROW_BYTES, _MAX_ROWS = 0.05, 500, 1 << 20
+# Bytes of a buffered key including the peak of merging, bytes of a key in a kernel call, and max
+# keys per call.
+_KEY_BYTES, _CALL_KEY_BYTES, _MAX_CALL_KEYS = 12, 100, 1 << 16
+# Bytes of a number in the threads' accumulators, if there is more than one, and max numbers per
+# thread.
+_SUM_BYTES, MAX_SUMS = 8, 1 << 22
+# Bytes of a counted key in a bucket, including partially filled blocks.
 _BUCKET_KEY_BYTES = 4.5
-# Bytes of pairs with their totals that are merged from buckets, for each key that is held and sorted
-# at a time, since an eighth as many pairs are merged at most.
+# Bytes of pairs merged from buckets, per key that can be sorted: there are at most 1/8 as many
+# pairs as keys.
 _PAIRS_BYTES = 2
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The parts of the memory of one release.
+    """Parts of the memory of one release.
 
     Args:
-        duckdb: the bytes that DuckDB may hold.
-        reading: the threads that DuckDB reads with.
-        rows: the rows that DuckDB hands over at a time.
-        keys: the keys that are held and sorted at a time.
-        counted: the keys without totals that are held in buckets, where no bucket is large.
-        call: the keys that one call of the kernel handles, where a user has no more.
-        sums: the numbers in the accumulators of all threads.
+        duckdb: limit of DuckDB in bytes.
+        reading: number of threads of DuckDB.
+        rows: rows per batch from DuckDB.
+        keys: keys that can be sorted in memory.
+        counted: keys without totals that fit in buckets if no bucket is large.
+        call: keys per kernel call, unless one user has more.
+        sums: numbers in the accumulators of all threads.
 
-    >>> Memory.of(10**9, threads=4).keys
+    >>> Memory.split(10**9, threads=4).keys
     48333333
-    >>> Memory.of(10**9, threads=4).counted
+    >>> Memory.split(10**9, threads=4).counted
     71755823
     """
 
@@ -56,26 +56,21 @@ class Memory:
     sums: int
 
     @staticmethod
-    def of(size: int, threads: int) -> Memory:
-        """Divide a number of bytes into parts.
-
-        Args:
-            size: the bytes, at least :data:`LEAST`.
-            threads: the threads that compute.
-        """
+    def split(size: int, threads: int) -> Memory:
+        """Divide ``size`` bytes, at least :data:`MIN_BYTES`, into parts."""
         duckdb, batches = int(_DUCKDB_SHARE * size), int(_BATCHES_SHARE * size)
         sorting = size - _FIXED_BYTES - duckdb - batches
-        # The kernel runs when nothing is merged, so it may take the memory of merging.
+        # The kernel does not run during merging, so both share this memory.
         kernel = sorting // 4
-        call = max(min(kernel // (threads * _CALL_KEY_BYTES), _MOST_CALL_KEYS), 1 << 10)
-        sums = min(kernel // _SUM_BYTES, threads * MOST_SUMS)
+        call = max(min(kernel // (threads * _CALL_KEY_BYTES), _MAX_CALL_KEYS), 1 << 10)
+        sums = min(kernel // _SUM_BYTES, threads * MAX_SUMS)
         keys = sorting // _KEY_BYTES
-        # Buckets are there while the kernel runs, and while pairs are merged from them.
+        # Buckets coexist with the kernel, and with pairs that are merged from them.
         buckets = sorting - threads * call * _CALL_KEY_BYTES - sums * _SUM_BYTES
         return Memory(
             duckdb,
             max(min(threads, duckdb // _THREAD_BYTES), 1),
-            min(batches // _ROW_BYTES, _MOST_ROWS),
+            min(batches // _ROW_BYTES, _MAX_ROWS),
             keys,
             max(keys, int((buckets - _PAIRS_BYTES * keys) / _BUCKET_KEY_BYTES)),
             call,

@@ -1,6 +1,6 @@
-"""Sessions of Spark: the choice of one, and work in it, with progress and plain errors.
+"""Spark sessions: select one, and run work in it with progress and clear errors.
 
-Everything is asked through ``pyspark.sql``, so that a session may also be one of Spark Connect.
+All calls use ``pyspark.sql``, so that sessions of Spark Connect work as well.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dpgrain.errors import (
     SchemaError,
     raise_without_context,
 )
-from dpgrain.tables.engines.spark_tasks import OTHER_VERSION, Task
+from dpgrain.tables.engines.spark_tasks import OTHER_VERSION, SparkTask, VersionedTask
 
 if TYPE_CHECKING:
     from py4j import protocol as py4j
@@ -50,35 +50,35 @@ else:
 
 Answer = TypeVar("Answer")
 
-#: Form of a session's address: the session there is, or a cluster.
+#: Address of a session: "spark" for the existing one, or a cluster.
 ADDRESS = re.compile(r"spark|local(\[[^\]]*\])?|(spark|sc|k8s)://.+|yarn")
-# Option that lets Spark choose the number of parts of a kept frame.
+# Setting that lets Spark choose the number of partitions of a cached frame.
 _PARTS_BY_SIZE = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
-# Words in place of Spark's own where executors are lost.
+# Replaces Spark's message if executors are lost.
 _LOST = "executors are lost"
-#: Seconds without a running task after which tasks that ran count as lost with their executors.
+#: Seconds without a running task until executors count as lost.
 LOST_SECONDS = 300.0
-# Loggers of errors with their rows, and of all messages between Python and Java.
+# Loggers of errors that quote rows, and of all messages between Python and Java.
 _OF_ERRORS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _OF_MESSAGES = ("py4j.clientserver", "py4j.java_gateway")
-# Whether the library is asking Spark, in this thread.
+# Whether this thread is inside a call of Spark by the library.
 _asking: contextvars.ContextVar[bool] = contextvars.ContextVar("asking", default=False)
-# Seconds between polls of a session's progress, unless it is one of Spark Connect.
+# Seconds between polls of progress; Spark Connect reports progress itself.
 _POLL_SECONDS = 0.5
 
 
-class _Unheard(logging.Filter):
-    """Drop what is logged while the library asks Spark."""
+class _SuppressLogs(logging.Filter):
+    """Drop log records during the library's own calls of Spark."""
 
     def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002 - as filters are called
-        """Return whether to keep a record."""
+        """Return whether to log a record."""
         return not _asking.get()
 
 
 @cache
 def _filter_loggers() -> None:
-    """Have the loggers that may quote rows drop what is logged while the library asks Spark."""
-    unheard = _Unheard()
+    """Attach the filter to the loggers that may quote rows."""
+    unheard = _SuppressLogs()
     for name in _OF_ERRORS:
         logger.PySparkLogger.getLogger(name).addFilter(unheard)
     for name in _OF_MESSAGES:
@@ -86,10 +86,10 @@ def _filter_loggers() -> None:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Ask Spark with its Python loggers silent, as the errors that they print may quote rows.
+def silenced() -> Iterator[None]:
+    """Call Spark with its Python loggers silenced, because its errors may quote rows.
 
-    A warning that Spark does not support a version of pandas, which is not used here, is left out, too.
+    This also suppresses a warning about the version of pandas, which is not used here.
     """
     _filter_loggers()
     before = _asking.set(True)
@@ -105,49 +105,45 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def planning() -> Iterator[None]:
-    """Make a frame for which nothing is computed yet.
+    """Plan a frame without computing it.
 
-    Spark computes some of it nevertheless, of rows in the driver's memory.
+    Spark nevertheless computes some frames of rows in the driver's memory.
 
     Raises:
-        DataError: if Spark fails; its own text may quote rows and is not shown.
+        DataError: if Spark fails; its message may quote rows and is not shown.
     """
-    with quiet():
+    with silenced():
         try:
             yield
         except (errors.PySparkException, py4j.Py4JError) as error:
-            raise_without_context(_failed("The frame", str(error)))
+            raise_without_context(_read_error("The frame", str(error)))
 
 
 def is_session(value: Any) -> bool:
-    """Return whether a value is a session of Spark, without loading Spark."""
+    """Return whether a value is a Spark session, without importing Spark."""
     of_spark = type(value).__module__.partition(".")[0] == "pyspark"
     return of_spark and type(value).__name__ == "SparkSession"
 
 
 def is_frame(value: Any) -> bool:
-    """Return whether a value is a data frame of Spark, without loading Spark."""
+    """Return whether a value is a Spark DataFrame, without importing Spark."""
     of_spark = type(value).__module__.startswith("pyspark.sql.")
     return of_spark and hasattr(value, "mapInArrow")
 
 
 @dataclass(frozen=True, eq=False)
-class Session:
-    """A session of Spark, and how tasks are run in it.
-
-    Args:
-        spark: the session of pyspark.
-    """
+class SparkRunner:
+    """Spark session that runs tasks, from a session of pyspark."""
 
     spark: sql.SparkSession
 
     @staticmethod
-    def at(address: str) -> Session:
-        """Return the session at an address; one that exists already, where no address is stated.
+    def at(address: str) -> SparkRunner:
+        """Return the session at an address, or the existing session for the address "spark".
 
         Raises:
-            ParameterError: if Spark is not installed, or there is a session at another address.
-            DataError: if Spark does not start there.
+            ParameterError: if Spark is not installed, or the session has another address.
+            DataError: if Spark does not start.
         """
         if find_spec("pyspark") is None:
             raise ParameterError(
@@ -160,16 +156,16 @@ class Session:
                 f"engine {address!r} requires Spark Connect; run pip install 'pyspark[connect]'.",
                 name="engine",
             )
-        with quiet():
+        with silenced():
             try:
-                # Where this thread has begun none of its own, Spark gives that of the process.
+                # Without a session of this thread, Spark returns that of the process.
                 spark = sql.SparkSession.getActiveSession() or _builder(address).getOrCreate()
             except (errors.PySparkException, py4j.Py4JError, OSError, RuntimeError) as error:
                 raise DataError(
                     f"Spark does not start at {address!r}; check the address, and that Java 17 or "
                     "later is installed (java -version)."
                 ) from error
-            session = Session(spark)
+            session = SparkRunner(spark)
             session._require(address)
             return session
 
@@ -186,22 +182,22 @@ class Session:
 
     @property
     def remote(self) -> bool:
-        """True if it is a session of Spark Connect."""
+        """True for a session of Spark Connect."""
         return ".connect." in type(self.spark).__module__
 
     def frame(self, table: pa.Table) -> sql.DataFrame:
-        """Return rows in memory as a frame."""
-        with quiet():
+        """Convert an Arrow table to a frame."""
+        with silenced():
             return self.spark.createDataFrame(table, schema=types.from_arrow_schema(table.schema))
 
     def parquet(self, paths: list[str]) -> sql.DataFrame:
-        """Return the rows of Parquet files as a frame.
+        """Read Parquet files as a frame.
 
         Raises:
             DataError: if there are none.
-            SchemaError: if a column has types that do not fit together.
+            SchemaError: if a column has incompatible types.
         """
-        # Types guessed from the names of folders would change with one of them.
+        # Types inferred from folder names could change with a single folder.
         options = {"mergeSchema": "true", "recursiveFileLookup": "true"}
         try:
             return self.spark.read.options(**options).parquet(*map(_absolute, paths))
@@ -217,8 +213,8 @@ class Session:
             ) from error
 
     @staticmethod
-    def types_there(schema: pa.Schema) -> list[pa.DataType | None]:
-        """Return the type of each column where tasks read it; None where Spark lacks the type."""
+    def task_types(schema: pa.Schema) -> list[pa.DataType | None]:
+        """Return the type of each column in tasks; None if Spark lacks the type."""
         result = []
         for field in schema:
             try:
@@ -229,44 +225,45 @@ class Session:
         return result
 
     def select(self, frame: sql.DataFrame, columns: list[str]) -> sql.DataFrame:
-        """Return columns of a frame, called c0, c1 and so on."""
+        """Select columns of a frame, named c0, c1 and so on."""
         with planning():
             return frame.select(
                 [functions.col(_quoted(name)).alias(f"c{i}") for i, name in enumerate(columns)]
             )
 
-    def together(self, first: sql.DataFrame, second: sql.DataFrame) -> sql.DataFrame:
-        """Return the rows of two frames of the same columns."""
+    def union(self, first: sql.DataFrame, second: sql.DataFrame) -> sql.DataFrame:
+        """Concatenate two frames with the same columns."""
         with planning():
             return first.union(second)
 
     def by_user(self, frame: sql.DataFrame, column: str) -> sql.DataFrame:
-        """Bring all rows of a user into one partition; rows without a user are left out."""
+        """Move all rows of a user to one partition; rows without a user are dropped."""
         with planning():
             user = functions.col(column)
             return frame.where(user.isNotNull()).repartition(user)
 
-    def map(self, frame: sql.DataFrame, task: Task, schema: pa.Schema) -> sql.DataFrame:
-        """Return what a task makes of each partition, as a frame that nothing is computed for yet."""
+    def map(self, frame: sql.DataFrame, task: SparkTask, schema: pa.Schema) -> sql.DataFrame:
+        """Apply a task to each partition, lazily."""
+        versioned = VersionedTask(task)
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return task(iter(batches))
+            return versioned(iter(batches))
 
         with planning(), self._interpreter():
             return frame.mapInArrow(run, types.from_arrow_schema(schema))
 
-    def keep(self, frame: sql.DataFrame) -> sql.DataFrame:
-        """Keep a frame on the executors once it is computed, in as many parts as its size asks for.
+    def cache(self, frame: sql.DataFrame) -> sql.DataFrame:
+        """Cache a frame on the executors, with a number of partitions that fits its size.
 
-        Without this option Spark keeps as many parts as ``spark.sql.shuffle.partitions`` says,
-        however small they are; and the cost of a part beside its rows is that of a million rows.
+        By default Spark caches ``spark.sql.shuffle.partitions`` partitions, however small, and the
+        overhead of a partition is that of a million rows.
         """
         with planning(), self._setting(_PARTS_BY_SIZE, "true"):
             return frame.persist()
 
     @contextmanager
     def _setting(self, name: str, value: str) -> Iterator[None]:
-        """Have the session so set for a while, where whoever runs it lets others do so."""
+        """Change a setting of the session temporarily, if its administrator allows it."""
         settings = self.spark.conf
         before = settings.get(name, None)
         try:
@@ -281,9 +278,9 @@ class Session:
 
     @contextmanager
     def _interpreter(self) -> Iterator[None]:
-        """Have tasks run by the interpreter that runs here, unless the environment states another.
+        """Run tasks with this Python interpreter, unless the environment sets another one.
 
-        Spark would take the first ``python3`` that it finds.
+        Spark would use the first ``python3`` in its path.
         """
         if self.remote or "PYSPARK_PYTHON" in os.environ:
             yield
@@ -296,11 +293,7 @@ class Session:
             context.pythonExec = before
 
     def collect(self, frame: sql.DataFrame, name: str) -> pa.Table:
-        """Compute a frame and return its rows.
-
-        Args:
-            frame: the frame.
-            name: the name of the source, for messages.
+        """Compute a frame and return its rows; ``name`` is the source's name in messages.
 
         Raises:
             DataError: if Spark fails.
@@ -308,12 +301,12 @@ class Session:
         return self.run(frame.toArrow, name)
 
     def run(self, work: Callable[[], Answer], name: str) -> Answer:
-        """Do work of Spark, with progress; ctrl-C ends it everywhere.
+        """Run work in Spark, with progress; ctrl-C cancels it on the cluster.
 
         Raises:
-            DataError: if Spark fails; its own text may quote rows and is not shown.
+            DataError: if Spark fails; its message may quote rows and is not shown.
         """
-        with quiet(), self._tagged() as end, self._watched(end) as lost:
+        with silenced(), self._tagged() as end, self._monitored(end) as lost:
             try:
                 return work()
             except KeyboardInterrupt:
@@ -322,11 +315,11 @@ class Session:
             except DpgrainError:
                 raise
             except (errors.PySparkException, py4j.Py4JError, pa.ArrowException, OSError) as error:
-                raise_without_context(_failed(name, _LOST if lost.is_set() else str(error)))
+                raise_without_context(_read_error(name, _LOST if lost.is_set() else str(error)))
 
     @contextmanager
     def _tagged(self) -> Iterator[Callable[[], object]]:
-        """Yield what ends, from any thread, all that this thread begins in Spark meanwhile."""
+        """Yield a function that cancels, from any thread, this thread's jobs inside the block."""
         tag = f"dpgrain-{secrets.token_hex(4)}"
         if self.remote:
             self.spark.addTag(tag)
@@ -335,7 +328,7 @@ class Session:
             finally:
                 self.spark.removeTag(tag)
             return
-        # Tags of a session that is not of Spark Connect are unknown to other threads.
+        # Without Spark Connect, other threads do not see tags of the session.
         context = self.spark.sparkContext
         context.addJobTag(tag)
         try:
@@ -344,15 +337,15 @@ class Session:
             context.removeJobTag(tag)
 
     @contextmanager
-    def _watched(self, end: Callable[[], object]) -> Iterator[threading.Event]:
-        """Show on the progress line how far stages are; yield what says that executors are lost."""
+    def _monitored(self, end: Callable[[], object]) -> Iterator[threading.Event]:
+        """Show progress of stages; yield an event that is set when executors are lost."""
         lost = threading.Event()
         if self.remote:
 
-            def told(stages: Any, *_: Any, **__: Any) -> None:
-                tell([(s.stage_id, s.num_completed_tasks, s.num_tasks) for s in stages or ()])
+            def report(stages: Any, *_: Any, **__: Any) -> None:
+                show_stage([(s.stage_id, s.num_completed_tasks, s.num_tasks) for s in stages or ()])
 
-            handler: Any = told
+            handler: Any = report
             self.spark.registerProgressHandler(handler)
             try:
                 yield lost
@@ -373,21 +366,21 @@ class Session:
     def _poll(
         self, done: threading.Event, lost: threading.Event, end: Callable[[], object]
     ) -> None:
-        """Show how far stages are, and end work that has lost its executors.
+        """Show progress of stages, and cancel work after its executors are lost.
 
-        Spark itself would wait for others for ever. A session in which nothing has run may be in a
-        queue for its first executor, and is left alone.
+        Spark would wait forever for new executors. Sessions without a completed job may be queued
+        for their first executor and are not cancelled.
         """
         tracker = self.spark.sparkContext.statusTracker()
         since = None
         while not done.wait(_POLL_SECONDS):
             if since is None:
                 since = time.monotonic() if _has_run(tracker) else math.inf
-            asked = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            result = [stage for stage in asked if stage is not None]
-            tell([(s.stageId, s.numCompletedTasks, s.numTasks) for s in result])
-            running = any(stage.numActiveTasks for stage in result)
-            if running or (not result and since < math.inf):
+            infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            running_stages = [stage for stage in infos if stage is not None]
+            show_stage([(s.stageId, s.numCompletedTasks, s.numTasks) for s in running_stages])
+            running = any(stage.numActiveTasks for stage in running_stages)
+            if running or (not running_stages and since < math.inf):
                 since = time.monotonic()
             elif time.monotonic() - since > LOST_SECONDS:
                 lost.set()
@@ -396,30 +389,33 @@ class Session:
 
 
 def _has_run(tracker: Any) -> bool:
-    """Return whether a job of the session has come to its end."""
+    """Return whether a job of the session has succeeded."""
     jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup())
     return any(job is not None and job.status == "SUCCEEDED" for job in jobs)
 
 
-def tell(stages: list[tuple[int, int, int]]) -> None:
-    """Show how far the latest stage is; its number of tasks may follow from that of the rows."""
+def show_stage(stages: list[tuple[int, int, int]]) -> None:
+    """Show the progress of the latest stage in percent.
+
+    The number of tasks may depend on the number of rows and is not shown.
+    """
     running = [stage for stage in stages if stage[1] < stage[2]]
     if running:
         number, finished, tasks = max(running)
         step(f"stage {number} of Spark, {100 * finished // tasks}% of its tasks")
 
 
-def _failed(name: str, said: str) -> DataError:
-    if said == _LOST:
+def _read_error(name: str, message: str) -> DataError:
+    if message == _LOST:
         return DataError(
             "Spark has lost its executors and got no new ones; check the cluster, and publish "
             "again."
         )
-    if OTHER_VERSION in said:
+    if OTHER_VERSION in message:
         return DataError(
             "The Spark executors have another version of dpgrain; install the same version there."
         )
-    if "ModuleNotFoundError" in said or "PYTHON_VERSION_MISMATCH" in said:
+    if "ModuleNotFoundError" in message or "PYTHON_VERSION_MISMATCH" in message:
         return DataError(
             "The Spark executors lack this Python, dpgrain, or a module that the frame's own "
             "functions import; set PYSPARK_PYTHON to an interpreter that has them on every "
@@ -436,7 +432,7 @@ def _builder(address: str) -> Any:
         return builder.remote(address)
     if address != "spark":
         builder = builder.master(address)
-    # This package's own line of progress is enough.
+    # dpgrain shows its own progress.
     return builder.appName("dpgrain").config("spark.ui.showConsoleProgress", "false")
 
 
@@ -445,5 +441,5 @@ def _quoted(name: str) -> str:
 
 
 def _absolute(path: str) -> str:
-    """Return a path of this machine from its root, as Spark may have been started elsewhere."""
+    """Return the absolute path of a local file, because Spark may run in another directory."""
     return str(Path(path).absolute()) if glob.glob(path) else path  # noqa: PTH207 - may be a pattern

@@ -1,4 +1,4 @@
-"""Rows that Spark reads: a data frame of the caller's, or files wherever Spark finds them."""
+"""Rows that Spark reads: a caller's DataFrame, or files in any storage of Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import ParameterError
-from dpgrain.tables.engines.spark_session import Session, quiet
+from dpgrain.tables.engines.spark_session import SparkRunner, silenced
 from dpgrain.tables.sources.column_names import require_names
 from dpgrain.tables.sources.column_types import TIMES, decimal_places, read_as
 from dpgrain.tables.sources.schemas import duckdb_type
@@ -24,19 +24,19 @@ else:
     sql, errors = lazy_import("pyspark.sql"), lazy_import("pyspark.errors")
     types = lazy_import("pyspark.sql.pandas.types")
 
-# Type that stands for all types that Arrow lacks; nothing takes it.
+# Type name for all types that Arrow lacks; it is not supported anywhere.
 _UNKNOWN = "VARIANT"
 
 
 @dataclass(frozen=True, eq=False)
 class SparkSource:
-    """A frame of Spark with the same rows whenever it is read.
+    """Spark DataFrame that has the same rows whenever it is read.
 
     Args:
         frame: the frame.
         name: the name in messages.
         title: the name in reports.
-        paths: the files, where it is read from files.
+        paths: the files, if it is read from files.
     """
 
     frame: sql.DataFrame
@@ -45,15 +45,15 @@ class SparkSource:
     paths: tuple[str, ...] = ()
 
     @staticmethod
-    def of(frame: sql.DataFrame) -> SparkSource:
-        """Return the source of a frame of the caller's.
+    def from_frame(frame: sql.DataFrame) -> SparkSource:
+        """Return the source of a caller's frame.
 
         Raises:
             SchemaError: if two columns have one name.
-            ParameterError: if the frame is known to give other rows each time.
+            ParameterError: if Spark reports that the frame is not deterministic.
         """
         require_names(frame.columns, "The frame")
-        if not Session(frame.sparkSession).remote and not _deterministic(frame):
+        if not SparkRunner(frame.sparkSession).remote and not _deterministic(frame):
             raise ParameterError(
                 "source may return different rows each time Spark reads it, such as with "
                 "rand(); write it to Parquet and read that, or pass frame.localCheckpoint().",
@@ -63,14 +63,14 @@ class SparkSource:
 
     @cached_property
     def rows(self) -> sql.DataFrame:
-        """The frame; of Spark Connect, which does not say whether rows stay the same, a checkpoint."""
-        session = Session(self.frame.sparkSession)
+        """The frame; for Spark Connect, which cannot report determinism, a checkpoint."""
+        session = SparkRunner(self.frame.sparkSession)
         if self.paths or not session.remote:
             return self.frame
         return session.run(self.frame.localCheckpoint, self.name)
 
     def columns(self) -> dict[str, str]:
-        """Return column name → DuckDB type, from the schema alone."""
+        """Return column name → DuckDB type, from the schema only."""
         known = dict(zip(self.frame.columns, self._types, strict=True))
         return {
             name: _UNKNOWN if kind is None else read_as(duckdb_type(kind))
@@ -79,12 +79,12 @@ class SparkSource:
 
     @property
     def may_end(self) -> bool:
-        """True where one value may end Spark's reading: a time or a decimal out of range does."""
+        """True if a single value can abort reading: a time or a decimal out of range."""
         kinds = self.columns().values()
         return any(kind in TIMES or decimal_places(kind) is not None for kind in kinds)
 
     def schema(self, names: list[str]) -> pa.Schema:
-        """Return the schema of some columns, which are called c0, c1 and so on."""
+        """Return the schema of some columns, named c0, c1 and so on."""
         known = dict(zip(self.frame.columns, self._types, strict=True))
         return pa.schema([(f"c{i}", known[name]) for i, name in enumerate(names)])
 
@@ -93,7 +93,7 @@ class SparkSource:
         connection: duckdb.DuckDBPyConnection,  # noqa: ARG002
         used: Collection[str] | None = None,  # noqa: ARG002
     ) -> str:
-        """Refuse, as DuckDB on this machine does not read frames.
+        """Raise, because DuckDB on this machine does not read Spark frames.
 
         Raises:
             ParameterError: always.
@@ -105,12 +105,12 @@ class SparkSource:
 
     @cached_property
     def _types(self) -> list[pa.DataType | None]:
-        with quiet():
+        with silenced():
             return [_arrow_type(field.dataType) for field in self.frame.schema.fields]
 
 
 def _arrow_type(kind: Any) -> pa.DataType | None:
-    """Return the type as tasks get it; None where Arrow has none."""
+    """Return the type in tasks; None if Arrow lacks it."""
     try:
         return types.to_arrow_type(kind, timezone="UTC")
     except errors.PySparkException:
@@ -118,5 +118,5 @@ def _arrow_type(kind: Any) -> pa.DataType | None:
 
 
 def _deterministic(frame: Any) -> bool:
-    """Return whether Spark knows that a frame gives the same rows whenever it is read."""
+    """Return whether Spark reports that a frame always has the same rows."""
     return bool(frame._jdf.queryExecution().analyzed().deterministic())

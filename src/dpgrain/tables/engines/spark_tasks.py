@@ -1,11 +1,12 @@
-"""Tasks of Spark on the rows of their partition: DuckDB reads them, the kernel adds up.
+"""Spark tasks on the rows of one partition: DuckDB reads them, the kernel adds them up.
 
-A task is given public facts, the codes of groups and a kernel; no noise, no budget and no ledger. Its
-answers are Arrow batches, of one of four kinds: groups, columns, whole users' keys (which stay with the
-executors) and sums. Sums come in slices, so that other tasks can add up those of one slice. A task
-marks each of its slices with a fingerprint of all its sums. If Spark has run a task twice and the runs
-differ, as they may where the source gives other rows when it is read again, then slices of both runs
-have different marks and nothing is released; a person's contribution comes from one run alone.
+A task receives public facts, the codes of groups and a kernel, but no noise, budget or ledger. Its
+results are Arrow batches of four types: groups, columns, whole users' keys (which stay on the
+executors) and sums. Sums are split into slices, so that other tasks can add up one slice of all
+partitions. Each slice has a fingerprint of all sums of its task. If Spark runs a task twice with
+different results, for example because the source returned other rows, slices of both runs have
+different fingerprints and nothing is released. So each user's contribution comes from a single
+run.
 """
 
 from __future__ import annotations
@@ -27,13 +28,12 @@ from dpgrain.errors import DataError
 from dpgrain.tables.arrow_arrays import number_array
 from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines.duckdb import DuckDB
-from dpgrain.tables.engines.feed import Chunk, Narrow
+from dpgrain.tables.engines.feed import Chunk, CoordinateFilter
 from dpgrain.tables.engines.joins import UserJoin
 from dpgrain.tables.engines.kernel import pair_totals
-from dpgrain.tables.engines.people import PerUser, made_of_people
+from dpgrain.tables.engines.per_user import PerUser, per_user_source
 from dpgrain.tables.engines.protocol import Add, Form
-from dpgrain.tables.engines.sql import key as key_of
-from dpgrain.tables.engines.sql import quoted
+from dpgrain.tables.engines.sql import key_sql, quoted
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.frames import readable_table
 from dpgrain.tables.sources.source import RowSource, SourceWrapper
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 else:
     pyspark = lazy_import("pyspark")
 
-#: Words with which a task fails if it finds another version of this package where it runs.
+#: Error message of a task if the executor has another version of this package.
 OTHER_VERSION = "dpgrain-other-version"
-# Keys, about, in a row of keys of whole users.
+# Approximate number of keys per row of :data:`KEYS`.
 _ROW_KEYS = 1 << 16
-# Sums in a slice.
+# Number of sums per slice.
 _SLICE = 1 << 13
 
 KEYS = pa.schema({"keys": pa.binary(), "totals": pa.binary()})
@@ -57,41 +57,41 @@ SUMS = pa.schema(
 )
 
 
-class Task(Protocol):
-    """A function of the rows of a partition."""
+class SparkTask(Protocol):
+    """Function of the rows of a partition."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Answer with batches of one schema."""
+        """Yield batches of one schema."""
 
 
-class Question(Protocol):
-    """A question about the rows of a partition."""
+class RowQuery(Protocol):
+    """Query on the rows of a partition."""
 
     @property
-    def once(self) -> bool:
-        """True if the rows are gone through once, so that they need not be kept."""
+    def single_pass(self) -> bool:
+        """True if rows are read once and need not be stored."""
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
-        """Answer from an engine of the rows; in one batch at least."""
+        """Yield at least one batch of results."""
 
 
 @dataclass(eq=False)
-class Given:
-    """Rows that come in a stream, as DuckDB reads them.
+class PartitionStream:
+    """Stream of a partition's rows as a source for DuckDB.
 
     Args:
-        batches: the stream; None where no rows are there yet.
-        kept: keep the rows, which otherwise can be read once.
+        batches: the stream; None before rows arrive.
+        stored: store the rows, which otherwise can only be read once.
     """
 
     batches: pa.RecordBatchReader | None = None
-    kept: bool = True
+    stored: bool = True
     name: str = "The partition"
     title: str = "rows of Spark"
     _attached: bool = False
 
     def columns(self) -> dict[str, str]:
-        """Return the columns, whose types nobody asks for here."""
+        """Return the columns; their types are not used."""
         return {} if self.batches is None else dict.fromkeys(self.batches.schema.names, "")
 
     def attach(
@@ -99,45 +99,47 @@ class Given:
         connection: duckdb.DuckDBPyConnection,
         used: Collection[str] | None = None,  # noqa: ARG002 - no others come
     ) -> str:
-        """Register the stream, or keep its rows the first time, and return the name."""
+        """Register the stream, or store its rows the first time, and return the name."""
         if not self._attached:
             self._attached = True
             connection.register("stream", self.batches)
-            if self.kept:
+            if self.stored:
                 connection.execute("CREATE TEMP TABLE given AS SELECT * FROM stream")
                 connection.unregister("stream")
-        return "given" if self.kept else "stream"
+        return "given" if self.stored else "stream"
 
 
-def over(rows: TableRows, source: RowSource) -> TableRows:
-    """Return the same rows, made of those of another source at the bottom."""
-    return replace(rows, source=_over(rows.source, source))
+def replace_base(rows: TableRows, source: RowSource) -> TableRows:
+    """Return the same derived rows of another base source."""
+    return replace(rows, source=_replace_base(rows.source, source))
 
 
-def _over(known: Any, source: RowSource) -> RowSource:
+def _replace_base(known: Any, source: RowSource) -> RowSource:
     if isinstance(known, PerUser):
-        return replace(known, rows=over(known.rows, source))
+        return replace(known, rows=replace_base(known.rows, source))
     if isinstance(known, UserJoin):
-        return replace(known, rows=over(known.rows, source), others=over(known.others, source))
+        return replace(
+            known, rows=replace_base(known.rows, source), others=replace_base(known.others, source)
+        )
     if isinstance(known, SourceWrapper):
-        return _made_of(known, _over(known.source, source))
+        return _with_source(known, _replace_base(known.source, source))
     return source
 
 
-def _made_of(known: Any, source: RowSource) -> RowSource:
-    """Return the same change of rows, made to those of another source."""
-    made: RowSource = replace(known, source=source)
-    return made
+def _with_source(known: Any, source: RowSource) -> RowSource:
+    """Return the same derivation of another source."""
+    derived: RowSource = replace(known, source=source)
+    return derived
 
 
 @dataclass(frozen=True, eq=False)
-class Side(SourceWrapper):
-    """The rows of one of two tables that come together, marked with the table's number.
+class JoinSide(SourceWrapper):
+    """Rows of one of two joined tables.
 
     Args:
-        source: the rows of both.
-        side: the number.
-        names: column → its name in both.
+        source: the rows of both tables, marked with the number of their table.
+        side: the number of the table.
+        names: column → its name in ``source``.
     """
 
     source: RowSource
@@ -160,24 +162,21 @@ class Side(SourceWrapper):
 
 
 @dataclass(frozen=True)
-class Marked:
-    """A task that brings rows into the columns of two tables that come together.
+class MarkSide:
+    """Task that moves rows to the common schema of two joined tables.
 
     Args:
         side: the number of their table.
-        columns: the columns of both, one for each that comes; others are null.
-        schema: the schema of both.
-        version: the version of this package that asks.
+        columns: the common name of each column; other columns are null.
+        schema: the common schema.
     """
 
     side: int
     columns: tuple[str, ...]
     schema: pa.Schema
-    version: str = __version__
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the same rows in the columns of both tables."""
-        require_same(self.version)
+        """Yield the rows in the common schema."""
         for batch in batches:
             own = dict(zip(self.columns, batch.columns, strict=True))
             own["side"] = pa.repeat(pa.scalar(self.side, pa.int8()), batch.num_rows)
@@ -193,24 +192,21 @@ class Marked:
 
 
 @dataclass(frozen=True)
-class AskRows:
-    """A task for a question to DuckDB about the rows of its partition.
+class QueryTask:
+    """Task that runs a query on the rows of a partition with DuckDB.
 
     Args:
         rows: the public part of the rows.
-        names: the columns of the rows that come.
-        question: the question.
-        version: the version of this package that asks.
+        names: the names of the columns that arrive.
+        question: the query.
     """
 
     rows: TableRows
     names: tuple[str, ...]
-    question: Question
-    version: str = __version__
+    question: RowQuery
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Answer; an empty partition has nothing to say."""
-        require_same(self.version)
+        """Yield the results; an empty partition has none."""
         named = (self._named(batch) for batch in batches)
         first = next(named, None)
         if first is None:
@@ -223,7 +219,7 @@ class AskRows:
         yield from self._answer(pa.RecordBatchReader.from_batches(first.schema, stream()))
 
     def schema(self, schema: pa.Schema) -> pa.Schema:
-        """Return the schema of the answer, where rows of a schema come."""
+        """Return the schema of the result for a schema of rows."""
         nothing = pa.table(dict(zip(self.names, schema.empty_table().columns, strict=True)))
         return next(self._answer(nothing.to_reader())).schema
 
@@ -232,10 +228,10 @@ class AskRows:
         return table.combine_chunks().to_batches()[0] if len(table) else _empty(table.schema)
 
     def _answer(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        # A person's rows are made by one query, which goes through the records once.
-        kept = not self.question.once and made_of_people(self.rows) is None
-        kept |= isinstance(self.rows.source, UserJoin)
-        with DuckDB(over(self.rows, Given(stream, kept))) as engine:
+        # Per-user rows come from one query, which reads the records once.
+        stored = not self.question.single_pass and per_user_source(self.rows) is None
+        stored |= isinstance(self.rows.source, UserJoin)
+        with DuckDB(replace_base(self.rows, PartitionStream(stream, stored))) as engine:
             yield from self.question.answer(engine)
 
 
@@ -243,63 +239,71 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)
 
 
-def require_same(version: str) -> None:
-    """Raise unless this package has the version of the one that asks."""
-    if version != __version__:
-        raise RuntimeError(f"{OTHER_VERSION}: {__version__}")
+@dataclass(frozen=True)
+class VersionedTask:
+    """Task that fails unless it runs in the same version of this package."""
+
+    task: SparkTask
+    version: str = __version__
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of the task."""
+        if self.version != __version__:
+            raise RuntimeError(f"{OTHER_VERSION}: {__version__}")
+        yield from self.task(batches)
 
 
 @dataclass(frozen=True)
-class Distinct:
-    """The different groups of users' rows: columns k0, k1 and so on."""
+class DistinctQuery:
+    """Distinct groups of users' rows: columns k0, k1 and so on."""
 
     keys: tuple[str, ...]
     value: str | None = None
-    once: bool = True
+    single_pass: bool = True
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
-        """Return the groups of the partition."""
+        """Yield the groups of the partition."""
         groups = engine.distinct(self.keys, self.value)
         yield _batch({f"k{place}": column for place, column in enumerate(groups.columns)})
 
 
 @dataclass(frozen=True)
-class Extent:
-    """The ends of a column of whole numbers, and the number of rows; no ends where there is none."""
+class ExtentQuery:
+    """Minimum and maximum of an integer column, and the number of rows."""
 
     key: str
-    once: bool = True
+    single_pass: bool = True
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
-        """Return a row of numbers."""
-        name = key_of(self.key, engine.table.key_type(self.key))
-        asked = f"min({name}) AS low, max({name}) AS high, count(*) AS rows"
-        (batch,) = engine.ask(f"SELECT {asked} FROM source", [self.key]).to_batches()
+        """Yield one row of numbers."""
+        name = key_sql(self.key, engine.table.key_type(self.key))
+        listed = f"min({name}) AS low, max({name}) AS high, count(*) AS rows"
+        (batch,) = engine.query(f"SELECT {listed} FROM source", [self.key]).to_batches()
         yield batch
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnQuery:
     """Columns of all rows: c0, c1 and so on."""
 
     wanted: tuple[tuple[str, Form], ...]
-    once: bool = True
+    single_pass: bool = True
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
-        """Return the columns in batches."""
+        """Yield the columns in batches."""
         result = engine.columns(self.wanted)
         yield from result.to_batches() or [_empty(result.schema)]
 
 
 @dataclass(frozen=True, eq=False)
-class Coded:
-    """The codes of groups and cells, and what a record adds.
+class RecordEncoding:
+    """Codes of groups and cells, and the value that a record adds.
 
     Args:
         dictionary: the codes of groups.
-        value: the column of numbers that is split.
-        split: the function from numbers to what each record adds.
-        cell_column: the column that gives the cell, if one does.
+        value: the column of numbers to split.
+        split: the function from numbers to the values that each record adds.
+        cell_column: the separate column of cells, if there is one.
         cells: the codes of its cells.
     """
 
@@ -311,16 +315,16 @@ class Coded:
 
 
 @dataclass(frozen=True)
-class UserKeys:
-    """Sorted keys of whole users, in rows of bytes."""
+class UserKeyQuery:
+    """Sorted keys of whole users, as bytes."""
 
-    coded: Coded
-    once: bool = False
+    coded: RecordEncoding
+    single_pass: bool = False
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
-        """Return a batch of keys at a time."""
+        """Yield batches of keys."""
         coded = self.coded
-        engine.take_codes(coded.dictionary, coded.cells)
+        engine.set_codes(coded.dictionary, coded.cells)
         feed = engine.users(
             coded.dictionary,
             value=coded.value,
@@ -330,93 +334,77 @@ class UserKeys:
         yield _empty(KEYS)
         for keys, totals in feed.chunks(_ROW_KEYS):
             if keys.size > 2 * _ROW_KEYS:
-                # It is one user, whose pairs are no more than there are coordinates.
+                # A single user, with at most one pair per coordinate.
                 keys, totals = pair_totals(keys, totals)
             if keys.size:
-                held = None if totals is None else totals.astype(np.float64).tobytes()
+                total_bytes = None if totals is None else totals.astype(np.float64).tobytes()
                 yield pa.RecordBatch.from_pydict(
-                    {"keys": [keys.astype(np.int64).tobytes()], "totals": [held]}, schema=KEYS
+                    {"keys": [keys.astype(np.int64).tobytes()], "totals": [total_bytes]},
+                    schema=KEYS,
                 )
 
 
 @dataclass(frozen=True)
-class RecordSums:
+class RecordSumQuery:
     """Sums of single records by a kernel."""
 
-    coded: Coded
+    coded: RecordEncoding
     add: Add
     shape: tuple[int, ...]
-    once: bool = True
+    single_pass: bool = True
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
-        """Return the sums of the partition in slices."""
+        """Yield the sums of the partition in slices."""
         coded = self.coded
-        engine.take_codes(coded.dictionary)
+        engine.set_codes(coded.dictionary)
         records = engine.records(coded.dictionary, value=coded.value, split=coded.split)
-        yield slices(records.accumulate(self.add, self.shape).reshape(-1), _part())
+        yield slices(records.accumulate(self.add, self.shape).reshape(-1), _partition_id())
 
 
 @dataclass(frozen=True)
-class AddUsers:
-    """A task for a kernel over whole users' keys.
+class AddUsersTask:
+    """Task that runs a kernel on whole users' keys.
 
     Args:
         add: the kernel.
         shape: the shape of the sums.
-        narrow: a change to keys of some of the coordinates.
-        version: the version of this package that asks.
+        narrow: a selection of coordinates.
     """
 
     add: Add
     shape: tuple[int, ...]
-    narrow: Narrow | None = None
-    version: str = __version__
+    narrow: CoordinateFilter | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the sums of the partition in slices."""
-        require_same(self.version)
+        """Yield the sums of the partition in slices."""
         out = np.zeros(self.shape, dtype=np.int64)
         for batch in batches:
             for keys, totals in zip(batch.column(0), batch.column(1), strict=True):
                 chunk: Chunk = (_numbers(keys), _totals(totals))
                 self.add(*(chunk if self.narrow is None else self.narrow(chunk)), out)
-        yield slices(out.reshape(-1), _part())
+        yield slices(out.reshape(-1), _partition_id())
 
 
 @dataclass(frozen=True)
-class Make:
-    """A task that makes other rows of those of its partition.
-
-    Args:
-        make: the function of the batches of a partition.
-        version: the version of this package that asks.
-    """
+class MapTask:
+    """Task that derives rows from the batches of its partition by a function."""
 
     make: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-    version: str = __version__
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return what the function makes."""
-        require_same(self.version)
+        """Yield the derived rows."""
         yield from self.make(batches)
 
 
 @dataclass(frozen=True)
-class Sum:
-    """A task for the sum of its partition's rows.
-
-    Args:
-        of: the function from the batches of a partition to whole numbers.
-        version: the version of this package that asks.
-    """
+class SumTask:
+    """Task that adds up the integers that a function computes from its partition."""
 
     of: Callable[[Iterable[pa.RecordBatch]], IntArray]
-    version: str = __version__
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the sums of the partition in slices."""
-        require_same(self.version)
-        yield slices(self.of(batches).reshape(-1), _part())
+        """Yield the sums of the partition in slices."""
+        yield slices(self.of(batches).reshape(-1), _partition_id())
 
 
 def _numbers(scalar: Any) -> IntArray:
@@ -427,7 +415,7 @@ def _totals(scalar: Any) -> FloatArray | None:
     return np.frombuffer(scalar.as_buffer(), np.float64) if scalar.is_valid else None
 
 
-def _part() -> int:
+def _partition_id() -> int:
     context = pyspark.TaskContext.get()
     return 0 if context is None else context.partitionId()
 
@@ -437,7 +425,7 @@ def _batch(columns: dict[str, pa.Array]) -> pa.RecordBatch:
 
 
 def slices(sums: IntArray, part: int) -> pa.RecordBatch:
-    """Return the sums of a partition in slices, each with the fingerprint of all of them."""
+    """Split the sums of a partition into slices, each with the fingerprint of all sums."""
     mark = hashlib.sha256(sums.tobytes()).digest()
     pieces = [sums[i : i + _SLICE] for i in range(0, max(sums.size, 1), _SLICE)]
     result = [piece.tobytes() if piece.any() else b"" for piece in pieces]
@@ -448,8 +436,8 @@ def slices(sums: IntArray, part: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*places, *bytes_], schema=SUMS)
 
 
-class Slices:
-    """Slices of sums, added up modulo 2^64, with the marks of the partitions that they come from."""
+class SliceSums:
+    """Sums of slices, modulo 2^64, with the fingerprints of their partitions."""
 
     def __init__(self) -> None:
         self._sums: dict[int, IntArray] = {}
@@ -472,8 +460,8 @@ class Slices:
                 known = self._sums.get(place)
                 self._sums[place] = result.copy() if known is None else known + result
 
-    def together(self) -> Iterator[pa.RecordBatch]:
-        """Yield each slice, as of one partition whose mark is a fingerprint of all marks."""
+    def merged(self) -> Iterator[pa.RecordBatch]:
+        """Yield each slice as one partition, whose fingerprint combines all fingerprints."""
         for place in sorted(self._marks):
             sums = self._sums.get(place)
             row = [place, 0, self._mark(place), b"" if sums is None else sums.tobytes()]
@@ -492,9 +480,9 @@ class Slices:
         """
         out = np.zeros(size, dtype=np.int64)
         if not self._marks:
-            # No partition has any rows.
+            # All partitions are empty.
             return out
-        if set(self._marks) != set(range(count_of_slices(size))):
+        if set(self._marks) != set(range(slice_count(size))):
             raise DataError("Slices are missing.")
         if len({self._mark(place) for place in self._marks}) > 1:
             raise DataError("Slices come from different runs.")
@@ -503,21 +491,18 @@ class Slices:
         return out
 
 
-def count_of_slices(size: int) -> int:
+def slice_count(size: int) -> int:
     """Return the number of slices for a number of sums."""
     return max(math.ceil(size / _SLICE), 1)
 
 
 @dataclass(frozen=True)
-class AddSlices:
-    """A task for sums of slices of several partitions."""
-
-    version: str = __version__
+class AddSlicesTask:
+    """Task that adds up slices of several partitions."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return one row for each slice."""
-        require_same(self.version)
-        result = Slices()
+        """Yield one row per slice."""
+        result = SliceSums()
         for batch in batches:
             result.add(batch)
-        yield from result.together()
+        yield from result.merged()

@@ -1,9 +1,8 @@
-"""The folder for DuckDB's spilled data: private, and gone when the release or its process ends.
+"""Private temporary folder for DuckDB's spilled data, removed with the release or the process.
 
-It goes when the release ends, well or not. A process that is terminated removes it first, where it
-would die of the signal without a word; a host that handles the signal itself is left alone. What a
-killed process left behind is removed when the next release starts: a folder that nobody holds locked
-is nobody's.
+The folder is removed when the release ends or fails. On SIGTERM the process removes it before it
+ends, unless the host application handles the signal. When a release starts, it removes the
+unlocked folders of killed processes.
 """
 
 from __future__ import annotations
@@ -28,49 +27,49 @@ try:
 
     _locks: Any = _fcntl
 except ImportError:
-    # A system without locks of this kind keeps the folders that killed processes left.
+    # Without these locks, folders of killed processes remain.
     _locks = None
 
 _PREFIX = "dpgrain-spill-"
-_OURS = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")
-#: Name of copies of files that DuckDB reads from the folder.
+_FOLDER_NAME = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")
+#: Name of file copies for DuckDB in the folder.
 COPIES = "rows"
-# Names of the files in the folder; of what others left, nothing else is ever removed.
+# Prefixes of the files in the folder. Nothing else is removed from stale folders.
 _SPILLED = ("duckdb_temp", COPIES)
 _ATTEMPTS = 10
 
 
 class SpillFolder:
-    """A new private folder, locked for as long as it is in use.
+    """New private folder, locked while in use.
 
     Raises:
-        OSError: if none can be made.
+        OSError: if it cannot be created.
     """
 
     _open: ClassVar[dict[str, int]] = {}
     _guard = threading.RLock()
 
     def __init__(self) -> None:
-        # A TMPDIR that cannot be used would be passed over for another disk without a word.
+        # mkdtemp would silently use another disk if TMPDIR is unusable.
         parent = os.environ.get("TMPDIR") or None
         self._handle: int | None = None
         with self._guard:
-            _take_signal()
+            _install_handler()
             try:
                 for _ in range(_ATTEMPTS):
                     self.path = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
                     self._open[self.path] = os.getpid()
-                    self._handle, ours = _locked(self.path)
+                    self._handle, ours = _lock(self.path)
                     if ours:
                         break
-                    # Another process that cleans up came between making and locking.
+                    # Another process removed the folder before it was locked.
                     self._forget()
                 else:
                     raise FileNotFoundError(self.path)
             finally:
                 if not self._open:
-                    _give_signal_back()
-        _remove_left(Path(self.path).parent)
+                    _remove_handler()
+        _remove_stale(Path(self.path).parent)
 
     def __enter__(self) -> SpillFolder:
         return self
@@ -79,12 +78,12 @@ class SpillFolder:
         self.remove()
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it."""
+        """Remove the folder and its contents."""
         shutil.rmtree(self.path, ignore_errors=True)
         with self._guard:
             self._forget()
             if not self._open:
-                _give_signal_back()
+                _remove_handler()
 
     def _forget(self) -> None:
         self._open.pop(self.path, None)
@@ -94,10 +93,10 @@ class SpillFolder:
 
 
 def new_spill_folder() -> SpillFolder:
-    """Make a new spill folder, for a release that cannot do without.
+    """Create a spill folder.
 
     Raises:
-        DataError: if none can be made.
+        DataError: if it cannot be created.
     """
     try:
         return SpillFolder()
@@ -107,13 +106,8 @@ def new_spill_folder() -> SpillFolder:
         ) from error
 
 
-def connected(memory: Memory, folder: str) -> duckdb.DuckDBPyConnection:
-    """Return a connection of its own that spills into a folder, encrypted, and installs nothing.
-
-    Args:
-        memory: the parts of the memory of a release.
-        folder: the folder.
-    """
+def connect(memory: Memory, folder: str) -> duckdb.DuckDBPyConnection:
+    """Open a private connection that spills to a folder, encrypted, and installs no extension."""
     settings: dict[str, Any] = {
         "threads": memory.reading,
         "memory_limit": f"{memory.duckdb // 1_000_000}MB",
@@ -125,21 +119,21 @@ def connected(memory: Memory, folder: str) -> duckdb.DuckDBPyConnection:
         "preserve_insertion_order": False,
     }
     connection = duckdb.connect(":memory:", config=settings)
-    # A progress bar would print on standard output, and show by its pace how long the table is.
+    # A progress bar would print to standard output, and its pace reveals the size of the table.
     connection.execute("SET enable_progress_bar = false")
-    # What it may hold, as a number: the setting itself is told in words.
+    # The memory limit in bytes; the setting itself is formatted text.
     connection.execute(f"SET VARIABLE memory = {memory.duckdb}")
-    # A time without a zone must not be another moment on another machine.
+    # Times without a zone must denote the same timestamp on every machine.
     connection.execute("SET TimeZone = 'UTC'")
-    # Without this setting, versions whose own cryptography only reads cannot spill at all; other
-    # versions do not have it.
+    # Some versions have read-only cryptography and cannot spill without this setting; others lack
+    # the setting.
     with suppress(duckdb.Error):
         connection.execute("SET force_mbedtls_unsafe = true")
     return connection
 
 
-def _locked(path: str) -> tuple[int | None, bool]:
-    """Lock a new folder, if there are locks; return the handle, and whether it is still ours."""
+def _lock(path: str) -> tuple[int | None, bool]:
+    """Lock a new folder; return the handle, and whether the folder still exists."""
     if _locks is None:
         return None, True
     try:
@@ -152,28 +146,28 @@ def _locked(path: str) -> tuple[int | None, bool]:
         os.close(handle)
         return None, False
     except OSError:
-        # On a file system without locks nobody can clean up, nor take the folder for nobody's.
+        # Without locks on this file system, no process removes the folder.
         return handle, True
     return handle, Path(path).is_dir()
 
 
-def _remove_left(parent: Path) -> None:
-    """Remove folders left by killed processes of this user; whatever fails is left alone."""
+def _remove_stale(parent: Path) -> None:
+    """Remove folders of this user's killed processes; ignore failures."""
     if _locks is None:
         return
     with suppress(OSError):
         for entry in os.scandir(parent):
-            if _OURS.fullmatch(entry.name) and entry.path not in SpillFolder._open:
+            if _FOLDER_NAME.fullmatch(entry.name) and entry.path not in SpillFolder._open:
                 with suppress(OSError):
-                    _remove_if_left(Path(entry.path))
+                    _remove_if_stale(Path(entry.path))
 
 
-def _remove_if_left(path: Path) -> None:
+def _remove_if_stale(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         if os.fstat(handle).st_uid != os.geteuid():
             return
-        # Locking fails where a living process holds the lock.
+        # Fails if a running process holds the lock.
         _locks.flock(handle, _locks.LOCK_EX | _locks.LOCK_NB)
         for file in path.iterdir():
             if file.name.startswith(_SPILLED):
@@ -183,8 +177,8 @@ def _remove_if_left(path: Path) -> None:
         os.close(handle)
 
 
-def _take_signal() -> None:
-    """Handle termination, where nobody else does and the process would end at once."""
+def _install_handler() -> None:
+    """Handle SIGTERM if its handler is the default one."""
     if threading.current_thread() is not threading.main_thread():
         return
     with suppress(ValueError):
@@ -192,7 +186,7 @@ def _take_signal() -> None:
             signal.signal(signal.SIGTERM, _terminated)
 
 
-def _give_signal_back() -> None:
+def _remove_handler() -> None:
     if threading.current_thread() is not threading.main_thread():
         return
     with suppress(ValueError):
@@ -201,11 +195,11 @@ def _give_signal_back() -> None:
 
 
 def _terminated(number: int, _: Any) -> None:
-    """Remove the folders of this process, and end as it would have ended."""
+    """Remove the folders of this process and end it with the same signal."""
     for path, owner in list(SpillFolder._open.items()):
         if owner == os.getpid():
             with suppress(OSError):
-                # Under another name no thread of DuckDB finds it to write more.
+                # Threads of DuckDB cannot write to the renamed folder.
                 moved = f"{path}.ended"
                 Path(path).rename(moved)
                 path = moved

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Collection, Mapping, Sequence
 
-from dpgrain.tables.engines.sql import quoted, text
+from dpgrain.tables.engines.sql import literal, quoted
 from dpgrain.tables.sources.column_types import TIMES, column_type, read_as, read_expression
 
 
@@ -45,4 +45,4 @@ def select_from(rows: str, columns: Mapping[str, str]) -> str:
 
 def file_list(paths: Sequence[str]) -> str:
     """Return the SQL of a list of files; their names are not patterns."""
-    return "[" + ", ".join(text(glob.escape(path)) for path in paths) + "]"
+    return "[" + ", ".join(literal(glob.escape(path)) for path in paths) + "]"

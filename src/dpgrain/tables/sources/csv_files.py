@@ -21,7 +21,7 @@ import duckdb
 from dpgrain._progress import step
 from dpgrain.errors import DataError, SchemaError, raise_without_context
 from dpgrain.tables.engines.spill import COPIES
-from dpgrain.tables.engines.sql import quoted, text
+from dpgrain.tables.engines.sql import literal, quoted
 from dpgrain.tables.sources.column_names import delimiter_hint, require_names
 from dpgrain.tables.sources.column_sql import file_list
 from dpgrain.tables.sources.column_types import TEXT
@@ -196,10 +196,10 @@ def csv_reader(
     guess whether it is inside quotes. A carriage return ends a line, with a line feed or without:
     if line ends were guessed, a single one would cost the next row its first character.
     """
-    raw = ", ".join(f"{text(column)}: 'VARCHAR'" for column in columns)
+    raw = ", ".join(f"{literal(column)}: 'VARCHAR'" for column in columns)
     return (
         f"read_csv({file_list(paths)}, auto_detect=false, header=true, "
-        f"delim={text(delimiter)}, quote='\"', escape='\"', columns={{{raw}}}, "
+        f"delim={literal(delimiter)}, quote='\"', escape='\"', columns={{{raw}}}, "
         "ignore_errors=true, strict_mode=false, parallel=false, new_line='\\n', "
         f"buffer_size={_BUFFER_BYTES}, max_line_size={_BUFFER_BYTES}{options})"
     )

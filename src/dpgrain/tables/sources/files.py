@@ -12,7 +12,7 @@ from typing import Generic, TypeAlias, TypeVar
 import duckdb
 
 from dpgrain.errors import SchemaError
-from dpgrain.tables.engines.sql import quoted, text
+from dpgrain.tables.engines.sql import literal, quoted
 from dpgrain.tables.sources.column_sql import select_from, select_list
 from dpgrain.tables.sources.column_types import TEXT, widest
 from dpgrain.tables.sources.folders import Partition
@@ -173,6 +173,6 @@ class FileSource(ABC):
 
 def _value_by_file(values: Sequence[str | None]) -> str:
     """Return the SQL of one value per file, for files read together."""
-    listed = ", ".join("NULL" if value is None else text(value) for value in values)
+    listed = ", ".join("NULL" if value is None else literal(value) for value in values)
     index = 1 if len(values) == 1 else f"{_FILE_COLUMN}::BIGINT + 1"
     return f"CAST([{listed}] AS VARCHAR[])[{index}]"

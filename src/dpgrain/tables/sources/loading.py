@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from dpgrain.tables.engines.memory import Memory
-from dpgrain.tables.engines.spill import connected, new_spill_folder
+from dpgrain.tables.engines.spill import connect, new_spill_folder
 from dpgrain.tables.sources.read_errors import translate_errors
 from dpgrain.tables.sources.source import RowSource, transaction
 
@@ -22,7 +22,7 @@ def load_rows(source: RowSource) -> pa.Table:
     """
     with (
         new_spill_folder() as folder,
-        connected(Memory.of(_MEMORY, 1), folder.path) as connection,
+        connect(Memory.split(_MEMORY, 1), folder.path) as connection,
         transaction(source, connection),
         translate_errors(source.name),
     ):

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from dpgrain._progress import step
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
-from dpgrain.tables.engines.sql import quoted, text
+from dpgrain.tables.engines.sql import literal, quoted
 from dpgrain.tables.sources.column_names import require_names
 from dpgrain.tables.sources.column_types import LONGEST_LABEL
 from dpgrain.tables.sources.duckdb_connection import memory_limit
@@ -356,7 +356,7 @@ class PostgresSource:
 
         From here on the search path is empty: other names need their schema.
         """
-        ((table_id,),) = self.call(partial(_rows, connection, _NUMBER.format(text(table))))
+        ((table_id,),) = self.call(partial(_rows, connection, _NUMBER.format(literal(table))))
         if table_id is None:
             raise DataError(
                 f"There is no table {table!r} in the database, or the user has no access to "

@@ -9,7 +9,7 @@ from functools import partial
 import duckdb
 
 from dpgrain.scope.regions import DAY, LabelSet, Region, Side, Span
-from dpgrain.tables.engines.sql import label, quoted, text
+from dpgrain.tables.engines.sql import label_sql, literal, quoted
 from dpgrain.tables.sources.column_types import DAY as DATE
 from dpgrain.tables.sources.column_types import INTEGERS, LONGEST_LABEL, MOMENT, TEXT, TIMES
 from dpgrain.tables.sources.source import RowSource, SourceWrapper
@@ -49,7 +49,7 @@ class RegionSource(SourceWrapper):
         elif side.values:
             inside.append(_among(side.values, column, kind))
         if side.missing:
-            inside.append(f"{label(column) if kind == TEXT else column} IS NULL")
+            inside.append(f"{label_sql(column) if kind == TEXT else column} IS NULL")
             inside += [f"NOT isfinite({column})"] if kind in (DATE, *TIMES) else []
         return f"({' OR '.join(inside)})"
 
@@ -61,9 +61,9 @@ def _among(values: LabelSet, column: str, kind: str) -> str:
     that are too long are dropped from the list.
     """
     labels = [each for each in values.labels if isinstance(each, int) or _is_label(each)]
-    listed = ", ".join(str(each) if isinstance(each, int) else text(each) for each in labels)
+    listed = ", ".join(str(each) if isinstance(each, int) else literal(each) for each in labels)
     if values.but:
-        key = label(column) if kind == TEXT else _key(column, kind)
+        key = label_sql(column) if kind == TEXT else _key(column, kind)
         return f"{key} NOT IN ({listed})" if listed else f"{key} IS NOT NULL"
     return f"{_key(column, kind)} IN ({listed})" if listed else "false"
 

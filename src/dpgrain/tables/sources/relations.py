@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 
 from dpgrain.errors import SchemaError
-from dpgrain.tables.engines.sql import quoted, text
+from dpgrain.tables.engines.sql import literal, quoted
 from dpgrain.tables.sources.column_sql import (
     read_expressions,
     select_from,
@@ -91,7 +91,7 @@ def _name_targets(name: str) -> str:
     """Return the SQL of an aggregate: all tables and views with a name, and the search path."""
     result = (
         f"SELECT list((database_name, schema_name, {kind}_oid) ORDER BY {kind}_oid) "
-        f"FROM duckdb_{kind}s() WHERE lower({kind}_name) = lower({text(name)})"
+        f"FROM duckdb_{kind}s() WHERE lower({kind}_name) = lower({literal(name)})"
         for kind in ("table", "view")
     )
     listed = ", ".join(f"({query}) AS found{index}" for index, query in enumerate(result))
@@ -106,7 +106,7 @@ def stores_its_values(table: duckdb.DuckDBPyRelation) -> bool:
     """
     found = (
         "SELECT count(*) FROM duckdb_tables() AS tables_ JOIN duckdb_databases() AS files "
-        f"USING (database_oid) WHERE lower(table_name) = lower({text(table.alias)}) "
+        f"USING (database_oid) WHERE lower(table_name) = lower({literal(table.alias)}) "
         "AND (files.type <> 'duckdb' OR contains(tables_.sql, 'GENERATED ALWAYS AS'))"
     )
     with translate_errors("The relation"):

@@ -19,8 +19,8 @@ import pyarrow as pa
 from dpgrain._progress import step
 from dpgrain.errors import DataError
 from dpgrain.tables.engines.memory import Memory
-from dpgrain.tables.engines.spill import COPIES, SpillFolder, connected, new_spill_folder
-from dpgrain.tables.engines.sql import label, text
+from dpgrain.tables.engines.spill import COPIES, SpillFolder, connect, new_spill_folder
+from dpgrain.tables.engines.sql import label_sql, literal
 from dpgrain.tables.sources.column_sql import (
     arrow_expressions,
     select_from,
@@ -54,7 +54,7 @@ class SpilledStream:
         weakref.finalize(self, _remove, self._folder, os.getpid())
         self._key = secrets.token_hex(_KEY_BYTES)
         self._name = f"spilled_{next(_counter)}"
-        with translate_errors(name), connected(memory, self._folder.path) as connection:
+        with translate_errors(name), connect(memory, self._folder.path) as connection:
             step("storing rows")
             connection.execute("SET preserve_insertion_order = true")
             self._attach(connection, "")
@@ -129,9 +129,9 @@ def _create(
 def _attach(
     connection: duckdb.DuckDBPyConnection, folder: Path, name: str, key: str, options: str = ""
 ) -> None:
-    path = text(str(folder / f"{COPIES}_{name}.db"))
+    path = literal(str(folder / f"{COPIES}_{name}.db"))
     connection.execute(
-        f"ATTACH IF NOT EXISTS {path} AS {name} ({options}ENCRYPTION_KEY {text(key)})"
+        f"ATTACH IF NOT EXISTS {path} AS {name} ({options}ENCRYPTION_KEY {literal(key)})"
     )
 
 
@@ -182,7 +182,7 @@ class StreamSource:
         kinds = usable_columns(self._kinds, None)
         rows = _readable(self.stream, list(kinds))
         return SpilledStream(
-            rows, _stored_expressions(kinds), Memory.of(self.memory, self.threads), self.name
+            rows, _stored_expressions(kinds), Memory.split(self.memory, self.threads), self.name
         )
 
 
@@ -221,7 +221,7 @@ class DatasetSource:
 def _stored_expressions(kinds: dict[str, str]) -> dict[str, str]:
     """Return column → SQL of the stored value: null for a text that is too long."""
     return {
-        name: label(sql) if read_as(kinds[name]) == TEXT else sql
+        name: label_sql(sql) if read_as(kinds[name]) == TEXT else sql
         for name, sql in arrow_expressions(kinds).items()
     }
 

@@ -9,7 +9,7 @@ import duckdb
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.tables.engines.sql import DATES, ISO, Written, quoted, tried
+from dpgrain.tables.engines.sql import DATES, ISO, TextFormat, cast_sql, quoted
 from dpgrain.tables.sources.column_names import column_hint
 from dpgrain.tables.sources.column_types import (
     TEXT,
@@ -24,7 +24,7 @@ class TypedSource(SourceWrapper):
 
     source: RowSource
     types: Mapping[str, str]
-    written: Written = field(default_factory=Written)
+    written: TextFormat = field(default_factory=TextFormat)
 
     def columns(self) -> dict[str, str]:
         """Return column name → type."""
@@ -45,8 +45,8 @@ class TypedSource(SourceWrapper):
 
     def _cast(self, column: str, kind: str) -> str:
         if read_as(kind) == TEXT:
-            return f"TRY_CAST({tried(column, kind, self.written)} AS VARCHAR)"
-        return tried(column, read_as(kind), self.written)
+            return f"TRY_CAST({cast_sql(column, kind, self.written)} AS VARCHAR)"
+        return cast_sql(column, read_as(kind), self.written)
 
 
 def with_types(
@@ -84,7 +84,7 @@ def with_types(
         for column, kind in explicit.items()
         if columns[column] == TEXT and kind != TEXT
     }
-    return TypedSource(source, changed, Written(decimal, dates)) if changed else source
+    return TypedSource(source, changed, TextFormat(decimal, dates)) if changed else source
 
 
 def _sql_type(column: str, kind: str) -> str:

@@ -1,0 +1,343 @@
+"""Recurrent releases: their cost to a returning person, and their errors.
+
+A table grows by one period (a day, for example) at a time, and counts of it are published
+repeatedly. The schedule of releases decides the cost to a person who returns k times; this plan
+compares schedules before the first day.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby, islice
+from typing import Any, Literal, TypeAlias
+
+from dpgrain import _validate
+from dpgrain._formatting import powers, rounded_up
+from dpgrain.accounting import gaussian_epsilon
+from dpgrain.accounting.losses.gaussian import gaussian_mu
+from dpgrain.errors import ParameterError
+from dpgrain.planning.error_plan import checked_promise, table_lines, three_digits
+
+#: How people are counted: once per release, or once for each period with a visit.
+Counting: TypeAlias = Literal["people", "visits"]
+#: Protected data of a person: one period, a given number of consecutive periods, or all.
+Promised: TypeAlias = Literal["period", "within", "person"]
+
+_COLUMNS = ("", "releases", "noise sd", "of total", "ε, period", "ε, person")
+
+_MOST_PERIODS = 10**6
+
+
+@dataclass(frozen=True)
+class ReleaseSchedule:
+    """The cost and the error of one schedule of releases.
+
+    Args:
+        every: the number of periods of a window; each window is released once, with its own noise.
+        running: True if every release covers all periods so far, counted again.
+        promised: the protected data of one person.
+        releases: the total number of releases.
+        noise: the standard deviation of the noise of one release.
+        total: the standard deviation of the summed noise of all windows; of the last release if
+            each covers all periods so far.
+        epsilon_of_period: ε for one person's data of one period.
+        epsilon_of_person: ε for all data of a person with the stated number of returns.
+
+    >>> plan = plan_recurrent(1.0, 1e-6, periods=28, returns=5, every=[1, 7])
+    >>> daily, weekly = plan.schedules[:2]
+    >>> weekly.name, weekly.releases, round(weekly.total / daily.total, 2)
+    ('every 7 periods', 4, 0.38)
+    """
+
+    every: int
+    running: bool
+    promised: Promised
+    releases: int
+    noise: float
+    total: float
+    epsilon_of_period: float
+    epsilon_of_person: float
+
+    @property
+    def name(self) -> str:
+        """Description of the schedule."""
+        if self.running:
+            return f"running total, every {self.every:,}" if self.every > 1 else "running total"
+        if self.releases == 1:
+            return "once, at the end"
+        return f"every {self.every:,} periods" if self.every > 1 else "every period"
+
+
+@dataclass(frozen=True)
+class RecurrentPlan:
+    """Costs and errors of schedules of releases, for each possible protected unit.
+
+    Args:
+        title: a description of the releases, the promise and the person.
+        epsilon: the promised ε.
+        delta: the promised δ.
+        returns: the number of periods with a visit of a person.
+        periods: the number of periods.
+        within: the number of consecutive periods of the sliding promise; None without one.
+        schedules: the schedules, ordered by promise.
+        notes: sentences on the assumptions of the numbers.
+
+    >>> plan = plan_recurrent(1.0, 1e-6, periods=28, returns=5, every=[7])
+    >>> plan.columns[1:]
+    ('releases', 'noise sd', 'of total', 'ε, period', 'ε, person')
+    >>> for heading, rows in plan.tables():
+    ...     print(heading)
+    ...     print(rows[0])
+    Promised for one period of a person:
+    ('every 7 periods', '4', '4.22', '8.45', '1', '2.13')
+    Promised for a person who comes in at most 5 periods:
+    ('every 7 periods', '4', '8.45', '16.9', '0.476', '1')
+    """
+
+    title: str
+    epsilon: float
+    delta: float
+    returns: int
+    periods: int
+    within: int | None
+    schedules: tuple[ReleaseSchedule, ...]
+    notes: tuple[str, ...] = ()
+
+    def heading(self, promised: Promised) -> str:
+        """Return the heading of a promise's table of schedules.
+
+        Args:
+            promised: the protected data of one person.
+        """
+        match promised:
+            case "period":
+                return "Promised for one period of a person:"
+            case "within":
+                return f"Promised for any {self.within:,} periods in a row of a person:"
+            case "person":
+                return f"Promised for a person who comes in at most {self.returns:,} periods:"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Column names of the tables."""
+        return _COLUMNS
+
+    def tables(self) -> list[tuple[str, list[tuple[str, ...]]]]:
+        """Return a table for each promise, with its heading: a row of text per schedule."""
+        return [
+            (self.heading(promised), [_row(each) for each in schedules])
+            for promised, schedules in groupby(self.schedules, lambda each: each.promised)
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain JSON values."""
+        return {
+            "plan": self.title,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "returns": self.returns,
+            "periods": self.periods,
+            "within": self.within,
+            "schedules": [{"name": each.name, **asdict(each)} for each in self.schedules],
+            "notes": list(self.notes),
+        }
+
+    def to_json(self) -> str:
+        """Return the plan as JSON text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    def __str__(self) -> str:
+        tables = self.tables()
+        columns, *rest = table_lines([_COLUMNS, *(row for _, rows in tables for row in rows)])
+        numbers, lines = iter(rest), [f"{self.title}:", columns]
+        for heading, rows in tables:
+            lines += [heading, *islice(numbers, len(rows))]
+        return "\n  ".join([*lines, *self.notes])
+
+
+def plan_recurrent(
+    epsilon: float,
+    delta: float,
+    *,
+    periods: int,
+    returns: int,
+    every: Sequence[int] | None = None,
+    counting: Counting = "people",
+    within: int | None = None,
+) -> RecurrentPlan:
+    """Return the costs of releasing windows, or running totals, to a returning person.
+
+    Args:
+        epsilon: the promised ε.
+        delta: the promised δ, in (0, 1).
+        periods: the public number of periods, such as 365 days.
+        returns: the number of periods with a visit of a person, at most ``periods``.
+        every: the periods of a window, one schedule each; by default 1, 7 and all.
+        counting: count each person once per release (``"people"``), or once for each period in it
+            (``"visits"``).
+        within: also plan a promise for a person's data in any such number of consecutive periods.
+
+    Raises:
+        ParameterError: if a number is out of range.
+
+    A window has its own noise and is released once; a running total is recounted over all periods
+    so far, so each period is charged in every later release. Nothing is clipped: a person counts at
+    most once per period. The noise is Gaussian, and the neighbour has the data removed.
+
+    Formal guarantee: with noise of these sizes, releases are (ε, δ)-DP for a person's data of the
+    promised type, if each person counts at most once per period, wherever the periods are. Source:
+    docs/theory, "Releases that come back".
+
+    >>> plan = plan_recurrent(1.0, 1e-6, periods=365, returns=30)
+    >>> [(each.name, round(each.epsilon_of_person, 2)) for each in plan.schedules[:3]]
+    [('every period', 6.58), ('every 7 periods', 6.58), ('once, at the end', 1.0)]
+    """
+    epsilon, delta = checked_promise(epsilon, delta, "zero_out")
+    periods = _validate.integer(minimum=1, periods=periods)
+    _at_most(_MOST_PERIODS, periods=periods)
+    returns = _at_most(periods, returns=_validate.integer(minimum=1, returns=returns))
+    _validate.one_of(("people", "visits"), counting=counting)
+    if within is not None:
+        within = _at_most(periods, within=_validate.integer(minimum=1, within=within))
+    person = _Person(counting, periods, returns)
+    stated = [1, min(7, periods), periods] if every is None else every
+    lengths = sorted(set(_validate.integers(minimum=1, every=stated)))
+    for length in lengths:
+        _at_most(periods, every=length)
+    schedules = tuple(
+        _schedule(person, length, running, whose, gaussian_mu(epsilon, delta), delta)
+        for whose in _promises(periods, returns, within)
+        for length, running in [*((length, False) for length in lengths), (1, True)]
+    )
+    title = (
+        f"Counts of {counting} over {periods:,} periods, a person comes in {returns:,} of them, "
+        f"zero_out, ε = {epsilon:g}, δ = {powers(delta)}"
+    )
+    return RecurrentPlan(
+        title,
+        epsilon,
+        delta,
+        returns,
+        periods,
+        within,
+        schedules,
+        (*filter(None, [_savings(person, lengths, within)]), *_notes(counting)),
+    )
+
+
+@dataclass(frozen=True)
+class _PromisedUnit:
+    """The protected data of one person: visits within a number of consecutive periods."""
+
+    promised: Promised
+    span: int
+    visits: int
+
+
+def _promises(periods: int, returns: int, within: int | None) -> tuple[_PromisedUnit, ...]:
+    """Return the promises of a plan, from the least data of a person to the most."""
+    slides = () if within is None else (_PromisedUnit("within", within, min(within, returns)),)
+    return (_PromisedUnit("period", 1, 1), *slides, _PromisedUnit("person", periods, returns))
+
+
+def _schedule(
+    person: _Person, every: int, running: bool, whose: _PromisedUnit, mu: float, delta: float
+) -> ReleaseSchedule:
+    """Return a schedule with its cost and error; protected data cost at most μ."""
+    norm = person.moved(every, running, whose.span, whose.visits)
+    period = person.moved(every, running, 1, 1)
+    whole = person.moved(every, running, person.periods, person.returns)
+    releases = -(-person.periods // every)
+    return ReleaseSchedule(
+        every,
+        running,
+        whose.promised,
+        releases,
+        norm / mu,
+        norm / mu * (1.0 if running else math.sqrt(releases)),
+        gaussian_epsilon(delta, mu * (period / norm)),
+        gaussian_epsilon(delta, mu * (whole / norm)),
+    )
+
+
+def _savings(person: _Person, lengths: Sequence[int], within: int | None) -> str:
+    """Return a note on the number of returns from which windows need less noise."""
+    result = []
+    for length in lengths:
+        if person.counting == "visits" or length in (1, person.periods):
+            continue
+        for span in (person.periods, *([within] if within is not None else [])):
+            least = next(
+                (n for n in range(1, span + 1)
+                 if person.moved(length, False, span, n) < person.moved(1, False, span, n)),
+                None,
+            )  # fmt: skip
+            whose = "a whole person" if span == person.periods else f"any {span:,} periods in a row"
+            saves = "never saves" if least is None else f"saves from {least:,} returns on"
+            result.append(f"For {whose}, a release every {length:,} periods {saves}.")
+    return " ".join(result)
+
+
+def _notes(counting: Counting) -> tuple[str, ...]:
+    added = (
+        "The total of windows counts a person once per window; only the last running total, or one "
+        "window over all periods, counts people once."
+        if counting == "people"
+        else "The total of windows is their sum and costs nothing extra."
+    )
+    return (
+        "Columns state the noise of one release and of the total of all windows, and ε for one period "
+        "and for all periods of such a person, wherever they are.",
+        added,
+        "Guarantees for a period, or for periods in a row, assume no limit on returns; a guarantee for "
+        "a whole person holds only up to that limit.",
+    )
+
+
+@dataclass(frozen=True)
+class _Person:
+    """Largest l2 change of the released counts by one person's data."""
+
+    counting: Counting
+    periods: int
+    returns: int
+
+    def moved(self, every: int, running: bool, span: int, visits: int) -> float:
+        """Return the norm for ``visits`` periods within a span of consecutive periods."""
+        if running:
+            return self._running(visits)
+        if self.counting == "visits":
+            return self._visits(every, visits)
+        # A span that starts on the last period of a window overlaps the most windows.
+        met = (span + every - 2) // every + 1
+        return math.sqrt(min(visits, met, -(-self.periods // every)))
+
+    def _visits(self, every: int, visits: int) -> float:
+        """Return the norm if visits are in as few windows as possible."""
+        full = visits // every
+        rest = visits - full * every
+        # The rest is in another whole window, or else in the last one, which is shorter.
+        return math.sqrt(full * every**2 + rest**2)
+
+    def _running(self, visits: int) -> float:
+        """Return the norm if the data come first, so that all later releases include them."""
+        if self.counting == "people":
+            return math.sqrt(self.periods)
+        growing = (visits - 1) * visits * (2 * visits - 1) // 6
+        return math.sqrt(growing + (self.periods - visits + 1) * visits**2)
+
+
+def _row(schedule: ReleaseSchedule) -> tuple[str, ...]:
+    errors = (three_digits(schedule.noise), three_digits(schedule.total))
+    costs = (rounded_up(schedule.epsilon_of_period, 3), rounded_up(schedule.epsilon_of_person, 3))
+    return (schedule.name, f"{schedule.releases:,}", *errors, *costs)
+
+
+def _at_most(most: int, **values: int) -> int:
+    ((name, value),) = values.items()
+    if value > most:
+        raise ParameterError(f"{name} must be at most {most:,}, not {value:,}.", name=name)
+    return value

@@ -1,0 +1,74 @@
+"""Public functions that publish the release of a query."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+
+from dpgrain.publishing.parameters import with_shared_parameters
+from dpgrain.publishing.publish import publish
+from dpgrain.publishing.query import Query
+
+Parameters = ParamSpec("Parameters")
+Owner = TypeVar("Owner")
+Made = TypeVar("Made")
+Published = TypeVar("Published", covariant=True)
+
+
+class PublishingFunction(Protocol[Parameters, Published]):
+    """A function that publishes a release, with a method for its query."""
+
+    __name__: str
+
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Published:
+        """Publish the release."""
+
+    def query(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Query[Any]:
+        """Validate the parameters, and return the query; nothing is read."""
+
+
+def publishes(query: Callable[Parameters, Query[Made]]) -> PublishingFunction[Parameters, Made]:
+    """Create a publishing function from a function that returns a query.
+
+    The docstring is extended by the descriptions of shared parameters.
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import User, count, read
+    >>> visits = read(pa.table({"who": [1, 2, 2]}), user="who")
+    >>> query = count.query(visits, unit=User(), epsilon=1.0, delta=1e-6, clip=5.0)
+    >>> round(query.plan.guarantee.epsilon(), 6), str(query.plan.expected)
+    (1.0, '±7.07')
+    """
+
+    @wraps(query)
+    def function(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Made:
+        return publish(query(*args, **kwargs))
+
+    made: Any = function
+    made.query = query
+    signature = inspect.signature(query)
+    made.__doc__ = with_shared_parameters(query.__doc__, list(signature.parameters))
+    made.__signature__ = _published(signature)
+    return cast("PublishingFunction[Parameters, Made]", made)
+
+
+def published(
+    query: Callable[Concatenate[Owner, Parameters], Query[Made]], name: str
+) -> Callable[Concatenate[Owner, Parameters], Made]:
+    """Create a publishing method with a name from a method that returns a query."""
+
+    @wraps(query)
+    def method(whose: Owner, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Made:
+        return publish(query(whose, *args, **kwargs))
+
+    method.__name__, method.__qualname__ = name, query.__qualname__.replace(query.__name__, name)
+    method.__dict__["__signature__"] = _published(inspect.signature(query))
+    return method
+
+
+def _published(signature: inspect.Signature) -> inspect.Signature:
+    """Return the signature of a function that publishes a query."""
+    returned = str(signature.return_annotation).removeprefix("Query[").removesuffix("]")
+    return signature.replace(return_annotation=returned)

@@ -1,0 +1,93 @@
+"""Plans of releases, made before anything is read, with the error to expect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dpgrain.publishing.guarantee import Guarantee
+
+# Factors of the error that are unknown before the release.
+_TIMES = {
+    "": "",
+    "bounds": " × clipping bound (chosen privately)",
+    "range": " × the range of the numbers",
+    "records": ", divided by the number of records",
+    "ranks": " of the rank, divided by the number of records",
+}
+# A clipping bound, for an example of the error.
+_EXAMPLE = 10.0
+Times = Literal["", "bounds", "range", "records", "ranks"]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The expected noise of each number of a release, without the effect of clipping.
+
+    Args:
+        std_error: standard error of the noise of one number, in multiples of ``times``.
+        times: factors and divisors that are unknown before the release.
+        threshold: noisy count from which an item is published; None if items are public.
+        unit: unit of the sum, such as records or euros; empty if it is not shown.
+
+    >>> print(Expected(4.0, ("bounds",), threshold=18.2, unit="records"))
+    ±4 × clipping bound (chosen privately); ±40 records for a bound of 10; published from 18.2
+    """
+
+    std_error: float
+    times: tuple[Times, ...] = ()
+    threshold: float | None = None
+    unit: str = ""
+
+    def __str__(self) -> str:
+        size, example = _size(self.std_error), ""
+        if self.times == ("bounds",) and self.unit:
+            at = _EXAMPLE * self.std_error
+            example = f"; ±{_size(at)} {self.unit} for a bound of {_EXAMPLE:g}"
+        named = "" if self.threshold is None else f"; published from {self.threshold:,.3g}"
+        return f"±{size}{''.join(_TIMES[each] for each in self.times)}{example}{named}"
+
+
+def _size(error: float) -> str:
+    """Return an error with three digits, or as an integer."""
+    return f"{error:,.0f}" if error >= 1000 else f"{error:.3g}"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The plan of a query: its guarantee and the expected error, from public numbers only.
+
+    Printed, it shows the expected error, warnings and the guarantee in short.
+
+    Args:
+        guarantee: the guarantee; each part of its event is a ticket for one draw.
+        n_users: the stated number of users; None if unknown.
+        cells: the public number of cells, or 1 if it is unknown.
+        expected: the expected error; None if public numbers do not determine it.
+        care: warnings of unreliable results, shown before the charge.
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import User, count, read
+    >>> visits = read(pa.table({"who": [1, 2, 2]}), user="who", rows="as given")
+    >>> print(count.query(visits, unit=User(), epsilon=1.0, delta=1e-6, clip=5.0).plan)
+    Standard error of the noise: ±7.07
+    ε = 1, δ = 0 per user (users 'who'; zero_out; external rows, unverified).
+    Full guarantee: print(.guarantee)
+    """
+
+    guarantee: Guarantee
+    n_users: int | None = None
+    cells: int = 1
+    expected: Expected | None = None
+    care: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        error = "unknown before the release" if self.expected is None else str(self.expected)
+        return "\n".join(
+            [
+                f"Standard error of the noise: {error}",
+                *(f"Warning: {sentence}" for sentence in self.care),
+                self.guarantee.summary,
+                "Full guarantee: print(.guarantee)",
+            ]
+        )

@@ -1,0 +1,102 @@
+"""Errors in a release file, collected and raised together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+from dpgrain._formatting import quantity, shorten
+from dpgrain._validate import describe
+from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
+from dpgrain.releases.toml_names import toml_spelling
+
+# Smallest similarity of a suggested name.
+_ALIKE = 0.6
+# Longest shown name of a table, in characters.
+_LONGEST_PLACE = 80
+
+
+@dataclass
+class ValidationErrors:
+    """The errors in one file, in order.
+
+    Args:
+        path: the file.
+        lines: one line per error.
+        kinds: the types of the errors.
+    """
+
+    path: Path
+    lines: list[str] = field(default_factory=list)
+    kinds: set[type[DpgrainError]] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.lines)
+
+    def any_in(self, place: str) -> bool:
+        """Return True if a table of the file has errors."""
+        return any(line.startswith(place) for line in self.lines)
+
+    def add(self, place: str, sentence: str, kind: type[DpgrainError] = ParameterError) -> None:
+        """Add an error: the table, such as "[table]", and a sentence with key, value and remedy."""
+        self.kinds.add(kind)
+        line = f"{shorten(place, _LONGEST_PLACE)} {sentence}".strip()
+        if line not in self.lines:
+            self.lines.append(line)
+
+    def add_unknown(
+        self,
+        place: str,
+        name: object,
+        known: Iterable[str],
+        noun: str,
+        kind: type[DpgrainError] = ParameterError,
+    ) -> str:
+        """Add an unknown name, such as "a key of [table]", and return the most similar known one."""
+        listed = list(known)
+        near = get_close_matches(str(name).casefold(), listed, 1, _ALIKE)
+        remedy = f"did you mean {near[0]}?" if near else f"use one of {', '.join(listed)}."
+        self.add(place, f"{describe(name)} is not {noun}; {remedy}", kind)
+        return near[0] if near else ""
+
+    def add_missing_column(
+        self, place: str, name: object, known: Iterable[str], noun: str = "a column of the table"
+    ) -> str:
+        """Add a missing column, and return the most similar one."""
+        return self.add_unknown(place, name, known, noun, SchemaError)
+
+    def add_error(self, place: str, error: DpgrainError) -> str:
+        """Add an exception, and return its key, or an empty text."""
+        name = error.name if isinstance(error, ParameterError | SchemaError) else ""
+        kinds = (DataError, SchemaError)
+        kind = next((each for each in kinds if isinstance(error, each)), ParameterError)
+        self.add(place, toml_spelling(str(error)), kind)
+        return name
+
+    @contextmanager
+    def collecting(self, place: str) -> Iterator[None]:
+        """Add an exception that is raised inside."""
+        try:
+            yield
+        except DpgrainError as error:
+            self.add_error(place, error)
+
+    def raise_all(self) -> None:
+        """Raise all errors as one, a line each.
+
+        Raises:
+            ParameterError: if the file is invalid.
+            DataError: if a file that it refers to cannot be used.
+            SchemaError: if the only errors are missing columns.
+        """
+        if not self.lines:
+            return
+        kind = next(k for k in (ParameterError, DataError, SchemaError) if k in self.kinds)
+        had = (
+            "cannot be run" if kind is DataError else f"has {quantity(len(self.lines), 'mistake')}"
+        )
+        lines = "".join(f"\n  {line}" for line in self.lines)
+        raise kind(f"{str(self.path)!r} {had}; nothing was read or charged:{lines}")

@@ -1,0 +1,311 @@
+"""One row per user, computed from this user's rows only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import duckdb
+
+from dpgrain import _validate
+from dpgrain.errors import ParameterError
+from dpgrain.publishing.facts import Fact
+from dpgrain.scope.regions import Region
+from dpgrain.tables.engines.derived_columns import CompiledExpression
+from dpgrain.tables.engines.duckdb import DuckDB
+from dpgrain.tables.engines.features import Aggregate, deduplicate, parse_feature
+from dpgrain.tables.engines.joins import UserJoin
+from dpgrain.tables.engines.sql import key_sql, quoted
+from dpgrain.tables.expression import is_expression
+from dpgrain.tables.rows import TableRows
+from dpgrain.tables.sources.column_types import TEXT
+from dpgrain.tables.sources.source import SourceWrapper
+from dpgrain.units import Element, Unit, User
+
+
+@dataclass(frozen=True, eq=False)
+class PerUser:
+    """Source with one row per user, or per user and group, derived from other rows.
+
+    Args:
+        rows: the rows of all users.
+        by: grouping columns: a user has one row for each combination of values.
+        numbers: the numbers of each row.
+        derived: columns computed from each row, in this order.
+        filters: conditions that each row satisfies.
+    """
+
+    rows: TableRows
+    by: tuple[str, ...]
+    numbers: tuple[Aggregate, ...]
+    derived: tuple[tuple[str, CompiledExpression], ...] = ()
+    filters: tuple[CompiledExpression, ...] = ()
+
+    @staticmethod
+    def of(rows: TableRows, by: str | Sequence[str] | None, numbers: Mapping[str, Any]) -> PerUser:
+        """Validate a request without reading rows.
+
+        Raises:
+            ParameterError: if there is no number or no user, or a name or a function is invalid.
+            SchemaError: if a column is missing or has the wrong type.
+        """
+        if rows.user is None:
+            raise ParameterError("per_user requires user ids; pass user= to dg.read.")
+        if not numbers:
+            raise ParameterError("per_user requires at least one number, such as visits='count'.")
+        if by is not None and not isinstance(by, str | list | tuple):
+            raise ParameterError(
+                f"by must be a column, a list of columns or None, not {_validate.describe(by)}.",
+                name="by",
+            )
+        keys = (by,) if isinstance(by, str) else tuple(by or ())
+        rows = rows.with_expressions(keys)
+        for key in keys:
+            rows.require_key(key, "by")
+        taken = [name for name in (rows.user, *keys, *numbers) if name is not None]
+        folded = [name.casefold() for name in taken]
+        twice = [name for place, name in enumerate(taken) if folded[place] in folded[:place]]
+        if twice:
+            raise ParameterError(
+                f"{twice[0]} is used for two columns of one table; choose another name.",
+                name=twice[0],
+            )
+        features = deduplicate([parse_feature(name, asked) for name, asked in numbers.items()])
+        made, spelt = dict[str, Aggregate](), {name.casefold(): name for name in taken}
+        for one in features:
+            for each in one.numbers:
+                first = spelt.setdefault(each.name.casefold(), each.name)
+                inner = one.expression is not None and each.name in numbers
+                if first != each.name or inner or made.setdefault(each.name, each) != each:
+                    raise ParameterError(
+                        f"{each.name} is used for two columns of one table; choose another name.",
+                        name=each.name,
+                    )
+        for each in made.values():
+            rows, known = _with_expressions(rows, each)
+            made[each.name] = known
+        people = PerUser(rows, keys, tuple(each.checked(rows) for each in made.values()))
+        for one in features:
+            if one.expression is not None:
+                derived = CompiledExpression.compile(one.expression, one.text, people.columns())
+                people = replace(people, derived=(*people.derived, (one.name, derived)))
+        return people
+
+    @property
+    def name(self) -> str:
+        """Name of the rows, which is the source's name in messages."""
+        return self.rows.source.name
+
+    @property
+    def title(self) -> str:
+        """Title in reports."""
+        return f"one row a user of {self.rows.source.title}"
+
+    @property
+    def region(self) -> Region:
+        """Public region of the records."""
+        return self.rows.scope
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Files of the rows, if they are in files."""
+        return tuple(getattr(self.rows.source, "paths", ()))
+
+    @property
+    def one_row(self) -> bool:
+        """True if each user has at most one row."""
+        return not self.by
+
+    def is_zero_without_rows(self, column: str) -> bool:
+        """Return whether a column is 0 for users without rows."""
+        if self.filters:
+            # Users without a row may have failed a condition.
+            return False
+        own = {each.name: each for each in self.numbers}
+        return self.one_row and column in own and own[column].is_zero_without_rows
+
+    def is_count(self, column: str) -> bool:
+        """Return whether a column is a count."""
+        return any(each.name == column and each.is_count for each in self.numbers)
+
+    def __str__(self) -> str:
+        columns = [f"{name} ({derived.text})" for name, derived in self.derived]
+        filters = [f"where {condition.text}" for condition in self.filters]
+        # Numbers inside features are part of their expressions.
+        numbers = [str(each) for each in self.numbers if each.name != each.text]
+        return ", ".join([*self.by, *numbers, *columns, *filters])
+
+    def columns(self) -> dict[str, str]:
+        """Return column name → type, from public types only."""
+        assert self.rows.user is not None  # noqa: S101 - it is made of rows of users
+        keys = {
+            key: "BIGINT" if self.rows.is_integer(key) else "VARCHAR"
+            for key in (self.rows.user, *self.by)
+        }
+        numbers = {each.name: each.kind(self.rows) for each in self.numbers}
+        return {**keys, **numbers, **{name: column.kind for name, column in self.derived}}
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """Text columns whose values are labels from the rows."""
+        derived = {name for name, _ in self.derived}
+        columns = self.columns().items()
+        return frozenset(name for name, kind in columns if kind == TEXT and name not in derived)
+
+    def attach(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        used: Collection[str] | None = None,  # noqa: ARG002 - a person's row is one
+    ) -> str:
+        """Create a table of the rows on the connection, the first time, and return its name."""
+        # Two joined per-user tables may have the same depth or the same rows.
+        name = f"people{id(self)}"
+        known = connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
+        if (name,) not in known:
+            DuckDB.over(self.rows, connection).create_table(name, self._query(), self.used)
+        return name
+
+    def _query(self) -> str:
+        """Return the query of the rows, ordered by user."""
+        rows, keys = self.rows, [name for name in (self.rows.user, *self.by) if name is not None]
+        inner = [f"{key_sql(key, rows.key_type(key))} AS k{i}" for i, key in enumerate(keys)]
+        inner += [f"{each.argument(rows)} AS a{i}" for i, each in enumerate(self.numbers)]
+        valid = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(keys)))
+        places = ", ".join(f"k{i}" for i in range(len(keys)))
+        contributions = f"(SELECT {', '.join(inner)} FROM source) WHERE {valid}"
+        sql = [f"{each.result(f'a{i}', rows)} AS m{i}" for i, each in enumerate(self.numbers)]
+        of_rows = [sql[i] for i, each in enumerate(self.numbers) if not each.counts_values]
+        counted = [i for i, each in enumerate(self.numbers) if each.counts_values]
+        # Read rows once; store them, with spilling, if values are counted.
+        start = f"WITH brought AS MATERIALIZED (SELECT * FROM {contributions}) " if counted else ""
+        whole = "brought" if counted else contributions
+        joined = f"(SELECT {', '.join([places, *of_rows])} FROM {whole} GROUP BY {places})"
+        for i in counted:
+            values = (
+                f"(SELECT {places}, a{i}, count(*) AS records FROM brought WHERE a{i} IS NOT NULL "
+                f"GROUP BY {places}, a{i})"
+            )
+            joined += f" LEFT JOIN (SELECT {places}, {sql[i]} FROM {values} GROUP BY {places})"
+            joined += f" USING ({places})"
+        outer = [f"k{i} AS {quoted(key)}" for i, key in enumerate(keys)]
+        outer += [f"m{i} AS {quoted(each.name)}" for i, each in enumerate(self.numbers)]
+        query = f"{start}SELECT {', '.join(outer)} FROM {joined}"
+        for name, column in self.derived:
+            query = column.with_column(f"({query})", name)
+        for condition in self.filters:
+            query = condition.where(f"({query})")
+        ordered = ", ".join(map(quoted, keys))
+        return f"SELECT * FROM ({query}) ORDER BY {ordered}"
+
+    @property
+    def used(self) -> list[str]:
+        """Columns of the records that the row is computed from, in addition to the user's."""
+        return [*self.by, *(column for each in self.numbers for column in each.inputs)]
+
+
+def _with_expressions(rows: TableRows, number: Aggregate) -> tuple[TableRows, Aggregate]:
+    """Add a column for each expression in a number; return the rows and the updated number.
+
+    Engines do not distinguish column names by case.
+    """
+    names: dict[str, str] = {}
+    for text in number.inputs:
+        name = text
+        if text not in rows.schema and is_expression(text):
+            while rows.has(name):
+                name += " "
+            rows = rows.derive({name: text})
+        names[text] = name
+    of, where, order = (
+        None if text is None else names[text] for text in (number.of, number.where, number.order)
+    )
+    return rows, replace(number, of=of, where=where, order=order)
+
+
+def per_user_source(table: TableRows) -> PerUser | None:
+    """Return the source if rows are those of a per-user table; None otherwise."""
+    return table.source if isinstance(table.source, PerUser) else None
+
+
+def whole_user_source(table: TableRows) -> PerUser | UserJoin | None:
+    """Return the source of rows that each depend on a whole user; None if rows are records.
+
+    Derived columns, filters and regions may have been applied to it.
+    """
+    source = table.source
+    while isinstance(source, SourceWrapper):
+        source = source.source
+    return source if isinstance(source, PerUser | UserJoin) else None
+
+
+def derivation_facts(table: TableRows) -> list[Fact]:
+    """List public facts about the derivation of a table's rows from those of the source."""
+    people, whole = per_user_source(table), whole_user_source(table)
+    if people is not None:
+        return [Fact("person", (str(people),)), *derivation_facts(people.rows)]
+    below = [] if whole is None else [whole.rows]
+    if isinstance(whole, UserJoin):
+        below.append(whole.others)
+    known = {name for rows in below for name in rows.derived}
+    derived = [
+        Fact("column", (name, column.text))
+        for name, column in table.derived.items()
+        if name != column.text and name not in known
+    ]
+    filters = [Fact("rows-where", (str(condition),)) for condition in table.filters]
+    joined = [whole.fact] if isinstance(whole, UserJoin) else []
+    if isinstance(whole, PerUser):
+        joined = [Fact("person", (str(whole),))]
+    return [
+        *derived,
+        *filters,
+        *joined,
+        *(fact for rows in below for fact in derivation_facts(rows)),
+    ]
+
+
+def known_user_count(table: TableRows, column: str | None) -> int | None:
+    """Return the public number of users if a column is 0 for users without rows; None otherwise.
+
+    ``column`` is None if rows are counted.
+    """
+    people = per_user_source(table)
+    if column is None or people is None or not people.is_zero_without_rows(column):
+        return None
+    return table.n_users
+
+
+def require_whole_users(table: TableRows, unit: Unit) -> None:
+    """Raise unless the unit protects whole users, if each row depends on all of a user's data.
+
+    Elements are allowed if each row is computed within one cell: see :func:`rows_in_cells`.
+
+    Raises:
+        ParameterError: if the unit is smaller.
+    """
+    if whole_user_source(table) is None or unit == User():
+        return
+    by = unit.by if isinstance(unit, Element) else None
+    if isinstance(by, str) and rows_in_cells(table, by) is not None:
+        return
+    raise ParameterError(
+        "unit must be User() if each row is derived from all of a person's data, not "
+        f"{_validate.describe(unit)}; to protect elements, derive each row from one of them: "
+        "per_user(by='day', …) with Element('day').",
+        name="unit",
+    )
+
+
+def rows_in_cells(table: TableRows, column: str) -> TableRows | None:
+    """Return the records of a per-user table with ``column`` as a grouping column; None otherwise.
+
+    Each row of such a table is computed within one cell of the column.
+    """
+    people = per_user_source(table)
+    if people is None or column not in people.by:
+        return None
+    rows = people.rows
+    if whole_user_source(rows) is not None:
+        return rows_in_cells(rows, column)
+    return rows

@@ -1,0 +1,76 @@
+"""Parameters read from source equal those of the function: names, types and defaults."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any, Union, get_args, get_origin
+
+import pytest
+from numpy import ndarray
+
+import dpgrain as dg
+from dpgrain import learn, statistics
+from dpgrain.cli import signatures
+from dpgrain.cli.signatures import docstring
+from dpgrain.learn.kinds import KINDS
+from dpgrain.optimize import Solver
+from dpgrain.publishing.parameters import parameters_of
+
+DOORS: dict[tuple[str, str], Any] = {
+    **{(home, name): getattr(dg, name) for name, home in statistics.OFFERED.items()},
+    ("dpgrain.means.of_users", "mean_of_users"): dg.mean_of_users,
+    ("dpgrain.choices.select", "select"): dg.select,
+    **{("dpgrain.learn.estimators", name): getattr(learn, name) for name in KINDS.values()},
+}
+
+
+def known(hint: Any) -> Any:
+    """A type in words, where a class of another package or of this one is its name."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return frozenset(map(known, get_args(hint)))
+    if get_args(hint) and get_origin(hint) not in (ndarray, Solver):
+        return (get_origin(hint), *map(known, get_args(hint)))
+    if isinstance(hint, list):
+        return tuple(map(known, hint))
+    hint = get_origin(hint) or hint
+    name = hint.__name__ if isinstance(hint, type) else hint
+    return "ndarray" if name == "NDArray" else name
+
+
+@pytest.mark.parametrize(("home", "name"), DOORS)
+def test_source_says_what_a_function_takes(home: str, name: str) -> None:
+    read, taken = signatures.parameters_of(home, name), parameters_of(DOORS[home, name])
+    assert list(read) == list(taken)
+    for each, one in taken.items():
+        assert known(read[each].hint) == known(one.hint), each
+        assert read[each].default == one.default or each == "algorithm", each
+        assert read[each].text == one.text or name in KINDS.values(), each
+
+
+def test_source_describes_each_parameter_of_an_estimator() -> None:
+    silent = [
+        f"{name}.{each}"
+        for name in KINDS.values()
+        for each, one in signatures.parameters_of("dpgrain.learn.estimators", name).items()
+        if not one.text
+    ]
+    assert silent == []
+
+
+def test_a_docstring_is_that_of_the_function() -> None:
+    first = docstring("dpgrain.statistics.moments", "mean").partition("\n")[0]
+    assert first == (dg.mean.__doc__ or "").partition("\n")[0]
+
+
+def test_nothing_is_imported(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "costly.py").write_text(
+        "raise SystemExit\nfrom typing import Literal\nSIZE = 3\nWord = Literal['a', 'b']\n"
+        "def of(x: Word, size: int = SIZE, *, other: Unknown | None = None): ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    made = signatures.parameters_of("costly", "of")
+    assert get_args(made["x"].hint) == ("a", "b")
+    assert made["size"].default == 3
+    assert made["x"].required
+    assert "costly" not in sys.modules

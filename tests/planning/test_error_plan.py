@@ -1,0 +1,91 @@
+"""Plans from public numbers, and the floors under the error that stand beside them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
+
+import pytest
+from tests.refusals import refuses
+
+from dpgrain.accounting import Contribution, Gaussian
+from dpgrain.errors import ParameterError
+from dpgrain.planning.choices import plan_select
+from dpgrain.planning.descent import plan_sco
+from dpgrain.planning.error_plan import ErrorPlan, PlanRow
+from dpgrain.planning.means import plan_mean
+from dpgrain.units import Element
+
+VECTORS = Contribution(block="user", layout="shared", coordinates="signed")
+
+
+def test_what_is_no_unit_is_refused() -> None:
+    assert plan_mean(1.0, 1e-6, n=10, unit=Element())["noise multiplier σ"] > 0
+    with refuses("unit"):
+        plan_mean(1.0, 1e-6, n=10, unit="user")  # type: ignore[arg-type]
+
+
+WRONG = [
+    (lambda: plan_sco(1.0, 1e-6, n_users=9, dimension=2, strength=2.5), "strength must be at most"),
+    (
+        lambda: plan_sco(1.0, 1e-6, n_users=9, dimension=2, distance=0.0),
+        "distance must be positive",
+    ),
+    (
+        lambda: plan_sco(1.0, 1e-6, n_users=9, dimension=2, lipschitz=1e-200),
+        "lipschitz must be between 1e-100 and 1e100, not 1e-200; rescale",
+    ),
+    (lambda: plan_sco(1.0, 0.0, n_users=9, dimension=2), "delta"),
+    (lambda: plan_select(1.0, n_users=9, hypotheses=1), "hypotheses must be an integer"),
+    (lambda: plan_select(1.0, n_users=9, hypotheses=2, bound=-1.0), "bound must be positive"),
+]
+
+
+@pytest.mark.parametrize(("made", "said"), WRONG, ids=[said for _, said in WRONG])
+def test_plans_refuse_what_is_out_of_range(made: Callable[[], ErrorPlan], said: str) -> None:
+    with pytest.raises(ParameterError) as error:
+        made()
+    assert said in str(error.value)
+
+
+def test_a_plan_is_frozen_and_plain() -> None:
+    plan = plan_mean(1.0, 1e-6, n=10)
+    with pytest.raises(FrozenInstanceError):
+        plan.epsilon = 2.0  # type: ignore[misc]
+    read = json.loads(plan.to_json())
+    assert read == plan.to_dict()
+    assert {row["kind"] for row in read["rows"]} == {"number", "floor", "order"}
+    assert Gaussian.from_dict(read["event"]) == plan.event
+    for row in plan.rows():
+        assert row.name in str(plan)
+        assert row.text in str(plan)
+    with refuses("row", "'nothing'"):
+        plan["nothing"]
+
+
+def test_numbers_are_rounded_to_the_safe_side() -> None:
+    third = 1 / 3
+    assert PlanRow("error", third).text == "0.3334"
+    assert PlanRow("floor", third, kind="floor").text == "0.3333"
+    assert PlanRow("order", third, kind="order").text == "order of 0.3"
+    assert isinstance(plan_mean(1.0, 1e-6, n=10), ErrorPlan)
+
+
+def test_a_floor_of_zero_says_that_there_is_none() -> None:
+    # With so many users δ lets any two data sets be told apart; with δ = 0 the floor underflows.
+    for plan in (
+        plan_sco(1.0, 1e-6, n_users=4000, dimension=5),
+        plan_select(1.0, n_users=4000, hypotheses=9),
+    ):
+        floor = next(row for row in plan.rows() if row.name == "the same, any number of records")
+        assert (floor.value, floor.text) == (0.0, "no floor above 1e-300")
+    assert PlanRow("floor", 2e-310, kind="floor").text == "2.000e-310"
+    assert PlanRow("error", 0.0).text == "0"
+
+
+@pytest.mark.parametrize("epsilon", [400.0, 2000.0])
+def test_a_plan_for_a_large_epsilon_overflows_nowhere(epsilon: float) -> None:
+    plan = plan_sco(epsilon, 1e-6, n_users=10, dimension=3, strength=1.0)
+    assert all(math.isfinite(row.value) for row in plan.rows())

@@ -1,0 +1,40 @@
+"""Receipts are shown to whoever collects them, whichever thread publishes."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from tests.publishing import cases
+
+import dpgrain as dg
+from dpgrain.publishing.receipt import collected_receipts
+
+
+def count() -> None:
+    dg.count(cases.table(), unit=dg.User(), clip=5.0, epsilon=0.1, delta=1e-8)
+
+
+def test_whoever_collects_receipts_sees_what_is_charged_meanwhile(tmp_path: Path) -> None:
+    promise = dg.LastingPromise.of(dg.User(), 5.0, 1e-5)
+    with dg.Ledger.create(tmp_path / "l", name="visits", promises=[promise]) as ledger:
+        with collected_receipts() as seen:
+            count()
+            with collected_receipts() as inner:
+                worker = threading.Thread(target=count)
+                worker.start()
+                worker.join()
+            count()
+        count()
+        receipts = [entry.receipt for entry in ledger.entries if entry.guarantees]
+    assert seen == receipts[:3]
+    assert inner == receipts[1:2]
+
+
+def test_what_is_refused_has_no_receipt(tmp_path: Path) -> None:
+    promise = dg.LastingPromise.of(dg.User(), 0.01, 1e-9)
+    ledger = dg.Ledger.create(tmp_path / "l", name="visits", promises=[promise])
+    with ledger, collected_receipts() as seen, pytest.raises(dg.RefusedError):
+        count()
+    assert seen == []

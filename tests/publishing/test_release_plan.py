@@ -1,0 +1,130 @@
+"""What is planned beforehand is composed exactly, and publishes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.publishing import cases
+from tests.refusals import no_room, refuses
+
+import dpgrain as dg
+from dpgrain.accounting import (
+    PureDP,
+)
+from dpgrain.publishing import Planned, Price
+
+PURE = PureDP(0.1)
+#: A choice between two numbers.
+CHOICE = ([0.0, 0.5], lambda c, x: abs(x - c), cases.VECTORS[:, 0], cases.OWNERS)
+
+
+def test_a_plan_is_composed_exactly_and_run_in_any_order() -> None:
+    """Sampled runs and pure parts cost less in a plan than at their prices."""
+    releases: list[Callable[[], Any]] = [
+        lambda: dg.count.query(cases.table(), noise="laplace", clip=5.0, epsilon=0.3, **cases.USER),
+        lambda: dg.top.query(
+            cases.table(),
+            "page",
+            method="truncated",
+            max_items=1,
+            epsilon=0.3,
+            delta=1e-7,
+            **cases.USER,
+        ),
+        lambda: dg.mean.query(
+            cases.table(), "paid", noise="gaussian", epsilon=0.3, delta=1e-7, **cases.USER
+        ),
+    ]
+    with dg.budget(1.2, 1e-6, plan=releases) as b:
+        for release in reversed(releases):
+            dg.publish(release())
+        assert b.spent == Price()
+        # Planned once: a second time it is charged at its price, and that is not held.
+        with no_room():
+            dg.publish(releases[0]())
+    assert b.guarantee is not None
+    assert b.guarantee.epsilon(1e-6) <= 1.2
+    with dg.budget(1.2, 1e-6), pytest.raises(dg.ParameterError, match="pure="):
+        dg.publish(releases[0]())
+
+
+def test_what_is_chosen_in_a_budget_is_chosen_in_its_plan() -> None:
+    """Noise and mechanism depend on whether a budget is open: a plan is asked for as if one were."""
+    releases: list[Callable[[], Any]] = [
+        lambda: dg.count.query(cases.table(), epsilon=0.2, delta=1e-7, **cases.USER),
+        lambda: dg.top.query(cases.table(), "page", epsilon=0.2, delta=1e-7, **cases.USER),
+        lambda: dg.select.query(*CHOICE, epsilon=0.1),
+    ]
+    with dg.budget(1.0, 1e-6, plan=releases[:2]) as b:
+        for release in releases[:2]:
+            dg.publish(release())
+        assert b.spent == Price()
+    with dg.budget(1.0, 1e-6, plan=releases[2:]) as b:
+        dg.publish(releases[2]())
+        assert b.spent == Price()
+
+
+def test_printed_plan_shows_error_warnings_and_guarantee() -> None:
+    query = dg.count.query(cases.table(), clip=5.0, epsilon=1.0, delta=1e-6, **cases.USER)
+    guarantee = query.plan.guarantee
+    known = Planned(guarantee, expected=query.plan.expected, care=("too few.", "too many."))
+    assert str(known).split("\n") == [
+        f"Standard error of the noise: {query.plan.expected}",
+        "Warning: too few.",
+        "Warning: too many.",
+        guarantee.summary,
+        "Full guarantee: print(.guarantee)",
+    ]
+    assert str(Planned(guarantee)).startswith("Standard error of the noise: unknown")
+
+
+def test_a_plan_publishes_nothing() -> None:
+    asked = {**cases.USER, "clip": 5.0, "epsilon": 0.5, "delta": 1e-7}
+    with refuses("plan", "count.query(…)"):
+        dg.budget(1.0, 1e-6, plan=[lambda: dg.count(cases.unread(), **asked)])
+    with pytest.raises(dg.ParameterError, match="best_of must not run inside a budget"):
+        dg.budget(
+            1.0, 1e-6, plan=[lambda: dg.best_of(lambda _: (1.0, "made"), event=PURE, mean=5.0)]
+        )
+    # Afterwards all is as before.
+    dg.count(cases.table(), **asked)
+
+
+def test_a_share_is_of_the_budget_that_is_charged() -> None:
+    """A loss that closes the budget meanwhile does not make the choice free."""
+    b = dg.budget(1.0, 1e-6)
+
+    def closing(candidate: float, x: Any) -> Any:
+        b.__exit__(None, None, None)
+        return abs(x - candidate)
+
+    with b, refuses("budget", "closed"):
+        dg.select([0.0, 0.5], closing, cases.VECTORS[:, 0], cases.OWNERS, share=1.0)
+    assert b.guarantee is None
+
+
+def test_a_plan_reads_nothing_and_leaves_room_for_what_is_not_planned() -> None:
+    with dg.budget(
+        1.0,
+        1e-6,
+        plan=[lambda: dg.count.query(cases.unread(), clip=5.0, **cases.USER, epsilon=0.5)],
+    ) as b:
+        assert b.guarantee is None
+        dg.count(cases.table(), clip=5.0, **cases.USER, share=1)
+        assert b.caps.delta(1.0) <= 1e-6
+    with refuses("plan", "NoneType"):
+        dg.budget(1.0, 1e-6, plan=[lambda: None])
+    with refuses("plan", "plan less"):
+        dg.budget(
+            1.0,
+            1e-6,
+            plan=[lambda: dg.count.query(cases.unread(), clip=5.0, **cases.USER, epsilon=1.5)],
+        )
+    other = [
+        lambda: dg.count.query(cases.unread(), clip=5.0, **cases.USER, epsilon=0.1),
+        lambda: dg.count.query(cases.unread(), clip=5.0, unit=dg.Record(), epsilon=0.1),
+    ]
+    with refuses("guarantees", "compose"):
+        dg.budget(1.0, 1e-6, plan=other)

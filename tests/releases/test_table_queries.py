@@ -1,0 +1,161 @@
+"""The promise of a fit or a mean of columns is known before anything is read."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.refusals import refuses
+from tests.releases import cases
+
+import dpgrain as dg
+from dpgrain import learn
+from dpgrain.learn.features import Category, Encoding, Number
+from dpgrain.publishing import Query
+from dpgrain.releases.table_queries import column_labels, fit_columns, mean_of_columns
+
+ENCODING = Encoding((Number("age", (0.0, 100.0)), Category("topic", ("t0", "t1"))))
+PROMISE: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6}
+
+MODELS: dict[str, tuple[Any, str, dict[str, Any]]] = {
+    "labels": (learn.LogisticRegression, "bought", {"classes": [0, 1]}),
+    "labels unstated": (learn.LogisticRegression, "bought", {}),
+    "numbers": (learn.LinearRegression, "seconds", {}),
+}
+UNITS: dict[str, tuple[Any, str | None]] = {
+    "user": (dg.User(), None),
+    "element": (dg.Element(), "topic"),
+    "user of few elements": (dg.User(max_elements=2), "topic"),
+    "record": (dg.Record(), None),
+}
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"intervals": 0.2},
+    {"sampling_rate": 0.5, "clip": 1.0},
+    {"clip": "auto", "elements_per_user": "auto"},
+]
+
+
+@pytest.mark.parametrize("unit", sorted(set(UNITS) - {"user"}))
+def test_a_fit_of_rows_of_people_protects_whole_people(unit: str) -> None:
+    protected, element = UNITS[unit]
+    people = cases.unread().per_user(by="topic", age=("age", "mean"), bought=("bought", "max"))
+    model = learn.LogisticRegression(classes=[0, 1], unit=protected, n_users=600, **PROMISE)
+    with refuses("unit", "User"):
+        fit_columns(model, people, ENCODING, "bought", element)
+
+
+@pytest.mark.parametrize(
+    ("model", "unit", "options", "roster"),
+    list(itertools.product(MODELS, UNITS, OPTIONS, (None, 600))),
+    ids=str,
+)
+def test_a_fit_keeps_the_promise_of_its_plan(
+    model: str, unit: str, options: dict[str, Any], roster: int | None
+) -> None:
+    kind, target, own = MODELS[model]
+    protected, element = UNITS[unit]
+
+    def fit(table: dg.UserTable) -> Query[learn.LinearModel]:
+        asked = {**PROMISE, **own, **options, "rounds": 4, "random_state": 1}
+        estimator = kind(unit=protected, n_users=roster, **asked)
+        return fit_columns.query(estimator, table, ENCODING, target, element)
+
+    told = fit(cases.unread()).plan.guarantee
+    made = dg.publish(fit(cases.table())).guarantee_
+    assert made.event == told.event
+    assert (made.level, made.elements, made.user) == (told.level, told.elements, told.user)
+    assert made.user == "who"
+    assert dg.Fact("scaled-feature", ("age", 0, 100)) in made.public
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_fit_that_a_budget_refuses_has_opened_no_table(model: str) -> None:
+    kind, target, own = MODELS[model]
+    for options in ({}, {"tune": {"l2": [0.0, 0.1]}, "classes": [0, 1]}):
+        if "tune" in options and model == "numbers":
+            continue
+        estimator = kind(**{**PROMISE, **own, **options, "n_users": 600})
+        with dg.budget(0.5, 1e-5) as whole:
+            with pytest.raises(dg.RefusedError):
+                fit_columns(estimator, cases.unread(), ENCODING, target)
+            assert whole.left == 1.0
+
+
+@pytest.mark.filterwarnings("ignore:more than half of the users were clipped")
+@pytest.mark.parametrize("trust", ["shuffle", "pan"])
+def test_a_fit_without_a_curator_as_well(trust: Any) -> None:
+    rows = cases.ROWS
+    roster = dg.read(rows, user="who", n_users=600)
+
+    def fit(table: dg.UserTable) -> Query[learn.LinearModel]:
+        model = learn.LinearRegression(
+            trust=trust, n_users=600, rounds=3, random_state=1, **PROMISE
+        )
+        return fit_columns.query(model, table, ENCODING, "seconds")
+
+    made = dg.publish(fit(roster)).guarantee_
+    assert fit(cases.unread()).plan.guarantee.event == made.event
+
+
+@pytest.mark.parametrize(
+    ("method", "radius"), list(itertools.product(("auto", "clip", "recentred"), (None, 20.0)))
+)
+@pytest.mark.parametrize("roster", [None, 600])
+def test_a_mean_keeps_the_promise_of_its_plan(
+    method: str, radius: float | None, roster: int | None
+) -> None:
+    def mean(table: dg.UserTable) -> Query[dg.MeanOfUsers]:
+        options = {**PROMISE, "bound": 200.0, "radius": radius, "method": method}
+        asked = {**options, "n_users": roster, "random_state": 1}
+        return mean_of_columns.query(table, ["seconds", "age"], **asked)
+
+    told = mean(cases.unread()).plan
+    assert told.guarantee.event == dg.publish(mean(cases.table())).guarantee.event
+    assert (told.expected is None) == (radius is None or roster is None)
+
+
+@pytest.mark.parametrize("method", ["auto", "clip", "recentred"])
+def test_a_mean_reads_nothing_before_it_is_paid_for(method: str) -> None:
+    asked: dict[str, Any] = {"bound": 200.0, "method": method, "n_users": 600, "random_state": 1}
+    table = cases.unread()
+    query = mean_of_columns.query(table, ["seconds", "age"], **PROMISE, **asked)
+    made = mean_of_columns(cases.table(), ["seconds", "age"], **PROMISE, **asked)
+    assert replace(query.plan.guarantee, private=False) == made.guarantee
+    with dg.budget(1.0, 1e-6) as budget:
+        with pytest.raises(dg.RefusedError):
+            mean_of_columns(table, ["seconds", "age"], **PROMISE, **asked)
+        assert budget.left == 1.0
+        with pytest.raises(AssertionError, match="rows were read"):
+            mean_of_columns(table, ["seconds", "age"], share=0.5, **asked)
+        assert budget.left < 0.6
+
+
+def test_a_mean_says_which_rows_of_whom_it_is_of(tmp_path: Path) -> None:
+    table = dg.read(cases.parquet(tmp_path), user="who").where(topic=["t0", "t1"])
+    told = mean_of_columns.query(table, ["age"], bound=9.0, **PROMISE).plan.guarantee
+    assert (told.user, told.scope, told.provenance) == ("who", table.scope, "checked")
+    assert not told.scope.everything
+
+
+def test_a_mean_needs_users() -> None:
+    with refuses("user", "column"):
+        mean_of_columns(dg.read(cases.ROWS), ["age"], bound=1.0, **PROMISE)
+
+
+def test_an_empty_table_is_fitted_like_any_other() -> None:
+    empty = dg.read(cases.ROWS.slice(0, 0), user="who")
+    model = learn.LinearRegression(rounds=3, random_state=1, **PROMISE)
+    told = fit_columns.query(model, cases.unread(), ENCODING, "seconds").plan
+    assert fit_columns(model, empty, ENCODING, "seconds").guarantee_.event == told.guarantee.event
+
+
+def test_truths_of_a_table_are_named_in_small_letters_and_other_labels_stay() -> None:
+    assert column_labels([False, "True"], "BOOLEAN") == ["false", "true"]
+    assert column_labels([True, 0], "BIGINT") == [True, 0]
+    assert column_labels(["Yes"], "VARCHAR") == ["Yes"]
+    with refuses("classes", "false and true"):
+        column_labels([0, 1], "BOOLEAN")
