@@ -44,7 +44,6 @@ class More(Common):
     "dpgrain ask --n-users 3",
     "dpgrain ask --n-users 4 --by 'a name that has many words in it' --by another --seed 3 "
     "--epsilon 2 --rare b",
-    name="ask",
 )
 def ask(more: More, by: Annotated[list[str] | None, typer.Option(help="Columns.")] = None) -> None:
     """Ask for something.

@@ -80,7 +80,7 @@ def test_units_are_drawn_into_a_file(command: Command, tmp_path: Path) -> None:
     drawn = command(*asked, "--plot", str(path))
     assert drawn.stdout.startswith(plain.stdout)
     assert str(path) in drawn.stdout
-    assert "all data of an average person" in path.read_text(encoding="utf-8")
+    assert "(an average person: ε = " in path.read_text(encoding="utf-8")
     told = command(*asked, "--json", "--plot", str(path))
     assert json.loads(told.stdout)["epsilon"] == 1.0
     refused = command(*asked, "--plot", str(tmp_path / "units.txt"))

@@ -358,7 +358,7 @@ class History:
     def __init__(self, items: list[int], counts: dict[int, float]) -> None:
         self.items, self.counts, self.sums = items, counts, list[dict[int, float]]()
 
-    def named(self, part: Any, sums: IntArray, radius: float, step: float) -> Any:
+    def select(self, part: Any, sums: IntArray, radius: float, step: float) -> Any:
         given = dict(zip(self.items, (sums / radius).tolist(), strict=True))
         self.sums.append(given)
         if isinstance(part, AdaptiveSelection):

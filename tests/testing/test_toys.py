@@ -240,7 +240,7 @@ from dpgrain.cli.command import command
 from dpgrain.cli.printing import say
 
 
-@command("--unit user", name="people")
+@command("--unit user")
 def people(unit: Annotated[str, typer.Option(help="The unit.")] = "user") -> None:
     \"\"\"Say what the unit is.\"\"\"
     say(f"a unit is a {unit}")

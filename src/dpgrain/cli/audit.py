@@ -25,7 +25,7 @@ else:
 VIOLATED = 4
 
 
-@command("dpgrain audit releases.toml --seconds 60", name="audit")
+@command("dpgrain audit releases.toml --seconds 60")
 def audit(
     file: Annotated[Path, argument("A release file, in TOML.", "FILE")],
     units: Annotated[

@@ -64,10 +64,14 @@ class Command:
 
 
 def command(
-    *examples: str, name: str, options: Callable[[], Sequence[ParameterOption]] = tuple
+    *examples: str, options: Callable[[], Sequence[ParameterOption]] = tuple
 ) -> Callable[[Callable[..., None]], Command]:
-    """Make a command of a function."""
-    return lambda function: Command(function, name, examples, options)
+    """Make a command of a function, with its name."""
+
+    def decorate(function: Callable[..., None]) -> Command:
+        return Command(function, function.__name__.replace("_", "-"), examples, options)
+
+    return decorate
 
 
 def _show_all(context: typer.Context, wanted: bool) -> None:

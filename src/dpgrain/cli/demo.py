@@ -15,7 +15,7 @@ from dpgrain.cli.command import command
 from dpgrain.cli.document import print_json
 from dpgrain.cli.fit import print_model
 from dpgrain.cli.options import option
-from dpgrain.cli.printing import grid, plain, print_estimates, print_table, say
+from dpgrain.cli.printing import plain, print_estimates, print_table, say
 from dpgrain.cli.run import releases_as_json
 from dpgrain.errors import DataError
 
@@ -80,7 +80,7 @@ output = "late.json"
 """
 
 
-@command("dpgrain demo --folder demo", name="demo")
+@command("dpgrain demo --folder demo")
 def demo(
     folder: Annotated[
         Path, option("Folder of the table, the release file and the report.", metavar="FOLDER")
@@ -111,10 +111,9 @@ def demo(
 def _print_table() -> None:
     """Print a description of the synthetic table and a few of its rows."""
     rows = datasets.loans(_READERS)
-    table = grid("The loans of a city library, one year", *_COLUMNS)
-    for row in rows.slice(0, _SHOWN).select(_COLUMNS).to_pylist():
-        table.add_row(*(plain(str(value)) for value in row.values()))
-    print_table(table)
+    first = rows.slice(0, _SHOWN).select(_COLUMNS).to_pylist()
+    cells = [[plain(str(value)) for value in row.values()] for row in first]
+    print_table("The loans of a city library, one year", _COLUMNS, cells)
     others = [name for name in rows.column_names if name not in _COLUMNS]
     say(
         f"… {rows.num_rows:,} rows of {_READERS:,} readers, with {', '.join(others)} as well. "

@@ -25,7 +25,7 @@ from dpgrain.cli.options import (
     seldom,
 )
 from dpgrain.cli.parameters import ParameterOption, options_of
-from dpgrain.cli.printing import grid, plain, print_guarantee, print_table, say, written
+from dpgrain.cli.printing import plain, print_guarantee, print_table, say, written
 from dpgrain.cli.signatures import parameters_of
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.cli.table import PerUserOptions, PublishingOptions, print_check
@@ -198,7 +198,6 @@ class FitOptions(PublishingOptions, PerUserOptions, FeatureOptions):
     "dpgrain fit linear sales.parquet --per-user spent=amount:sum --per-user days=day:nunique "
     "--target spent --features days --range 'days=0:30' --user customer --unit user --epsilon "
     "1 --delta 1e-6 --output model.json",
-    name="fit",
     options=_options,
 )
 def fit(rest: FitOptions, stated: dict[str, Any]) -> None:
@@ -287,10 +286,8 @@ def print_model(model: LinearModel, top: int, kept: Path | None) -> None:
     """Print coefficients, notes and the guarantee, in one line if the file ``kept`` has it."""
     found = summary.coefficients(model)
     title = f"{type(model).__name__}: {len(found.rows):,} coefficients"
-    table = grid(title, *found.headings)
-    for row in found.rows[:top]:
-        table.add_row(plain(row.name), *map(plain, found.cells(row)))
-    print_table(table)
+    rows = [[plain(text) for text in (row.name, *found.cells(row))] for row in found.rows[:top]]
+    print_table(title, found.headings, rows)
     if len(found.rows) > top:
         say("All of them: the model file, or a larger --top.")
     for note in found.notes:

@@ -22,8 +22,6 @@ from dpgrain.errors import ParameterError
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Level, Relation, Unit, User
 
 if TYPE_CHECKING:
-    import rich.table as rich_table
-
     from dpgrain.accounting import Event
     from dpgrain.publishing import guarantee as guarantees
     from dpgrain.publishing import risk as risks
@@ -35,7 +33,7 @@ else:
         lazy_import("dpgrain.report.plots"),
     )
     risks = lazy_import("dpgrain.publishing.risk")
-    releases, rich_table = lazy_import("dpgrain.statistics.release"), lazy_import("rich.table")
+    releases = lazy_import("dpgrain.statistics.release")
 
 MechanismName: TypeAlias = Literal["gaussian", "laplace", "pure", "zcdp"]
 
@@ -231,20 +229,19 @@ class EpsilonCurve:
 
     def print(self) -> None:
         """Print the curve as a table."""
-        table = rich_table.Table(title=f"ε at δ = {powers(self.delta)}")
-        table.add_column(
-            "how many users" if self.level == "user" else "of one person", justify="right"
-        )
-        for relation in RELATIONS:
-            table.add_column(relation, justify="right")
-        for place, k in enumerate(self.units):
-            values = [shown(self.epsilons[relation][place]) for relation in RELATIONS]
-            table.add_row(f"{k} {self.level}{'s' if k > 1 else ''}", *values)
+        rows = [
+            (
+                f"{k} {self.level}{'s' if k > 1 else ''}",
+                *(shown(self.epsilons[relation][place]) for relation in RELATIONS),
+            )
+            for place, k in enumerate(self.units)
+        ]
         if self.user is not None:
             most, whole = self.user
-            values = [shown(whole[relation]) for relation in RELATIONS]
-            table.add_row(f"a user of at most {most:,}", *values)
-        print_table(table)
+            values = (shown(whole[relation]) for relation in RELATIONS)
+            rows.append((f"a user of at most {most:,}", *values))
+        first = "number of users" if self.level == "user" else "of one person"
+        print_table(f"ε at δ = {powers(self.delta)}", (first, *RELATIONS), rows, left=())
         if any(math.isinf(self.epsilons[relation][-1]) for relation in RELATIONS):
             say(
                 "No guarantee: ε is unbounded, selecting unknown items spent more than δ, or "
@@ -292,17 +289,16 @@ def _risks(
 def _print_risks(listed: Sequence[risks.Risk]) -> None:
     """Print risks as a table."""
     warning = "" if listed[0].private else guarantees.SEED_KNOWN
-    table = rich_table.Table(
-        title=f"{warning}Risk from even odds, with {_FALSE_ALARMS:.0%} false alarms "
+    title = (
+        f"{warning}Risk from even odds, with {_FALSE_ALARMS:.0%} false alarms "
         f"({listed[0].relation})"
     )
-    table.add_column("")
-    for name in ("best guess", "detection", "after an alarm", "μ", "values are"):
-        table.add_column(name, justify="right")
+    headings = ("", "best guess", "detection", "after an alarm", "μ", "values are")
+    rows = []
     for risk in listed:
         shares = map(risks.percent_up, (risk.guess, risk.detection, risk.posterior))
-        table.add_row(risk.units_text, *shares, shown(risk.mu), risk.values)
-    print_table(table)
+        rows.append((risk.units_text, *shares, shown(risk.mu), risk.values))
+    print_table(title, headings, rows)
 
 
 @command(
@@ -310,7 +306,6 @@ def _print_risks(listed: Sequence[risks.Risk]) -> None:
     "dpgrain guarantee --noise-multiplier 4.2 --delta 1e-6 --unit element",
     "dpgrain guarantee --noise-multiplier 1 --sampling-rate 0.01 --rounds 1000 --delta 1e-6 "
     "--plot curve.png",
-    name="guarantee",
 )
 def guarantee(
     mechanism: MechanismOptions,

@@ -14,7 +14,7 @@ from dpgrain.cli import options as given
 from dpgrain.cli.command import CommandGroup, command
 from dpgrain.cli.document import print_json
 from dpgrain.cli.options import argument, option
-from dpgrain.cli.printing import grid, print_table, say, written
+from dpgrain.cli.printing import print_table, say, written
 from dpgrain.errors import ParameterError
 from dpgrain.scope.provenance import DESCRIPTIONS
 from dpgrain.units import PLAIN_UNITS, Element, Level, Unit
@@ -162,7 +162,6 @@ class PromiseOptions(BudgetOptions):
     "--epsilon 3 --delta 1e-6",
     "dpgrain ledger init visits.ledger --name visits --unit user --epsilon 2 --delta 1e-6 "
     "--plan releases.toml",
-    name="init",
 )
 def init(
     place: Place,
@@ -176,9 +175,7 @@ def init(
     _print(opened, as_json=as_json)
 
 
-@command(
-    "dpgrain ledger promise visits.ledger --unit user --epsilon 10 --delta 1e-6", name="promise"
-)
+@command("dpgrain ledger promise visits.ledger --unit user --epsilon 10 --delta 1e-6")
 def promise(place: Place, promised: PromiseOptions, as_json: given.Json = False) -> None:
     """Add a promise to an uncharged ledger; every release must fit all promises."""
     opened = ledgers.Ledger(place)
@@ -186,7 +183,7 @@ def promise(place: Place, promised: PromiseOptions, as_json: given.Json = False)
     _print(opened, as_json=as_json)
 
 
-@command("dpgrain ledger renew visits.ledger 1 --epsilon 1 --delta 1e-6", name="renew")
+@command("dpgrain ledger renew visits.ledger 1 --epsilon 1 --delta 1e-6")
 def renew(
     place: Place,
     number: Annotated[int, argument("Line of the promise, as printed by `ledger show`.", "LINE")],
@@ -206,7 +203,7 @@ def renew(
         say(f"Line {entry.number} {opened.renewed_with(entry.number)}")
 
 
-@command("dpgrain ledger show visits.ledger", name="show")
+@command("dpgrain ledger show visits.ledger")
 def show(
     place: Place,
     expected: Annotated[
@@ -231,7 +228,7 @@ def show(
     say(_ASSUMED)
 
 
-@command("dpgrain ledger verify visits.ledger --expected 9a41…", name="verify")
+@command("dpgrain ledger verify visits.ledger --expected 9a41…")
 def verify(
     place: Place,
     expected: Annotated[
@@ -254,7 +251,6 @@ def verify(
     "dpgrain ledger export visits.ledger --output visits.json",
     "dpgrain ledger export visits.ledger --registry --decided-by 'City health office' "
     "--output visits.yaml",
-    name="export",
 )
 def export(
     place: Place,
@@ -291,7 +287,7 @@ def export(
         written(output)
 
 
-@command("dpgrain ledger report visits.ledger --output visits.html", name="report")
+@command("dpgrain ledger report visits.ledger --output visits.html")
 def report(
     place: Place,
     output: Annotated[Path, option("File to write (.html).")],
@@ -333,10 +329,11 @@ def _print(opened: Ledger, *, as_json: bool) -> None:
         print_json(_described(opened))
         return
     say(f"The ledger {opened.name!r}, id {opened.id}.")
-    table = grid("Promises", "guarantee", "line", "minimum remaining")
-    for number, one in opened.promises.items():
-        table.add_row(str(one), str(number), percent(opened.left(number), up=False))
-    print_table(table)
+    rows = [
+        (str(one), str(number), percent(opened.left(number), up=False))
+        for number, one in opened.promises.items()
+    ]
+    print_table("Promises", ("guarantee", "line", "minimum remaining"), rows)
     for number in opened.promises:
         there = opened.fullest(number)
         where = "" if there.everything else f": {there}"
@@ -349,14 +346,14 @@ def _print_lines(lines: list[Entry], top: int) -> None:
         say("Nothing was charged yet.")
         return
     title = f"Last {min(top, len(lines))} of {quantity(len(lines), 'line')} with releases"
-    table = grid(title, "region", "line", "at", "releases", "ε of the line")
+    rows = []
     for entry in reversed(lines[-top:]):
         regions = dict.fromkeys(str(one.scope) for one in entry.guarantees)
         epsilons = ", ".join(rounded_up(one.epsilon()) for one in entry.guarantees)
         count = str(len(entry.guarantees))
         seeded = "" if entry.private else f" ({entries.SEEDED})"
-        table.add_row("; ".join(regions), str(entry.number), entry.at, count, epsilons + seeded)
-    print_table(table)
+        rows.append(("; ".join(regions), str(entry.number), entry.at, count, epsilons + seeded))
+    print_table(title, ("region", "line", "at", "releases", "ε of the line"), rows)
     given = [
         str(entry.number)
         for entry in lines[-top:]

@@ -62,7 +62,6 @@ def _options() -> list[ParameterOption]:
 @command(
     "dpgrain mean-of-users days.parquet --user person --columns steps,sleep,pulse --bound 20000 "
     "--epsilon 1 --delta 1e-6 --output mean.json",
-    name="mean-of-users",
     options=_options,
 )
 def mean_of_users(rest: MeanOptions, stated: dict[str, Any]) -> None:

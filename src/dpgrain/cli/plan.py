@@ -19,15 +19,12 @@ from dpgrain.cli.printing import check_picture, print_table, say, shown, written
 from dpgrain.units import PLAIN_UNITS, Level, Unit, User
 
 if TYPE_CHECKING:
-    import rich.table as rich_table
-
     from dpgrain.planning import shuffled
     from dpgrain.planning.error_plan import ErrorPlan
     from dpgrain.planning.shuffled import Honest
     from dpgrain.report import plots
 else:
     plots = lazy_import("dpgrain.report.plots")
-    rich_table = lazy_import("rich.table")
     shuffled = lazy_import("dpgrain.planning.shuffled")
 
 plan = CommandGroup(
@@ -80,8 +77,7 @@ class _Units(PlanOptions):
 
 
 @command(
-    "dpgrain plan units --epsilon 1 --delta 1e-6 --n-users 10000 --records 90 --elements 5 --cells 40",
-    name="units",
+    "dpgrain plan units --epsilon 1 --delta 1e-6 --n-users 10000 --records 90 --elements 5 --cells 40"
 )
 def units(
     own: _Units,
@@ -97,7 +93,7 @@ def units(
         print_json(result.to_dict(), plot)
         return
     first, *rows = result.rows()
-    _print_columns(result.title, first, rows)
+    print_table(result.title, first, rows, title_justify="left")
     for note in result.notes:
         say(note)
     written(plot)
@@ -123,10 +119,7 @@ class _Recurrent:
     ] = None
 
 
-@command(
-    "dpgrain plan recurrent --epsilon 1 --delta 1e-6 --periods 365 --returns 30 --within 30",
-    name="recurrent",
-)
+@command("dpgrain plan recurrent --epsilon 1 --delta 1e-6 --periods 365 --returns 30 --within 30")
 def recurrent(own: _Recurrent, as_json: given.Json = False) -> None:
     """Compare daily, weekly and running-total releases for a returning person."""
     result = planning.plan_recurrent(**vars(own))
@@ -135,12 +128,12 @@ def recurrent(own: _Recurrent, as_json: given.Json = False) -> None:
         return
     say(result.title)
     for heading, rows in result.tables():
-        _print_columns(heading, result.columns, rows)
+        print_table(heading, result.columns, rows, title_justify="left")
     for note in result.notes:
         say(note)
 
 
-@command("dpgrain plan histogram --epsilon 1 --delta 1e-6 --items 500", name="histogram")
+@command("dpgrain plan histogram --epsilon 1 --delta 1e-6 --items 500")
 def histogram(
     promise: PurePlanOptions,
     unit: given.Protected = "element",
@@ -175,9 +168,7 @@ def histogram(
     _print(planning.plan_counts(release.sums, select, **vars(promise), unit=protected), as_json)
 
 
-@command(
-    "dpgrain plan mean --epsilon 1 --delta 1e-6 --n 10000 --dimension 100 --error 0.01", name="mean"
-)
+@command("dpgrain plan mean --epsilon 1 --delta 1e-6 --n 10000 --dimension 100 --error 0.01")
 def mean(
     promise: PlanOptions,
     n: Annotated[int, option("Public number of vectors, one per unit.", min=1)],
@@ -223,8 +214,7 @@ class _Gradients(PlanOptions):
 
 @command(
     "dpgrain plan gradient --epsilon 2 --delta 1e-6 --n 100000 --dimension 1000 --rounds 1000 "
-    "--sampling pairs --sampling-rate 0.01",
-    name="gradient",
+    "--sampling pairs --sampling-rate 0.01"
 )
 def gradient(
     own: _Gradients,
@@ -260,10 +250,7 @@ class _ConvexLosses(PlanOptions):
     strength: Annotated[float | None, option("μ: strong convexity of the losses, if any.")] = None
 
 
-@command(
-    "dpgrain plan sco --epsilon 1 --delta 1e-6 --n-users 10000 --records 50 --dimension 100",
-    name="sco",
-)
+@command("dpgrain plan sco --epsilon 1 --delta 1e-6 --n-users 10000 --records 50 --dimension 100")
 def sco(own: _ConvexLosses, as_json: given.Json = False) -> None:
     """Plan a fit of convex losses: its excess risk, compared with the lower bound."""
     _print(planning.plan_sco(**vars(own)), as_json)
@@ -279,9 +266,7 @@ class _Selection(PurePlanOptions):
     bound: Annotated[float, option("B: losses are in [0, B].")] = 1.0
 
 
-@command(
-    "dpgrain plan select --epsilon 1 --n-users 10000 --records 50 --hypotheses 100", name="select"
-)
+@command("dpgrain plan select --epsilon 1 --n-users 10000 --records 50 --hypotheses 100")
 def select(own: _Selection, as_json: given.Json = False) -> None:
     """Plan a choice among hypotheses: its excess risk, compared with the lower bound."""
     _print(planning.plan_select(**vars(own)), as_json)
@@ -305,9 +290,7 @@ class _Shuffled(PlanOptions):
     ] = "binomial"
 
 
-@command(
-    "dpgrain plan shuffle --n-users 1000 --dimension 100 --epsilon 1 --delta 1e-6", name="shuffle"
-)
+@command("dpgrain plan shuffle --n-users 1000 --dimension 100 --epsilon 1 --delta 1e-6")
 def shuffle(
     own: _Shuffled,
     report: Annotated[
@@ -331,16 +314,6 @@ def shuffle(
     written(report)
 
 
-def _print_columns(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table with columns of numbers."""
-    table = rich_table.Table(title=title, title_justify="left")
-    for place, name in enumerate(names):
-        table.add_column(name, justify="right" if place else "left")
-    for row in rows:
-        table.add_row(*row)
-    print_table(table)
-
-
 def _print(result: ErrorPlan, as_json: bool) -> None:
     """Print a plan as a table with its sources and notes."""
     if as_json:
@@ -348,14 +321,11 @@ def _print(result: ErrorPlan, as_json: bool) -> None:
         return
     # Numbered sources below the table, which then fits a narrow terminal.
     sources = list(dict.fromkeys(row.source for row in result.rows() if row.source))
-    table = rich_table.Table(title=result.title, title_justify="left")
-    table.add_column("")
-    table.add_column("value", justify="right")
-    table.add_column("in")
+    rows = []
     for row in result.rows():
         cited = f" \\[{sources.index(row.source) + 1}]" if row.source else ""
-        table.add_row(row.name + cited, row.text, row.unit)
-    print_table(table)
+        rows.append((row.name + cited, row.text, row.unit))
+    print_table(result.title, ("", "value", "in"), rows, left=(0, 2), title_justify="left")
     for number, source in enumerate(sources, 1):
         say(f"[{number}] {source}")
     for note in result.notes:
@@ -364,11 +334,13 @@ def _print(result: ErrorPlan, as_json: bool) -> None:
 
 def _print_honest(curve: Sequence[Honest], delta: float) -> None:
     """Print ε by the share of honest devices."""
-    table = rich_table.Table(title=f"ε at δ = {powers(delta)} if only some devices are honest")
-    table.add_column("honest devices", justify="right")
-    table.add_column("share", justify="right")
-    table.add_column("ε", justify="right")
-    for line in curve:
-        epsilon = f"{shown(line.epsilon)}{' (promised)' if line.promised else ''}"
-        table.add_row(f"{line.devices:,}", line.share, epsilon)
-    print_table(table)
+    rows = [
+        (
+            f"{line.devices:,}",
+            line.share,
+            f"{shown(line.epsilon)}{' (promised)' if line.promised else ''}",
+        )
+        for line in curve
+    ]
+    title = f"ε at δ = {powers(delta)} if only some devices are honest"
+    print_table(title, ("honest devices", "share", "ε"), rows, left=())

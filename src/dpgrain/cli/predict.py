@@ -28,9 +28,7 @@ else:
     curator = lazy_import("dpgrain.publishing.curator")
 
 
-@command(
-    "dpgrain predict model.json new.parquet --keep person --output predictions.csv", name="predict"
-)
+@command("dpgrain predict model.json new.parquet --keep person --output predictions.csv")
 def predict(
     model: Annotated[Path, argument("A model of `dpgrain fit`.", "MODEL")],
     table: given.Table,

@@ -6,6 +6,7 @@ import errno
 import math
 import os
 import sys
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +66,20 @@ def say(text: str, *, style: str | None = None) -> None:
     _print(text, style=style, markup=False, highlight=False)
 
 
-def print_table(table: rich_table.Table) -> None:
-    """Print a table."""
+def print_table(
+    title: str,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    left: Collection[int] = (0,),
+    **settings: Any,
+) -> None:
+    """Print a table, with right-aligned columns except for the indices in ``left``."""
+    table = rich_table.Table(title=title, **settings)
+    for place, name in enumerate(headings):
+        table.add_column(name, justify="left" if place in left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     _print(table)
 
 
@@ -98,16 +111,6 @@ def write_plot(axes: Axes, path: Path) -> None:
     assert figure is not None  # noqa: S101 - drawn axes have a figure
     with atomic_write(path) as part:
         figure.savefig(part, format=path.suffix[1:].lower(), bbox_inches="tight")
-
-
-def grid(title: str | None, *columns: str, **settings: Any) -> rich_table.Table:
-    """Return a table with a column of names and columns of numbers."""
-    table = rich_table.Table(title=title, **settings)
-    first, *others = columns
-    table.add_column(first, overflow="fold")
-    for name in others:
-        table.add_column(name, justify="right", overflow="fold")
-    return table
 
 
 def shown(epsilon: float) -> str:
@@ -156,6 +159,6 @@ def _print_table(release: Release, top: int) -> None:
         table.add_column(name, justify="right", min_width=max(map(len, whole)))
     for line, row in zip(lines, numbers, strict=True):
         table.add_row(*map(plain, line.keys), *row)
-    print_table(table)
+    _print(table)
     if footer := printed.more_rows(release, len(lines)):
         say(footer.replace(".to_pandas()", "--output FILE, or a larger --top"))

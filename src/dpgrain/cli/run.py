@@ -19,7 +19,7 @@ from dpgrain.cli.document import (
     release_as_json,
 )
 from dpgrain.cli.options import argument, option
-from dpgrain.cli.printing import grid, plain, print_table, say, written
+from dpgrain.cli.printing import plain, print_table, say, written
 from dpgrain.cli.table import sides_of
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ _KEY_LENGTH = 40
 @command(
     "dpgrain run releases.toml --dry-run",
     "dpgrain run releases.toml --where day=2026-01 --folder 2026-01 --ledger visits.ledger",
-    name="run",
 )
 def run(
     file: Annotated[Path, argument("A release file, in TOML.", "FILE")],
@@ -96,14 +95,14 @@ def run(
 
 def _print(published: Releases) -> None:
     """Print one line per release, and warnings."""
-    table = grid("Published releases", "release", "numbers", "written to")
+    rows = []
     for each in published.plan.releases:
         name, output = each.entry.name, each.entry.output
         there = "nowhere: set an output, or a report of the file" if output is None else output.name
         if output is None and published.plan.file.report is not None:
             there = "the report"
-        table.add_row(plain(name), _brief(published[name]), plain(there))
-    print_table(table)
+        rows.append((plain(name), _brief(published[name]), plain(there)))
+    print_table("Published releases", ("release", "numbers", "written to"), rows)
     for name, release in published.items():
         for care in _cautions(release):
             say(f"{name}: warning: {care.removesuffix('.')}.", style="yellow")
