@@ -68,7 +68,7 @@ def main() -> None:
         for kind, row in KINDS.items():
             path = Path(folder) / "rows.csv"
             path.write_text("who,item,x\n" + "\n".join(map(row, range(options.rows))) + "\n")
-            odd = looked(path).odd_quotes
+            odd = looked(path).irregular_quotes
             times = [
                 (
                     seconds(partial(read, path)),
