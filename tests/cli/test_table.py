@@ -18,7 +18,7 @@ from tests.conftest import Command
 import dpgrain as dg
 from dpgrain import _formatting
 from dpgrain.cli import printing
-from dpgrain.tables.engines import sources
+from dpgrain.tables.sources import parquet_files
 
 ROWS = pa.table(
     {
@@ -184,10 +184,10 @@ def test_of_many_columns_schema_and_names_are_gone_through_once(
 
         monkeypatch.setattr(module, name, call)
 
-    counted(sources, "described")
+    counted(parquet_files, "describe_columns")
     counted(_formatting, "get_close_matches")
     command("mean", wide / file, "--unit", "record", *EPSILON, "--value", "amout")
-    assert calls == Counter(described=plans, get_close_matches=1)
+    assert calls == Counter(describe_columns=plans, get_close_matches=1)
 
 
 def test_several_ranks_are_one_text(path: Path, command: Command) -> None:

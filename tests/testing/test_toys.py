@@ -82,10 +82,10 @@ print(sums.noise, held.noise, sums.guarantee.event)
 )
 
 WAY_IN = Toy(
-    2,
+    1,
     (
         (
-            "tables/engines/given.py",
+            "tables/sources/read_arguments.py",
             "    if isinstance(data, duckdb.DuckDBPyRelation):\n        require_names",
             '(data.columns, "The relation")\n        return RelationSource(data)\n'
             "    if isinstance(data, dict):\n"
@@ -93,7 +93,7 @@ WAY_IN = Toy(
             "    if isinstance(data, duckdb.DuckDBPyRelation):\n        require_names",
         ),
         (
-            "tables/engines/provenance.py",
+            "tables/sources/read_arguments.py",
             "if isinstance(data, pa.Table | pa.RecordBatchReader",
             " | dict",
         ),

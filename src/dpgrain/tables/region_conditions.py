@@ -18,7 +18,7 @@ from dpgrain import _validate
 from dpgrain.errors import CareWarning, ParameterError
 from dpgrain.scope.regions import EVERYTHING, Axis, LabelSet, Region, Side, Span, microseconds
 from dpgrain.scope.zones import midnight
-from dpgrain.tables.engines.column_types import DAY, MOMENT, TIMES
+from dpgrain.tables.sources.column_types import DAY, MOMENT, TIMES
 
 _MICROSECOND = timedelta(microseconds=1)
 _PERIOD = re.compile(

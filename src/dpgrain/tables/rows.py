@@ -18,21 +18,6 @@ from dpgrain.scope.provenance import Provenance, after_derivation
 from dpgrain.scope.regions import EVERYTHING, Region
 from dpgrain.scope.zones import check_zone
 from dpgrain.tables.elements import ITEM_MESSAGE, Elements, as_elements
-from dpgrain.tables.engines.column_types import (
-    DAY,
-    INTEGERS,
-    LABEL,
-    MOMENT,
-    TEXT,
-    TIMES,
-    TRUTH,
-    WHOLE,
-    decimals,
-    is_key,
-    is_number,
-    is_readable,
-)
-from dpgrain.tables.engines.dated import DatedSource
 from dpgrain.tables.engines.derived_columns import (
     CompiledExpression,
     DerivedSource,
@@ -40,10 +25,27 @@ from dpgrain.tables.engines.derived_columns import (
     base_source,
     compile_condition,
 )
-from dpgrain.tables.engines.scoped import ScopedSource, all_rows
-from dpgrain.tables.engines.sources import OverSource, Source, TypedSource, columns_like
 from dpgrain.tables.expression import is_expression
 from dpgrain.tables.region_conditions import intersect, parse_region
+from dpgrain.tables.sources.column_names import column_hint
+from dpgrain.tables.sources.column_types import (
+    ALL_INTEGERS,
+    BOOLEAN,
+    DAY,
+    INTEGERS,
+    LABEL,
+    MOMENT,
+    TEXT,
+    TIMES,
+    decimal_places,
+    is_key,
+    is_number,
+    is_readable,
+)
+from dpgrain.tables.sources.day_columns import DayColumnSource
+from dpgrain.tables.sources.region_source import RegionSource, all_rows
+from dpgrain.tables.sources.source import RowSource, SourceWrapper
+from dpgrain.tables.sources.typed_columns import TypedSource
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class TableRows:
             or joined, long texts have been replaced.
     """
 
-    source: Source
+    source: RowSource
     user: str | None
     n_users: int | None
     schema: Mapping[str, str]
@@ -205,7 +207,7 @@ class TableRows:
             )
         clocks = check_zone("UTC" if zone is None else zone) if kind == MOMENT else ""
         days = {**self.days, name: DayColumn(of, clocks)}
-        dated = DatedSource(all_rows(self.source), name, of, clocks)
+        dated = DayColumnSource(all_rows(self.source), name, of, clocks)
         return self._over(dated, schema={**self.schema, name: DAY}, days=days)
 
     def derive(self, columns: Mapping[str, str] | None = None, /, **more: str) -> Self:
@@ -304,11 +306,11 @@ class TableRows:
         source = FilteredSource(all_rows(self.source), expression)
         return self._over(source, filters=(*self.filters, expression.text))
 
-    def _over(self, source: Source, **parts: Any) -> Self:
+    def _over(self, source: RowSource, **parts: Any) -> Self:
         """Return the rows of the same region from another source of all rows."""
-        if isinstance(self.source, ScopedSource):
+        if isinstance(self.source, RegionSource):
             schema = parts.get("schema", self.schema)
-            source = ScopedSource(source, self.scope, schema, {})
+            source = RegionSource(source, self.scope, schema, {})
         return self.replaced(source=source, **parts)
 
     def require_new(self, name: Any) -> None:
@@ -327,7 +329,7 @@ class TableRows:
     def scope(self) -> Region:
         """Public region of the rows, which every guarantee states."""
         source: Any = self.source
-        while isinstance(source, OverSource) and not isinstance(source, ScopedSource):
+        while isinstance(source, SourceWrapper) and not isinstance(source, RegionSource):
             source = source.source
         region: Region = getattr(source, "region", EVERYTHING)
         return region
@@ -370,7 +372,7 @@ class TableRows:
         self.require_records()
         region = parse_region(self, {**_validate.mapping(columns=columns), **more})
         region = intersect(self.scope, region)
-        return self.replaced(source=ScopedSource(all_rows(self.source), region, self.schema, {}))
+        return self.replaced(source=RegionSource(all_rows(self.source), region, self.schema, {}))
 
     def has(self, name: str) -> bool:
         """Return whether a column has the name, ignoring case as queries do."""
@@ -395,7 +397,7 @@ class TableRows:
         parts = [part.strip() for part in column.split(",")]
         if len(parts) > 1 and all(part in names for part in parts):
             return f"{', '.join(parts)} are columns: list each separately"
-        return columns_like(column, names)
+        return column_hint(column, names)
 
     def read_as(self, column: str) -> str:
         """Return the type that a column is read as, and an unusual format."""
@@ -424,7 +426,7 @@ class TableRows:
 
     def is_whole(self, column: str) -> bool:
         """Return whether a column has an integer type."""
-        return isinstance(column, str) and self.schema.get(column) in WHOLE
+        return isinstance(column, str) and self.schema.get(column) in ALL_INTEGERS
 
     def drops(self, column: str) -> bool:
         """Return whether records without a cell in this column of cells are dropped."""
@@ -564,13 +566,13 @@ _TRUTHS = _KeyForm(re.compile("true|false"), "booleans", "write true and false")
 
 def _form_of(kind: str) -> _KeyForm | None:
     """Return the format of keys of this type; None for any text."""
-    if kind in WHOLE:
+    if kind in ALL_INTEGERS:
         return _INTEGER
-    if (places := decimals(kind)) is not None:
+    if (places := decimal_places(kind)) is not None:
         zero = f"0.{'0' * places}" if places else "0"
         pattern = re.compile(rf"-?[0-9]+{rf'[.][0-9]{{{places}}}' if places else ''}")
         return _KeyForm(pattern, f"numbers with {places} decimals", f"write them such as {zero}")
-    return {DAY: _DAYS, TRUTH: _TRUTHS}.get(kind)
+    return {DAY: _DAYS, BOOLEAN: _TRUTHS}.get(kind)
 
 
 def _fit_a_column(numbers: Sequence[int]) -> bool:
@@ -585,9 +587,9 @@ def _text_key(label: Any, kind: str) -> str | None:
     number = None if isinstance(label, str | bytes) else as_fraction(label)
     if number is None:
         return canonical_text(label)
-    if kind == TRUTH:
+    if kind == BOOLEAN:
         return None if number not in (0, 1) else "true" if number else "false"
-    places = decimals(kind)
+    places = decimal_places(kind)
     if places is None:
         return canonical_text(label)
     # SQL formats the number with the digits of its type.

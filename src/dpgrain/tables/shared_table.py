@@ -17,13 +17,14 @@ from dpgrain.shared_records.owned_rows import OwnedRows
 from dpgrain.tables.arrow_arrays import boolean_array, one_array
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.check import check_owners, format_counts
-from dpgrain.tables.engines.column_types import INTEGERS, TRUTH
 from dpgrain.tables.engines.derived_columns import CompiledExpression, FilteredSource
 from dpgrain.tables.engines.protocol import Engine
-from dpgrain.tables.engines.sources import ArrowSource, Source
 from dpgrain.tables.engines.sql import key_sql, quoted
 from dpgrain.tables.expression import CallNode, ColumnNode
 from dpgrain.tables.groups import Groups
+from dpgrain.tables.sources.column_types import BOOLEAN, INTEGERS
+from dpgrain.tables.sources.frames import ArrowSource
+from dpgrain.tables.sources.source import RowSource
 
 if TYPE_CHECKING:
     from dpgrain.tables.table import UserTable
@@ -153,7 +154,7 @@ class SharedTable:
         return " and ".join(map(repr, self.owners))
 
     @property
-    def source(self) -> Source:
+    def source(self) -> RowSource:
         """Source of the records."""
         return self.rows.source
 
@@ -319,7 +320,7 @@ def reject_table(table: object, statistic: str) -> NoReturn:
     raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
 
 
-def drop_unreadable_owners(source: Source, frame: Any, owners: Sequence[str]) -> Source:
+def drop_unreadable_owners(source: RowSource, frame: Any, owners: Sequence[str]) -> RowSource:
     """Return rows in memory without those with an unreadable owner."""
     if not isinstance(source, ArrowSource):
         if hasattr(source, "stream"):
@@ -364,7 +365,7 @@ def _readable(kinds: Mapping[str, str]) -> CompiledExpression:
         for name, kind in kinds.items()
     )
     node = CallNode("and", tuple(map(ColumnNode, kinds)))
-    return CompiledExpression("names of owners can be read", TRUTH, f"({conditions})", node)
+    return CompiledExpression("names of owners can be read", BOOLEAN, f"({conditions})", node)
 
 
 def _codes(column: pa.Array) -> IntArray:

@@ -18,8 +18,7 @@ from dpgrain.scope.provenance import after_derivation, combine
 from dpgrain.tables.domain import listed_values
 from dpgrain.tables.engines.check import check, format_counts
 from dpgrain.tables.engines.derived_columns import CompiledExpression
-from dpgrain.tables.engines.given import opened
-from dpgrain.tables.engines.joined import PeopleJoin, public_join
+from dpgrain.tables.engines.joins import UserJoin, join_public
 from dpgrain.tables.engines.memory import MIN_BYTES
 from dpgrain.tables.engines.per_user import (
     PerUser,
@@ -28,11 +27,11 @@ from dpgrain.tables.engines.per_user import (
     whole_user_source,
 )
 from dpgrain.tables.engines.protocol import Engine
-from dpgrain.tables.engines.provenance import provenance_of
 from dpgrain.tables.engines.registry import default_engine, open_source, resolve_engine
-from dpgrain.tables.engines.sources import typed
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.shared_table import SharedTable, drop_unreadable_owners
+from dpgrain.tables.sources.read_arguments import resolve_address, source_provenance
+from dpgrain.tables.sources.typed_columns import with_types
 
 # Prefix of the ids of users that are not text.
 _MARK = "\x1f"
@@ -165,7 +164,7 @@ class UserTable(TableRows):
                 name="public",
             )
         rows = self.with_expressions(own)
-        source, made = public_join(rows, opened, own, key)
+        source, made = join_public(rows, opened, own, key)
         schema, derived = {**rows.schema, **source.kinds}, {**rows.derived, **made}
         return rows._over(source, schema=schema, derived=derived)
 
@@ -203,7 +202,7 @@ class UserTable(TableRows):
         >>> visits.join(people).schema
         {'who': 'BIGINT', 'cost': 'DOUBLE', 'born': 'BIGINT'}
         """
-        made = PeopleJoin.of(self, others, columns, pairs)
+        made = UserJoin.of(self, others, columns, pairs)
         if self.distributed != others.distributed:
             raise ParameterError(
                 "join requires both tables in the same engine; read both with Spark, or both "
@@ -452,9 +451,9 @@ def read(
             a number of bytes (at least 256 MB); only data that grow with the number of items take
             more.
         threads: the number of threads of a release; by default one per core.
-        engine: the engine that reads rows: ``"duckdb"``, which streams them; ``"in_memory"``, which
-            loads the required columns, for small tables; ``"spark"``, a Spark session or the
-            address of a cluster, such as ``"spark://host:7077"``, for tables beyond one machine; or
+        engine: the engine that reads rows: ``"duckdb"``, which streams them; ``"spark"``, a Spark
+            session or the address of a cluster, such as ``"spark://host:7077"``, for tables beyond
+            one machine; or
             a class of another package that implements
             :class:`~dpgrain.tables.engines.protocol.Engine`. By default, Spark reads Spark frames,
             and DuckDB everything else. All engines give the same releases.
@@ -476,8 +475,8 @@ def read(
         n_users = _validate.integer(minimum=1, n_users=n_users)
     if threads is not None:
         threads = _validate.integer(minimum=1, threads=threads)
-    source = opened(source, source_env, table, query)
-    provenance = provenance_of(source, rows)
+    source = resolve_address(source, source_env, table, query)
+    provenance = source_provenance(source, rows)
     engine = default_engine(engine, source)
     owners = list(user) if isinstance(user, list | tuple) else None
     given = source
@@ -489,7 +488,7 @@ def read(
         result = drop_unreadable_owners(result, given, owners)
     if getattr(result, "may_end", False):
         provenance = "as given"
-    stated = typed(result, types, decimal, dates)
+    stated = with_types(result, types, decimal, dates)
     made = UserTable(
         stated,
         None if owners is not None else cast("str | None", user),

@@ -8,7 +8,6 @@ import duckdb
 import pytest
 
 from dpgrain.inputs.long_labels import text_label
-from dpgrain.tables.engines.column_types import LONGEST_LABEL
 from dpgrain.tables.engines.sql import (
     TextFormat,
     cast_sql,
@@ -19,6 +18,7 @@ from dpgrain.tables.engines.sql import (
     quoted,
     valid_key_sql,
 )
+from dpgrain.tables.sources.column_types import LONGEST_LABEL
 
 QUOTED = quoted('a "b"')
 LONG = "x" * (LONGEST_LABEL + 1)
