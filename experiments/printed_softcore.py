@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dpgrain.accounting import gaussian_delta
 from dpgrain.means.neighbours import close
-from dpgrain.papers.softcore import SoftCore, in_agreement, whole_weights
+from dpgrain.papers.softcore import SoftCore, h_index, integer_weights
 
 Array = NDArray[np.float64]
 
@@ -200,8 +200,8 @@ def our_delta(mean: SoftCore, epsilon: float) -> float:
 def _ours(mean: SoftCore, vectors: Array) -> tuple[int, float]:
     """h, and the mean before noise."""
     (counts,) = close(vectors, mean.radius / 2**16, [4**17])
-    weights = whole_weights(counts, mean.n_users, mean.core)
-    return in_agreement(counts), float(weights @ vectors[:, 0] / weights.sum())
+    weights = integer_weights(counts, mean.n_users, mean.core)
+    return h_index(counts), float(weights @ vectors[:, 0] / weights.sum())
 
 
 def _told(masses: Sequence[float], squares: float, mean: SoftCore, epsilon: float) -> float:

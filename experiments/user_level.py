@@ -209,12 +209,12 @@ def _printed_corollary(vectors: FloatArray, cell: Cell, _: int) -> float:
 
 def _linear_floor(_vectors: FloatArray, cell: Cell, _: int) -> float:
     noise = bl.multiplier(cell.epsilon, DELTA, "replace")
-    return limits.least_noise_of_clipped_sums(noise, cell.n, cell.d) / math.sqrt(cell.m)
+    return limits.min_noise_of_clipped_sums(noise, cell.n, cell.d) / math.sqrt(cell.m)
 
 
 def _floor(_vectors: FloatArray, cell: Cell, _: int) -> float:
     # Of laws on {±1}^d, which spread as much; the error of the records themselves is in it.
-    return math.sqrt(cell.d) * limits.least_error_of_records(
+    return math.sqrt(cell.d) * limits.min_error_of_records(
         cell.epsilon, DELTA, cell.n, records=cell.m, dimension=cell.d, relation="replace"
     )
 

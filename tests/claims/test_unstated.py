@@ -44,10 +44,9 @@ from dpgrain.learn import (
     minimise,
 )
 from dpgrain.learn.classes import LEAK, Targets, selected, selection, unselected
-from dpgrain.means.methods import method_of
-from dpgrain.means.of_users import AUTO, mean_of_users
-from dpgrain.means.problem import Problem
-from dpgrain.means.total_error import Number
+from dpgrain.means.problem import Problem, get_method
+from dpgrain.means.total_error import UserCount
+from dpgrain.means.user_mean import AUTO, mean_of_users
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Constant, Sgd, Squared
 from dpgrain.publishing import Promise
@@ -484,15 +483,15 @@ def test_looks_follow_the_number_within_what_was_charged() -> None:
     for relation, radius in itertools.product(RELATIONS, (None, 0.5)):
         promise = Promise(dg.User(), 1.0, 1e-6, relation)
         problem = Problem(1, 3, promise, 10.0, radius, number, stated=False)
-        for method in (AUTO, method_of("recentred")):
-            assert method.unstated is not None
-            spent = method.unstated(problem)
+        for method in (AUTO, get_method("recentred")):
+            assert method.make_without_n is not None
+            spent = method.make_without_n(problem)
             limit = spent.event.loss(1, relation)
             assert (spent.event + number).epsilon(1e-6, relation=relation) <= 1.0
             made = set()
             for n in (1, 30, 1000, 3000, 10_000, 100_000, 10**9):
                 assert spent.then is not None
-                plan = spent.then(Number(n, number.noise_multiplier))
+                plan = spent.then(UserCount(n, number.noise_multiplier))
                 made.add((plan.method, plan.mean.rounds))
                 cost = plan.event.loss(1, relation)
                 gaussians = [

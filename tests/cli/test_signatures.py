@@ -19,7 +19,7 @@ from dpgrain.publishing.parameters import parameters_of
 
 DOORS: dict[tuple[str, str], Any] = {
     **{(home, name): getattr(dg, name) for name, home in statistics.OFFERED.items()},
-    ("dpgrain.means.of_users", "mean_of_users"): dg.mean_of_users,
+    ("dpgrain.means.user_mean", "mean_of_users"): dg.mean_of_users,
     ("dpgrain.choices.select", "select"): dg.select,
     **{("dpgrain.learn.estimators", name): getattr(learn, name) for name in KINDS.values()},
 }

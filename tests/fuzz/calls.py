@@ -389,7 +389,7 @@ _WITHIN: Mapping[str, frozenset[str]] = {
         {
             *("calibrate", "choices", "clipped_sum", "expected", "find", "mapped", "multiplier"),
             "near",
-            *("radius_of", "run", "scaled", "start", "vectors"),
+            *("round_radius", "run", "scaled", "start", "vectors"),
         }
     ),
     "noise.": frozenset({"words"}),
@@ -402,7 +402,7 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     ),
     "papers.": frozenset(
         {
-            *("__call__", "around", "batch_of", "calibrate", "calibration", "draw", "excess"),
+            *("__call__", "around", "batch_index", "calibrate", "calibration", "draw", "excess"),
             *("finish", "first", "gradient", "init", "noise", "of", "plan", "point"),
             *("radius_for", "stage", "start", "step", "value", "weight"),
         }

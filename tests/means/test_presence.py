@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpgrain.learn import minimise
 from dpgrain.means import ClippedMean, Mean, Recentred, Shuffled, Vectors, mean_of_users
-from dpgrain.means.methods import METHODS
+from dpgrain.means.problem import METHODS
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Squared
 from dpgrain.papers import (

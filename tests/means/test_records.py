@@ -8,7 +8,7 @@ from tests.charges import charge_of
 from tests.untouched import Untouched
 
 from dpgrain.accounting import Gaussian
-from dpgrain.means.records import RecordsHere
+from dpgrain.means.records import LocalRecords
 from dpgrain.noise import SystemSource
 
 
@@ -25,7 +25,7 @@ def test_the_order_of_rows_moves_no_users_vector(d: int) -> None:
     for listed in (np.arange(600), order):
         charge, here = (
             charge_of(Gaussian(1.0), SystemSource()),
-            RecordsHere.of(records[listed], users[listed]),
+            LocalRecords.of(records[listed], users[listed]),
         )
         with here.kept(charge, 1e6) as (vectors, people):
             found.append(vectors.vectors())
@@ -34,9 +34,9 @@ def test_the_order_of_rows_moves_no_users_vector(d: int) -> None:
 
 
 def test_records_are_not_read_before_they_are_charged_for() -> None:
-    here = RecordsHere.of(Untouched(3, 2), Untouched(3))
+    here = LocalRecords.of(Untouched(3, 2), Untouched(3))
     assert here.dimension == 2
-    assert not here.surely_more_than(1)
+    assert not here.has_more_users_than(1)
     with (
         pytest.raises(AssertionError, match="it was read"),
         here.kept(charge_of(Gaussian(1.0), SystemSource()), 1.0),
@@ -49,6 +49,6 @@ def test_records_are_not_read_before_they_are_charged_for() -> None:
 
 
 def test_records_of_one_user_each_are_as_many_users() -> None:
-    alone = RecordsHere.of(np.zeros((3, 2)), None)
-    assert alone.surely_more_than(2)
-    assert not alone.surely_more_than(3)
+    alone = LocalRecords.of(np.zeros((3, 2)), None)
+    assert alone.has_more_users_than(2)
+    assert not alone.has_more_users_than(3)

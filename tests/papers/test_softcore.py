@@ -21,7 +21,7 @@ from dpgrain.means.neighbours import close, on_grid
 from dpgrain.noise import SeededSource, Source, SystemSource, discrete_laplace, sums
 from dpgrain.noise.laws import rounded_gaussian
 from dpgrain.papers import softcore
-from dpgrain.papers.softcore import SoftCore, in_agreement, sum_of, whole_weights
+from dpgrain.papers.softcore import SoftCore, h_index, integer_weights, weighted_sum
 from dpgrain.testing.mean import BLOCKS, DIMENSION, SURE, Array, MeanContract
 from dpgrain.units import Relation
 
@@ -52,11 +52,11 @@ def mean_of(mean: SoftCore, vectors: Array) -> tuple[int, Array]:
     """h, and the weighted mean before noise, as a run makes them."""
     step = mean.radius / 2**16
     (counts,) = close(vectors, step, [4**17])
-    weights = whole_weights(counts, mean.n_users, mean.core)
+    weights = integer_weights(counts, mean.n_users, mean.core)
     if not weights.any():
-        return in_agreement(counts), np.zeros(vectors.shape[1])
-    total = sum_of(on_grid(vectors, step)[weights > 0], weights[weights > 0])
-    return in_agreement(counts), np.array(total, dtype=np.float64) / weights.sum() * step
+        return h_index(counts), np.zeros(vectors.shape[1])
+    total = weighted_sum(on_grid(vectors, step)[weights > 0], weights[weights > 0])
+    return h_index(counts), np.array(total, dtype=np.float64) / weights.sum() * step
 
 
 class TestSoftCore(MeanContract):
@@ -189,7 +189,7 @@ def test_the_search_would_find_weights_cut_to_0_or_1(monkeypatch: pytest.MonkeyP
 
     assert 0.05 < moved() <= mean.event.sensitivity
     monkeypatch.setitem(
-        globals(), "whole_weights", lambda f, n, core: np.asarray(2 * f > n + 2, dtype=np.int64)
+        globals(), "integer_weights", lambda f, n, core: np.asarray(2 * f > n + 2, dtype=np.int64)
     )
     assert moved() > 1.3 * mean.event.sensitivity
 
@@ -198,7 +198,7 @@ def test_weights_are_those_of_the_event() -> None:
     event = soft_core(n_users=41, core=30).event
     counts = np.arange(42)
     exact = np.clip(event.slope * (counts - 41 / 2 - 1), 0, 1)
-    whole = whole_weights(counts, 41, 30)
+    whole = integer_weights(counts, 41, 30)
     assert whole / whole.max() == pytest.approx(exact)
     assert whole[event.core - 1] == whole.max() > whole[event.core - 2]
 

@@ -19,7 +19,7 @@ from dpgrain.accounting import (
     SampledGaussian,
     Selection,
 )
-from dpgrain.report.curve import curve_table
+from dpgrain.report.guarantee_facts import curve_table
 from dpgrain.units import Relation
 
 EVENTS: dict[str, Event] = {
@@ -96,7 +96,7 @@ def test_it_ends_at_the_cells() -> None:
 def test_where_nothing_is_promised_it_says_so() -> None:
     table = curve_table(_promise("selected"))
     last = table.rows[-1].odds[-1]
-    assert last.endless
+    assert last.is_infinite
     assert last.shown == "∞"
     assert math.isinf(_promise("selected").epsilon(1e-9, units=100))
 

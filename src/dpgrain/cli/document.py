@@ -17,7 +17,7 @@ from dpgrain.cli.spelling import spelled_inside
 
 if TYPE_CHECKING:
     from dpgrain.learn import LinearModel, summary
-    from dpgrain.means.of_users import MeanOfUsers
+    from dpgrain.means.user_mean import MeanOfUsers
     from dpgrain.publishing.guarantee import Guarantee
     from dpgrain.statistics import printed
     from dpgrain.statistics.release import Release

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from dpgrain import _validate
 from dpgrain._types import IntArray
 from dpgrain.accounting import AboveThreshold
+from dpgrain.accounting.events.choices import reached
 from dpgrain.errors import ParameterError
-from dpgrain.means.gaps import least_gap
 from dpgrain.means.neighbours import close
 from dpgrain.means.protocol import Contributions, Vectors
 from dpgrain.noise import Source
@@ -121,7 +121,7 @@ class Radius:
         # scales.
         scale = (1 + turns) * (2 * top - 2) / epsilon * (1 + _RELATIVE_ROUNDING)
         tried = len(_radii(smallest, largest))
-        below, above = (least_gap(chance, scale, scale) for chance in (failure, failure / tried))
+        below, above = (min_gap(chance, scale, scale) for chance in (failure, failure / tried))
         if top**2 - below - above < 0.75 * top**2:
             # Both gaps grow in proportion to m, and scores to m².
             enough = math.ceil((below + above) / (0.25 * top * share))
@@ -219,3 +219,23 @@ def _radii(smallest: float, largest: float) -> tuple[float, ...]:
 
 def _noisy(score: int, scale: float, source: Source) -> int:
     return int(with_laplace(np.array([score]), raised(scale), source=source)[0])
+
+
+def min_gap(chance: float, one: float, two: float) -> int:
+    """Find the least gap g ≥ 1 with P(Z + ν ≥ g) ≤ ``chance``, for scales of Z and ν.
+
+    >>> min_gap(1e-6, 6.0, 6.0)
+    93
+    """
+    # Start from the smaller gap of the wider noise alone, then bisect.
+    wide = max(one, two)
+    low, step = max(0, math.floor(wide * math.log(0.25 / chance))), max(1, math.ceil(wide / 2))
+    while low > 0 and reached(low, one, two) <= chance:
+        low = max(0, low - step)
+    high = low + step
+    while reached(high, one, two) > chance:
+        low, high = high, high + step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if reached(middle, one, two) > chance else (low, middle)
+    return high

@@ -60,7 +60,7 @@ class Records(ABC):
         """Public facts about the rows."""
         return ArrayOrigin()
 
-    def surely_more_than(self, n_users: int) -> bool:  # noqa: ARG002 - labels would have to be read
+    def has_more_users_than(self, n_users: int) -> bool:  # noqa: ARG002 - labels would have to be read
         """Return True if the shape alone shows that more users have records."""
         return False
 
@@ -72,7 +72,7 @@ class Records(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class RecordsHere(Records):
+class LocalRecords(Records):
     """Records of users in this process, created by :meth:`of`."""
 
     table: Any
@@ -80,7 +80,7 @@ class RecordsHere(Records):
     whose: Unread
 
     @staticmethod
-    def of(X: Any, labels: Any, dimension: int | None = None) -> RecordsHere:
+    def of(X: Any, labels: Any, dimension: int | None = None) -> LocalRecords:
         """Return records with their users; checks only shapes.
 
         ``X`` is (m, d) or (m,), and ``labels`` are (m,), or None for one user per record.
@@ -98,7 +98,7 @@ class RecordsHere(Records):
         if len(shape) != 2 or shape[1] == 0:
             raise ParameterError("X must be numbers of shape (m, d), one row per record.")
         check_dimension(dimension, shape[1])
-        return RecordsHere(
+        return LocalRecords(
             table, shape[1], Unread.of(shape[0], labels, None, User(), others={"X": X})
         )
 
@@ -112,7 +112,7 @@ class RecordsHere(Records):
         """Labels of users as passed; None for one user per record."""
         return self.whose.users
 
-    def surely_more_than(self, n_users: int) -> bool:
+    def has_more_users_than(self, n_users: int) -> bool:
         """Return True if each record is a separate user, and there are more."""
         return self.labels is None and self.whose.rows > n_users
 

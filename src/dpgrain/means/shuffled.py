@@ -11,9 +11,9 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.accounting import ApproximateDP, Event, Parallel
 from dpgrain.errors import ParameterError
+from dpgrain.means.block_owners import BlockOwners
 from dpgrain.means.grid import tiles
 from dpgrain.means.protocol import Contributions, CountedRounds
-from dpgrain.means.roster import Roster
 from dpgrain.noise import Source
 from dpgrain.publishing import Promise
 from dpgrain.publishing.facts import Fact
@@ -212,7 +212,7 @@ class Shuffled:
         """
         if owners is None and self.interaction == "full":
             return ShuffledRounds(self, source, None)
-        return ShuffledRounds(self, source, Roster.of(owners))
+        return ShuffledRounds(self, source, BlockOwners.from_indices(owners))
 
 
 class ShuffledRounds(CountedRounds):
@@ -228,7 +228,7 @@ class ShuffledRounds(CountedRounds):
     [[0.2], [0.8]]
     """
 
-    def __init__(self, mean: Shuffled, source: Source, roster: Roster | None) -> None:
+    def __init__(self, mean: Shuffled, source: Source, roster: BlockOwners | None) -> None:
         super().__init__(mean)
         self.mean, self.source, self._roster = mean, source, roster
 
@@ -283,7 +283,7 @@ class FreshBatches:
         """Accounting event of all batches: the guarantee, because noise is chosen later."""
         return ApproximateDP(self.epsilon, self.delta, relation=self.relation)
 
-    def sum_of(self, size: int, clip: float) -> VectorSum | PoissonSum:
+    def batch_sum(self, size: int, clip: float) -> VectorSum | PoissonSum:
         """Return the protocol of a batch, if ``size`` users are enough for the guarantee."""
         return _made(
             self.protocol,
@@ -304,7 +304,7 @@ class FreshBatches:
         An index must not depend on which other users have data. Users with other indices than 0 to
         n−1 do not participate, and blocks of the same user are added.
         """
-        return FreshRun(self, source, Roster.of(owners))
+        return FreshRun(self, source, BlockOwners.from_indices(owners))
 
 
 class FreshRun:
@@ -321,7 +321,7 @@ class FreshRun:
     (200, [300, 400])
     """
 
-    def __init__(self, batches: FreshBatches, source: Source, roster: Roster) -> None:
+    def __init__(self, batches: FreshBatches, source: Source, roster: BlockOwners) -> None:
         self.batches, self.source, self._roster = batches, source, roster
         #: Public protocols of the batches so far.
         self.protocols: list[VectorSum | PoissonSum] = []
@@ -346,7 +346,7 @@ class FreshRun:
                 f"contributions must have {self.batches.dimension} coordinates, not "
                 f"{contributions.dimension}."
             )
-        protocol = self.batches.sum_of(size, clip)
+        protocol = self.batches.batch_sum(size, clip)
         first = self.batches.n_users - self.left
         # These users count as used from here on, even if a later step fails.
         self.protocols.append(protocol)

@@ -21,13 +21,13 @@ _CLEAR_SDS = 2.0
 
 
 @dataclass(frozen=True)
-class Number:
+class UserCount:
     """Number of users with records, estimated from a noisy count.
 
     ``sd`` is 0 for an exact number. No error depends on ``stated``, the stated number of users or
     None.
 
-    >>> [Number(found, 25.0, stated=1000).divisor for found in (700.0, 960.0, 1040.0, 1300.0)]
+    >>> [UserCount(found, 25.0, stated=1000).divisor for found in (700.0, 960.0, 1040.0, 1300.0)]
     [700, 1000, 1000, 1300]
     """
 
@@ -79,7 +79,7 @@ class Number:
         divisor. ‖Z‖ exceeds its median, at most √(d − ½) sds, by no more than a normal number does.
         Source: docs/theory, "The error of a mean of users".
 
-        >>> round(Number(1000.0, 0.0).error(5.0, 4.0, dimension=1), 4)
+        >>> round(UserCount(1000.0, 0.0).error(5.0, 4.0, dimension=1), 4)
         0.0107
         """
         least, most = self.range

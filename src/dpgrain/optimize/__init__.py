@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from dpgrain.optimize.averages import Average, Last, RandomIterate, Tail, Uniform, Weighted
     from dpgrain.optimize.betting import CoinBetting
     from dpgrain.optimize.descent import Adagrad, Sgd
-    from dpgrain.optimize.domains import Affine, Ball, Box, Domain, Everywhere, Simplex
+    from dpgrain.optimize.domains import Affine, Ball, Box, Domain, Simplex, Unconstrained
     from dpgrain.optimize.full_matrix import FullMatrixAdagrad
     from dpgrain.optimize.losses import (
         Absolute,
@@ -39,7 +39,6 @@ __all__ = [
     "CoinBetting",
     "Constant",
     "Domain",
-    "Everywhere",
     "FullMatrixAdagrad",
     "Hinge",
     "Huber",
@@ -65,6 +64,7 @@ __all__ = [
     "StronglyConvex",
     "Tail",
     "Truncated",
+    "Unconstrained",
     "Uniform",
     "Weighted",
     "run",
@@ -83,7 +83,7 @@ lazy_package(
         ),
         "dpgrain.optimize.betting": ("CoinBetting",),
         "dpgrain.optimize.descent": ("Adagrad", "Sgd"),
-        "dpgrain.optimize.domains": ("Affine", "Ball", "Box", "Domain", "Everywhere", "Simplex"),
+        "dpgrain.optimize.domains": ("Affine", "Ball", "Box", "Domain", "Unconstrained", "Simplex"),
         "dpgrain.optimize.full_matrix": ("FullMatrixAdagrad",),
         "dpgrain.optimize.losses": (
             "Absolute",

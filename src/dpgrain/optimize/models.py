@@ -21,7 +21,7 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain._types import Array, FloatArray
 from dpgrain.errors import ParameterError
-from dpgrain.optimize.domains import EVERYWHERE, Domain, Everywhere
+from dpgrain.optimize.domains import EVERYWHERE, Domain, Unconstrained
 from dpgrain.optimize.losses import Loss, MarginLoss, Regularised
 
 # Halvings of a step's share, until rounding.
@@ -230,7 +230,7 @@ def _split(
         return domain.project(v.ravel()).reshape(v.shape)
 
     # Penalties of r ≠ X·v and of w ≠ v; without a domain there is no w.
-    bounded = not isinstance(domain, Everywhere)
+    bounded = not isinstance(domain, Unconstrained)
     stiff, hold = 1 / (size * largest**2), bounded / size
     w = project(start)
     r, u, q = X @ w.T, np.zeros((rows, outputs)), np.zeros_like(w)

@@ -17,10 +17,10 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Event, calibrate
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import ParameterError, RunEnded
-from dpgrain.means.gaps import least_gap
 from dpgrain.means.neighbours import close, on_grid
 from dpgrain.means.problem import Candidate, Method, Problem
 from dpgrain.means.protocol import Central, Contributions, CountedRounds
+from dpgrain.means.radius import min_gap
 from dpgrain.noise import Source
 from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import with_gaussian, with_laplace
@@ -248,9 +248,9 @@ class SoftCoreRounds(CountedRounds):
             )
         vectors, step = contributions.vectors(), mean.radius / 2**_STEP_BITS
         (counts,) = close(vectors, step, [_CLOSE_SQUARE])
-        agreeing = in_agreement(counts)
+        agreeing = h_index(counts)
         noisy = self._tested(agreeing, mean.query_scale) + self._lowered
-        weights = whole_weights(counts, mean.n_users, mean.core)
+        weights = integer_weights(counts, mean.n_users, mean.core)
         if noisy < self._event.threshold or not weights.any():
             self._ended = (
                 f"The run ended in round {self._done}: too few users are within 2·radius of most "
@@ -268,7 +268,7 @@ class SoftCoreRounds(CountedRounds):
         """Add noise to the weighted mean of vectors on the grid, in steps of a finer grid."""
         mean, d = self.mean, steps.shape[1]
         shift = max(0, math.ceil(_NOISE_BITS - _STEP_BITS - math.log2(mean.noise_multiplier)))
-        total = sum_of(steps, weights)
+        total = weighted_sum(steps, weights)
         divisor = 2 * int(weights.sum())
         nearest = [((part << shift + 1) + divisor // 2) // divisor for part in total]
         # Rounding changes each coordinate by half a step, in both of two neighbours.
@@ -279,19 +279,19 @@ class SoftCoreRounds(CountedRounds):
         return noisy.astype(np.float64) * (mean.radius / 2.0 ** (_STEP_BITS + shift))
 
 
-def in_agreement(counts: IntArray) -> int:
+def h_index(counts: IntArray) -> int:
     """Return h, the largest h such that h users are close to at least h users each."""
     ordered = np.sort(counts)[::-1]
     return int((ordered >= np.arange(1, ordered.size + 1)).sum())
 
 
-def whole_weights(counts: IntArray, users: int, core: int) -> IntArray:
+def integer_weights(counts: IntArray, users: int, core: int) -> IntArray:
     """Return the weights w times 2·core − users − 4, which are integers."""
     weights: IntArray = np.clip(2 * counts - users - 2, 0, 2 * core - users - 4)
     return weights
 
 
-def sum_of(steps: IntArray, weights: IntArray) -> list[int]:
+def weighted_sum(steps: IntArray, weights: IntArray) -> list[int]:
     """Return Σ w·x exactly, for vectors within 2^18 steps of each other.
 
     Vectors with positive weight are that close, because any two of them share a close one.
@@ -367,9 +367,9 @@ class _Search:
         turns = 1 if self.relation == "zero_out" else 2
         one = 1 / (epsilon * spent * once)
         two = turns / (epsilon * spent * (1 - once))
-        gap = least_gap(self.delta * leaks, one, two)
+        gap = min_gap(self.delta * leaks, one, two)
         # A round fails if Z + ν ≤ θ − 1 − n.
-        return one, two, gap, least_gap(self.failure / self.rounds, one, two)
+        return one, two, gap, min_gap(self.failure / self.rounds, one, two)
 
 
 # Many points have the same two parts of the promise, so results are cached.

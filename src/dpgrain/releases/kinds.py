@@ -22,12 +22,12 @@ from dpgrain.units import Record, Relation, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain.learn import features as encodings
-    from dpgrain.means import of_users
+    from dpgrain.means import user_mean
     from dpgrain.releases import table_queries
 else:
-    table_queries, of_users = (
+    table_queries, user_mean = (
         lazy_import("dpgrain.releases.table_queries"),
-        lazy_import("dpgrain.means.of_users"),
+        lazy_import("dpgrain.means.user_mean"),
     )
     encodings = lazy_import("dpgrain.learn.features")
 
@@ -204,7 +204,7 @@ def _domain(stated: Any, keys: Sequence[str], asked: Asked) -> Any:
 
 
 def _mean_function() -> Callable[..., Any]:
-    return of_users.mean_of_users
+    return user_mean.mean_of_users
 
 
 def _mean_of_users(asked: Asked, epsilon: float, delta: float) -> Query[Any]:

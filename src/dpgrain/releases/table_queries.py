@@ -23,10 +23,10 @@ from dpgrain.learn.features import (
 )
 from dpgrain.learn.given import Given, Read
 from dpgrain.learn.model import LinearModel
-from dpgrain.means.distributed import RecordsThere
-from dpgrain.means.of_users import MeanOfUsers, mean_of_users
+from dpgrain.means.distributed import ClusterRecords
 from dpgrain.means.protocol import Vectors
-from dpgrain.means.records import Records, RecordsHere
+from dpgrain.means.records import LocalRecords, Records
+from dpgrain.means.user_mean import MeanOfUsers, mean_of_users
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
@@ -241,7 +241,7 @@ def mean_of_columns(table: UserTable, columns: Sequence[str], **options: Any) ->
     table.require_numbers(columns, "columns", also=["BOOLEAN"])
     encoding = Encoding(tuple(Number(name) for name in columns))
     if table.distributed:
-        return mean_of_users.query(RecordsThere(table, tuple(encoding.numbers)), **options)
+        return mean_of_users.query(ClusterRecords(table, tuple(encoding.numbers)), **options)
     columns_for(table, encoding, None, labels=False, element=None)
     return mean_of_users.query(TableRecords(table, encoding), **options)
 
@@ -272,5 +272,5 @@ class TableRecords(Records):
     def kept(self, charge: Charge, bound: float) -> Iterator[tuple[Vectors, Callable[[], int]]]:
         """Read the rows, and compute users' vectors."""
         rows = load_rows(self.table, self.encoding, charge)
-        with RecordsHere.of(rows.features.to_numpy(), rows.users).kept(charge, bound) as kept:
+        with LocalRecords.of(rows.features.to_numpy(), rows.users).kept(charge, bound) as kept:
             yield kept

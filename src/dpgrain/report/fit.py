@@ -16,16 +16,15 @@ from dpgrain.accounting import SampledGaussian
 from dpgrain.learn import LinearModel
 from dpgrain.learn.rounds import History
 from dpgrain.learn.summary import Coefficient, Coefficients, coefficients
-from dpgrain.papers.floors import least_error_of_records, least_error_of_worlds, mean_order
+from dpgrain.papers.floors import mean_order, min_error_of_records, min_error_of_worlds
 from dpgrain.planning.error_plan import PlanRow
 from dpgrain.planning.shuffled import honest_shares
-from dpgrain.report.checks import check_of_model
 from dpgrain.report.figures import figures
-from dpgrain.report.page import Page, Part
-from dpgrain.report.plots import plot_coefficients, plot_curve, plot_training
+from dpgrain.report.guarantee_facts import Odds, contributions
+from dpgrain.report.page import Check, PageFacts, Part, hash_numbers
+from dpgrain.report.plots import plot_coefficients, plot_training
 from dpgrain.report.plots.coefficients import largest
-from dpgrain.report.promises import Odds, contributions, grains_of
-from dpgrain.report.words import text
+from dpgrain.report.wording import text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,14 +63,12 @@ def fit_page(model: LinearModel) -> str:
     """Return the report of a fit as HTML."""
     check_is_fitted(model)
     guarantee = model.guarantee_
-    page = Page(
+    page = PageFacts(
         of="fit",
         guarantee=guarantee,
         distorted="noise and clipping",
-        curve_plots=figures("curve", partial(plot_curve, guarantee), 320),
-        grains=grains_of(guarantee, {}),
         settings=tuple((key, text(value)) for key, value in _settings(model)),
-        hashes=(check_of_model("Coefficients", model),),
+        hashes=(model_check("Coefficients", model),),
     )
     return page.html(
         "fit.html",
@@ -91,15 +88,20 @@ def fit_page(model: LinearModel) -> str:
 
 def fit_part(model: LinearModel, salt: str) -> Part:
     """Return the coefficients of a model as one part of a page; no other part has this salt."""
-    page = Page(
+    page = PageFacts(
         of="fit",
         guarantee=model.guarantee_,
         distorted="noise and clipping",
-        curve_plots=Markup(""),
     )
     title, target = _TITLES[type(model).__name__], _target(model)
     body = page.html("_coefficients.html", inside=True, **_estimated(coefficients(model), salt))
     return Part(f"{title} of {target}" if target else title, page, Markup(body))
+
+
+def model_check(name: str, model: LinearModel) -> Check:
+    """Return the hash of the coefficients of a fitted model."""
+    how = "hashlib.sha256(numpy.append(model.coef_, model.intercept_).astype('<f8')).hexdigest()"
+    return (name, hash_numbers(np.append(model.coef_, model.intercept_)), how)
 
 
 def _target(model: LinearModel) -> str:
@@ -196,14 +198,14 @@ def _limits(model: LinearModel) -> _Limits | None:
     rows = [
         row(
             f"{records:,}",
-            least_error_of_records(
+            min_error_of_records(
                 epsilon, delta, n, records=records, dimension=dimension, relation=relation
             ),
             mean_order(epsilon, n, dimension=dimension, records=records),
         )
         for records in _RECORDS
     ]
-    always = 2 * math.sqrt(least_error_of_worlds(epsilon, delta, n, relation=relation))
+    always = 2 * math.sqrt(min_error_of_worlds(epsilon, delta, n, relation=relation))
     rows.append(row("any number", always, None))
     return _Limits(f"{n:,}", PlanRow("", noise).text, rows)
 

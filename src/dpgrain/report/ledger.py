@@ -16,11 +16,11 @@ from dpgrain.ledger.ledger import Ledger
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.figures import figures
+from dpgrain.report.guarantee_facts import Odds
 from dpgrain.report.page import render
 from dpgrain.report.plots import plot_curve
 from dpgrain.report.plots.windows import Timeline, Window, plot_timeline, plot_used
-from dpgrain.report.promises import Odds
-from dpgrain.report.words import text
+from dpgrain.report.wording import text
 from dpgrain.scope.regions import Axis, Region, Side, Span
 
 if TYPE_CHECKING:

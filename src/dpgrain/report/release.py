@@ -10,22 +10,21 @@ import numpy as np
 from markupsafe import Markup
 
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.report.checks import check_of_release
+from dpgrain.report.contributions import contribution_text
 from dpgrain.report.figures import figures
-from dpgrain.report.held import held_of
-from dpgrain.report.page import Page, Part
-from dpgrain.report.plots import plot_bounds, plot_curve, plot_estimates
+from dpgrain.report.guarantee_facts import contributions
+from dpgrain.report.page import Check, PageFacts, Part
+from dpgrain.report.plots import plot_bounds, plot_estimates
 from dpgrain.report.plots.estimates import drawn
 from dpgrain.report.plots.times import lines_over_time
-from dpgrain.report.promises import contributions, grains_of
-from dpgrain.report.words import (
-    Words,
-    groups_of,
+from dpgrain.report.wording import (
+    Wording,
+    count_groups,
     is_one,
     ranks,
+    release_wording,
     text,
     value_of,
-    words_of,
 )
 from dpgrain.statistics.holdings import Holdings
 from dpgrain.statistics.printed import Line, counts_capped, known_more, lines_of, shown
@@ -78,14 +77,14 @@ _BLOCKS: dict[Level, str] = {
 
 
 @dataclass(frozen=True)
-class _Facts:
+class _ReleaseFacts:
     """Facts of a release and its events that decide about words."""
 
     release: Release
 
     @cached_property
-    def words(self) -> Words:
-        return words_of(self.release)
+    def words(self) -> Wording:
+        return release_wording(self.release)
 
     @cached_property
     def events(self) -> list[dict[str, Any]]:
@@ -122,12 +121,13 @@ class _Facts:
 
 def release_page(release: Release, holdings: Holdings | None = None) -> str:
     """Return the report of a release as HTML, with a contribution distribution next to the curve."""
-    facts = _Facts(release)
+    facts = _ReleaseFacts(release)
     page = _page(facts, holdings)
     return page.html(
         "release.html",
         release=release,
-        private=release.guarantee.private and (page.held is None or page.held.private),
+        private=release.guarantee.private
+        and (page.contributions is None or page.contributions.private),
         **_heading(facts),
         **_estimated(facts),
         **_clipped(facts),
@@ -136,12 +136,11 @@ def release_page(release: Release, holdings: Holdings | None = None) -> str:
 
 def release_part(release: Release, salt: str) -> Part:
     """Return the estimates of a release as one part of a page; no other part has this salt."""
-    facts = _Facts(release)
-    page = Page(
+    facts = _ReleaseFacts(release)
+    page = PageFacts(
         of="release",
         guarantee=release.guarantee,
         distorted=facts.distorted,
-        curve_plots=Markup(""),
         noun=facts.words.noun,
         selected=facts.selected,
     )
@@ -158,30 +157,29 @@ def release_part(release: Release, salt: str) -> Part:
     return Part(text(title, 120), page, Markup(body))
 
 
-def _page(facts: _Facts, holdings: Holdings | None) -> Page:
+def release_check(name: str, release: Release) -> Check:
+    """Return the hash of a release of a table."""
+    return (name, release.hash, "dpgrain.Release.load(path).hash")
+
+
+def _page(facts: _ReleaseFacts, holdings: Holdings | None) -> PageFacts:
     release, guarantee = facts.release, facts.release.guarantee
     known = holdings or (release if isinstance(release, Holdings) else None)
-    held = held_of(release, known)
-    beside = None if held is None or held.drowned or guarantee.level == "user" else known
-    return Page(
+    contributions_text = contribution_text(release, known)
+    hidden = contributions_text is None or contributions_text.is_hidden or guarantee.level == "user"
+    return PageFacts(
         of="release",
         guarantee=guarantee,
         distorted=facts.distorted,
-        curve_plots=figures(
-            "curve",
-            partial(plot_curve, guarantee, holdings=beside),
-            320 if beside is None else 350,
-        ),
-        grains=grains_of(guarantee, {} if held is None else held.told),
         noun=facts.words.noun,
         selected=facts.selected,
-        held=held,
-        beside=beside is not None,
-        hashes=(check_of_release("Release", release),),
+        contributions=contributions_text,
+        holdings=None if hidden else known,
+        hashes=(release_check("Release", release),),
     )
 
 
-def _heading(facts: _Facts) -> dict[str, object]:
+def _heading(facts: _ReleaseFacts) -> dict[str, object]:
     """Return the name of a release, and its request."""
     release, words = facts.release, facts.words
     return {
@@ -195,7 +193,7 @@ def _heading(facts: _Facts) -> dict[str, object]:
         "range_was_found": release.asked.range_was_found,
         "cut_off": release.asked.cut_off,
         "processed": bool(release.asked.processed),
-        "groups": groups_of(release),
+        "groups": count_groups(release),
         "nonnegative": getattr(release, "nonnegative", False),
         "threshold": _threshold(facts.events),
         "event_names": facts.event_names,
@@ -204,7 +202,7 @@ def _heading(facts: _Facts) -> dict[str, object]:
     }
 
 
-def _estimated(facts: _Facts, salt: str = "") -> dict[str, object]:
+def _estimated(facts: _ReleaseFacts, salt: str = "") -> dict[str, object]:
     """Return the estimates as a number, a table and a figure."""
     release = facts.release
     one = is_one(release)
@@ -227,7 +225,7 @@ def _estimated(facts: _Facts, salt: str = "") -> dict[str, object]:
         "cut": release.asked.cut,
         "counts_capped": counts_capped(release),
         "estimates": [(line, _named(release, line)) for line in lines],
-        "plotted": min(_PLOTTED_ROWS, groups_of(release)),
+        "plotted": min(_PLOTTED_ROWS, count_groups(release)),
         "over_time": _over_time(release),
         "notes": _notes(facts) if lines else [],
         "care": release.asked.take_care and text(release.asked.take_care, 2000),
@@ -247,7 +245,7 @@ def _over_time(release: Release) -> str:
     return f"Estimates by {text(lines.key, 60)} with 95% intervals{of}.{some}{gaps}"
 
 
-def _notes(facts: _Facts) -> list[str]:
+def _notes(facts: _ReleaseFacts) -> list[str]:
     """Return the limits of the estimates of this release, as sentences."""
     asked, threshold = facts.release.asked, _threshold(facts.events)
     notes = (
@@ -295,7 +293,7 @@ def _told(release: Release) -> list[str]:
     ]
 
 
-def _clipped(facts: _Facts, salt: str = "") -> dict[str, object]:
+def _clipped(facts: _ReleaseFacts, salt: str = "") -> dict[str, object]:
     """Return the clipping bounds."""
     release, guarantee = facts.release, facts.release.guarantee
     clip = _clip(release, facts.event_names)

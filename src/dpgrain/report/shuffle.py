@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from dpgrain._formatting import powers, quantity, rounded_up
@@ -21,15 +21,16 @@ from dpgrain.planning.shuffled import (
     user_curve,
 )
 from dpgrain.report.figures import figures
-from dpgrain.report.page import Page
+from dpgrain.report.guarantee_facts import Odds
+from dpgrain.report.page import PageFacts
 from dpgrain.report.plots import plot_epsilons, plot_honest
-from dpgrain.report.promises import Odds
-from dpgrain.report.words import text
+from dpgrain.report.wording import text
 from dpgrain.shuffle.device_noise import Coins
 from dpgrain.shuffle.protocol import ShuffledSum
-from dpgrain.units import RELATIONS
+from dpgrain.units import RELATIONS, Relation
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
     from matplotlib.axes import Axes
 
 __all__ = ["plot_honest", "plot_protocol", "shuffle_page"]
@@ -45,21 +46,29 @@ class _Line:
     promised: bool
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Page(PageFacts):
+    """The common facts; the curve is for several users, with data on their devices."""
+
+    users: Sequence[int]
+    epsilons: Mapping[Relation, Sequence[float]]
+
+    @cached_property
+    def curve_plots(self) -> Markup:
+        draw = partial(plot_epsilons, self.users, self.epsilons, "user", self.guarantee.delta)
+        return figures("curve", partial(draw, own=self.relation), 320)
+
+
 def shuffle_page(protocol: ShuffledSum) -> str:
     """Return the report of a shuffled sum as HTML."""
     guarantee = protocol.guarantee
     users, epsilons = user_curve(guarantee)
-    page = Page(
+    page = _Page(
         of="sum",
         guarantee=guarantee,
         distorted="noise",
-        curve_plots=figures(
-            "curve",
-            lambda ax: plot_epsilons(
-                users, epsilons, "user", guarantee.delta, ax, own=guarantee.relation
-            ),
-            320,
-        ),
+        users=users,
+        epsilons=epsilons,
         settings=tuple((key, text(value)) for key, value in _settings(protocol)),
     )
     return page.html(

@@ -18,7 +18,7 @@ from dpgrain.report.axes import (
     legend_above,
     say,
 )
-from dpgrain.report.words import label, text
+from dpgrain.report.wording import label, text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

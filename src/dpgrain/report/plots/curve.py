@@ -27,8 +27,8 @@ from dpgrain.report.axes import (
     save,
     say,
 )
-from dpgrain.report.promises import most_units
-from dpgrain.report.words import CHANGES, UNITS
+from dpgrain.report.guarantee_facts import covered_units
+from dpgrain.report.wording import CHANGES, UNITS
 from dpgrain.units import RELATIONS, Level, Relation
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def save_epsilons(
 
 def _unit_counts(guarantee: Guarantee, last: int) -> list[int]:
     """Return 1, 2, 5, 10, … up to the last number or what one person can contribute."""
-    last = most_units(guarantee, last)
+    last = covered_units(guarantee, last)
     steps = (s * 10**power for power in range(len(str(last))) for s in STEPS)
     # A label just before the last one would overlap it.
     return [*(k for k in steps if k < 0.75 * last), last]

@@ -16,6 +16,7 @@ from dpgrain.report.axes import (
     NARROW,
     ORANGE,
     axes_for,
+    axes_width,
     errors,
     fitting,
     grid,
@@ -26,12 +27,11 @@ from dpgrain.report.axes import (
     label_rows,
     legend_above,
     say,
-    width_of,
     within_sight,
 )
 from dpgrain.report.plots.distribution import draw_distribution, in_steps
 from dpgrain.report.plots.times import draw_over_time, lines_over_time
-from dpgrain.report.words import is_one, label, ranks, value_of
+from dpgrain.report.wording import is_one, label, ranks, value_of
 from dpgrain.statistics.printed import bins_in_words, in_order, key_text, key_texts, lines_of, shown
 from dpgrain.statistics.release import Histogram, Release
 
@@ -196,7 +196,7 @@ def _draw_quantiles(release: Release, ax: Axes, top: int) -> Axes:
                 markeredgewidth=1.8,
             )
     labels = _labels(release, rows * len(known), ax)
-    gap = "\n" if width_of(ax) < NARROW or release.asked.cut else ", "
+    gap = "\n" if axes_width(ax) < NARROW or release.asked.cut else ", "
     what = f"{quantity(release, ax)}: {_ranks_in_words(known)}"
     what += f"{gap}from left to right," if len(known) > 1 else ""
     label_rows(ax, labels, what, low, high, zero=False)

@@ -12,13 +12,13 @@ from dpgrain.report.axes import (
     INK,
     NARROW,
     axes_for,
+    axes_width,
     date_ticks,
     few_digits,
     fitting,
     grid,
     in_percent,
     say,
-    width_of,
 )
 from dpgrain.scope.regions import Axis
 
@@ -113,9 +113,9 @@ def _along(ax: Axes, timeline: Timeline) -> None:
     ax.set_xlim(low, high)
     if timeline.axis == "whole":
         ax.xaxis.set_major_formatter(few_digits())
-        ax.locator_params(axis="x", nbins=4 if width_of(ax) < NARROW else 8, integer=True)
+        ax.locator_params(axis="x", nbins=4 if axes_width(ax) < NARROW else 8, integer=True)
     else:
-        date_ticks(ax.xaxis, 4 if width_of(ax) < NARROW else 8)
+        date_ticks(ax.xaxis, 4 if axes_width(ax) < NARROW else 8)
     ax.set_xlabel(fitting(timeline.column, ax) if timeline.column else "all records")
     if not timeline.column:
         ax.set_xticks([])

@@ -20,7 +20,7 @@ from dpgrain.report.axes import (
     say,
 )
 from dpgrain.report.plots.estimates import quantity
-from dpgrain.report.words import label
+from dpgrain.report.wording import label
 from dpgrain.statistics.printed import key_texts, shown
 from dpgrain.statistics.release import Histogram, Release
 
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 _ASIDE = 0.16
 
 
-def plot_beside(release: Release, other: Release, ax: Axes | None = None, *, top: int = 30) -> Axes:
+def plot_comparison(
+    release: Release, other: Release, ax: Axes | None = None, *, top: int = 30
+) -> Axes:
     """Draw the estimates of two releases, one group per row, with their 95% intervals.
 
     Args:

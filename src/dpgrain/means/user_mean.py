@@ -31,13 +31,12 @@ from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.arrays.roster import Roster
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.columns import lie_elsewhere
-from dpgrain.means import Recentred, looks
+from dpgrain.means import Recentred, recentring_budget
 from dpgrain.means.clipped import METHOD as CLIP
 from dpgrain.means.clipped import ClippedMean, around_zero, weights
-from dpgrain.means.methods import METHODS, method_of
-from dpgrain.means.problem import Candidate, Found, Method, Problem
-from dpgrain.means.records import Records, RecordsHere, check_dimension
-from dpgrain.means.total_error import CONFIDENCE, Number
+from dpgrain.means.problem import METHODS, Candidate, MeanEstimate, Method, Problem, get_method
+from dpgrain.means.records import LocalRecords, Records, check_dimension
+from dpgrain.means.total_error import CONFIDENCE, UserCount
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.facts import Fact
@@ -318,7 +317,7 @@ class MeanQuery(Query[MeanOfUsers]):
             n is not None,
         )
         way = _before(self.method, problem) if n is None else self.method.make(problem)
-        if n is not None and way.compares and self.records.surely_more_than(n):
+        if n is not None and way.compares and self.records.has_more_users_than(n):
             raise _too_small(n, way)
         return way
 
@@ -356,7 +355,7 @@ class MeanQuery(Query[MeanOfUsers]):
             if way.counts:
                 assert roster.event is not None  # noqa: S101 - a size that is not stated is released
                 result = roster.users(users_there(), charge.lend(roster.event))
-                number = Number(result, roster.noise_sd, n)
+                number = UserCount(result, roster.noise_sd, n)
                 way = way if way.then is None else way.then(number)
             return _published(way.run(vectors, source, number), self.bound, charge.guarantee, way)
 
@@ -369,7 +368,9 @@ def _too_small(n_users: int, way: Candidate) -> ParameterError:
     )
 
 
-def _published(found: Found, bound: float, guarantee: Guarantee, plan: Candidate) -> MeanOfUsers:
+def _published(
+    found: MeanEstimate, bound: float, guarantee: Guarantee, plan: Candidate
+) -> MeanOfUsers:
     """Return the result for publication, clipped to the bound like the mean itself."""
     value, length = found.value, float(np.linalg.norm(found.value))
     if length > bound:
@@ -394,8 +395,8 @@ def _published(found: Found, bound: float, guarantee: Guarantee, plan: Candidate
 def _gathered(X: Any, users: Any, dimension: int | None) -> Records:
     """Return records with their users, wherever they are stored."""
     if not isinstance(X, Records) and not lie_elsewhere(X):
-        return RecordsHere.of(X, users, dimension)
-    records = X if isinstance(X, Records) else distributed.RecordsThere.of(X, users)
+        return LocalRecords.of(X, users, dimension)
+    records = X if isinstance(X, Records) else distributed.ClusterRecords.of(X, users)
     if dimension is not None:
         check_dimension(_validate.integer(minimum=1, dimension=dimension), records.dimension)
     return records
@@ -405,7 +406,7 @@ def _asked(method: str | Method, *, there: bool) -> Method:
     """Return the requested method."""
     if not isinstance(method, Method):
         _validate.one_of((AUTO.name, *METHODS), method=method)
-        method = AUTO if method == AUTO.name else method_of(method)
+        method = AUTO if method == AUTO.name else get_method(method)
     if there:
         distributed.require_sums(method)
     return method
@@ -413,13 +414,13 @@ def _asked(method: str | Method, *, there: bool) -> Method:
 
 def _before(method: Method, problem: Problem) -> Candidate:
     """Return the maximum cost, fixed before the number of users is released."""
-    if method.unstated is None:
+    if method.make_without_n is None:
         raise ParameterError(
             f"n_users is required with the method {method.name!r}, because its cost depends on "
             "the size of the roster; pass n_users, or use 'recentred' or 'clip'.",
             name="n_users",
         )
-    return method.unstated(problem)
+    return method.make_without_n(problem)
 
 
 def _checked(bound: float, radius: float | None) -> float:
@@ -440,34 +441,36 @@ def _checked(bound: float, radius: float | None) -> float:
 def _best(problem: Problem) -> Candidate:
     """Return iterations if there are enough users, otherwise clipping to the bound."""
     with suppress(ParameterError):
-        looking = method_of("recentred").make(problem)
-        if looking.tells:
+        looking = get_method("recentred").make(problem)
+        if looking.is_recommended:
             return _explained(problem, looking)
     return _explained(problem, CLIP.make(problem))
 
 
 def _explained(problem: Problem, best: Candidate) -> Candidate:
     """Return a private mean with the reason for its choice."""
-    why = method_of(best.method).why.format(people=problem.people, space=problem.space)
+    why = get_method(best.method).why.format(people=problem.people, space=problem.space)
     return replace(best, reason=why)
 
 
 def _best_unstated(problem: Problem) -> Candidate:
     """Return the maximum cost of iterations; the number of users decides later."""
-    spent = looks.most(problem)
-    before = looks.unstated(problem, or_mean=True)
+    spent = recentring_budget.max_schedule(problem)
+    before = recentring_budget.candidate_without_n(problem, or_mean=True)
 
     return replace(before, then=lambda number: _best_of(replace(problem, n=number.divisor), spent))
 
 
 def _best_of(problem: Problem, spent: Recentred) -> Candidate:
     """Return iterations for enough users, otherwise a clipped mean of the same cost."""
-    looking = looks.remade(problem, spent)
-    if looking.tells:
+    looking = recentring_budget.with_known_count(problem, spent)
+    if looking.is_recommended:
         return _explained(problem, looking)
     norm = weights(problem.bound, problem.d).norm
-    mean = ClippedMean(norm, looks.whole(spent), 1, 1, level="user", exact=True)
+    mean = ClippedMean(
+        norm, recentring_budget.total_noise_multiplier(spent), 1, 1, level="user", exact=True
+    )
     return _explained(problem, around_zero(problem, mean))
 
 
-AUTO = Method("auto", _best, unstated=_best_unstated, distributed=True)
+AUTO = Method("auto", _best, make_without_n=_best_unstated, distributed=True)

@@ -10,10 +10,10 @@ import numpy as np
 
 from dpgrain.errors import ParameterError
 from dpgrain.means.clipped import weights
-from dpgrain.means.problem import Candidate, Found, Method, Problem
+from dpgrain.means.problem import Candidate, MeanEstimate, Method, Problem
 from dpgrain.means.protocol import Vectors
 from dpgrain.means.recentred import Recentred, RecentredRounds
-from dpgrain.means.total_error import Number
+from dpgrain.means.total_error import UserCount
 from dpgrain.noise import Source
 from dpgrain.publishing.facts import Fact
 
@@ -53,19 +53,19 @@ def shares(problem: Problem) -> tuple[float, ...]:
     return (*spent, 1 - sum(spent))
 
 
-def most(problem: Problem) -> Recentred:
+def max_schedule(problem: Problem) -> Recentred:
     """Return the mean with the most iterations, fixed without the number of users."""
     return Recentred.calibrate(**_options(problem), rounds=_MOST_LOOKS + 1, beside=problem.number)
 
 
-def unstated(problem: Problem, *, or_mean: bool = False) -> Candidate:
+def candidate_without_n(problem: Problem, *, or_mean: bool = False) -> Candidate:
     """Offer most looks beforehand, and fewer once the number of users is released.
 
     Args:
         problem: the problem, without the number of users.
         or_mean: True if one mean of clipped vectors may be published instead.
     """
-    spent = most(problem)
+    spent = max_schedule(problem)
     fact = Fact("iterations-or-mean" if or_mean else "iterations-at-most", (spent.rounds,))
     return Candidate(
         "recentred",
@@ -73,11 +73,11 @@ def unstated(problem: Problem, *, or_mean: bool = False) -> Candidate:
         math.inf,
         (fact,),
         counts=True,
-        then=lambda number: remade(replace(problem, n=number.divisor), spent),
+        then=lambda number: with_known_count(replace(problem, n=number.divisor), spent),
     )
 
 
-def remade(problem: Problem, spent: Recentred) -> Candidate:
+def with_known_count(problem: Problem, spent: Recentred) -> Candidate:
     """Plan the iterations for the released number of users within the charged budget.
 
     The sums of the new mean have the same total of μ², in other parts; it has no more choices of
@@ -96,7 +96,7 @@ def remade(problem: Problem, spent: Recentred) -> Candidate:
     return _around(problem, mean)
 
 
-def whole(spent: Recentred) -> float:
+def total_noise_multiplier(spent: Recentred) -> float:
     """Return the noise multiplier of one sum with the budget of all sums of a mean."""
     budget = spent.rounds / spent.noise_multiplier**2 + spent.check**-2
     return 1 / math.sqrt(budget) * (1 + 1e-12)
@@ -134,7 +134,7 @@ def _around(problem: Problem, mean: Recentred) -> Candidate:
         _expected(problem, mean),
         facts,
         counts=True,
-        tells=_blurred(problem) <= _NOISE_PER_RADIUS * math.sqrt(_LOOKS_SHARE)
+        is_recommended=_blurred(problem) <= _NOISE_PER_RADIUS * math.sqrt(_LOOKS_SHARE)
         and _least_outside(problem, mean) <= _LARGEST_LEAST_OUTSIDE,
         publish=lambda vectors, source, number: _publish(problem, mean, vectors, source, number),
     )
@@ -164,10 +164,10 @@ def _expected(problem: Problem, mean: Recentred) -> float:
 
 
 def _publish(
-    problem: Problem, mean: Recentred, vectors: Vectors, source: Source, number: Number | None
-) -> Found:
+    problem: Problem, mean: Recentred, vectors: Vectors, source: Source, number: UserCount | None
+) -> MeanEstimate:
     """Publish the mean of the last iteration, for the released number of users."""
-    number = Number(mean.n_users, 0.0) if number is None else number
+    number = UserCount(mean.n_users, 0.0) if number is None else number
     mean = replace(mean, n_users=number.divisor)
     run = RecentredRounds(mean, source, problem.n if problem.stated else None)
     for _ in range(mean.rounds):
@@ -180,7 +180,7 @@ def _publish(
     left_out = number.left_out(run.rest, run.centre, check)
     error = number.error(moved, run.noise_sd * mean.n_users, d, left_out)
     covers = "noise, the clipping of distant users, and the number of users with records"
-    return Found(value, noise, run.radius, mean.n_users, error, covers, mean.beyond)
+    return MeanEstimate(value, noise, run.radius, mean.n_users, error, covers, mean.beyond)
 
 
 METHOD = Method(
@@ -188,7 +188,7 @@ METHOD = Method(
     _made,
     centre="the centre found before",
     distributed=True,
-    unstated=unstated,
+    make_without_n=candidate_without_n,
     why="{people} are enough to estimate their centre in {space}, so noise depends on their distance "
     "from it instead of the bound",
 )
