@@ -758,7 +758,7 @@ def test_runs_of_users_who_agree_end_as_seldom_as_they_say(
 ) -> None:
     """The noise at which a round ends, and how likely it is by the scales that are drawn with."""
     n, failure, scales = 4000, 0.01, list[float]()
-    made = dg.papers.SoftCore.calibrate(
+    made = dg.papers.SoftCoreMean.calibrate(
         epsilon=0.1,
         delta=1e-6,
         n_users=n,

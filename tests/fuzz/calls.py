@@ -315,7 +315,7 @@ _MADE = frozenset(
             "papers.Stage",
             "papers.Task",
             "papers.TypicalRecords",
-            "papers.Around",
+            "papers.SmoothedLoss",
         ),
         *("papers.GradientMapping", "papers.RegularisedPhases", "optimize.RandomIterate"),
         *(

@@ -99,7 +99,8 @@ def test_what_is_left_out_is_covered(d: int, norm: float) -> None:
     centre = np.full(d, 0.3)
     truth = norm * np.eye(d)[0]
     most = [
-        number.left_out(50 * centre + truth + z, centre, 1.0) for z in rng.normal(size=(times, d))
+        number.clipped_norm(50 * centre + truth + z, centre, 1.0)
+        for z in rng.normal(size=(times, d))
     ]
     missed = int((np.array(most) < norm).sum())
     assert binom.sf(missed - 1, times, (1 - CONFIDENCE) / 6) > CHANCE

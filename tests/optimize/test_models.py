@@ -20,7 +20,7 @@ from dpgrain.optimize import (
     Hinge,
     Huber,
     Logistic,
-    Loss,
+    LossFunction,
     MarginLoss,
     Poisson,
     Quantile,
@@ -139,7 +139,7 @@ def test_a_longer_proximal_step_never_raises_the_loss(loss: MarginLoss) -> None:
 
 def test_a_ridge_is_part_of_the_proximal_step() -> None:
     theta, X, y = block(Hinge(), 5)
-    loss: Loss = Regularised(Regularised(Hinge(), 0.4), 0.3)
+    loss: LossFunction = Regularised(Regularised(Hinge(), 0.4), 0.3)
     end = Proximal().step(loss, theta, X, y, 2.0, Ball(5.0))
 
     def objective(v: Array) -> float:

@@ -43,7 +43,7 @@ from dpgrain.learn.rounds import (
 )
 from dpgrain.means import ClippedMean, Contributions
 from dpgrain.noise import RandomState
-from dpgrain.optimize import Loss, Sgd, Solver
+from dpgrain.optimize import LossFunction, Sgd, Solver
 from dpgrain.optimize.models import Model
 from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt, publishes
 from dpgrain.publishing.facts import Fact
@@ -86,7 +86,7 @@ class Minimum:
 
 @publishes
 def minimise(
-    loss: Loss,
+    loss: LossFunction,
     X: Any,
     y: Any,
     start: ArrayLike,
@@ -211,7 +211,7 @@ class MinimumQuery(Query[Minimum]):
     """Query for a minimum; its parameters are those of :func:`minimise`."""
 
     promise: Promise
-    loss: Loss
+    loss: LossFunction
     rows: _Here | RowsThere
     start: FloatArray
     solver: Solver[Any] | Recipe
@@ -384,7 +384,11 @@ def _there(kept: KeptBlocks, step: _Step, theta: FloatArray) -> Contributions:
 
 
 def _check_there(
-    there: RowsThere, loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, unit: Unit
+    there: RowsThere,
+    loss: LossFunction,
+    solver: Solver[Any] | Recipe,
+    model: Model | None,
+    unit: Unit,
 ) -> None:
     """Reject arguments that records on a cluster do not support."""
     if isinstance(solver, Recipe):
@@ -411,7 +415,9 @@ def _read(X: ArrayLike, y: ArrayLike, width: int) -> tuple[FloatArray, FloatArra
     return features, targets
 
 
-def _check_kinds(loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, unit: Unit) -> None:
+def _check_kinds(
+    loss: LossFunction, solver: Solver[Any] | Recipe, model: Model | None, unit: Unit
+) -> None:
     """Reject invalid solvers and losses, and incompatible arguments."""
     known = isinstance(solver, Recipe) or hasattr(solver, "step")
     if isinstance(solver, type) or not known:
@@ -437,7 +443,11 @@ def _check_kinds(loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, 
 
 
 def _check_shapes(
-    loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, begin: FloatArray, width: int
+    loss: LossFunction,
+    solver: Solver[Any] | Recipe,
+    model: Model | None,
+    begin: FloatArray,
+    width: int,
 ) -> None:
     """Reject a loss that does not support the shapes of the start and the records."""
     try:
@@ -462,7 +472,7 @@ def _check_shapes(
 class _Step:
     """Sums of blocks, round by round."""
 
-    loss: Loss
+    loss: LossFunction
     model: Model | None
     solver: Solver[Any]
     clip: float

@@ -22,8 +22,8 @@ from dpgrain.means import ClippedMean, Contributions, Mean
 from dpgrain.means.protocol import Drawn
 from dpgrain.noise import RandomState, Source
 from dpgrain.noise.sources import source_of
-from dpgrain.optimize import Loss, Solver, run
-from dpgrain.optimize.smoothing import Around, Moreau, Proximable, RandomizedBall
+from dpgrain.optimize import LossFunction, Solver, run
+from dpgrain.optimize.smoothing import Moreau, Proximable, RandomizedBall, SmoothedLoss
 from dpgrain.publishing import Charge
 from dpgrain.publishing.facts import Fact
 
@@ -179,7 +179,7 @@ def follow(
     program: Program,
     records: RecordBlocks,
     roster: NDArray[Any],
-    loss: Loss,
+    loss: LossFunction,
     start: FloatArray,
     source: Source,
     *,
@@ -206,7 +206,7 @@ def follow(
             def at(
                 theta: FloatArray,
                 own: RecordBlocks = own,
-                smooth: Loss = smooth,
+                smooth: LossFunction = smooth,
                 most: float = longest,
             ) -> Contributions:
                 return own.gradients(smooth, theta, longest=most)
@@ -259,7 +259,7 @@ def facts_of(mean: ClippedMean, clip: float | None) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
-def check_program(program: Program, users: Any, loss: Loss) -> None:
+def check_program(program: Program, users: Any, loss: LossFunction) -> None:
     """Reject arguments that a program does not support, before charging or reading."""
     for stage in program.stages:
         if isinstance(stage.smoothing, float) and not isinstance(loss, Proximable):
@@ -306,7 +306,7 @@ def users_of(roster: Roster, found: int, charge: Charge) -> int:
     return roster.users(found, charge.lend(roster.event))
 
 
-def _smoothed(loss: Loss, smoothing: Smoothing | None, source: Source) -> Loss:
+def _smoothed(loss: LossFunction, smoothing: Smoothing | None, source: Source) -> LossFunction:
     """Return a loss smoothed as specified by a recipe."""
     if smoothing is None:
         return loss
@@ -314,6 +314,6 @@ def _smoothed(loss: Loss, smoothing: Smoothing | None, source: Source) -> Loss:
         # The points are secret, independent and identically distributed. Without a user, their
         # distribution is therefore the same, although the generator assigns them to other users.
         seed = [int(word) for word in source.words(4)]
-        return Around(loss, smoothing, np.random.default_rng(seed))
+        return SmoothedLoss(loss, smoothing, np.random.default_rng(seed))
     assert isinstance(loss, Proximable)  # noqa: S101 - checked before anything was charged
     return Moreau(loss, smoothing)

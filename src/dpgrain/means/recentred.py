@@ -340,13 +340,13 @@ class RecentredRounds(CountedRounds):
         radius = mean.round_radius(len(self.radii))
         last = len(self.radii) + 1 == mean.rounds
         if mean.choice_scale:
-            radius = self._chosen(contributions, centre, mean.beyond if last else 0.5)
+            radius = self._choose_radius(contributions, centre, mean.beyond if last else 0.5)
         self.radii.append(radius)
         if last and mean.bound is not None and mean.check:
             # The check cannot represent a centre outside the bound.
             self.centre = centre = clipped(centre[None, :], mean.bound)[0]
             if not self._clips_few(contributions, mean.bound):
-                return self._of_all(contributions, mean.bound)
+                return self._clip_to_bound(contributions, mean.bound)
         noisy = exactly_noised(
             contributions, radius, mean.multiplier(len(self.radii) - 1), self.source, centre=centre
         )
@@ -368,7 +368,7 @@ class RecentredRounds(CountedRounds):
         removed = float(np.linalg.norm(self.rest - n * self.centre))
         return here < all_ and removed < (math.sqrt(d - 0.5) + _ALARM_SDS) * sd
 
-    def _of_all(self, contributions: Contributions, bound: float) -> FloatArray:
+    def _clip_to_bound(self, contributions: Contributions, bound: float) -> FloatArray:
         """Return the mean of vectors clipped to the bound, with the noise of the last round."""
         plain, noise = weights(bound, len(self.centre)), self.mean.multiplier(self.mean.rounds - 1)
         sums = self._sum(contributions, plain, plain.norm, noise)
@@ -380,9 +380,11 @@ class RecentredRounds(CountedRounds):
         self, contributions: Contributions, rule: Rule, norm: float, noise: float
     ) -> FloatArray:
         """Return the noisy sum of vectors mapped by a rule, each with norm at most ``norm``."""
-        return exactly_noised(_mapped(contributions, rule), norm, noise, self.source)
+        return exactly_noised(_map_vectors(contributions, rule), norm, noise, self.source)
 
-    def _chosen(self, contributions: Contributions, centre: FloatArray, beyond: float) -> float:
+    def _choose_radius(
+        self, contributions: Contributions, centre: FloatArray, beyond: float
+    ) -> float:
         """Choose a radius that leaves about a share ``beyond`` of the users outside."""
         mean, radii = self.mean, self.mean.choices(len(self.radii))
         first = (
@@ -395,7 +397,7 @@ class RecentredRounds(CountedRounds):
         return float(radii[int(gumbel_order(scores, scale, 1, source=self.source)[0])])
 
 
-def _mapped(contributions: Contributions, rule: Rule) -> Contributions:
+def _map_vectors(contributions: Contributions, rule: Rule) -> Contributions:
     """Apply a rule to vectors in their place, in bounded batches."""
     if isinstance(contributions, DistributedVectors):
         return contributions.mapped(rule)

@@ -126,7 +126,7 @@ class Shuffled:
         """
         _check_roster(n_users, rounds, interaction)
         sequential = interaction == "sequential"
-        made = _made(
+        made = _find_protocol(
             protocol,
             n_users=n_users // rounds if sequential else n_users,
             rounds=1 if sequential else rounds,
@@ -257,7 +257,7 @@ class FreshBatches:
     >>> batches = FreshBatches(epsilon=2.0, delta=1e-6, n_users=900, dimension=2)
     >>> run, users = batches.start(SystemSource(), np.arange(900)), Vectors(np.full((900, 2), 0.5))
     >>> mean = run.next(users, size=300, clip=1.0)
-    >>> bool(abs(mean - 0.5).max() < 0.2), run.left
+    >>> bool(abs(mean - 0.5).max() < 0.2), run.remaining
     (True, 600)
     """
 
@@ -285,7 +285,7 @@ class FreshBatches:
 
     def batch_sum(self, size: int, clip: float) -> VectorSum | PoissonSum:
         """Return the protocol of a batch, if ``size`` users are enough for the guarantee."""
-        return _made(
+        return _find_protocol(
             self.protocol,
             n_users=size,
             rounds=1,
@@ -317,7 +317,7 @@ class FreshRun:
     >>> run, users = batches.start(SeededSource(1), np.arange(900)), Vectors(np.full((900, 1), 0.5))
     >>> [run.next(users, size=size, clip=1.0).round(1).tolist() for size in (300, 400)]
     [[0.5], [0.5]]
-    >>> run.left, [protocol.n_users for protocol in run.protocols]
+    >>> run.remaining, [protocol.n_users for protocol in run.protocols]
     (200, [300, 400])
     """
 
@@ -327,7 +327,7 @@ class FreshRun:
         self.protocols: list[VectorSum | PoissonSum] = []
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Number of users without a batch so far."""
         return self.batches.n_users - sum(protocol.n_users for protocol in self.protocols)
 
@@ -336,9 +336,9 @@ class FreshRun:
 
         ``size`` and ``clip`` must depend only on public numbers and published results.
         """
-        if _validate.integer(minimum=1, size=size) > self.left:
+        if _validate.integer(minimum=1, size=size) > self.remaining:
             raise ParameterError(
-                f"size must be at most {self.left}, the number of users not yet queried, not "
+                f"size must be at most {self.remaining}, the number of users not yet queried, not "
                 f"{_validate.describe(size)}, because each user is queried only once."
             )
         if contributions.dimension != self.batches.dimension:
@@ -347,7 +347,7 @@ class FreshRun:
                 f"{contributions.dimension}."
             )
         protocol = self.batches.batch_sum(size, clip)
-        first = self.batches.n_users - self.left
+        first = self.batches.n_users - self.remaining
         # These users count as used from here on, even if a later step fails.
         self.protocols.append(protocol)
         held = self._roster.vectors(contributions, first, first + size)
@@ -364,7 +364,7 @@ def _check_roster(n_users: int, rounds: int, interaction: Interaction) -> None:
         )
 
 
-def _made(protocol: Messages, **numbers: Any) -> VectorSum | PoissonSum:
+def _find_protocol(protocol: Messages, **numbers: Any) -> VectorSum | PoissonSum:
     """Return the sum of one round."""
     _validate.one_of(tuple(_PROTOCOLS), protocol=protocol)
     return _PROTOCOLS[protocol](**numbers)

@@ -54,7 +54,7 @@ class UserCount:
         within = _TWO_SIDED * self.sd + (0.5 if self.sd else 0.0)
         return max(self.found - within, 1.0), max(self.found + within, 1.0)
 
-    def left_out(self, rest: FloatArray, centre: FloatArray, sd: float) -> float:
+    def clipped_norm(self, rest: FloatArray, centre: FloatArray, sd: float) -> float:
         """Return an upper bound on the norm of the clipped-off part of a sum.
 
         ``rest`` is the noisy sum, (d,), of the removed vectors and of the public centre per user.
@@ -67,11 +67,11 @@ class UserCount:
         across = max(math.sqrt(max(len(rest) - 5 / 3, 0.0)) - _TWO_SIDED, 0.0) * sd
         return math.sqrt(max(farthest**2 - across**2, 0.0)) + _TWO_SIDED * sd
 
-    def error(self, moved: float, noise: float, dimension: int, left_out: float = 0.0) -> float:
+    def error(self, moved: float, noise: float, dimension: int, clipped_norm: float = 0.0) -> float:
         """Return the largest error of a mean, with probability :data:`CONFIDENCE`.
 
         ``moved`` is the l2 distance of the published mean from the centre of sums, ``noise`` the sd
-        of each coordinate of the noisy sum, and ``left_out`` a bound on the norm of the removed
+        of each coordinate of the noisy sum, and ``clipped_norm`` a bound on the norm of the removed
         sum.
 
         Formal guarantee: for any data and any stated number of users. With n users, noise Z of the
@@ -84,4 +84,6 @@ class UserCount:
         """
         least, most = self.range
         off = max(abs(1 - self.divisor / least), abs(1 - self.divisor / most))
-        return moved * off + (noise * (math.sqrt(dimension - 0.5) + _ONE_SIDED) + left_out) / least
+        return (
+            moved * off + (noise * (math.sqrt(dimension - 0.5) + _ONE_SIDED) + clipped_norm) / least
+        )

@@ -268,10 +268,10 @@ def mean_of_users(
     >>> mean.method, mean.value.round().tolist(), mean.std_error < 0.01
     ('recentred', [5.0, 5.0, 5.0], True)
     """
-    records = _gathered(X, users, dimension)
+    records = _collect_records(X, users, dimension)
     promise = Promise.of(User(), epsilon, delta, relation, share)
-    bound = _checked(bound, radius)
-    asked = _asked(method, there=records.distributed)
+    bound = _check_bounds(bound, radius)
+    asked = _resolve_method(method, there=records.distributed)
     promise.require_delta(
         "delta must be above 0, such as 1e-6, because means of users use Gaussian noise."
     )
@@ -304,7 +304,7 @@ class MeanQuery(Query[MeanOfUsers]):
         return Roster.of(None, self.promise)
 
     @cached_property
-    def way(self) -> Candidate:
+    def candidate(self) -> Candidate:
         """Private mean, or the maximum cost if the number of users is released first."""
         n = self.n_users
         problem = Problem(
@@ -316,24 +316,24 @@ class MeanQuery(Query[MeanOfUsers]):
             self.roster.event,
             n is not None,
         )
-        way = _before(self.method, problem) if n is None else self.method.make(problem)
-        if n is not None and way.compares and self.records.has_more_users_than(n):
-            raise _too_small(n, way)
-        return way
+        candidate = _max_cost(self.method, problem) if n is None else self.method.make(problem)
+        if n is not None and candidate.compares and self.records.has_more_users_than(n):
+            raise _population_error(n, candidate)
+        return candidate
 
     @property
     def plan(self) -> Planned:
         """Noise of the mean and, if it is released first, of the number of users."""
-        way, roster, n = self.way, self.roster, self.n_users
+        candidate, roster, n = self.candidate, self.roster, self.n_users
         guarantee = guarantee_of(
             self.promise,
-            way.event.beside(roster.event if way.counts else None),
+            candidate.event.beside(roster.event if candidate.counts else None),
             (
                 *(() if n is None else Roster.of(n, self.promise).facts),
-                *(roster.facts if way.counts else ()),
+                *(roster.facts if candidate.counts else ()),
                 Fact("dimension", (self.records.dimension,)),
                 Fact("record-bound", (self.bound,)),
-                *way.facts,
+                *candidate.facts,
             ),
             private=True,
             users=self.records.labels,
@@ -342,33 +342,35 @@ class MeanQuery(Query[MeanOfUsers]):
         )
         # Without a population or a radius, the distances between users' vectors are unknown.
         told = self.radius is not None and n is not None
-        return Planned(guarantee, n, expected=Expected(way.expected) if told else None)
+        return Planned(guarantee, n, expected=Expected(candidate.expected) if told else None)
 
     def run(self, charge: Charge) -> MeanOfUsers:
         """Compute users' vectors, and publish their mean."""
-        way, roster, n = self.way, self.roster, self.n_users
-        source = charge.lend(way.event)
+        candidate, roster, n = self.candidate, self.roster, self.n_users
+        source = charge.lend(candidate.event)
         with self.records.kept(charge, self.bound) as (vectors, users_there):
-            if n is not None and way.compares and users_there() > n:
-                raise _too_small(n, way)
+            if n is not None and candidate.compares and users_there() > n:
+                raise _population_error(n, candidate)
             number = None
-            if way.counts:
+            if candidate.counts:
                 assert roster.event is not None  # noqa: S101 - a size that is not stated is released
                 result = roster.users(users_there(), charge.lend(roster.event))
                 number = UserCount(result, roster.noise_sd, n)
-                way = way if way.then is None else way.then(number)
-            return _published(way.run(vectors, source, number), self.bound, charge.guarantee, way)
+                candidate = candidate if candidate.then is None else candidate.then(number)
+            return _clip_result(
+                candidate.run(vectors, source, number), self.bound, charge.guarantee, candidate
+            )
 
 
-def _too_small(n_users: int, way: Candidate) -> ParameterError:
+def _population_error(n_users: int, candidate: Candidate) -> ParameterError:
     return ParameterError(
         f"n_users must be the size of a roster that includes every id passed, not {n_users}, "
-        f"because the method {way.method!r} compares users; pass its size, or omit n_users.",
+        f"because the method {candidate.method!r} compares users; pass its size, or omit n_users.",
         name="n_users",
     )
 
 
-def _published(
+def _clip_result(
     found: MeanEstimate, bound: float, guarantee: Guarantee, plan: Candidate
 ) -> MeanOfUsers:
     """Return the result for publication, clipped to the bound like the mean itself."""
@@ -392,7 +394,7 @@ def _published(
     )
 
 
-def _gathered(X: Any, users: Any, dimension: int | None) -> Records:
+def _collect_records(X: Any, users: Any, dimension: int | None) -> Records:
     """Return records with their users, wherever they are stored."""
     if not isinstance(X, Records) and not lie_elsewhere(X):
         return LocalRecords.of(X, users, dimension)
@@ -402,7 +404,7 @@ def _gathered(X: Any, users: Any, dimension: int | None) -> Records:
     return records
 
 
-def _asked(method: str | Method, *, there: bool) -> Method:
+def _resolve_method(method: str | Method, *, there: bool) -> Method:
     """Return the requested method."""
     if not isinstance(method, Method):
         _validate.one_of((AUTO.name, *METHODS), method=method)
@@ -412,7 +414,7 @@ def _asked(method: str | Method, *, there: bool) -> Method:
     return method
 
 
-def _before(method: Method, problem: Problem) -> Candidate:
+def _max_cost(method: Method, problem: Problem) -> Candidate:
     """Return the maximum cost, fixed before the number of users is released."""
     if method.make_without_n is None:
         raise ParameterError(
@@ -423,7 +425,7 @@ def _before(method: Method, problem: Problem) -> Candidate:
     return method.make_without_n(problem)
 
 
-def _checked(bound: float, radius: float | None) -> float:
+def _check_bounds(bound: float, radius: float | None) -> float:
     if not 1e-90 <= _validate.positive(bound=bound) <= 1e90:
         raise ParameterError(
             f"bound must be between 1e-90 and 1e90, not {_validate.describe(bound)}; rescale.",
@@ -441,9 +443,9 @@ def _checked(bound: float, radius: float | None) -> float:
 def _best(problem: Problem) -> Candidate:
     """Return iterations if there are enough users, otherwise clipping to the bound."""
     with suppress(ParameterError):
-        looking = get_method("recentred").make(problem)
-        if looking.is_recommended:
-            return _explained(problem, looking)
+        recentred = get_method("recentred").make(problem)
+        if recentred.is_recommended:
+            return _explained(problem, recentred)
     return _explained(problem, CLIP.make(problem))
 
 
@@ -458,14 +460,16 @@ def _best_unstated(problem: Problem) -> Candidate:
     spent = recentring_budget.max_schedule(problem)
     before = recentring_budget.candidate_without_n(problem, or_mean=True)
 
-    return replace(before, then=lambda number: _best_of(replace(problem, n=number.divisor), spent))
+    return replace(
+        before, then=lambda number: _best_for_count(replace(problem, n=number.divisor), spent)
+    )
 
 
-def _best_of(problem: Problem, spent: Recentred) -> Candidate:
+def _best_for_count(problem: Problem, spent: Recentred) -> Candidate:
     """Return iterations for enough users, otherwise a clipped mean of the same cost."""
-    looking = recentring_budget.with_known_count(problem, spent)
-    if looking.is_recommended:
-        return _explained(problem, looking)
+    recentred = recentring_budget.with_known_count(problem, spent)
+    if recentred.is_recommended:
+        return _explained(problem, recentred)
     norm = weights(problem.bound, problem.d).norm
     mean = ClippedMean(
         norm, recentring_budget.total_noise_multiplier(spent), 1, 1, level="user", exact=True

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         localise,
     )
     from dpgrain.optimize.schedules import DecreasingRestart
-    from dpgrain.optimize.smoothing import Around, Moreau, Proximable, RandomizedBall
+    from dpgrain.optimize.smoothing import Moreau, Proximable, RandomizedBall, SmoothedLoss
     from dpgrain.papers.accelerated import Accelerated, AcSa, StronglyConvexAcSa
     from dpgrain.papers.cover import ball_cover
     from dpgrain.papers.distances import d_element, d_user
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         ShuffleRestarts,
         ShuffleSgd,
     )
-    from dpgrain.papers.softcore import SoftCore
+    from dpgrain.papers.softcore import SoftCoreMean
     from dpgrain.papers.typical import TypicalRecords, middle_scores, typical_records
     from dpgrain.papers.winsorized.winsorized import Winsorized
 
@@ -87,7 +87,6 @@ __all__ = [
     "SOLVERS",
     "AcSa",
     "Accelerated",
-    "Around",
     "Concentrated",
     "DecreasingRestart",
     "GradientMapping",
@@ -116,8 +115,9 @@ __all__ = [
     "ShuffleGd",
     "ShuffleRestarts",
     "ShuffleSgd",
+    "SmoothedLoss",
     "Smoothing",
-    "SoftCore",
+    "SoftCoreMean",
     "Stage",
     "StronglyConvexAcSa",
     "Task",
@@ -160,7 +160,7 @@ lazy_package(
             "localise",
         ),
         "dpgrain.optimize.schedules": ("DecreasingRestart",),
-        "dpgrain.optimize.smoothing": ("Around", "Moreau", "Proximable", "RandomizedBall"),
+        "dpgrain.optimize.smoothing": ("SmoothedLoss", "Moreau", "Proximable", "RandomizedBall"),
         "dpgrain.papers.accelerated": ("AcSa", "Accelerated", "StronglyConvexAcSa"),
         "dpgrain.papers.cover": ("ball_cover",),
         "dpgrain.papers.distances": ("d_element", "d_user"),
@@ -190,7 +190,7 @@ lazy_package(
             "ShuffleRestarts",
             "ShuffleSgd",
         ),
-        "dpgrain.papers.softcore": ("SoftCore",),
+        "dpgrain.papers.softcore": ("SoftCoreMean",),
         "dpgrain.papers.typical": ("TypicalRecords", "middle_scores", "typical_records"),
         "dpgrain.papers.winsorized.winsorized": ("Winsorized",),
     },

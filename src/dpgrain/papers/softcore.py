@@ -42,7 +42,7 @@ _Point: TypeAlias = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
-class SoftCore(Central):
+class SoftCoreMean(Central):
     """The mean of one vector per user, over users within 2·radius of most others.
 
     Args:
@@ -70,7 +70,7 @@ class SoftCore(Central):
 
     >>> from dpgrain.means import Vectors
     >>> from dpgrain.noise import SystemSource
-    >>> mean = SoftCore.calibrate(epsilon=1.0, delta=1e-6, n_users=1000, rounds=10, radius=0.5)
+    >>> mean = SoftCoreMean.calibrate(epsilon=1.0, delta=1e-6, n_users=1000, rounds=10, radius=0.5)
     >>> run = mean.start(SystemSource())
     >>> bool(abs(run.estimate(Vectors(np.full((1000, 2), 7.0))) - 7.0).max() < 1.0)
     True
@@ -113,7 +113,7 @@ class SoftCore(Central):
         relation: Relation = "replace",
         failure: float = 0.01,
         beside: Event | None = None,
-    ) -> SoftCore:
+    ) -> SoftCoreMean:
         """Calibrate the soft core with the least noise for a guarantee over all rounds.
 
         Args:
@@ -130,8 +130,9 @@ class SoftCore(Central):
         Raises:
             ParameterError: if a value is out of range, or there are too few users.
 
-        >>> few = SoftCore.calibrate(epsilon=1.0, delta=1e-6, n_users=500, rounds=1000, radius=1.0)
-        >>> many = SoftCore.calibrate(epsilon=1.0, delta=1e-6, n_users=10**4, rounds=1000, radius=1.0)
+        >>> few, many = (
+        ...     SoftCoreMean.calibrate(epsilon=1.0, delta=1e-6, n_users=n, rounds=1000, radius=1.0)
+        ...     for n in (500, 10**4))
         >>> few.noise_sd > 20 * many.noise_sd
         True
         """
@@ -140,7 +141,7 @@ class SoftCore(Central):
         n_users = _validate.integer(minimum=1, n_users=n_users)
         rounds = _validate.integer(minimum=1, rounds=rounds)
         search = _Search(delta, n_users, rounds, relation, _validate.fraction(failure=failure))
-        made: list[SoftCore] = []
+        made: list[SoftCoreMean] = []
         for share in (1.0,) if beside is None else (0.85, 0.6, 0.4, 0.2):
             test = search.best(share * epsilon)
             if test is None:
@@ -223,9 +224,9 @@ class SoftCore(Central):
 
 
 class SoftCoreRounds(CountedRounds):
-    """One run of a :class:`SoftCore`; it ends for good in the first round that fails."""
+    """One run of a :class:`SoftCoreMean`; it ends for good in the first round that fails."""
 
-    def __init__(self, mean: SoftCore, source: Source) -> None:
+    def __init__(self, mean: SoftCoreMean, source: Source) -> None:
         super().__init__(mean)
         self.mean, self.source = mean, source
         self._event, self._ended = mean.event, ""
@@ -316,9 +317,9 @@ class _Test:
         scales = self.threshold_scale, self.query_scale
         return accounting.SoftCore(noise, users, self.core, self.gap, *scales, rounds)
 
-    def mean(self, radius: float, noise: float, users: int, rounds: int) -> SoftCore:
+    def mean(self, radius: float, noise: float, users: int, rounds: int) -> SoftCoreMean:
         scales = self.threshold_scale, self.query_scale
-        return SoftCore(radius, noise, users, self.core, self.gap, *scales, rounds)
+        return SoftCoreMean(radius, noise, users, self.core, self.gap, *scales, rounds)
 
 
 @dataclass(frozen=True)
@@ -402,7 +403,7 @@ def _too_few(search: _Search, epsilon: float, beside: Event | None) -> str:
 def _for_users(problem: Problem) -> Candidate:
     """Return the soft core as a candidate for a mean of users."""
     finder, calibration = problem.finder()
-    mean = SoftCore.calibrate(**calibration, rounds=1, radius=problem.radius or problem.bound)
+    mean = SoftCoreMean.calibrate(**calibration, rounds=1, radius=problem.radius or problem.bound)
     facts = (
         problem.near(finder),
         Fact("no-mean", (int(mean.event.threshold),)),

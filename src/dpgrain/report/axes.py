@@ -105,8 +105,8 @@ def plain(ax: Axes) -> None:
         axis.label.set_parse_math(False)
 
 
-def say(ax: Axes, text: str) -> Axes:
-    """Write a few words instead of a drawing."""
+def write_message(ax: Axes, text: str) -> Axes:
+    """Write a message instead of a drawing."""
     ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=INK)
     ax.set_xticks([])
     ax.set_yticks([])

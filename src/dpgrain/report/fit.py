@@ -138,12 +138,12 @@ def _estimated(found: Coefficients, salt: str = "") -> dict[str, object]:
             f"{salt}coefficients",
             partial(plot_coefficients, plotted, intervals=found.intervals),
             height,
-            [_told(found, row) for row in plotted],
+            [_hover_text(found, row) for row in plotted],
         ),
     }
 
 
-def _told(found: Coefficients, row: Coefficient) -> str:
+def _hover_text(found: Coefficients, row: Coefficient) -> str:
     """Return the hover text of a row of the figure."""
     cells = zip(found.headings[1:], found.cells(row), strict=True)
     return f"{text(row.name, 120)}: {', '.join(f'{name} {cell}' for name, cell in cells)}"

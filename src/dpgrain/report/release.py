@@ -33,7 +33,7 @@ from dpgrain.statistics.statistic import Noun
 from dpgrain.units import Level
 
 _PLOTTED_ROWS, _LISTED_ROWS, _NAME_LETTERS = 20, 1000, 120
-_ASKED = {
+_SETTINGS = {
     "take care": "Warning",
     "statistic": "Statistic",
     "table": "Table",
@@ -62,13 +62,13 @@ _MORE = {
     "count_error": "Std. error of count",
 }
 # Other names of lines if groups are not items.
-_ASKED_OF: dict[Noun, dict[str, str]] = {
+_SETTINGS_OF: dict[Noun, dict[str, str]] = {
     "item": {},
     "group": {"item": "Grouped by", "domain": "Groups", "weight": "Measured"},
     "bin": {"item": "Element column", "weight": "Counted"},
 }
 # The word for one row, used for "record" in sentences.
-_ROWS_OF = {"records": "record", "people": "person"}
+_ROW_NOUNS = {"records": "record", "people": "person"}
 _BLOCKS: dict[Level, str] = {
     "record": "each record",
     "element": "each user's contribution per cell",
@@ -187,7 +187,7 @@ def _heading(facts: _ReleaseFacts) -> dict[str, object]:
         "words": words,
         "name": text(words.of, 60),
         "by": words.by and text(words.by, 60),
-        "asked": [(_asked_name(release, key), text(v)) for key, v in release.asked.items()],
+        "asked": [(_setting_name(release, key), text(v)) for key, v in release.asked.items()],
         "weight": text(release.asked.counts),
         "shares": release.asked.of_shares,
         "range_was_found": release.asked.range_was_found,
@@ -210,21 +210,24 @@ def _estimated(facts: _ReleaseFacts, salt: str = "") -> dict[str, object]:
     lines = lines_of(release, shown(release, _LISTED_ROWS), letters=_NAME_LETTERS)
     return {
         "one": lines[0] if one else None,
-        "one_more": {**dict.fromkeys(_MORE, ""), **(_named(release, lines[0]) if one else {})},
+        "one_more": {
+            **dict.fromkeys(_MORE, ""),
+            **(_more_numbers(release, lines[0]) if one else {}),
+        },
         "told": known,
-        "more_heads": {name: _more_name(release, name) for name in known},
+        "more_heads": {name: _more_heading(release, name) for name in known},
         "ranks": [f"{rank:g}" for rank in ranks(release)],
         "heads": [text(head, 60) for head in facts.words.heads],
         "value": text(value_of(release), 60),
         "measured": text(release.asked.measured, 80),
-        "made": release.statistic.made_of(one).replace("record", _ROWS_OF[release.asked.rows]),
+        "made": release.statistic.made_of(one).replace("record", _ROW_NOUNS[release.asked.rows]),
         "rows": release.asked.rows,
         "everyone": release.asked.over == "everyone",
         "estimand": text(release.estimand),
         "capped": release.asked.capped,
         "cut": release.asked.cut,
         "counts_capped": counts_capped(release),
-        "estimates": [(line, _named(release, line)) for line in lines],
+        "estimates": [(line, _more_numbers(release, line)) for line in lines],
         "plotted": min(_PLOTTED_ROWS, count_groups(release)),
         "over_time": _over_time(release),
         "notes": _notes(facts) if lines else [],
@@ -259,7 +262,7 @@ def _notes(facts: _ReleaseFacts) -> list[str]:
     return [text(f"{note[0].upper()}{note[1:].rstrip('.')}.", 2000) for note in notes if note]
 
 
-def _more_name(release: Release, name: str) -> str:
+def _more_heading(release: Release, name: str) -> str:
     """Return the heading of an additional column."""
     if name == "count" and release.asked.rows == "people":
         return "People" if release.asked.over == "everyone" else "People (noisy)"
@@ -268,7 +271,7 @@ def _more_name(release: Release, name: str) -> str:
     return _MORE.get(name, name)
 
 
-def _named(release: Release, line: Line) -> dict[str, str]:
+def _more_numbers(release: Release, line: Line) -> dict[str, str]:
     """Return the additional numbers of a line by name."""
     return dict(zip(release.more, line.more, strict=True))
 
@@ -277,10 +280,10 @@ def _estimate_plots(release: Release, salt: str) -> object:
     rows = drawn(release, _PLOTTED_ROWS)
     height = 90 + 22 * max(rows, 2) if rows else 320
     draw = partial(plot_estimates, release, top=_PLOTTED_ROWS)
-    return figures(f"{salt}estimates", draw, height, _told(release))
+    return figures(f"{salt}estimates", draw, height, _hover_texts(release))
 
 
-def _told(release: Release) -> list[str]:
+def _hover_texts(release: Release) -> list[str]:
     """Return the hover text of each row of the figure, if it has one estimate per row."""
     statistic = release.statistic
     rows = drawn(release, _PLOTTED_ROWS)
@@ -309,8 +312,8 @@ def _clipped(facts: _ReleaseFacts, salt: str = "") -> dict[str, object]:
     }
 
 
-def _asked_name(release: Release, key: str) -> str:
-    return _ASKED_OF[release.statistic.noun].get(key, _ASKED.get(key, key))
+def _setting_name(release: Release, key: str) -> str:
+    return _SETTINGS_OF[release.statistic.noun].get(key, _SETTINGS.get(key, key))
 
 
 def _clip(release: Release, events: set[str]) -> np.ndarray[Any, Any]:

@@ -37,7 +37,7 @@ __all__ = ["plot_honest", "plot_protocol", "shuffle_page"]
 
 
 @dataclass(frozen=True)
-class _Line:
+class _HonestRow:
     """One row of the table of honest devices."""
 
     share: str
@@ -77,15 +77,15 @@ def shuffle_page(protocol: ShuffledSum) -> str:
             (quantity(k, "user"), [Odds(epsilons[r][i], guarantee.delta) for r in RELATIONS])
             for i, k in enumerate(users)
         ],
-        **_described(protocol),
-        **_of_honest(honest_curve(protocol), guarantee.delta),
-        **_of_corrupt(protocol),
-        **_of_noise(protocol),
+        **_protocol_facts(protocol),
+        **_honest_facts(honest_curve(protocol), guarantee.delta),
+        **_corrupt_facts(protocol),
+        **_noise_facts(protocol),
         traffic=[(row.name, _cell(row)) for row in traffic_rows(protocol)],
     )
 
 
-def _described(protocol: ShuffledSum) -> dict[str, object]:
+def _protocol_facts(protocol: ShuffledSum) -> dict[str, object]:
     """Describe the protocol and its users."""
     return {
         "scalar": not protocol.centred,
@@ -101,11 +101,11 @@ def _described(protocol: ShuffledSum) -> dict[str, object]:
     }
 
 
-def _of_honest(curve: Sequence[Honest], delta: float) -> dict[str, object]:
+def _honest_facts(curve: Sequence[Honest], delta: float) -> dict[str, object]:
     """Return ε over the share of honest devices."""
     return {
         "curve": [
-            _Line(line.share, f"{line.devices:,}", Odds(line.epsilon, delta), line.promised)
+            _HonestRow(line.share, f"{line.devices:,}", Odds(line.epsilon, delta), line.promised)
             for line in curve
         ],
         "least": next((line.share for line in curve if math.isinf(line.epsilon)), ""),
@@ -113,7 +113,7 @@ def _of_honest(curve: Sequence[Honest], delta: float) -> dict[str, object]:
     }
 
 
-def _of_corrupt(protocol: ShuffledSum) -> dict[str, object]:
+def _corrupt_facts(protocol: ShuffledSum) -> dict[str, object]:
     """Return the largest change of the sum by one device."""
     return {
         "own": _number(device_sensitivity(protocol)),
@@ -124,7 +124,7 @@ def _of_corrupt(protocol: ShuffledSum) -> dict[str, object]:
     }
 
 
-def _of_noise(protocol: ShuffledSum) -> dict[str, object]:
+def _noise_facts(protocol: ShuffledSum) -> dict[str, object]:
     """Return the noise, compared with a trusted curator."""
     sd, central = protocol.noise_sd, central_sd(protocol)
     return {

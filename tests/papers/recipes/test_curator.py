@@ -35,7 +35,7 @@ from dpgrain.papers import (
     Program,
     RandomizedBall,
     Recipe,
-    SoftCore,
+    SoftCoreMean,
     Task,
     UserLevelAgd,
     UserLevelSgd,
@@ -496,7 +496,7 @@ def test_user_level_sgd_is_the_theorem_s() -> None:
     task = Task.of(n, (0.0,) * 16, 4.0, 1e-6)
     (stage,) = UserLevelSgd(known, rounds=rounds).plan(task).stages
     mean, solver = stage.mean, stage.solver
-    assert isinstance(mean, SoftCore)
+    assert isinstance(mean, SoftCoreMean)
     assert isinstance(solver, Sgd)
     assert (mean.rounds, mean.radius) == (rounds, known.radius_for(n, rounds))
     noise = mean.noise_multiplier * mean.radius * 4

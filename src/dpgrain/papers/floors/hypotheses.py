@@ -71,7 +71,7 @@ def min_excess_of_choice(
         within = np.cumsum(size_probabilities(sizes, n, told), axis=1)
         return float(np.max(gaps[:, None] * (within - 1 + wrong)))
 
-    fair = several(gaps / 2, _told_from_fair(records, gaps / 2))
+    fair = several(gaps / 2, _bias_distinguishability(records, gaps / 2))
     sure = several(gaps, -np.expm1(records * np.log1p(-np.minimum(gaps, 1 - 1e-16))))
     # One of two hypotheses is right in each world here, and the others are never better.
     two = min_error_of_records(
@@ -80,7 +80,7 @@ def min_excess_of_choice(
     return max(fair, sure, two / 2)
 
 
-def _told_from_fair(records: int, gaps: FloatArray) -> FloatArray:
+def _bias_distinguishability(records: int, gaps: FloatArray) -> FloatArray:
     """Return the total variation between records with P(1) = ½ − gap and fair ones."""
     low = np.maximum(0.5 - gaps, 1e-300)
     # From about this number of ones, fair records are likelier; any number gives a floor.

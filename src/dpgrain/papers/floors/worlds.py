@@ -115,7 +115,7 @@ def min_error_of_records(
         [_unsure(epsilon, delta, steps_between(int(j), relation), penalty) for j in sizes]
     )
     gaps = gaps_between(epsilon, n, records)
-    expected = size_probabilities(sizes, n, _told_apart(records, gaps)) @ left
+    expected = size_probabilities(sizes, n, _distinguishability(records, gaps)) @ left
     errors = 2 * gaps * (np.sqrt(expected) if penalty == "squared" else expected)
     if penalty == "squared":
         traced = traced_mean(epsilon, delta, n, records, dimension, relation)
@@ -199,7 +199,7 @@ def size_probabilities(sizes: NDArray[np.int64], n: int, apart: FloatArray) -> F
     return np.diff(below, axis=1, prepend=0.0)
 
 
-def _told_apart(records: int, gaps: FloatArray) -> FloatArray:
+def _distinguishability(records: int, gaps: FloatArray) -> FloatArray:
     """Return the total variation between records with probabilities (1 ± gap)/2 of 1."""
     # An even number of records reveals no more than the odd number before it. The best test is
     # whether more than half of them are 1.

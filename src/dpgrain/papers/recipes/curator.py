@@ -33,7 +33,7 @@ from dpgrain.optimize import CoinBetting, Constant, RandomIterate, Sgd, Solver, 
 from dpgrain.optimize.localisation import Phases, RegularisedPhases
 from dpgrain.optimize.schedules import DecreasingRestart
 from dpgrain.optimize.smoothing import RandomizedBall
-from dpgrain.papers import AcSa, SoftCore, Winsorized
+from dpgrain.papers import AcSa, SoftCoreMean, Winsorized
 from dpgrain.papers.recipes.fresh import phased
 from dpgrain.units import User
 
@@ -487,10 +487,10 @@ def _core_noise(known: Known, task: Task, n_users: int) -> float:
     return 4 * known.radius_for(n_users, 1) * task.noise(n_users)
 
 
-def _soft_core(known: Known, task: Task, n_users: int, rounds: int) -> SoftCore:
+def _soft_core(known: Known, task: Task, n_users: int, rounds: int) -> SoftCoreMean:
     """Calibrate the soft core for some rounds."""
     radius = known.radius_for(n_users, rounds)
-    return SoftCore.calibrate(**task.calibration(n_users), rounds=rounds, radius=radius)
+    return SoftCoreMean.calibrate(**task.calibration(n_users), rounds=rounds, radius=radius)
 
 
 def _localising_rounds(known: Known, strength: float, smooth: float, noise: float) -> int:

@@ -26,8 +26,8 @@ from dpgrain.report.axes import (
     label_letters,
     label_rows,
     legend_above,
-    say,
     within_sight,
+    write_message,
 )
 from dpgrain.report.plots.distribution import draw_distribution, in_steps
 from dpgrain.report.plots.times import draw_over_time, lines_over_time
@@ -45,7 +45,7 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
     Args:
         release: any release.
         ax: axes to draw on; new ones by default.
-        top: the number of groups: those with the largest estimates; of quantiles, the first ones.
+        top: the number of groups: the largest estimates, or the first groups of quantiles.
 
     Raises:
         ParameterError: if ``top`` is not a positive integer.
@@ -60,12 +60,14 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
     if len(release) and np.isnan(release.estimate).all():
         ax.set_axis_off()
         what = fitting(release.asked.measured, ax)
-        return say(ax, f"{what}: not published,\nno value stood out from the noise")
+        return write_message(ax, f"{what}: not published,\nno value stood out from the noise")
     if is_one(release):
         return _write_number(release, ax)
     if not len(release):
         ax.set_xlabel(quantity(release, ax))
-        return say(ax, f"no {'items' if release.statistic.of_items else 'groups'} were published")
+        return write_message(
+            ax, f"no {'items' if release.statistic.of_items else 'groups'} were published"
+        )
     if release.statistic.of_bins:
         return _draw_holdings(release, ax)
     if in_steps(release):

@@ -20,7 +20,7 @@ from dpgrain.report.axes import (
     grid,
     legend_above,
     log_ticks,
-    say,
+    write_message,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def plot_honest(curve: Sequence[Honest], delta: float, ax: Axes | None = None) -
     ax.set_ylabel(f"ε at δ = {powers(delta)}")
     finite = [line for line in curve if math.isfinite(line.epsilon)]
     if not finite:
-        return say(ax, "no guarantee at this δ")
+        return write_message(ax, "no guarantee at this δ")
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.plot(

@@ -39,7 +39,7 @@ _MANY_POINTS = 40
 
 
 @dataclass(frozen=True)
-class Lines:
+class TimeSeries:
     """The rows of a release as lines over time.
 
     Args:
@@ -82,9 +82,9 @@ def parse_time(key: object) -> datetime | None:
     return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
 
 
-def lines_over_time(release: Release) -> Lines | None:
+def lines_over_time(release: Release) -> TimeSeries | None:
     """Return the lines of a release with a time key; None for other releases."""
-    return _lines(release) if len(release) > 1 and not _in_rows(release) else None
+    return _time_series(release) if len(release) > 1 and not _in_rows(release) else None
 
 
 def _in_rows(release: Release) -> bool:
@@ -98,7 +98,7 @@ def _in_rows(release: Release) -> bool:
     )
 
 
-def _lines(release: Release) -> Lines | None:
+def _time_series(release: Release) -> TimeSeries | None:
     column = next((i for i, keys in enumerate(release.groups.columns) if _has_times(keys)), None)
     if column is None:
         return None
@@ -117,7 +117,7 @@ def _lines(release: Release) -> Lines | None:
     sizes = {keys: size(np.nan_to_num(release.estimate[rows])) for keys, rows in found.items()}
     largest = sorted(found, key=lambda keys: -float(sizes[keys]))[: len(COLOURS)]
     steps = np.diff(np.unique(places))
-    return Lines(
+    return TimeSeries(
         release.groups.names[column],
         tuple(np.array(found[keys], dtype=np.int64) for keys in largest),
         len(found),
@@ -135,7 +135,9 @@ def _has_times(keys: pa.Array) -> bool:
     return len(different) > 1 and all(parse_time(key) is not None for key in different)
 
 
-def draw_over_time(release: Release, lines: Lines, names: list[str], what: str, ax: Axes) -> Axes:
+def draw_over_time(
+    release: Release, lines: TimeSeries, names: list[str], what: str, ax: Axes
+) -> Axes:
     """Draw each line with its intervals; a line is interrupted at missing dates."""
     rows = np.concatenate(lines.lines)
     parts = (release.estimate, release.low, release.high)
@@ -176,12 +178,14 @@ def draw_over_time(release: Release, lines: Lines, names: list[str], what: str, 
     return ax
 
 
-def _gaps(lines: Lines, line: IntArray) -> IntArray:
+def _gaps(lines: TimeSeries, line: IntArray) -> IntArray:
     """Return the positions in a line after each gap."""
     return np.flatnonzero(np.diff(lines.places[line]) > _GAP * lines.step) + 1
 
 
-def _with_gaps(lines: Lines, line: IntArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _with_gaps(
+    lines: TimeSeries, line: IntArray, values: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """Return times and values with a NaN in each gap."""
     gaps, times = _gaps(lines, line), lines.times[line]
     return np.insert(times, gaps, times[gaps - 1]), np.insert(values, gaps, np.nan)

@@ -10,7 +10,16 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
-from dpgrain.report.axes import BLUE, GREY, ORANGE, axes_for, grid, legend_above, save, say
+from dpgrain.report.axes import (
+    BLUE,
+    GREY,
+    ORANGE,
+    axes_for,
+    grid,
+    legend_above,
+    save,
+    write_message,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +57,7 @@ def plot_tradeoff(audit: Audit, ax: Axes | None = None, *, units: int | None = N
     ax.set_xlabel("false alarms")
     ax.set_ylabel("misses")
     if not drawn:
-        return say(ax, "no draws to show")
+        return write_message(ax, "no draws to show")
     least = min(line.units for line in drawn)
     for line, claimed in zip(audit.lines, audit.claimed, strict=True):
         if line.units != least or not line.curve:
