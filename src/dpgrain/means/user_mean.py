@@ -27,10 +27,10 @@ from dpgrain._formatting import (
 )
 from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
-from dpgrain.arrays.guarantees import guarantee_of
-from dpgrain.arrays.roster import Roster
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.columns import lie_elsewhere
+from dpgrain.inputs.columns import is_distributed
+from dpgrain.inputs.guarantees import array_guarantee
+from dpgrain.inputs.population import Population
 from dpgrain.means import Recentred, recentring_budget
 from dpgrain.means.clipped import METHOD as CLIP
 from dpgrain.means.clipped import ClippedMean, around_zero, weights
@@ -296,12 +296,12 @@ class MeanQuery(Query[MeanOfUsers]):
         self.check_unit(User())
 
     @cached_property
-    def roster(self) -> Roster:
+    def roster(self) -> Population:
         """Release of the number of users with records, if the method releases it first.
 
         A stated population does not reveal how many of its users have records.
         """
-        return Roster.of(None, self.promise)
+        return Population.of(None, self.promise)
 
     @cached_property
     def candidate(self) -> Candidate:
@@ -325,11 +325,11 @@ class MeanQuery(Query[MeanOfUsers]):
     def plan(self) -> Planned:
         """Noise of the mean and, if it is released first, of the number of users."""
         candidate, roster, n = self.candidate, self.roster, self.n_users
-        guarantee = guarantee_of(
+        guarantee = array_guarantee(
             self.promise,
             candidate.event.beside(roster.event if candidate.counts else None),
             (
-                *(() if n is None else Roster.of(n, self.promise).facts),
+                *(() if n is None else Population.of(n, self.promise).facts),
                 *(roster.facts if candidate.counts else ()),
                 Fact("dimension", (self.records.dimension,)),
                 Fact("record-bound", (self.bound,)),
@@ -354,7 +354,7 @@ class MeanQuery(Query[MeanOfUsers]):
             number = None
             if candidate.counts:
                 assert roster.event is not None  # noqa: S101 - a size that is not stated is released
-                result = roster.users(users_there(), charge.lend(roster.event))
+                result = roster.size(users_there(), charge.lend(roster.event))
                 number = UserCount(result, roster.noise_sd, n)
                 candidate = candidate if candidate.then is None else candidate.then(number)
             return _clip_result(
@@ -396,7 +396,7 @@ def _clip_result(
 
 def _collect_records(X: Any, users: Any, dimension: int | None) -> Records:
     """Return records with their users, wherever they are stored."""
-    if not isinstance(X, Records) and not lie_elsewhere(X):
+    if not isinstance(X, Records) and not is_distributed(X):
         return LocalRecords.of(X, users, dimension)
     records = X if isinstance(X, Records) else distributed.ClusterRecords.of(X, users)
     if dimension is not None:

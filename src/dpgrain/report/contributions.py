@@ -12,7 +12,7 @@ from dpgrain._formatting import powers
 from dpgrain.errors import ParameterError
 from dpgrain.report.guarantee_facts import ELEMENT_COUNTS, Odds
 from dpgrain.report.wording import text
-from dpgrain.statistics.holdings import Holdings
+from dpgrain.statistics.contribution_counts import Holdings
 from dpgrain.statistics.release import Release
 
 
@@ -83,7 +83,7 @@ def contribution_text(release: Release, known: Holdings | None) -> ContributionT
         kind,
         shares,
         total <= 4 * error,
-        text(known.asked.items_in_words or "elements", 60),
+        text(known.asked.keys_text or "elements", 60),
         sentence,
         composed,
         odds,

@@ -43,7 +43,7 @@ from dpgrain.units import RELATIONS, Level, Relation
 
 if TYPE_CHECKING:
     from dpgrain.report.contributions import ContributionText
-    from dpgrain.statistics.holdings import Holdings
+    from dpgrain.statistics.contribution_counts import Holdings
 
 #: Name, SHA-256 hash, and an expression that computes it.
 Check: TypeAlias = tuple[str, str, str]
