@@ -186,7 +186,7 @@ def test_a_users_vector_rests_on_that_users_rows_alone(d: int, order: Any) -> No
 def vector_of(records: Array, users: NDArray[Any], user: int) -> Array:
     # Most records are longer than the bound, and shortened.
     charge = charge_of(Gaussian(1.0), SystemSource())
-    with LocalRecords.of(records, users).kept(charge, 1e-8) as (vectors, _):
+    with LocalRecords.from_arrays(records, users).user_vectors(charge, 1e-8) as (vectors, _):
         found: Array = vectors.vectors()[list(dict.fromkeys(users.tolist())).index(user)]
     return found
 

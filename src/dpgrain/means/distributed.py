@@ -21,11 +21,11 @@ from dpgrain._progress import step
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.worker_tables import CELL_BYTES, LOAD_LOCALLY, RUN_BYTES, Batches, worker_tables
-from dpgrain.means import rules
 from dpgrain.means.grid import added_in_steps
 from dpgrain.means.problem import Method
 from dpgrain.means.protocol import Rule, Vectors
 from dpgrain.means.records import Records, by_user, user_means
+from dpgrain.means.rules import count_by_radius
 from dpgrain.publishing.array_origin import ArrayOrigin
 from dpgrain.publishing.charge import Charge
 from dpgrain.tables.engines.per_user import derivation_facts
@@ -48,7 +48,7 @@ class ClusterRecords(Records):
         self.table.require_numbers(self.columns, "columns", also=["BOOLEAN"])
 
     @staticmethod
-    def of(X: Any, users: Any) -> ClusterRecords:
+    def from_frame(X: Any, users: Any) -> ClusterRecords:
         """Return the records of a Spark frame; all columns other than ``users`` are numbers."""
         if users is not None and not isinstance(users, str):
             raise ParameterError(
@@ -80,7 +80,9 @@ class ClusterRecords(Records):
         return ArrayOrigin(self.table.scope, provenance=self.table.provenance, made=made)
 
     @contextmanager
-    def kept(self, charge: Charge, bound: float) -> Iterator[tuple[Vectors, Callable[[], int]]]:
+    def user_vectors(
+        self, charge: Charge, bound: float
+    ) -> Iterator[tuple[Vectors, Callable[[], int]]]:
         """Provide users' vectors on the cluster, and a function that counts them."""
         step("rows are brought together and kept where they are")
         user = self.table.user
@@ -110,13 +112,13 @@ def require_sums(method: Method) -> None:
 class ClusterVectors:
     """Users' vectors on a cluster: :class:`~dpgrain.means.protocol.DistributedVectors`.
 
-    ``made`` are rules to apply before summing. ``blocks`` is not the number of vectors, which
+    ``rules`` are rules to apply before summing. ``blocks`` is not the number of vectors, which
     remains on the cluster: rounds without sampling need a number.
     """
 
     kept: CachedBlocks
     width: int
-    made: tuple[Rule, ...] = ()
+    rules: tuple[Rule, ...] = ()
     blocks: int = 0
 
     def count(self) -> int:
@@ -126,25 +128,25 @@ class ClusterVectors:
     @property
     def dimension(self) -> int:
         """Length of a vector after all rules."""
-        return int(_made(np.zeros((1, self.width)), self.made).shape[1])
+        return int(_apply_rules(np.zeros((1, self.width)), self.rules).shape[1])
 
     def mapped(self, rule: Rule) -> ClusterVectors:
         """Apply a rule to the vectors on the cluster."""
-        return replace(self, made=(*self.made, rule))
+        return replace(self, rules=(*self.rules, rule))
 
     def in_steps(self, clip: float, step: float, centre: FloatArray | None = None) -> IntArray:
         """Add up the clipped vectors, each truncated to a grid."""
         added = GridSum(clip, step, centre)
-        return self.kept.sums(IntegerSum(self.width, self.made, added), (self.dimension,))
+        return self.kept.sums(IntegerSum(self.width, self.rules, added), (self.dimension,))
 
     def count_by_radius(self, centre: FloatArray, radii: FloatArray) -> IntArray:
         """Count the vectors by the first radius that contains them."""
         added = RadiusCounts(centre, radii)
-        return self.kept.sums(IntegerSum(self.width, self.made, added), (len(radii) + 1,))
+        return self.kept.sums(IntegerSum(self.width, self.rules, added), (len(radii) + 1,))
 
 
-def _made(vectors: FloatArray, made: tuple[Rule, ...]) -> FloatArray:
-    for rule in made:
+def _apply_rules(vectors: FloatArray, rules: tuple[Rule, ...]) -> FloatArray:
+    for rule in rules:
         vectors = rule(vectors)
     return vectors
 
@@ -224,18 +226,18 @@ class VectorCount:
 
 @dataclass(frozen=True, eq=False)
 class IntegerSum:
-    """Sum of integers from a worker's vectors, after applying the rules ``made``."""
+    """Sum of integers from a worker's vectors, after applying ``rules``."""
 
     width: int
-    made: tuple[Rule, ...]
+    rules: tuple[Rule, ...]
     of: Callable[[Vectors], IntArray]
 
     def __call__(self, batches: Batches) -> IntArray:
         """Return the sum."""
         # Without vectors, the result is zeros of the same shape.
-        total = self.of(Vectors(_made(np.zeros((0, self.width)), self.made)))
+        total = self.of(Vectors(_apply_rules(np.zeros((0, self.width)), self.rules)))
         for vectors in vector_runs(batches, self.width):
-            total = total + self.of(Vectors(_made(vectors, self.made)))
+            total = total + self.of(Vectors(_apply_rules(vectors, self.rules)))
         return total
 
 
@@ -261,4 +263,4 @@ class RadiusCounts:
 
     def __call__(self, vectors: Vectors) -> IntArray:
         """Return the counts."""
-        return rules.count_by_radius(vectors, self.centre, self.radii)
+        return count_by_radius(vectors, self.centre, self.radii)

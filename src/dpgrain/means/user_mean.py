@@ -348,7 +348,7 @@ class MeanQuery(Query[MeanOfUsers]):
         """Compute users' vectors, and publish their mean."""
         candidate, roster, n = self.candidate, self.roster, self.n_users
         source = charge.lend(candidate.event)
-        with self.records.kept(charge, self.bound) as (vectors, users_there):
+        with self.records.user_vectors(charge, self.bound) as (vectors, users_there):
             if n is not None and candidate.compares and users_there() > n:
                 raise _population_error(n, candidate)
             number = None
@@ -397,8 +397,8 @@ def _clip_result(
 def _collect_records(X: Any, users: Any, dimension: int | None) -> Records:
     """Return records with their users, wherever they are stored."""
     if not isinstance(X, Records) and not is_distributed(X):
-        return LocalRecords.of(X, users, dimension)
-    records = X if isinstance(X, Records) else distributed.ClusterRecords.of(X, users)
+        return LocalRecords.from_arrays(X, users, dimension)
+    records = X if isinstance(X, Records) else distributed.ClusterRecords.from_frame(X, users)
     if dimension is not None:
         check_dimension(_validate.integer(minimum=1, dimension=dimension), records.dimension)
     return records

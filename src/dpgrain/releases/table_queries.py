@@ -269,8 +269,12 @@ class TableRecords(Records):
         return _origin(self.table)
 
     @contextmanager
-    def kept(self, charge: Charge, bound: float) -> Iterator[tuple[Vectors, Callable[[], int]]]:
+    def user_vectors(
+        self, charge: Charge, bound: float
+    ) -> Iterator[tuple[Vectors, Callable[[], int]]]:
         """Read the rows, and compute users' vectors."""
         rows = load_rows(self.table, self.encoding, charge)
-        with LocalRecords.of(rows.features.to_numpy(), rows.users).kept(charge, bound) as kept:
+        with LocalRecords.from_arrays(rows.features.to_numpy(), rows.users).user_vectors(
+            charge, bound
+        ) as kept:
             yield kept

@@ -310,7 +310,7 @@ class CurveTable:
         return [powers(delta) for delta in self.deltas]
 
     @property
-    def most(self) -> int:
+    def max_units(self) -> int:
         """The largest number of units."""
         return self.rows[-1].units
 

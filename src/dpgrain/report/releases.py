@@ -25,7 +25,7 @@ _SENTENCE_LETTERS = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Page(PageFacts):
+class _FileFacts(PageFacts):
     """The common contents; ``short`` is the guarantee without the public facts of each release."""
 
     short: Guarantee
@@ -39,7 +39,7 @@ class _Page(PageFacts):
 def releases_page(releases: Releases) -> str:
     """Return the report of the releases of a file as HTML."""
     guarantee, plan = releases.guarantee, releases.plan
-    page = _Page(
+    page = _FileFacts(
         of="release",
         guarantee=guarantee,
         short=releases.promise,

@@ -47,7 +47,7 @@ class _HonestRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Page(PageFacts):
+class _SumFacts(PageFacts):
     """The common facts; the curve is for several users, with data on their devices."""
 
     users: Sequence[int]
@@ -63,7 +63,7 @@ def shuffle_page(protocol: ShuffledSum) -> str:
     """Return the report of a shuffled sum as HTML."""
     guarantee = protocol.guarantee
     users, epsilons = user_curve(guarantee)
-    page = _Page(
+    page = _SumFacts(
         of="sum",
         guarantee=guarantee,
         distorted="noise",
