@@ -39,8 +39,8 @@ from dpgrain.arrays.blocks import arrange
 from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.errors import DataError
 from dpgrain.learn import LinearRegression, LogisticRegression, central
-from dpgrain.learn.ask import Ask
-from dpgrain.learn.fitted import Data, Form
+from dpgrain.learn.fit_config import Ask
+from dpgrain.learn.fit_data import FitForm, LocalData
 from dpgrain.noise.sources import source_of
 from dpgrain.optimize import Adagrad, CoinBetting, Solver
 from dpgrain.publishing import Charge
@@ -213,14 +213,14 @@ def fitted(
     }
     kind = LogisticRegression(classes=[0, 1], **options)
     model: Any = kind if split.logistic else LinearRegression(**options)
-    asked = model.asked()
+    asked = model.config()
     given = {field.name: getattr(asked, field.name) for field in fields(Ask)}
     ask = _Asked(**given, steps=SOLVERS[solver])
     elements = None if split.unit == "user" else rows.elements
     blocks = arrange(len(rows.y), rows.users, elements, ask.promise.unit, places=False)
     X, targets = model.read(rows.X, rows.y)
-    data = Data(X, targets, blocks, rows.users, model.loss)
-    plan = central.plan(ask, Form(targets, X.shape[1], model.loss))
+    data = LocalData(X, targets, blocks, rows.users, model.loss)
+    plan = central.plan_fit(ask, FitForm(targets, X.shape[1], model.loss))
     told = guarantee_of(
         ask.promise, plan.event, plan.facts, private=False, users=rows.users, elements=elements
     )

@@ -27,7 +27,7 @@ from dpgrain.cli.app import app
 from dpgrain.errors import ParameterError
 from dpgrain.inputs import labels
 from dpgrain.inputs.labels import BITS, cell_text, key, label_of, matching, rank, whole, written
-from dpgrain.learn.features import Category, Encoding, load_rows
+from dpgrain.learn.features import CategoryColumn, FeatureEncoding, load_rows
 from dpgrain.publishing.curator import Curator
 
 # --- the rule, said a second time ---
@@ -352,7 +352,9 @@ def test_users_elements_and_groups_of_tables(spelled: list[str], tmp_path: Path)
                 unit,
             )
         rows = load_rows(
-            dg.read(source, user="label"), Encoding((Category("label", tuple(spelled)),)), Curator()
+            dg.read(source, user="label"),
+            FeatureEncoding((CategoryColumn("label", tuple(spelled)),)),
+            Curator(),
         )
         assert rows.users is not None
         assert len(set(rows.users)) == n, name

@@ -42,7 +42,7 @@ def test_parts_share_one_promise() -> None:
 def test_each_part_has_its_share_under_the_relation(relation: Relation) -> None:
     """Shares are of μ², and what a part moves depends on the relation."""
     model = LogisticRegression(unit=Element(), epsilon=1.0, relation=relation, intervals=0.15)
-    plan = central.planned(model.asked())
+    plan = central.calibrate_plan(model.config())
     parts = (plan.norms, plan.evidence, plan.event)
     norms, evidence, whole = (
         part.loss(1, relation, Element()).mu ** 2 for part in parts if part is not None
@@ -61,10 +61,12 @@ def test_all_that_is_charged_is_lent_for_a_draw(n: Any, clip: Any) -> None:
 
 
 def test_a_default_fit_takes_half_as_many_rounds_as_bets_with_a_stated_bound() -> None:
-    plans = {clip: central.planned(LinearRegression(clip=clip).asked()) for clip in (None, 1.0)}
+    plans = {
+        clip: central.calibrate_plan(LinearRegression(clip=clip).config()) for clip in (None, 1.0)
+    }
     assert {clip: plan.mean.rounds for clip, plan in plans.items()} == {None: 50, 1.0: 100}
-    sampled = LinearRegression(n_users=1000, sampling_rate=0.1, sampling="users").asked()
-    assert central.planned(sampled).mean.rounds == 500
+    sampled = LinearRegression(n_users=1000, sampling_rate=0.1, sampling="users").config()
+    assert central.calibrate_plan(sampled).mean.rounds == 500
 
 
 def test_correlated_features_are_fitted_within_the_default_rounds() -> None:

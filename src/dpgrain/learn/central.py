@@ -15,13 +15,13 @@ from dpgrain.arrays.guarantees import rate_of
 from dpgrain.arrays.roster import Roster, beside
 from dpgrain.gradients.norms import Norms, release_norms
 from dpgrain.gradients.records import RecordBlocks
-from dpgrain.learn.ask import Ask
 from dpgrain.learn.bounding import bounded
-from dpgrain.learn.classes import fact, selected, selection
-from dpgrain.learn.confidence import caution, check_curvature, release_evidence
-from dpgrain.learn.fitted import Data, Fitted, Form, Readable
-from dpgrain.learn.reading import by_record, ridge_of
-from dpgrain.learn.rounds import History, facts_of, train, users_of
+from dpgrain.learn.classes import plan_selection, select_labels, selection_fact
+from dpgrain.learn.confidence import check_curvature, interval_warning, release_evidence
+from dpgrain.learn.fit_config import Ask
+from dpgrain.learn.fit_data import FitForm, FitResult, LocalData, ReadableData
+from dpgrain.learn.reading import record_blocks, ridge_strengths
+from dpgrain.learn.rounds import History, resolve_users, round_facts, train
 from dpgrain.means import ClippedMean, Contributions
 from dpgrain.noise import Source
 from dpgrain.optimize import MarginLoss, Solver
@@ -32,21 +32,21 @@ from dpgrain.units import Level, User
 
 # Rounds with all blocks; with sampling, the number of passes. With an explicit bound no rounds find
 # the scale of the solution, and coin betting, which does not need the scale, uses more rounds.
-_ROUNDS, _ROUNDS_OF_BETS = 50, 100
+_ROUNDS, _ROUNDS_WITHOUT_SCALE = 50, 100
 # Share of the budget (of μ²) for choosing the clipping bound and counting blocks.
-_TUNING = 0.1
+_NORMS_SHARE = 0.1
 # One round in this many finds the neighbourhood of the solution, if a bound is chosen.
 _WARM_UP = 5
 # Ratio of the median initial norm to the clipping bound of those rounds: noise is then small, but
 # gradients do not count only by direction, for which a classifier's root would be far beyond the
 # solution.
-_SHORTER = 4.0
+_WARM_UP_RATIO = 4.0
 # Approximate share of the clipped norm that adds up; the rest cancels.
 _ALIGNED = 0.25
 
 
 @dataclass(frozen=True)
-class Plan:
+class CentralPlan:
     """Plan of a fit: its mean for clipping bound 1, norm histograms and other releases.
 
     The last histogram is near the solution; if there is a warm-up, the first is at the start.
@@ -58,7 +58,7 @@ class Plan:
     norms: Gaussian | None
     evidence: Gaussian | None
     roster: Roster
-    names: Selection | None = None
+    labels: Selection | None = None
     public: tuple[Fact, ...] = ()
     care: tuple[str, ...] = ()
 
@@ -66,41 +66,54 @@ class Plan:
     def event(self) -> Event:
         """Accounting event of the whole fit."""
         return self.mean.event.beside(
-            beside(self.norms, self.evidence, self.roster.event, self.names)
+            beside(self.norms, self.evidence, self.roster.event, self.labels)
         )
 
     @property
-    def facts_of_rounds(self) -> tuple[Fact, ...]:
+    def round_facts(self) -> tuple[Fact, ...]:
         """Public facts about the rounds."""
         clip = None if self.ask.clipping == "auto" else float(self.ask.clipping)
-        return (*facts_of(self.mean, clip), *self.ask.facts)
+        return (*round_facts(self.mean, clip), *self.ask.facts)
 
     @property
     def facts(self) -> tuple[Fact, ...]:
         """Public facts."""
-        names = () if self.names is None else (fact(self.names),)
-        return (*self.roster.facts, *self.public, *names, *self.facts_of_rounds)
+        labels = () if self.labels is None else (selection_fact(self.labels),)
+        return (*self.roster.facts, *self.public, *labels, *self.round_facts)
+
+    def run(self, data: ReadableData, charge: Charge) -> FitResult:
+        """Run the whole release within its charge."""
+        n = resolve_users(self.roster, lambda: data.users_with_rows, charge)
+        if self.labels is not None:
+            data = _select_labels(
+                self, cast(LocalData, data), self.labels, charge.lend(self.labels)
+            )
+        source = charge.lend(self.mean.event.beside(beside(self.norms, self.evidence)))
+        with Progress(self.mean.rounds, self.ask.progress) as bar:
+            return _CentralRun(self, data, n, source, bar).result()
 
 
-def plan(ask: Ask, form: Form, lot: int | None = None) -> Plan:  # noqa: ARG001 - others have one
-    """Return the noise of every part, from public numbers; ``lot`` is not used."""
-    made = replace(planned(ask, names=form.targets.labels is not None), public=form.targets.public)
-    _check_loss(made, form)
-    return replace(made, care=_cautions(made, form))
+def plan_fit(ask: Ask, form: FitForm) -> CentralPlan:
+    """Return the noise of every part, from public numbers."""
+    targets = form.targets
+    plan = replace(calibrate_plan(ask, select=targets.labels is not None), public=targets.public)
+    _check_loss(plan, form)
+    return replace(plan, care=_cautions(plan, form))
 
 
-def planned(ask: Ask, *, names: bool = False) -> Plan:
-    """Return the noise of every part; ``names`` is True if labels are selected."""
+def calibrate_plan(ask: Ask, *, select: bool = False) -> CentralPlan:
+    """Return the noise of every part; ``select`` is True if labels are selected."""
     promise = ask.promise
     kept = promise.unit.max_elements if isinstance(promise.unit, User) else None
     level: Level = "element" if kept is not None else promise.level
     contribution = Contribution(level, "shared", "nonnegative", max_elements=kept)
     signed = Contribution(level, "shared", "signed", max_elements=kept)
     tuned = "auto" in (ask.clipping, ask.elements_per_user)
-    norms = _part(promise, contribution, _TUNING, 2 if ask.warms_up else 1) if tuned else None
-    evidence = _part(promise, signed, ask.intervals) if ask.intervals else None
+    count = 2 if ask.warms_up else 1
+    norms = _gaussian_part(promise, contribution, _NORMS_SHARE, count) if tuned else None
+    evidence = _gaussian_part(promise, signed, ask.intervals) if ask.intervals else None
     roster = Roster.of(ask.n_users, promise)
-    labels = selection(promise) if names else None
+    labels = plan_selection(promise) if select else None
     rate = rate_of(ask.sampling, ask.sampling_rate, ask.n_users)
     mean = ClippedMean.calibrate(
         epsilon=promise.epsilon,
@@ -108,56 +121,49 @@ def planned(ask: Ask, *, names: bool = False) -> Plan:
         relation=promise.relation,
         # The charge does not depend on it; without a stated number it is set later.
         n_users=ask.n_users or 1,
-        rounds=ask.rounds or math.ceil((_ROUNDS if ask.warms_up else _ROUNDS_OF_BETS) / rate),
+        rounds=ask.rounds or math.ceil((_ROUNDS if ask.warms_up else _ROUNDS_WITHOUT_SCALE) / rate),
         unit=promise.unit,
         sampling_rate=rate,
         sampling="users" if ask.sampling == "users" else "pairs",
         exact=ask.exact,
         beside=beside(norms, evidence, roster.event, labels),
     )
-    return Plan(ask, mean, norms, evidence, roster, labels)
+    return CentralPlan(ask, mean, norms, evidence, roster, labels)
 
 
-def run(plan: Plan, data: Readable, charge: Charge) -> Fitted:
-    """Run the whole release within its charge."""
-    stated = plan.roster.stated
-    n = users_of(plan.roster, data.enrolled, charge) if stated is None else stated
-    if plan.names is not None:
-        data = _told(plan, cast(Data, data), plan.names, charge.lend(plan.names))
-    source = charge.lend(plan.mean.event.beside(beside(plan.norms, plan.evidence)))
-    with Progress(plan.mean.rounds, plan.ask.progress) as bar:
-        return _Run(plan, data, n, source, bar).fitted()
-
-
-def _told(plan: Plan, data: Data, names: Selection, source: Source) -> Data:
+def _select_labels(
+    plan: CentralPlan, data: LocalData, event: Selection, source: Source
+) -> LocalData:
     """Return the rows with selected labels."""
-    classes, values = selected(data.targets, data.rows, names, source)
+    classes, values = select_labels(data.targets, data.rows, event, source)
     _check_loss(plan, data, classes)
     return replace(data, targets=replace(data.targets, values=values, classes=classes))
 
 
-def _check_loss(plan: Plan, data: Form | Data, classes: Any = None) -> None:
+def _check_loss(plan: CentralPlan, data: FitForm | LocalData, classes: Any = None) -> None:
     """Reject a loss that does not support the labels or the requested intervals."""
     loss = data.loss(data.targets.classes if classes is None else classes)
     if plan.evidence is not None:
         check_curvature(loss, _parameters(plan, loss, data))
 
 
-def _parameters(plan: Plan, loss: MarginLoss, data: Form | Data) -> int:
+def _parameters(plan: CentralPlan, loss: MarginLoss, data: FitForm | LocalData) -> int:
     """Return the number of parameters of a fit."""
     return loss.outputs * (data.width + plan.ask.fit_intercept)
 
 
-def _cautions(plan: Plan, form: Form) -> tuple[str, ...]:
+def _cautions(plan: CentralPlan, form: FitForm) -> tuple[str, ...]:
     """Return warnings based on public numbers, as sentences."""
-    if plan.evidence is None or plan.ask.n_users is None or plan.names is not None:
+    if plan.evidence is None or plan.ask.n_users is None or plan.labels is not None:
         return ()
     width = _parameters(plan, form.loss(form.targets.classes), form)
-    said = caution(plan.evidence, width, plan.ask.n_users)
+    said = interval_warning(plan.evidence, width, plan.ask.n_users)
     return (said,) if said else ()
 
 
-def _part(promise: Promise, contribution: Contribution, share: float, count: int = 1) -> Gaussian:
+def _gaussian_part(
+    promise: Promise, contribution: Contribution, share: float, count: int = 1
+) -> Gaussian:
     """Return Gaussian releases with a common share of the budget in μ²."""
     whole = calibrate(
         lambda noise: Gaussian(noise, contribution),
@@ -169,19 +175,21 @@ def _part(promise: Promise, contribution: Contribution, share: float, count: int
     return Gaussian(whole.parameter * math.sqrt(count / share), contribution, count)
 
 
-class _Run:
+class _CentralRun:
     """Releases of one fit with known labels; ``n`` is the divisor of sums in users."""
 
-    def __init__(self, plan: Plan, data: Readable, n: int, source: Source, bar: Progress) -> None:
+    def __init__(
+        self, plan: CentralPlan, data: ReadableData, n: int, source: Source, bar: Progress
+    ) -> None:
         self.bar = bar
         self.plan, self.ask, self.source, self.n = plan, plan.ask, source, n
         self.classes = data.targets.classes
         self.loss, self.data = data.loss(self.classes), data
         self.gradients = data.arranged(self.ask)
-        self.ridge = ridge_of(self.ask, self.loss.outputs, data.width)
+        self.ridge = ridge_strengths(self.ask, self.loss.outputs, data.width)
         self.looks: list[Norms] = []
 
-    def fitted(self) -> Fitted:
+    def result(self) -> FitResult:
         """Run the whole release."""
         start: FloatArray = np.zeros(len(self.ridge))
         mean, start = self._warmed(replace(self.plan.mean, n_users=self.n), start)
@@ -197,7 +205,7 @@ class _Run:
         if self.plan.evidence is not None and records is not None:
             evidence = release_evidence(
                 records,
-                cast(Data, self.data).rows.owners,
+                cast(LocalData, self.data).rows.owners,
                 self.loss,
                 theta,
                 clip=mean.clip,
@@ -207,7 +215,7 @@ class _Run:
                 event=self.plan.evidence,
                 source=self.source,
             )
-        return Fitted(
+        return FitResult(
             theta,
             self.loss.outputs,
             history,
@@ -222,18 +230,18 @@ class _Run:
 
     def _records(self) -> RecordBlocks:
         """Return the rows as records, for second moments."""
-        data = cast(Data, self.data)
+        data = cast(LocalData, self.data)
         rows, bound = data.rows, self.ask.feature_bound
         X, y = data.X[rows.kept], data.targets.values[rows.kept]
         X = X if bound is None else bounded(X, bound)
-        return by_record(X, y, rows, intercept=self.ask.fit_intercept)
+        return record_blocks(X, y, rows, intercept=self.ask.fit_intercept)
 
     def _warmed(self, mean: ClippedMean, start: FloatArray) -> tuple[ClippedMean, FloatArray]:
         """Return the remaining rounds, and a point near the solution for choosing a bound."""
         if not self.ask.warms_up:
             return mean, start
         # Far from the solution, norms show the distance instead of the differences between users.
-        short = self._look(start).middle / _SHORTER
+        short = self._look(start).middle / _WARM_UP_RATIO
         first = min(max(1, mean.rounds // _WARM_UP), mean.rounds - 1)
         near = start
         if first:
@@ -246,7 +254,11 @@ class _Run:
         if self.plan.norms is not None:
             norms = self._look(start)
             result = max(norms.blocks / mean.n_users, 1 / mean.n_users)
-            clip = norms.bound(_worth(mean, len(start)), mean.clip) if clip == "auto" else clip
+            clip = (
+                norms.bound(_tolerated_blocks(mean, len(start)), mean.clip)
+                if clip == "auto"
+                else clip
+            )
             held = result if held == "auto" else held
         if clip == "auto" or held == "auto":
             return mean
@@ -278,7 +290,7 @@ class _Run:
         )
 
 
-def _worth(mean: ClippedMean, parameters: int) -> float:
+def _tolerated_blocks(mean: ClippedMean, parameters: int) -> float:
     """Return the number of blocks beyond the bound that do not justify a higher bound.
 
     Raising the bound by 1 adds 1 of this noise to the sum of gradients over all rounds, and

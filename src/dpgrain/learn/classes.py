@@ -36,7 +36,7 @@ else:
 
 
 #: Shares of the budget for selecting labels: of μ², and of δ for a label of a single unit.
-SHARE, LEAK = 0.03, 0.1
+SELECTION_SHARE, SELECTION_DELTA = 0.03, 0.1
 
 
 @dataclass(frozen=True)
@@ -113,27 +113,29 @@ class Numbers:
 TargetRule: TypeAlias = "Labels | Numbers"
 
 
-def unselected(y: NDArray[Any]) -> Targets:
+def unselected_targets(y: NDArray[Any]) -> Targets:
     """Return the labels in the targets, (m,), for private selection; nulls are dropped.
 
-    >>> unselected(np.array(["b", None, "a"], dtype=object)).labels
+    >>> unselected_targets(np.array(["b", None, "a"], dtype=object)).labels
     (('text', 'b'), ('text', 'a'))
     """
     result, keys = codes(y)
     return Targets(np.where(result < 0, np.nan, result), labels=tuple(keys))
 
 
-def selection(promise: Promise) -> Selection:
+def plan_selection(promise: Promise) -> Selection:
     """Return the selection of labels with its share of the budget.
 
-    >>> round(selection(Promise(User(), 1.0, 1e-6, "zero_out")).threshold)
+    >>> round(plan_selection(Promise(User(), 1.0, 1e-6, "zero_out")).threshold)
     128
     """
     unit, relation = promise.unit, promise.relation
     kept = unit.max_elements if isinstance(unit, User) else None
     level: Level = "element" if kept is not None else unit.level
     contribution = Contribution(level, "shared", "nonnegative", max_elements=kept)
-    mu = gaussian_mu(promise.epsilon, (1 - LEAK) * promise.delta) * math.sqrt(SHARE)
+    mu = gaussian_mu(promise.epsilon, (1 - SELECTION_DELTA) * promise.delta) * math.sqrt(
+        SELECTION_SHARE
+    )
     noise = contribution.sensitivity(1, relation, unit) / mu
     if noise > MAX_SCALE / 4:
         raise ParameterError(
@@ -141,15 +143,20 @@ def selection(promise: Promise) -> Selection:
             "large for private selection; pass all labels as classes=[…].",
             name="classes",
         )
-    return select_by_threshold(noise, LEAK * promise.delta, 1, contribution, relation, unit)
+    return select_by_threshold(
+        noise, SELECTION_DELTA * promise.delta, 1, contribution, relation, unit
+    )
 
 
-def fact(event: Selection) -> Fact:
+def selection_fact(event: Selection) -> Fact:
     """Return the public fact about a selection."""
-    return Fact("selected-labels", (SHARE, LEAK, event.level, math.ceil(event.threshold)))
+    return Fact(
+        "selected-labels",
+        (SELECTION_SHARE, SELECTION_DELTA, event.level, math.ceil(event.threshold)),
+    )
 
 
-def selected(
+def select_labels(
     targets: Targets, rows: Rows, event: Selection, source: Source
 ) -> tuple[NDArray[Any], FloatArray]:
     """Return the labels selected privately, (C,), and each row's index among them, (m,).

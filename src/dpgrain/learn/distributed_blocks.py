@@ -24,7 +24,7 @@ from dpgrain.gradients.records import BlockVectors, RecordBlocks
 from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.classes import TargetRule
-from dpgrain.learn.features import Parts
+from dpgrain.learn.features import ColumnRoles
 from dpgrain.means.grid import added_in_steps
 from dpgrain.means.protocol import Contributions
 from dpgrain.optimize import MarginLoss
@@ -43,10 +43,10 @@ BLOCKS = pa.schema(
 )
 
 #: Rows of whole blocks: (m, p) features, (m,) targets, (g,) sizes of blocks.
-Run: TypeAlias = tuple[FloatArray, FloatArray, IntArray]
+BlockRows: TypeAlias = tuple[FloatArray, FloatArray, IntArray]
 
 
-class Added(Protocol):
+class BlockContributions(Protocol):
     """Function from whole blocks to their contributions to a round."""
 
     def __call__(self, X: FloatArray, y: FloatArray, sizes: IntArray) -> Contributions:
@@ -54,13 +54,13 @@ class Added(Protocol):
 
 
 @dataclass(frozen=True)
-class Linear:
+class ArrangeLinear:
     """Rule for arranging rows of a linear model, as in the estimators."""
 
     bound: float | None
     intercept: bool
 
-    def __call__(self, X: FloatArray, y: FloatArray, blocks: IntArray, count: int) -> Run:
+    def __call__(self, X: FloatArray, y: FloatArray, blocks: IntArray, count: int) -> BlockRows:
         """Return rows by block, small blocks first."""
         read = None if self.bound is None else partial(bounded, bound=self.bound)
         made = LinearBlocks.arrange(X, y, blocks, intercept=self.intercept, blocks=count, read=read)
@@ -68,10 +68,10 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class AsRecords:
+class ArrangeRecords:
     """Rule for arranging rows of any loss, as in ``minimise``."""
 
-    def __call__(self, X: FloatArray, y: FloatArray, blocks: IntArray, count: int) -> Run:
+    def __call__(self, X: FloatArray, y: FloatArray, blocks: IntArray, count: int) -> BlockRows:
         """Return rows by block; 0 for non-finite features, without rows that lack a target."""
         there = np.isfinite(y)
         clean = np.where(np.isfinite(X[there]), X[there], 0.0)
@@ -81,13 +81,13 @@ class AsRecords:
 
 
 @dataclass(frozen=True)
-class Arrange:
+class ArrangeBlocks:
     """Arrangement of a worker's rows by block."""
 
-    parts: Parts
+    parts: ColumnRoles
     rule: TargetRule
     unit: Unit
-    by: Linear | AsRecords
+    by: ArrangeLinear | ArrangeRecords
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Yield the blocks in the schema :data:`BLOCKS`."""
@@ -101,10 +101,12 @@ class Arrange:
             y = self.rule(np.asarray(result.target))
         rows = arrange(len(y), result.users, result.elements, self.unit).by_value(X, y)
         made = self.by(X[rows.kept], y[rows.kept], rows.blocks, len(rows.owners))
-        yield from cells(*made, users=rows.users)
+        yield from block_cells(*made, users=rows.users)
 
 
-def cells(X: FloatArray, y: FloatArray, sizes: IntArray, *, users: int) -> Iterator[pa.RecordBatch]:
+def block_cells(
+    X: FloatArray, y: FloatArray, sizes: IntArray, *, users: int
+) -> Iterator[pa.RecordBatch]:
     """Yield blocks in the schema :data:`BLOCKS`; the first cell contains ``users``."""
     ends = np.cumsum(sizes)
     most = max(1, CELL_BYTES // max(8 * X.shape[1], 1))
@@ -123,9 +125,9 @@ def cells(X: FloatArray, y: FloatArray, sizes: IntArray, *, users: int) -> Itera
         yield pa.RecordBatch.from_pylist([cell], BLOCKS)
 
 
-def runs(batches: Batches) -> Iterator[Run]:
+def stored_blocks(batches: Batches) -> Iterator[BlockRows]:
     """Yield the stored blocks of a worker in batches of whole blocks."""
-    held: list[tuple[Run, bool]] = []
+    held: list[tuple[BlockRows, bool]] = []
     size = 0
     for batch in batches:
         for rows, targets, sizes, open_, _ in zip(*batch.columns, strict=True):
@@ -136,13 +138,13 @@ def runs(batches: Batches) -> Iterator[Run]:
             held.append(((X, y, np.frombuffer(sizes.as_buffer(), np.int64)), open_.as_py()))
             size += X.nbytes
             if size >= RUN_BYTES and not open_.as_py():
-                yield _joined(held)
+                yield _join_cells(held)
                 held, size = [], 0
     if held:
-        yield _joined(held)
+        yield _join_cells(held)
 
 
-def _joined(held: list[tuple[Run, bool]]) -> Run:
+def _join_cells(held: list[tuple[BlockRows, bool]]) -> BlockRows:
     """Join cells, in which an open last block continues in the next cell."""
     X, y, pieces = (np.concatenate(parts) for parts in zip(*(run for run, _ in held), strict=True))
     begins = np.ones(len(pieces), dtype=bool)
@@ -154,7 +156,7 @@ def _joined(held: list[tuple[Run, bool]]) -> Run:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearAt:
+class LinearContributions:
     """Mean gradients of blocks of a linear model at a parameter, (C·p,)."""
 
     loss: MarginLoss
@@ -169,7 +171,7 @@ class LinearAt:
 
 
 @dataclass(frozen=True, eq=False)
-class RecordsAt:
+class RecordContributions:
     """Contributions of blocks of records for any loss."""
 
     at: Callable[[RecordBlocks], BlockVectors]
@@ -180,10 +182,10 @@ class RecordsAt:
 
 
 @dataclass(frozen=True, eq=False)
-class InSteps:
+class SumInSteps:
     """Sum of a worker's clipped blocks, in integer multiples of a grid step."""
 
-    added: Added
+    added: BlockContributions
     dimension: int
     clip: float
     step: float
@@ -192,26 +194,26 @@ class InSteps:
     def __call__(self, batches: Batches) -> IntArray:
         """Return the sum, (dimension,)."""
         total = np.zeros(self.dimension, dtype=np.int64)
-        for run in runs(batches):
+        for run in stored_blocks(batches):
             total += added_in_steps(self.added(*run), self.clip, self.step, centre=self.centre)
         return total
 
 
 @dataclass(frozen=True, eq=False)
-class InBins:
+class NormCounts:
     """Numbers of a worker's blocks by the norms of their contributions."""
 
-    added: Added
+    added: BlockContributions
 
     def __call__(self, batches: Batches) -> IntArray:
         """Return the counts."""
         counts = np.zeros(BINS, dtype=np.int64)
-        for run in runs(batches):
+        for run in stored_blocks(batches):
             counts += counts_of(self.added(*run))
         return counts
 
 
-def users_of(batches: Batches) -> IntArray:
+def count_users(batches: Batches) -> IntArray:
     """Return the number of a worker's users with rows, (1,)."""
     result: Any = sum(sum(batch.column(4).to_pylist()) for batch in batches)
     return np.array([result], dtype=np.int64)

@@ -22,11 +22,11 @@ from dpgrain._validate import MISFIT_ERRORS
 from dpgrain.errors import ParameterError, ScoreWarning
 from dpgrain.inputs.columns import kind_of
 from dpgrain.learn.accuracy import Accuracy, accuracy
-from dpgrain.learn.ask import check_scale
 from dpgrain.learn.auc import Auc, auc
-from dpgrain.learn.classes import Labels, Numbers, TargetRule, Targets, unselected
+from dpgrain.learn.classes import Labels, Numbers, TargetRule, Targets, unselected_targets
 from dpgrain.learn.files import damaged, read
-from dpgrain.learn.fitted import Classes
+from dpgrain.learn.fit_config import check_scale
+from dpgrain.learn.fit_data import Classes
 from dpgrain.learn.model import LinearModel
 from dpgrain.learn.r2 import R2, r2
 from dpgrain.learn.reading import without_rows
@@ -44,7 +44,7 @@ from dpgrain.optimize import (
 from dpgrain.publishing.facts import Fact
 
 # Maximum number of labels listed in a guarantee.
-_NAMED = 10
+_MAX_LABELS = 10
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -55,13 +55,13 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     def _targets(self, y: NDArray[Any]) -> Targets:
         if self.classes is None and y.dtype != np.bool_:
-            return unselected(y)
+            return unselected_targets(y)
         # The type of the targets says which labels there can be, where none are stated.
         kind = "boolean-labels" if self.classes is None else "stated-labels"
         rule = Labels.of([False, True] if self.classes is None else self.classes)
         classes = rule.classes
-        named = ", ".join(str(label) for label in classes[:_NAMED])
-        more = ", …" if len(classes) > _NAMED else ""
+        named = ", ".join(str(label) for label in classes[:_MAX_LABELS])
+        more = ", …" if len(classes) > _MAX_LABELS else ""
         return Targets(rule(y), (Fact(kind, (f"{named}{more}",)),), classes=classes)
 
     def _rule(self, classes: Classes) -> TargetRule:
@@ -454,7 +454,7 @@ def load(path: str | Path) -> LinearModel:
     described = read(path)
     kind = vars(sys.modules[__name__])[described.estimator]
     try:
-        model: LinearModel = kind(**described.parameters).restored(described)
+        model: LinearModel = kind(**described.parameters).restore(described)
         if hasattr(model, "decision_function"):
             # Raises if a classifier lacks its classes, because it could not predict.
             _ = model.classes_

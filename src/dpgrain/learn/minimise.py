@@ -28,18 +28,18 @@ from dpgrain.gradients.records import (
 from dpgrain.inputs.calls import silent
 from dpgrain.inputs.columns import lie_elsewhere
 from dpgrain.inputs.numbers import cells, vector
-from dpgrain.learn.given import count_of, made, no_features, none_of
 from dpgrain.learn.program import Program, Recipe, Task
+from dpgrain.learn.raw_inputs import collect_lazy, count_rows, empty_features, empty_like
 from dpgrain.learn.rounds import (
     History,
-    after_lot,
     check_program,
-    facts_of,
-    follow,
-    lot_of,
-    roster_index,
+    draw_lot,
+    population_index,
+    resolve_users,
+    round_facts,
+    run_program,
+    skip_lot,
     train,
-    users_of,
 )
 from dpgrain.means import ClippedMean, Contributions
 from dpgrain.noise import RandomState
@@ -52,7 +52,7 @@ from dpgrain.units import Relation, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain.learn import distributed
-    from dpgrain.learn.distributed import KeptBlocks, RowsThere
+    from dpgrain.learn.distributed import CachedRows, ClusterRows
 else:
     distributed = lazy_import("dpgrain.learn.distributed")
 
@@ -165,7 +165,7 @@ def minimise(
     except (TypeError, ValueError, OverflowError):
         told = f"start must be a list of numbers, not {_validate.describe(start)}."
         raise_without_context(ParameterError(told, name="start"))
-    there = distributed.RowsThere.of(X, y, users, elements) if lie_elsewhere(X) else None
+    there = distributed.ClusterRows.of(X, y, users, elements) if lie_elsewhere(X) else None
     if there is not None:
         # A table defines the users of its rows.
         users, elements = there.users, there.elements
@@ -174,17 +174,19 @@ def minimise(
     _validate.positive(elements_per_user=elements_per_user)
     promise = Promise.of(unit, epsilon, delta, relation, share)
     _check_kinds(loss, solver, model, unit)
-    rows: _Here | RowsThere
+    rows: _LocalRecords | ClusterRows
     if there is None:
-        rows, width = _held(X, y, begin.size, users, elements, unit, isinstance(solver, Recipe))
+        rows, width = _local_records(
+            X, y, begin.size, users, elements, unit, isinstance(solver, Recipe)
+        )
         _check_shapes(loss, solver, model, begin, width)
     else:
         rows = there
-        _check_there(there, loss, solver, model, unit)
+        _check_cluster(there, loss, solver, model, unit)
         _check_shapes(loss, solver, model, begin, there.width)
         distributed.require_all_blocks(sampling, sampling_rate)
         sampling, exact = "full", True
-    lot = lot_of(random_state) if isinstance(solver, Recipe) else None
+    lot = draw_lot(random_state) if isinstance(solver, Recipe) else None
     return MinimumQuery(
         promise,
         loss,
@@ -212,7 +214,7 @@ class MinimumQuery(Query[Minimum]):
 
     promise: Promise
     loss: Loss
-    rows: _Here | RowsThere
+    rows: _LocalRecords | ClusterRows
     start: FloatArray
     solver: Solver[Any] | Recipe
     model: Model | None
@@ -229,7 +231,7 @@ class MinimumQuery(Query[Minimum]):
     random_state: RandomState = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.rows, _Here):
+        if isinstance(self.rows, _LocalRecords):
             self.check_unit(self.rows.whose.unit)
 
     @cached_property
@@ -273,7 +275,7 @@ class MinimumQuery(Query[Minimum]):
         if isinstance(self.solver, Recipe):
             event, facts = self.program.event, self.program.facts
         else:
-            event, facts = self.mean.event.beside(roster.event), facts_of(self.mean, self.clip)
+            event, facts = self.mean.event.beside(roster.event), round_facts(self.mean, self.clip)
             if self.exact:
                 facts += (Fact("separate-gradients"),)
         guarantee = guarantee_of(
@@ -291,7 +293,7 @@ class MinimumQuery(Query[Minimum]):
         with annotate_interrupt("the fit"):
             if isinstance(self.solver, Recipe):
                 result = self._by_recipe(charge)
-            elif isinstance(self.rows, _Here):
+            elif isinstance(self.rows, _LocalRecords):
                 result = self._here(charge, self.rows, self.solver)
             else:
                 result = self._there(charge, self.rows, self.solver)
@@ -300,24 +302,24 @@ class MinimumQuery(Query[Minimum]):
 
     def _by_recipe(self, charge: Charge) -> tuple[FloatArray, History, int]:
         """Run the program of a recipe."""
-        assert isinstance(self.rows, _Here)  # noqa: S101 - a recipe is refused rows on a cluster
+        assert isinstance(self.rows, _LocalRecords)  # noqa: S101 - a recipe is refused rows on a cluster
         program, source = self.program, charge.lend(self.program.event)
-        after_lot(self.random_state, source)
+        skip_lot(self.random_state, source)
         features, targets, rows = charge.read(self.rows.read)
-        index = roster_index(program, self.users, rows)
+        index = population_index(program, self.users, rows)
         records = _records(features, targets, rows)
         n = check_stated(self.n_users, "a recipe")
-        return (*follow(program, records, index, self.loss, self.start, source), n)
+        return (*run_program(program, records, index, self.loss, self.start, source), n)
 
     def _here(
-        self, charge: Charge, here: _Here, solver: Solver[Any]
+        self, charge: Charge, here: _LocalRecords, solver: Solver[Any]
     ) -> tuple[FloatArray, History, int]:
         """Run steps with local records."""
-        step = _Step(self.loss, self.model, solver, math.inf if self.exact else self.clip)
+        step = _BlockSteps(self.loss, self.model, solver, math.inf if self.exact else self.clip)
         features, targets, rows = charge.read(here.read)
         ordered = rows.by_value(features, targets) if self.exact else rows
         records = _records(features, targets, ordered)
-        n = users_of(self.roster, rows.users, charge)
+        n = resolve_users(self.roster, lambda: rows.users, charge)
         theta, history = train(
             lambda theta: step.at(theta)(records),
             replace(self.mean, n_users=n),
@@ -329,22 +331,21 @@ class MinimumQuery(Query[Minimum]):
         return theta, history, n
 
     def _there(
-        self, charge: Charge, there: RowsThere, solver: Solver[Any]
+        self, charge: Charge, there: ClusterRows, solver: Solver[Any]
     ) -> tuple[FloatArray, History, int]:
         """Run steps with records on a cluster."""
-        step = _Step(self.loss, self.model, solver, math.inf)
-        make = distributed.by_records(there, self.promise.unit)
+        step = _BlockSteps(self.loss, self.model, solver, math.inf)
+        make = distributed.record_arrangement(there, self.promise.unit)
         with there.kept(make, labels=False, charge=charge) as kept:
-            n = self.n_users
-            n = users_of(self.roster, kept.users, charge) if n is None else n
+            n = resolve_users(self.roster, lambda: kept.users, charge)
             source = charge.lend(self.mean.event)
-            at = partial(_there, kept, step)
+            at = partial(_cluster_sums, kept, step)
             theta, history = train(at, replace(self.mean, n_users=n), solver, self.start, source)
         return theta, history, n
 
 
 @dataclass(frozen=True, eq=False)
-class _Here:
+class _LocalRecords:
     """Passed records, of which only the form has been read."""
 
     X: Any
@@ -354,20 +355,20 @@ class _Here:
 
     def read(self) -> tuple[FloatArray, FloatArray, Rows]:
         """Read records and targets as numbers, and group the records into blocks."""
-        return (*_read(self.X, self.y, self.width), self.whose.arranged())
+        return (*_as_numbers(self.X, self.y, self.width), self.whose.arranged())
 
 
-def _held(
+def _local_records(
     X: Any, y: Any, width: int, users: Any, elements: Any, unit: Unit, places: bool
-) -> tuple[_Here, int]:
+) -> tuple[_LocalRecords, int]:
     """Check the form of records, and return them unread with their number of features."""
-    X, y = made(X), made(y)
-    features, _ = _read(no_features(X, width), none_of(y), width)
-    if count_of(X) != count_of(y):
+    X, y = collect_lazy(X), collect_lazy(y)
+    features, _ = _as_numbers(empty_features(X, width), empty_like(y), width)
+    if count_rows(X) != count_rows(y):
         raise ParameterError(_SHAPES)
     others = {"X": X, "y": y}
-    whose = Unread.of(count_of(X), users, elements, unit, places=places, others=others)
-    return _Here(X, y, width, whose), features.shape[1]
+    whose = Unread.of(count_rows(X), users, elements, unit, places=places, others=others)
+    return _LocalRecords(X, y, width, whose), features.shape[1]
 
 
 def _records(features: FloatArray, targets: FloatArray, rows: Rows) -> RecordBlocks:
@@ -378,13 +379,13 @@ def _records(features: FloatArray, targets: FloatArray, rows: Rows) -> RecordBlo
     return RecordBlocks.arrange(clean, targets[kept], rows.blocks[has], blocks=len(rows.owners))
 
 
-def _there(kept: KeptBlocks, step: _Step, theta: FloatArray) -> Contributions:
+def _cluster_sums(kept: CachedRows, step: _BlockSteps, theta: FloatArray) -> Contributions:
     """Return sums of blocks on the cluster."""
     return kept.of_records(step.at(theta), len(theta))
 
 
-def _check_there(
-    there: RowsThere, loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, unit: Unit
+def _check_cluster(
+    there: ClusterRows, loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, unit: Unit
 ) -> None:
     """Reject arguments that records on a cluster do not support."""
     if isinstance(solver, Recipe):
@@ -399,7 +400,7 @@ def _check_there(
     distributed.require_sendable(loss=loss, model=model, solver=domain)
 
 
-def _read(X: ArrayLike, y: ArrayLike, width: int) -> tuple[FloatArray, FloatArray]:
+def _as_numbers(X: ArrayLike, y: ArrayLike, width: int) -> tuple[FloatArray, FloatArray]:
     """Return records and targets as numbers."""
     # The row length of a list is taken from the start, which is public.
     features, targets = cells(X, width), vector(y)
@@ -459,7 +460,7 @@ def _check_shapes(
 
 
 @dataclass
-class _Step:
+class _BlockSteps:
     """Sums of blocks, round by round."""
 
     loss: Loss

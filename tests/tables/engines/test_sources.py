@@ -19,7 +19,7 @@ import pytest
 from tests.conftest import Command
 
 import dpgrain as dg
-from dpgrain.learn.features import Encoding, Number, load_rows
+from dpgrain.learn.features import FeatureEncoding, NumberColumn, load_rows
 from dpgrain.publishing.charge import Charge
 from dpgrain.publishing.curator import Curator
 from dpgrain.tables.engines.duckdb import DuckDB
@@ -49,8 +49,8 @@ PLACES: dict[str, Callable[[dg.UserTable], Any]] = {
     "variance": lambda t: dg.variance(t, "x", bounds=(0, 60), **PROMISE),
     "quantile": lambda t: dg.quantile(t, "x", bounds=(0, 60), **PROMISE),
     "quantiles": lambda t: dg.quantiles(t, "x", [0.1, 0.9], bounds=(0, 60), **PROMISE),
-    "feature": lambda t: load_rows(t, Encoding((Number("x"),)), Curator()),
-    "target": lambda t: load_rows(t, Encoding((Number("y"),)), Curator(), target="x"),
+    "feature": lambda t: load_rows(t, FeatureEncoding((NumberColumn("x"),)), Curator()),
+    "target": lambda t: load_rows(t, FeatureEncoding((NumberColumn("y"),)), Curator(), target="x"),
 }
 FEATURES = ("feature", "target")
 
@@ -251,7 +251,9 @@ def test_decimal_commas(kind: str, decimal: str, read: list[float | None], tmp_p
     rows = pa.table({"x": WRITTEN, "y": [1.0] * len(WRITTEN)})
     source = source_of(kind, rows, tmp_path)
     table = dg.read(source, types={"x": "DOUBLE", "y": "DOUBLE"}, decimal=decimal)
-    found = load_rows(table, Encoding((Number("x"), Number("y"))), Curator()).features
+    found = load_rows(
+        table, FeatureEncoding((NumberColumn("x"), NumberColumn("y"))), Curator()
+    ).features
     expected = [np.nan if value is None else value for value in read]
     np.testing.assert_array_equal(found["x"], expected)
     # Numbers that no text stands for are read as they are.
@@ -267,7 +269,9 @@ def test_rows_of_another_encoding_are_dropped_alone(ending: str, tmp_path: Path)
     path = tmp_path / f"rows.{ending}"
     path.write_bytes(gzip.compress(raw) if ending.endswith("gz") else raw)
     table = dg.read(path, types={"x": "DOUBLE"})
-    read = load_rows(table, Encoding((Number("x"),)), Curator(), keep=["item"]).kept.column("item")
+    read = load_rows(
+        table, FeatureEncoding((NumberColumn("x"),)), Curator(), keep=["item"]
+    ).kept.column("item")
     assert read.to_pylist() == ["a"] * 100 + ["é"]
     assert "1  CSV lines dropped: not UTF-8" in table.check(value="x")
 
@@ -294,7 +298,7 @@ def test_odd_lines_do_not_touch_others(seed: int, tmp_path: Path) -> None:
         good = good[cut:]
     (tmp_path / "rows.csv").write_bytes(raw + good)
     table = dg.read(tmp_path / "rows.csv", types={"x": "DOUBLE"}, threads=chance.choice([1, 4]))
-    rows = load_rows(table, Encoding((Number("x"),)), Curator(), keep=["item"])
+    rows = load_rows(table, FeatureEncoding((NumberColumn("x"),)), Curator(), keep=["item"])
     there = np.asarray(rows.kept.column("item").to_pylist()) == "b"
     assert there.sum() == size
     assert rows.features["x"][there].sum() == size
@@ -374,7 +378,12 @@ def test_pandas_objects_are_text() -> None:
     with pytest.raises(dg.SchemaError, match=SENTENCE):
         dg.mean(dg.read(frame), "x", unit=dg.Record(), epsilon=1)
     table = dg.read(frame, types={"x": "DOUBLE"})
-    assert np.isnan(load_rows(table, Encoding((Number("x"),)), Curator()).features["x"]).sum() == 1
+    assert (
+        np.isnan(
+            load_rows(table, FeatureEncoding((NumberColumn("x"),)), Curator()).features["x"]
+        ).sum()
+        == 1
+    )
 
 
 # -- rows that others' buffers cut ---

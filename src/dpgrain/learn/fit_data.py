@@ -17,10 +17,10 @@ from dpgrain.arrays.blocks import Rows
 from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.norms import Norms
 from dpgrain.gradients.tiles import LinearBlocks
-from dpgrain.learn.ask import Ask
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.classes import Targets
 from dpgrain.learn.confidence import Evidence
+from dpgrain.learn.fit_config import Ask
 from dpgrain.learn.rounds import History
 from dpgrain.means import Contributions
 from dpgrain.optimize import MarginLoss
@@ -32,7 +32,7 @@ Classes: TypeAlias = NDArray[Any] | None
 
 
 @dataclass(frozen=True, eq=False)
-class Form:
+class FitForm:
     """Public form of the rows of a fit: all public facts for its plan.
 
     ``users`` are unread labels of users, or None for one user per row.
@@ -45,7 +45,7 @@ class Form:
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class LocalData:
     """Rows of a fit, (m, d), with their blocks."""
 
     X: Any
@@ -60,7 +60,7 @@ class Data:
         return int(self.X.shape[1])
 
     @property
-    def enrolled(self) -> int:
+    def users_with_rows(self) -> int:
         """Number of users with rows, which is private."""
         return self.rows.users
 
@@ -92,10 +92,10 @@ class Gradients(Protocol):
         """Return the gradients for a loss with known labels."""
 
 
-class Readable(Protocol):
+class ReadableData(Protocol):
     """Rows of a fit, local or on a cluster, as used by a curator's clipped means.
 
-    Selecting labels and computing intervals require the rows of :class:`Data`.
+    Selecting labels and computing intervals require the rows of :class:`LocalData`.
     """
 
     @property
@@ -111,7 +111,7 @@ class Readable(Protocol):
         """Number of features."""
 
     @property
-    def enrolled(self) -> int:
+    def users_with_rows(self) -> int:
         """Number of users with rows, which is private."""
 
     @property
@@ -123,7 +123,7 @@ class Readable(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class FitResult:
     """Published result of all rounds of a fit, as stored in a model file.
 
     ``theta`` is (outputs·p,), on the scale of the fitted rows. ``rounds`` exclude the ``warm_up``.
@@ -154,7 +154,7 @@ class Fitted:
         return theta[:, :features] / (bound or 1.0), there
 
 
-class Planned(Protocol):
+class FitPlan(Protocol):
     """Plan of a fit, in public numbers."""
 
     @property
@@ -169,12 +169,15 @@ class Planned(Protocol):
     def care(self) -> tuple[str, ...]:
         """Warnings about requests that will probably not be met."""
 
+    def run(self, data: Any, charge: Charge) -> FitResult:
+        """Run the whole release within its charge."""
 
-class Unopened(Protocol):
+
+class UnreadRows(Protocol):
     """Unread rows of a fit, local or on a cluster."""
 
     @property
-    def form(self) -> Form:
+    def form(self) -> FitForm:
         """Public form."""
 
     @property
@@ -185,15 +188,5 @@ class Unopened(Protocol):
     def elements(self) -> Any:
         """Labels of elements, which name them in a promise."""
 
-    def opened(self, charge: Charge) -> AbstractContextManager[Readable]:
+    def opened(self, charge: Charge) -> AbstractContextManager[ReadableData]:
         """Provide the rows while they are read."""
-
-
-class Way(Protocol):
-    """Module that implements a fit by these two functions."""
-
-    def plan(self, ask: Ask, form: Form, lot: int | None) -> Planned:
-        """Return the plan, before anything is charged."""
-
-    def run(self, plan: Any, data: Any, charge: Charge) -> Fitted:
-        """Run the whole release within its charge."""

@@ -31,11 +31,11 @@ else:
 # a high one.
 _FIRST_NORM = 2.0
 # Approximate ratio of a fit's total distance to a coordinate's distance after the warm-up.
-_AFTER = 2.0
+_REMAINING_DISTANCE = 2.0
 # Number of coefficients above which a full-matrix solver is not used: with few users, noise
 # obscures the axes of gradients, and coin betting is more accurate. For 490 coefficients of digits
 # by 539 writers at ε = 1, its accuracy was 80%, and 76% with full matrices.
-_MOST_AXES = 100
+_MAX_AXES = 100
 
 
 @dataclass(frozen=True)
@@ -174,10 +174,10 @@ class Ask:
         ``moved`` is the distance from the start, (p,), and ``noise`` the standard deviation of a
         coordinate's noise in all remaining gradients together.
         """
-        if len(moved) > _MOST_AXES:
+        if len(moved) > _MAX_AXES:
             return self.solver
         # The median is robust against a distant constant, or noise in one coordinate.
-        reach = _AFTER * float(np.median(np.abs(moved)))
+        reach = _REMAINING_DISTANCE * float(np.median(np.abs(moved)))
         return FullMatrixAdagrad(reach or 1.0, noise)
 
     @property
