@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.learn.cases import fit_tuned
 from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain import learn, papers
 from dpgrain.learn import minimise
-from dpgrain.learn.tuning import fit_tuned
 from dpgrain.optimize import Constant, Sgd, Squared
 
 RNG = np.random.default_rng(0)

@@ -101,7 +101,7 @@ def test_blocks_are_clipped_to_what_is_found_near_the_solution(unit: Any) -> Non
     assert model.n_warm_up_ == 10
     assert model.history_.points[0].any()
     # So is each look at norms.
-    assert norms.count == len(model.fitted_.looks) == 2  # type: ignore[attr-defined]
+    assert norms.count == len(model.fitted_.norms) == 2  # type: ignore[attr-defined]
     assert norms.level == rounds.level
     history = model.history_
     assert history.noise_sd == pytest.approx(rounds.noise_multiplier * history.clip / 600)  # type: ignore[attr-defined]
@@ -121,11 +121,11 @@ def test_blocks_are_clipped_to_what_is_found_near_the_solution(unit: Any) -> Non
 def test_nothing_is_published_that_was_not_charged(
     algorithm: Any, clip: Any, held: Any, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks: list[Any] = []
+    events: list[Any] = []
     steps: list[Any] = []
 
     def look(gradients: Any, event: Any, source: Any) -> Any:
-        looks.append(event)
+        events.append(event)
         return release_norms(gradients, event, source)
 
     def step(at: Any, mean: Any, *given: Any, **options: Any) -> Any:
@@ -143,9 +143,9 @@ def test_nothing_is_published_that_was_not_charged(
     charged = parts[0]
     assert sum(mean.rounds for mean in steps) == charged.rounds == rounds  # type: ignore[attr-defined]
     assert {mean.noise_multiplier for mean in steps} == {charged.noise_multiplier}  # type: ignore[attr-defined]
-    norms = parts[1] if looks else None
-    assert len(looks) == (0 if norms is None else norms.count)  # type: ignore[attr-defined]
-    assert all(event is not None and event == norms for event in looks)
+    norms = parts[1] if events else None
+    assert len(events) == (0 if norms is None else norms.count)  # type: ignore[attr-defined]
+    assert all(event is not None and event == norms for event in events)
 
 
 @pytest.mark.parametrize("n", [2000, 20_000])

@@ -226,10 +226,10 @@ def test_no_unit_moves_a_sum_by_more_than_the_bound(seed: int) -> None:
         table = dg.read(each, user="who", engine=Cluster(int(rng.integers(1, 6))))
         model = learn.LinearRegression(unit=unit, **PROMISE)
         there = ClusterRows(table, ENCODING, "y", element)
-        made: ClusterData = model._there(model.config(), there)
+        made: ClusterData = model._cluster_data(model.config(), there)
         with made.opened(charge_of(Gaussian(1.0), SeededSource(1))):
             theta = np.full(5, 0.3)
-            contributions: Any = made.arranged(model.config())(Squared(), theta)
+            contributions: Any = made.gradients(model.config())(Squared(), theta)
             sums.append(contributions.in_steps(clip, step * clip))
     assert sums[0].any()
     assert float(np.linalg.norm(sums[0] - sums[1])) <= 1 / step
@@ -249,7 +249,7 @@ def test_executors_get_no_noise_no_budget_and_no_model() -> None:
 
 
 class Unread(Cluster):
-    """A cluster whose rows nobody may read."""
+    """A cluster whose rows row may read."""
 
     def frame(self, table: pa.Table) -> Any:
         raise AssertionError("Rows were read.")

@@ -40,12 +40,12 @@ def _columns(count: int, seed: int = 0) -> pa.Table:
 
 def _arranged(
     table: pa.Table,
-    parts: ColumnRoles = WHO,
+    roles: ColumnRoles = WHO,
     unit: Unit | None = None,
     by: ArrangeLinear | ArrangeRecords | None = None,
 ) -> list[pa.RecordBatch]:
     rule = ArrangeBlocks(
-        parts, Numbers(), User() if unit is None else unit, by or ArrangeLinear(None, True)
+        roles, Numbers(), User() if unit is None else unit, by or ArrangeLinear(None, True)
     )
     return list(rule(table.to_batches(max_chunksize=100)))
 
@@ -60,9 +60,9 @@ def test_cells_hold_the_blocks_that_were_put_in(
     for _ in range(40):
         sizes = np.sort(rng.integers(1, rng.integers(2, 30), rng.integers(0, 12)))
         X, y = rng.normal(size=(sizes.sum(), 2)), rng.normal(size=sizes.sum())
-        held = list(block_cells(X, y, sizes, users=7))
-        assert count_users(held) == [7]
-        back = list(stored_blocks(held))
+        cells = list(block_cells(X, y, sizes, users=7))
+        assert count_users(cells) == [7]
+        back = list(stored_blocks(cells))
         assert np.array_equal(np.concatenate([[], *(part[2] for part in back)]), sizes)
         for place, whole in enumerate((X.ravel(), y)):
             assert np.array_equal(
@@ -72,12 +72,12 @@ def test_cells_hold_the_blocks_that_were_put_in(
 
 def test_a_row_takes_eight_bytes_a_number() -> None:
     """The amount that docs/tutorials/models.md states."""
-    held = _arranged(_columns(4000).drop_columns(["c3"]), ColumnRoles(WHO.encoding), Record())
-    rows = sum(len(run[1]) for run in stored_blocks(held))
+    cells = _arranged(_columns(4000).drop_columns(["c3"]), ColumnRoles(WHO.encoding), Record())
+    rows = sum(len(run[1]) for run in stored_blocks(cells))
     assert rows > 3000
-    bytes_ = sum(column.nbytes for batch in held for column in batch.columns)
+    bytes_ = sum(column.nbytes for batch in cells for column in batch.columns)
     # Two features, the intercept and the target, and the size of each block.
-    assert 0 <= bytes_ - rows * 8 * (2 + 1 + 1) <= 8 * rows + 100 * len(held)
+    assert 0 <= bytes_ - rows * 8 * (2 + 1 + 1) <= 8 * rows + 100 * len(cells)
 
 
 @pytest.mark.parametrize("unit", [User(), Record()])
@@ -132,9 +132,9 @@ def test_users_without_a_target_count_as_users() -> None:
             "c3": [1, 2],
         }
     )
-    held = _arranged(table)
-    assert count_users(held) == [2]
-    assert not list(stored_blocks(held))
+    cells = _arranged(table)
+    assert count_users(cells) == [2]
+    assert not list(stored_blocks(cells))
 
 
 def test_no_rows_make_nothing() -> None:

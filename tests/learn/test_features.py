@@ -46,13 +46,17 @@ def test_users_are_told_apart_by_names_that_are_longer_than_one_array_holds() ->
     long = pa.array(["a" * (1 << 24), "b" * (1 << 24)])
     names = pa.chunked_array([pa.array(["c", None]), *[long] * 65])
     rows = pa.table({"a": pa.array([1.0] * len(names)), "user": names})
-    loaded = ColumnRoles(FeatureEncoding((NumberColumn("a"),)), target=False, users=True).of(rows)
+    loaded = ColumnRoles(FeatureEncoding((NumberColumn("a"),)), target=False, users=True).split(
+        rows
+    )
     assert loaded.users is not None
     np.testing.assert_array_equal(loaded.users[:6], [0, np.nan, 1, 2, 1, 2])
 
 
 def test_no_rows_have_no_users() -> None:
     rows = pa.table({"a": pa.array([], pa.float64()), "user": pa.chunked_array([], pa.string())})
-    loaded = ColumnRoles(FeatureEncoding((NumberColumn("a"),)), target=False, users=True).of(rows)
+    loaded = ColumnRoles(FeatureEncoding((NumberColumn("a"),)), target=False, users=True).split(
+        rows
+    )
     assert loaded.users is not None
     assert len(loaded.users) == 0

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from scipy import sparse
+from tests.learn.cases import fit_tuned
 from tests.refusals import refuses
 
 import dpgrain.learn.tuning as tuning
@@ -32,7 +33,7 @@ from dpgrain.learn import (
 )
 from dpgrain.learn.classes import Targets
 from dpgrain.learn.fit_data import LocalData
-from dpgrain.learn.tuning import fit_tuned, parse_grid
+from dpgrain.learn.tuning import parse_grid
 from dpgrain.noise import SeededSource
 from dpgrain.papers import Concentrated
 from dpgrain.publishing.budget import budget

@@ -185,15 +185,15 @@ class _CentralRun:
         self.plan, self.ask, self.source, self.n = plan, plan.ask, source, n
         self.classes = data.targets.classes
         self.loss, self.data = data.loss(self.classes), data
-        self.gradients = data.arranged(self.ask)
+        self.gradients = data.gradients(self.ask)
         self.ridge = ridge_strengths(self.ask, self.loss.outputs, data.width)
-        self.looks: list[Norms] = []
+        self.histograms: list[Norms] = []
 
     def result(self) -> FitResult:
         """Run the whole release."""
         start: FloatArray = np.zeros(len(self.ridge))
-        mean, start = self._warmed(replace(self.plan.mean, n_users=self.n), start)
-        mean = self._scaled(mean, start)
+        mean, start = self._warm_up(replace(self.plan.mean, n_users=self.n), start)
+        mean = self._choose_scale(mean, start)
         records = None if self.plan.evidence is None else self._records()
         solver = self.ask.solver
         if self.ask.warms_up:
@@ -224,7 +224,7 @@ class _CentralRun:
             mean.sampling_rate < 1,
             self.classes,
             evidence,
-            tuple(self.looks),
+            tuple(self.histograms),
             self.plan.mean.rounds - mean.rounds,
         )
 
@@ -236,23 +236,23 @@ class _CentralRun:
         X = X if bound is None else bounded(X, bound)
         return record_blocks(X, y, rows, intercept=self.ask.fit_intercept)
 
-    def _warmed(self, mean: ClippedMean, start: FloatArray) -> tuple[ClippedMean, FloatArray]:
+    def _warm_up(self, mean: ClippedMean, start: FloatArray) -> tuple[ClippedMean, FloatArray]:
         """Return the remaining rounds, and a point near the solution for choosing a bound."""
         if not self.ask.warms_up:
             return mean, start
         # Far from the solution, norms show the distance instead of the differences between users.
-        short = self._look(start).middle / _WARM_UP_RATIO
+        short = self._release_norms(start).middle / _WARM_UP_RATIO
         first = min(max(1, mean.rounds // _WARM_UP), mean.rounds - 1)
         near = start
         if first:
             near, _ = self._steps(replace(mean, rounds=first, clip=short), start, self.ask.solver)
         return replace(mean, rounds=mean.rounds - first, clip=short), near
 
-    def _scaled(self, mean: ClippedMean, start: FloatArray) -> ClippedMean:
+    def _choose_scale(self, mean: ClippedMean, start: FloatArray) -> ClippedMean:
         """Return the mean with explicit or chosen clipping bound and divisor."""
         clip, held = self.ask.clipping, self.ask.elements_per_user
         if self.plan.norms is not None:
-            norms = self._look(start)
+            norms = self._release_norms(start)
             result = max(norms.blocks / mean.n_users, 1 / mean.n_users)
             clip = (
                 norms.bound(_tolerated_blocks(mean, len(start)), mean.clip)
@@ -264,22 +264,22 @@ class _CentralRun:
             return mean
         return mean.scaled(clip=clip, blocks_per_user=held)
 
-    def _look(self, theta: FloatArray) -> Norms:
+    def _release_norms(self, theta: FloatArray) -> Norms:
         """Publish the histogram of norms at a point; their number is fixed by the charge."""
         event = self.plan.norms
         assert event is not None  # noqa: S101 - for the type checker
-        assert len(self.looks) < event.count  # noqa: S101 - what is published was charged
-        self.looks.append(release_norms(self._at(theta), event, self.source))
-        return self.looks[-1]
+        assert len(self.histograms) < event.count  # noqa: S101 - what is published was charged
+        self.histograms.append(release_norms(self._gradients_at(theta), event, self.source))
+        return self.histograms[-1]
 
-    def _at(self, theta: FloatArray) -> Contributions:
+    def _gradients_at(self, theta: FloatArray) -> Contributions:
         return self.gradients(self.loss, theta)
 
     def _steps(
         self, mean: ClippedMean, start: FloatArray, solver: Solver[Any]
     ) -> tuple[FloatArray, History]:
         return train(
-            self._at,
+            self._gradients_at,
             mean,
             solver,
             start,

@@ -87,7 +87,7 @@ class Labels:
 class Numbers:
     """Rule from targets to numbers; it is sent to workers.
 
-    Numbers below ``least`` are raised to it, and clipped to ±``bound`` and divided by it.
+    Numbers below ``lower`` are raised to it, and clipped to ±``bound`` and divided by it.
 
     >>> Numbers(0.0)(np.array([-1.0, 2.0])).tolist()
     [0.0, 2.0]
@@ -95,7 +95,7 @@ class Numbers:
     [-0.5, 1.0]
     """
 
-    least: float = -math.inf
+    lower: float = -math.inf
     bound: float | None = None
 
     def __call__(self, y: NDArray[Any]) -> FloatArray:
@@ -106,7 +106,7 @@ class Numbers:
             inside = np.clip(result, -self.bound, self.bound) / self.bound
             result = np.where(np.isfinite(result), inside, result)
         # An infinite number remains infinite unless there is a lower limit.
-        return result if self.least == -math.inf else np.maximum(result, self.least)
+        return result if self.lower == -math.inf else np.maximum(result, self.lower)
 
 
 #: Rule that converts targets for a loss.
@@ -174,14 +174,14 @@ def select_labels(
     # Rows are shuffled secretly, and each block's first row determines its vote.
     drawn = np.random.default_rng([int(word) for word in source.words(4)]).permutation(len(there))
     _, first = np.unique(blocks[there[drawn]], return_index=True)
-    spoken = result[there[drawn[first]]].astype(np.intp)
-    counts = np.bincount(spoken, minlength=len(known)).astype(np.int64)
+    votes = result[there[drawn[first]]].astype(np.intp)
+    counts = np.bincount(votes, minlength=len(known)).astype(np.int64)
     held = np.flatnonzero(counts)
     scale = raised(event.noise_multiplier)
     noisy = with_gaussian(counts[held], scale, source=source)
     # A rounded number passes only if the unrounded number does.
-    named = held[noisy >= math.ceil(event.threshold + 0.5)]
-    if len(named) < 2:
+    passed = held[noisy >= math.ceil(event.threshold + 0.5)]
+    if len(passed) < 2:
         raise ParameterError(
             "classes must be at least two labels, not one class or none; private selection needs "
             f"about {math.ceil(event.threshold):,} {event.level}s per label, and each counts for one "
@@ -189,9 +189,9 @@ def select_labels(
             name="classes",
         )
     # The order of published labels depends only on their keys, not on their spelling in a row.
-    named = np.array(sorted(named, key=lambda code: rank(known[code])), dtype=np.intp)
-    labels = as_array([label_of(known[code]) for code in named])
+    passed = np.array(sorted(passed, key=lambda code: rank(known[code])), dtype=np.intp)
+    labels = as_array([label_of(known[code]) for code in passed])
     place = np.full(len(known) + 1, np.nan)
-    place[named] = np.arange(len(named))
+    place[passed] = np.arange(len(passed))
     every = np.where(np.isfinite(targets.values), targets.values, -1).astype(np.intp)
     return labels, place[every]

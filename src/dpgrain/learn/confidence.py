@@ -128,8 +128,8 @@ class Intervals:
         return pd.DataFrame(columns, index=pd.Index(self.names, name="coefficient"))
 
     def __str__(self) -> str:
-        told = f"Warning: {NO_INTERVALS}: {self.doubt}." if self.doubt else COVERAGE
-        return f"{self.to_pandas()}\n{told}"
+        note = f"Warning: {NO_INTERVALS}: {self.doubt}." if self.doubt else COVERAGE
+        return f"{self.to_pandas()}\n{note}"
 
     def __repr__(self) -> str:
         return str(self)
@@ -176,20 +176,19 @@ def release_evidence(
     sums = moments.users(owners)
     multiplier = event.noise_multiplier
     width = len(theta)
-    longest, flat = clip, _Bound(1.0, moments.usual)
-    share = _BOUNDS if whole else _BOUNDS / 2
+    longest = clip
+    sd = multiplier / math.sqrt(_BOUNDS if whole else _BOUNDS / 2)
     if not whole:
         lengths = np.linalg.norm(sums, axis=1)
         counts = (lengths[:, None] > _NORMS * clip).sum(axis=0).astype(np.float64)
-        sd = multiplier / math.sqrt(share)
         noisy = noised(counts, 1.0, sd, source)
         few = np.flatnonzero(noisy <= n_users / 100 + 2 * sd)
         longest = float(_NORMS[few[0] if len(few) else -1]) * clip
-    sd = multiplier / math.sqrt(share)
-    flat = flat.chosen(noised(moments.histogram(), 1.0, sd, source), sd)
+    steepest = _curvature_bound(noised(moments.histogram(), 1.0, sd, source), sd)
+    steepest *= moments.typical_curvature
     curvature = noised(
-        moments.curvature(flat.value).ravel(),
-        flat.value,
+        moments.curvature(steepest).ravel(),
+        steepest,
         multiplier / math.sqrt(_CURVATURE),
         source,
     ).reshape(width, width)
@@ -206,27 +205,19 @@ def release_evidence(
     of = n_users * blocks_per_user
     return Evidence(
         curvature / of,
-        multiplier / math.sqrt(_CURVATURE) * flat.value / of,
+        multiplier / math.sqrt(_CURVATURE) * steepest / of,
         scores / (of * blocks_per_user),
         deep * moved / (of * blocks_per_user),
         n_users,
     )
 
 
-@dataclass(frozen=True)
-class _Bound:
-    """Bound on a block's curvature, chosen from a noisy histogram."""
-
-    value: float
-    usual: float
-
-    def chosen(self, counts: FloatArray, sd: float) -> _Bound:
-        """Return the first edge with no significant count above it."""
-        tails = np.cumsum(counts[::-1])[::-1]
-        left = np.arange(len(counts), 0, -1)
-        little = tails[1:] <= 0.02 * max(tails[0], 0) + 2 * sd * np.sqrt(left[1:])
-        place = int(np.argmax(little)) if little.any() else len(_CURVATURES) - 1
-        return _Bound(float(_CURVATURES[place]) * self.usual, self.usual)
+def _curvature_bound(counts: FloatArray, sd: float) -> float:
+    """Return the first edge of a noisy histogram with no significant count above it."""
+    tails = np.cumsum(counts[::-1])[::-1]
+    left = np.arange(len(counts), 0, -1)
+    little = tails[1:] <= 0.02 * max(tails[0], 0) + 2 * sd * np.sqrt(left[1:])
+    return float(_CURVATURES[np.argmax(little) if little.any() else -1])
 
 
 @dataclass(frozen=True)
@@ -239,7 +230,7 @@ class _BlockMoments:
     clip: float
 
     @property
-    def usual(self) -> float:
+    def typical_curvature(self) -> float:
         """Public curvature of a row with features of about 1."""
         smooth = self.loss.smoothness if math.isfinite(self.loss.smoothness) else 1.0
         return smooth * len(self.theta)
@@ -258,7 +249,7 @@ class _BlockMoments:
         counts = np.zeros(len(_CURVATURES) + 1)
         for part in self._parts():
             norms = np.linalg.norm(part, axis=(1, 2))
-            bins = np.searchsorted(_CURVATURES * self.usual, norms[norms > 0])
+            bins = np.searchsorted(_CURVATURES * self.typical_curvature, norms[norms > 0])
             counts += np.bincount(bins, minlength=len(counts))
         return counts
 
@@ -322,15 +313,15 @@ def intervals(
     level: float,
     *,
     sampled: bool,
-    shortened: float = 0.0,
+    clipped_share: float = 0.0,
     blocks: float = 1.0,
 ) -> Intervals:
     """Return intervals for linear functions of the parameter, by post-processing.
 
     ``contrasts`` are the functions, (c, p), and ``ridge``, (p,), is public and removed. Only the
-    second half of the rounds counts. ``sampled`` adds the variance of sampled blocks, ``shortened``
-    is the largest plausible share of clipped blocks, or 0 if unknown, and ``blocks`` their
-    approximate number.
+    second half of the rounds counts. ``sampled`` adds the variance of sampled blocks.
+    ``clipped_share`` is the largest plausible share of clipped blocks, or 0 if unknown, and
+    ``blocks`` their approximate number.
 
     Source: docs/theory, "Intervals", (5) and (8); element-level paper, Theorem 1 and Proposition 3.
     """
@@ -368,7 +359,7 @@ def intervals(
     freedom = np.maximum(2 * variance**2 / np.maximum(uncertain, 1e-300), 2.0)
     error = np.sqrt(variance)
     half = stdtrit(freedom, (1 + level) / 2) * error
-    half = half + _MEAN_EXCESS * history.clip * shortened * blocks * np.sqrt(lengths)
+    half = half + _MEAN_EXCESS * history.clip * clipped_share * blocks * np.sqrt(lengths)
     estimate = contrasts @ centre
     # The error of a Newton step longer than the interval can be equally large.
     drift = np.abs(contrasts @ (centre - points.mean(axis=0)))
@@ -376,7 +367,7 @@ def intervals(
         "the curvature does not stand out from its noise (features on a scale of about 1, fewer or "
         "independent ones, or more budget would help)": not resolved,
         "noise hides whether clipping shortens many gradients (more users or budget would help)": (
-            shortened > _MAX_CLIPPED
+            clipped_share > _MAX_CLIPPED
         ),
         "the rounds have not converged (more rounds, features on a scale of about 1, or a smaller "
         "ridge would help)": (drift > half).any(),

@@ -48,7 +48,7 @@ from dpgrain.learn.features import (
     required_columns,
 )
 from dpgrain.learn.fit_config import Ask
-from dpgrain.learn.fit_data import Classes, FitForm
+from dpgrain.learn.fit_data import Classes, FitForm, Gradients
 from dpgrain.means.protocol import Contributions
 from dpgrain.optimize import MarginLoss
 from dpgrain.publishing import Charge
@@ -67,14 +67,14 @@ else:
 class ClusterRows:
     """Columns of a table on a cluster, where its rows remain.
 
-    ``truths`` is True if a boolean column has the labels False and True instead of text.
+    ``boolean_labels`` is True if a boolean column has the labels False and True instead of text.
     """
 
     table: UserTable
     encoding: FeatureEncoding
     target: str
     element: str | None = None
-    truths: bool = False
+    boolean_labels: bool = False
     distributed: ClassVar[bool] = True
 
     @staticmethod
@@ -95,26 +95,28 @@ class ClusterRows:
                 )
         table = read(X, user=users, rows="as given")
         features = [NumberColumn(name) for name in table.schema if name not in named.values()]
-        return ClusterRows(table, FeatureEncoding(tuple(features)), y, elements, truths=True)
+        return ClusterRows(
+            table, FeatureEncoding(tuple(features)), y, elements, boolean_labels=True
+        )
 
     @property
     def width(self) -> int:
         """Number of features."""
         return len(self.encoding.names)
 
-    def wanted(self, *, labels: bool) -> list[tuple[str, Written]]:
+    def column_forms(self, *, labels: bool) -> list[tuple[str, Written]]:
         """Return the columns to read and their forms, after checking the schema."""
         result = required_columns(self.table, self.encoding, self.target, labels, self.element)
-        if labels and self._of_truths:
+        if labels and self._has_boolean_labels:
             result[len(self.encoding.columns)] = (self.target, "as it is")
         return result
 
     @property
-    def _of_truths(self) -> bool:
-        return self.truths and self.table.schema.get(self.target) == "BOOLEAN"
+    def _has_boolean_labels(self) -> bool:
+        return self.boolean_labels and self.table.schema.get(self.target) == "BOOLEAN"
 
-    def parts(self, *, labels: bool) -> ColumnRoles:
-        """Return the roles of the columns of :meth:`wanted`."""
+    def roles(self, *, labels: bool) -> ColumnRoles:
+        """Return the roles of the columns of :meth:`column_forms`."""
         return ColumnRoles(
             self.encoding,
             labels=labels,
@@ -122,10 +124,10 @@ class ClusterRows:
             elements=self.element is not None,
         )
 
-    def nobody(self, unit: Unit, *, labels: bool) -> FeatureRows:
+    def placeholder_row(self, unit: Unit, *, labels: bool) -> FeatureRows:
         """Return and check one synthetic row, which determines the public facts of the rows."""
-        self.wanted(labels=labels)
-        kind: Any = np.float64 if not labels else np.bool_ if self._of_truths else object
+        self.column_forms(labels=labels)
+        kind: Any = np.float64 if not labels else np.bool_ if self._has_boolean_labels else object
         target = np.zeros(1, dtype=kind) if kind is np.bool_ else np.full(1, None, dtype=kind)
         users, elements = self.users, self.elements
         arrange(1, users, elements, unit)
@@ -143,12 +145,12 @@ class ClusterRows:
         return _placeholder(self.element)
 
     @contextmanager
-    def kept(self, make: ArrangeBlocks, *, labels: bool, charge: Charge) -> Iterator[CachedRows]:
+    def cached(self, make: ArrangeBlocks, *, labels: bool, charge: Charge) -> Iterator[CachedRows]:
         """Store blocks of the rows on the cluster while they are used."""
         step("rows are brought together and kept where they are")
         with charge.open(self.table) as engine:
             keeper = cast(ClusterEngine, engine)
-            yield CachedRows(keeper.cache(self.wanted(labels=labels), make, BLOCKS))
+            yield CachedRows(keeper.cache(self.column_forms(labels=labels), make, BLOCKS))
 
 
 def _placeholder(column: str | None) -> Any:
@@ -159,23 +161,23 @@ def _placeholder(column: str | None) -> Any:
 class CachedRows:
     """Blocks of rows that remain on a cluster."""
 
-    kept: CachedBlocks
+    cached: CachedBlocks
 
     @property
     def users(self) -> int:
         """Number of users with rows, which is private."""
-        return int(self.kept.sums(count_users, (1,))[0])
+        return int(self.cached.sums(count_users, (1,))[0])
 
-    def of_records(
+    def from_records(
         self, at: Callable[[RecordBlocks], BlockVectors], dimension: int
     ) -> Contributions:
         """Return the blocks' contributions to a round, computed from records for any loss."""
         return self.at(RecordContributions(at), dimension)
 
-    def at(self, added: BlockContributions, dimension: int) -> Contributions:
+    def at(self, contributions: BlockContributions, dimension: int) -> Contributions:
         """Return the blocks' contributions to a round."""
         # A mean with integer sums of all blocks in each round uses only these methods.
-        return cast(Contributions, ClusterSums(self.kept, added, dimension))
+        return cast(Contributions, ClusterSums(self.cached, contributions, dimension))
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,26 +188,26 @@ class ClusterSums:
     need a number.
     """
 
-    kept: CachedBlocks
-    added: BlockContributions
+    cached: CachedBlocks
+    contributions: BlockContributions
     dimension: int
     blocks: int = 0
 
     def in_steps(self, clip: float, step: float, centre: FloatArray | None = None) -> IntArray:
         """Add up the clipped blocks, each truncated to a grid."""
-        of = SumInSteps(self.added, self.dimension, clip, step, centre)
-        return self.kept.sums(of, (self.dimension,))
+        of = SumInSteps(self.contributions, self.dimension, clip, step, centre)
+        return self.cached.sums(of, (self.dimension,))
 
     def in_bins(self) -> IntArray:
         """Count the blocks by norm."""
-        return self.kept.sums(NormCounts(self.added), (BINS,))
+        return self.cached.sums(NormCounts(self.contributions), (BINS,))
 
 
 @dataclass(eq=False)
 class ClusterData:
     """Rows of an estimator's fit on a cluster; cf. :class:`Data`."""
 
-    there: ClusterRows
+    rows: ClusterRows
     targets: Targets
     rule: TargetRule
     loss: Callable[[Classes], MarginLoss]
@@ -216,7 +218,7 @@ class ClusterData:
     @property
     def width(self) -> int:
         """Number of features."""
-        return self.there.width
+        return self.rows.width
 
     @property
     def owners(self) -> None:
@@ -226,7 +228,7 @@ class ClusterData:
     @property
     def users_with_rows(self) -> int:
         """Number of users with rows, which is private."""
-        return self._open.users
+        return self._cached.users
 
     @property
     def form(self) -> FitForm:
@@ -236,32 +238,32 @@ class ClusterData:
     @property
     def users(self) -> Any:
         """Synthetic label with the name of the user column."""
-        return self.there.users
+        return self.rows.users
 
     @property
     def elements(self) -> Any:
         """Synthetic cell with the name of the cell column."""
-        return self.there.elements
+        return self.rows.elements
 
     @contextmanager
     def opened(self, charge: Charge) -> Iterator[Self]:
         """Store blocks on the cluster inside this context."""
-        ask, parts = self.ask, self.there.parts(labels=self.labels)
+        ask, roles = self.ask, self.rows.roles(labels=self.labels)
         by = ArrangeLinear(ask.feature_bound, ask.fit_intercept)
-        make = ArrangeBlocks(parts, self.rule, ask.promise.unit, by)
-        with self.there.kept(make, labels=self.labels, charge=charge) as self._blocks:
+        make = ArrangeBlocks(roles, self.rule, ask.promise.unit, by)
+        with self.rows.cached(make, labels=self.labels, charge=charge) as self._blocks:
             yield self
 
-    def arranged(self, ask: Ask) -> Callable[[MarginLoss, FloatArray], Contributions]:  # noqa: ARG002
+    def gradients(self, ask: Ask) -> Gradients:  # noqa: ARG002 - set in the arrangement
         """Return a function from a loss and a parameter to the blocks' gradients."""
 
         def at(loss: MarginLoss, theta: FloatArray) -> Contributions:
-            return self._open.at(LinearContributions(loss, theta), len(theta))
+            return self._cached.at(LinearContributions(loss, theta), len(theta))
 
         return at
 
     @property
-    def _open(self) -> CachedRows:
+    def _cached(self) -> CachedRows:
         assert self._blocks is not None  # noqa: S101 - it is entered before it is read
         return self._blocks
 
@@ -316,6 +318,6 @@ def require_sendable(**sent: Any) -> None:
             ) from None
 
 
-def record_arrangement(there: ClusterRows, unit: Unit) -> ArrangeBlocks:
+def record_arrangement(rows: ClusterRows, unit: Unit) -> ArrangeBlocks:
     """Return the arrangement of rows for a caller's loss."""
-    return ArrangeBlocks(there.parts(labels=False), Numbers(), unit, ArrangeRecords())
+    return ArrangeBlocks(rows.roles(labels=False), Numbers(), unit, ArrangeRecords())

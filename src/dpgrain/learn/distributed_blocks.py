@@ -84,18 +84,18 @@ class ArrangeRecords:
 class ArrangeBlocks:
     """Arrangement of a worker's rows by block."""
 
-    parts: ColumnRoles
+    roles: ColumnRoles
     rule: TargetRule
     unit: Unit
     by: ArrangeLinear | ArrangeRecords
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Yield the blocks in the schema :data:`BLOCKS`."""
-        for table in tables_of(batches, users=self.parts.users):
+        for table in tables_of(batches, users=self.roles.users):
             yield from self._arranged(table)
 
     def _arranged(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        result = self.parts.of(table)
+        result = self.roles.split(table)
         X = np.ascontiguousarray(result.features.to_numpy(dtype=np.float64))
         with np.errstate(all="ignore"):
             y = self.rule(np.asarray(result.target))
@@ -127,7 +127,7 @@ def block_cells(
 
 def stored_blocks(batches: Batches) -> Iterator[BlockRows]:
     """Yield the stored blocks of a worker in batches of whole blocks."""
-    held: list[tuple[BlockRows, bool]] = []
+    cells: list[tuple[BlockRows, bool]] = []
     size = 0
     for batch in batches:
         for rows, targets, sizes, open_, _ in zip(*batch.columns, strict=True):
@@ -135,22 +135,22 @@ def stored_blocks(batches: Batches) -> Iterator[BlockRows]:
             if not len(y):
                 continue
             X = np.frombuffer(rows.as_buffer(), np.float64).reshape(len(y), -1)
-            held.append(((X, y, np.frombuffer(sizes.as_buffer(), np.int64)), open_.as_py()))
+            cells.append(((X, y, np.frombuffer(sizes.as_buffer(), np.int64)), open_.as_py()))
             size += X.nbytes
             if size >= RUN_BYTES and not open_.as_py():
-                yield _join_cells(held)
-                held, size = [], 0
-    if held:
-        yield _join_cells(held)
+                yield _join_cells(cells)
+                cells, size = [], 0
+    if cells:
+        yield _join_cells(cells)
 
 
-def _join_cells(held: list[tuple[BlockRows, bool]]) -> BlockRows:
+def _join_cells(cells: list[tuple[BlockRows, bool]]) -> BlockRows:
     """Join cells, in which an open last block continues in the next cell."""
-    X, y, pieces = (np.concatenate(parts) for parts in zip(*(run for run, _ in held), strict=True))
+    X, y, pieces = (np.concatenate(parts) for parts in zip(*(run for run, _ in cells), strict=True))
     begins = np.ones(len(pieces), dtype=bool)
-    ends = np.cumsum([len(run[2]) for run, _ in held])
-    for end, (_, goes_on) in zip(ends, held, strict=True):
-        if goes_on:
+    ends = np.cumsum([len(run[2]) for run, _ in cells])
+    for end, (_, continues) in zip(ends, cells, strict=True):
+        if continues:
             begins[end] = False
     return X, y, np.add.reduceat(pieces, np.flatnonzero(begins))
 
@@ -185,7 +185,7 @@ class RecordContributions:
 class SumInSteps:
     """Sum of a worker's clipped blocks, in integer multiples of a grid step."""
 
-    added: BlockContributions
+    contributions: BlockContributions
     dimension: int
     clip: float
     step: float
@@ -195,7 +195,9 @@ class SumInSteps:
         """Return the sum, (dimension,)."""
         total = np.zeros(self.dimension, dtype=np.int64)
         for run in stored_blocks(batches):
-            total += added_in_steps(self.added(*run), self.clip, self.step, centre=self.centre)
+            total += added_in_steps(
+                self.contributions(*run), self.clip, self.step, centre=self.centre
+            )
         return total
 
 
@@ -203,13 +205,13 @@ class SumInSteps:
 class NormCounts:
     """Numbers of a worker's blocks by the norms of their contributions."""
 
-    added: BlockContributions
+    contributions: BlockContributions
 
     def __call__(self, batches: Batches) -> IntArray:
         """Return the counts."""
         counts = np.zeros(BINS, dtype=np.int64)
         for run in stored_blocks(batches):
-            counts += counts_of(self.added(*run))
+            counts += counts_of(self.contributions(*run))
         return counts
 
 

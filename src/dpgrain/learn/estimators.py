@@ -451,10 +451,10 @@ def load(path: str | Path) -> LinearModel:
     >>> bool((again.predict(X) == model.predict(X)).all()), again.guarantee_ == model.guarantee_
     (True, True)
     """
-    described = read(path)
-    kind = vars(sys.modules[__name__])[described.estimator]
+    contents = read(path)
+    kind = vars(sys.modules[__name__])[contents.estimator]
     try:
-        model: LinearModel = kind(**described.parameters).restore(described)
+        model: LinearModel = kind(**contents.parameters).restore(contents)
         if hasattr(model, "decision_function"):
             # Raises if a classifier lacks its classes, because it could not predict.
             _ = model.classes_

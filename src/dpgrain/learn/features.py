@@ -203,11 +203,11 @@ def load_rows(
     ``named`` returns users by name, as indices in a population; otherwise they are numbered in
     order of appearance, which is faster.
     """
-    wanted = required_columns(table, encoding, target, labels, element, keep)
+    forms = required_columns(table, encoding, target, labels, element, keep)
     with right.open(table) as engine, Progress(1) as shown:
         shown.stage("Reading rows of features")
-        rows = engine.columns(wanted)
-    parts = ColumnRoles(
+        rows = engine.columns(forms)
+    roles = ColumnRoles(
         encoding,
         target=target is not None,
         labels=labels,
@@ -216,7 +216,7 @@ def load_rows(
         keep=tuple(keep),
         named=named,
     )
-    return parts.of(rows)
+    return roles.split(rows)
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ class ColumnRoles:
     keep: tuple[str, ...] = ()
     named: bool = False
 
-    def of(self, rows: pa.Table) -> FeatureRows:
+    def split(self, rows: pa.Table) -> FeatureRows:
         """Split rows by the roles of their columns."""
         columns = iter(rows.columns)
         features = [
@@ -287,18 +287,18 @@ def required_columns(
     for column in encoding.columns:
         if isinstance(column, CategoryColumn):
             table.require_key(column.column, "category")
-    wanted: list[tuple[str, Form]] = [(column.column, column.form) for column in encoding.columns]
+    forms: list[tuple[str, Form]] = [(column.column, column.form) for column in encoding.columns]
     if target is not None:
-        wanted.append((target, _target_form(table, target, labels)))
+        forms.append((target, _target_form(table, target, labels)))
     if table.user is not None:
-        wanted.append((table.user, "key"))
+        forms.append((table.user, "key"))
     if element is not None:
         table.require_key(element, "element")
-        wanted.append((element, "key"))
+        forms.append((element, "key"))
     for name in keep:
         table.require(name, "keep")
-        wanted.append((name, "as it is"))
-    return wanted
+        forms.append((name, "as it is"))
+    return forms
 
 
 def _user_labels(column: pa.ChunkedArray, named: bool) -> NDArray[Any]:
@@ -312,10 +312,6 @@ def _objects(column: pa.ChunkedArray) -> NDArray[Any]:
     """Return labels; a null does not convert integers to floats."""
     values: NDArray[Any] = column.to_pandas(integer_object_nulls=True).to_numpy()
     return values
-
-
-def _as_it_is(column: NumberColumn | CategoryColumn) -> bool:
-    return isinstance(column, NumberColumn) and column.bounds is None
 
 
 def _target_form(table: UserTable, target: str, labels: bool) -> Form:

@@ -54,13 +54,13 @@ class ModelFile:
     tuned: dict[str, Any] | None = None
 
 
-def write(described: ModelFile, path: str | Path, shown: Intervals | None = None) -> Path:
+def write(contents: ModelFile, path: str | Path, intervals: Intervals | None = None) -> Path:
     """Write a fitted model as a JSON file atomically, with intervals for readers."""
-    if described.estimator not in ESTIMATORS.values():
+    if contents.estimator not in ESTIMATORS.values():
         raise ParameterError(
-            f"model must be an estimator of dpgrain.learn, not {described.estimator}."
+            f"model must be an estimator of dpgrain.learn, not {contents.estimator}."
         )
-    values = _file_contents(described, shown)
+    values = _file_contents(contents, intervals)
     text = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False)
     path = _validate.path(path=path)
     with atomic_write(path) as part:
@@ -107,32 +107,32 @@ def _foreign(path: str | Path) -> ParameterError:
     )
 
 
-def _file_contents(described: ModelFile, shown: Intervals | None) -> dict[str, Any]:
+def _file_contents(contents: ModelFile, intervals: Intervals | None) -> dict[str, Any]:
     """Return the file contents as plain JSON values."""
-    fitted, tuned, encoding = described.fitted, described.tuned, described.encoding
-    history, evidence, names = fitted.history, fitted.evidence, described.features
+    fitted, tuned, encoding = contents.fitted, contents.tuned, contents.encoding
+    history, evidence, names = fitted.history, fitted.evidence, contents.features
     parameters = {
         name: None if name in _EXCLUDED else _plain(value, name)
-        for name, value in described.parameters.items()
+        for name, value in contents.parameters.items()
     }
     result: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "dpgrain": __version__,
-        "estimator": described.estimator,
+        "estimator": contents.estimator,
         "parameters": parameters,
         "tuned": None if tuned is None else {name: _plain(tuned[name], name) for name in tuned},
         "features": None if names is None else list(names),
         "encoding": None if encoding is None else encoding.to_dict(),
-        "target": described.target,
-        "coef": described.coef.tolist(),
-        "intercept": np.asarray(described.intercept).tolist(),
+        "target": contents.target,
+        "coef": contents.coef.tolist(),
+        "intercept": np.asarray(contents.intercept).tolist(),
         "classes": None if fitted.classes is None else _labels(fitted.classes),
         "theta": fitted.theta.tolist(),
         "sampled": bool(fitted.sampled),
         "warm_up": fitted.warm_up,
         "n_users": fitted.n_users,
-        "guarantee": described.guarantee.to_dict(),
+        "guarantee": contents.guarantee.to_dict(),
         "history": {
             **history.to_dict(),
             "noise_sd": history.noise_sd,
@@ -142,7 +142,7 @@ def _file_contents(described: ModelFile, shown: Intervals | None) -> dict[str, A
         },
         "evidence": None,
         "norms": [
-            {"counts": look.counts.tolist(), "noise_sd": look.noise_sd} for look in fitted.looks
+            {"counts": each.counts.tolist(), "noise_sd": each.noise_sd} for each in fitted.norms
         ],
     }
     if evidence is not None:
@@ -150,9 +150,9 @@ def _file_contents(described: ModelFile, shown: Intervals | None) -> dict[str, A
             field.name: _plain(getattr(evidence, field.name), field.name)
             for field in dataclasses.fields(evidence)
         }
-    if shown is not None:
+    if intervals is not None:
         result["intervals"] = {
-            name: _plain(getattr(shown, name), name)
+            name: _plain(getattr(intervals, name), name)
             for name in ("names", "estimate", "low", "high", "std_error", "level", "doubt")
         }
     written: dict[str, Any] = _finite(result)
@@ -211,7 +211,7 @@ def _field_name(field: str) -> str:
 
 
 def _parameter(value: Any) -> Any:
-    """Build the parameter described by :func:`_plain`."""
+    """Build the parameter contents by :func:`_plain`."""
     if isinstance(value, list):
         return [_parameter(part) for part in value]
     if not isinstance(value, dict):
@@ -255,9 +255,9 @@ def _read_contents(values: dict[str, Any]) -> ModelFile:
         raise ValueError("theta")
     if fitted.classes is not None and len(fitted.classes) != (2 if len(coef) == 1 else len(coef)):
         raise ValueError("classes")
-    for held in (values["parameters"], values.get("tuned") or {}):
+    for own in (values["parameters"], values.get("tuned") or {}):
         for name in ("feature_bound", "target_bound"):
-            bound = held.get(name)
+            bound = own.get(name)
             if bound is not None and not 1e-50 <= bound <= 1e50:
                 raise ValueError(name)
     names, encoding, tuned = values["features"], values["encoding"], values.get("tuned")
@@ -309,8 +309,8 @@ def _read_result(values: dict[str, Any], outputs: int) -> FitResult:
         ),
         # Older files have no norms and no warm-up.
         tuple(
-            Norms(_array(look["counts"]), float(look["noise_sd"]))
-            for look in values.get("norms", ())
+            Norms(_array(each["counts"]), float(each["noise_sd"]))
+            for each in values.get("norms", ())
         ),
         int(values.get("warm_up", 0)),
     )

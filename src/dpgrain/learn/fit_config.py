@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -68,10 +68,6 @@ class Ask:
             given["unit"], given["epsilon"], given["delta"], given["relation"]
         )
         return Ask(**{field.name: given[field.name] for field in fields(Ask)})
-
-    def under(self, promise: Promise) -> Ask:
-        """Return the same request with another promise."""
-        return replace(self, promise=promise)
 
     def __post_init__(self) -> None:
         self.promise.require_delta("delta must be above 0 for fits, not 0; use about 1e-6.")

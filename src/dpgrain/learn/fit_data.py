@@ -29,6 +29,8 @@ from dpgrain.publishing.facts import Fact
 
 #: Labels of a classifier; None for numbers, or before labels are selected.
 Classes: TypeAlias = NDArray[Any] | None
+#: Function from a loss with known labels and a parameter to the mean gradients of blocks.
+Gradients: TypeAlias = Callable[[MarginLoss, FloatArray], Contributions]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +71,7 @@ class LocalData:
         """User of each block."""
         return self.rows.owners
 
-    def arranged(self, ask: Ask) -> Gradients:
+    def gradients(self, ask: Ask) -> Gradients:
         """Return the gradients of blocks; rows are copied once, in the order of blocks."""
         bound, values = ask.feature_bound, self.targets.values
         rows = self.rows.by_value(self.X, values) if ask.exact else self.rows
@@ -83,13 +85,6 @@ class LocalData:
             read=None if bound is None else partial(bounded, bound=bound),
         )
         return partial(LinearGradients, blocks)
-
-
-class Gradients(Protocol):
-    """Mean gradients of blocks, at successive parameters."""
-
-    def __call__(self, loss: MarginLoss, theta: FloatArray) -> Contributions:
-        """Return the gradients for a loss with known labels."""
 
 
 class ReadableData(Protocol):
@@ -118,7 +113,7 @@ class ReadableData(Protocol):
     def owners(self) -> NDArray[Any] | None:
         """User of each block; None if users are not sampled."""
 
-    def arranged(self, ask: Ask) -> Gradients:
+    def gradients(self, ask: Ask) -> Gradients:
         """Return the gradients of blocks."""
 
 
@@ -127,7 +122,7 @@ class FitResult:
     """Published result of all rounds of a fit, as stored in a model file.
 
     ``theta`` is (outputs·p,), on the scale of the fitted rows. ``rounds`` exclude the ``warm_up``.
-    ``looks`` are noisy histograms of gradient norms, of which the last determines the bound. Older
+    ``norms`` are noisy histograms of gradient norms, of which the last determines the bound. Older
     files have no ``n_users``.
     """
 
@@ -139,7 +134,7 @@ class FitResult:
     sampled: bool = False
     classes: Classes = None
     evidence: Evidence | None = None
-    looks: tuple[Norms, ...] = ()
+    norms: tuple[Norms, ...] = ()
     warm_up: int = 0
 
     def coefficients(

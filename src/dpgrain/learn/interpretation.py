@@ -70,17 +70,17 @@ def _describe_labels(model: LinearModel) -> tuple[str, ...]:
 
 def _warn_of_dropped_rows(model: LinearModel) -> tuple[str, ...]:
     """Report that selected labels exclude many users, according to the published norms."""
-    looks, unit = model.fitted_.looks, model.config_.promise.unit
-    told = _describe_labels(model)
+    norms, unit = model.fitted_.norms, model.config_.promise.unit
+    text = _describe_labels(model)
     by_element = isinstance(unit, Element) or getattr(unit, "max_elements", None) is not None
-    if not told or not looks or by_element:
+    if not text or not norms or by_element:
         return ()
     # At the start, every row with a selected label has a nonzero gradient.
-    start, n = looks[0], model.fitted_.n_users or 0
+    start, n = norms[0], model.fitted_.n_users or 0
     if start.blocks + 2 * start.blocks_sd >= (1 - _DROPPED_SHARE) * n:
         return ()
     return (
-        f"{told[0]} About {start.blocks:,.0f} of {n:,} {model.config_.promise.level}s have rows that "
+        f"{text[0]} About {start.blocks:,.0f} of {n:,} {model.config_.promise.level}s have rows that "
         "move the fit; name all labels with classes=[…].",
     )
 
@@ -125,23 +125,23 @@ def describe_population(unit: Unit) -> str:
 
 def describe_clipping(model: LinearModel) -> tuple[str, ...]:
     """Describe the clipping, with the share of clipped units if published; then its effect."""
-    ask, clip, looks = model.config_, model.fitted_.history.clip, model.fitted_.looks
-    said = f"Mean gradients were clipped to norm {clip:.3g}"
+    ask, clip, norms = model.config_, model.fitted_.history.clip, model.fitted_.norms
+    text = f"Mean gradients were clipped to norm {clip:.3g}"
     if ask.recipe is not None:
         return (f"The mean gradient of each {ask.promise.level} was clipped to norm {clip:.3g}.",)
     if ask.clipping != "auto":
         return (
-            f"{said}; how many were clipped was not measured.",
+            f"{text}; how many were clipped was not measured.",
             "If many were, the coefficients are biased; clip='auto' chooses a bound that few exceed.",
         )
-    if not looks or not looks[-1].resolved:
+    if not norms or not norms[-1].resolved:
         return (
-            f"{said}; noise hides how many were clipped.",
+            f"{text}; noise hides how many were clipped.",
             "The coefficients may be biased; more users or a larger ε would help.",
         )
-    share, error = looks[-1].share_beyond(clip)
+    share, error = norms[-1].share_beyond(clip)
     return (
-        f"{said}, which affected about {share:.0%} of {ask.promise.level}s (±{2 * error:.0%}).",
+        f"{text}, which affected about {share:.0%} of {ask.promise.level}s (±{2 * error:.0%}).",
         f"This biases the coefficients if those {ask.promise.level}s differ from the rest. With more "
         "users or a larger ε, fewer are clipped.",
     )
@@ -152,10 +152,10 @@ def fit_warnings(model: LinearModel) -> tuple[str, ...]:
     fitted = model.fitted_
     if fitted.history.ended:
         return (fitted.history.ended,)
-    if not fitted.looks:
+    if not fitted.norms:
         return ()
     # A row without error also has a zero gradient; few rows have one both at the start and later.
-    level, most = model.config_.promise.level, max(fitted.looks, key=lambda look: look.blocks)
+    level, most = model.config_.promise.level, max(fitted.norms, key=lambda each: each.blocks)
     n, enough = fitted.n_users or 0, most.blocks + _SIGNIFICANCE * most.blocks_sd
     why = (
         "are targets written like the classes (1 is not the text 'yes'), and are they numbers if the "
@@ -171,16 +171,16 @@ def fit_warnings(model: LinearModel) -> tuple[str, ...]:
             f"noise hides whether any {level} has rows that affect the fit: there are too few for this "
             f"ε, or targets are missing; {why}?",
         )
-    off_scale = _scale_warning(model, fitted.looks) if hasattr(model, "classes_") else ()
+    off_scale = _scale_warning(model, fitted.norms) if hasattr(model, "classes_") else ()
     return off_scale or _clipping_bias(model)
 
 
 def _clipping_bias(model: LinearModel) -> tuple[str, ...]:
     """Report that the clipping bound biases a fit, according to its published norms."""
-    looks, clip = model.fitted_.looks, model.fitted_.history.clip
-    if not looks or not looks[-1].resolved:
+    norms, clip = model.fitted_.norms, model.fitted_.history.clip
+    if not norms or not norms[-1].resolved:
         return ()
-    share, error = looks[-1].share_beyond(clip)
+    share, error = norms[-1].share_beyond(clip)
     last = model.config_.clipping == "auto" and clip >= LARGEST_BOUND
     if not last and share - _SIGNIFICANCE * error <= _CLIPPED_SHARE:
         return ()
@@ -203,12 +203,12 @@ def warn_about_bias(model: LinearModel) -> None:
         warnings.warn(text, CareWarning, stacklevel=2)
 
 
-def _scale_warning(model: LinearModel, looks: Sequence[Norms]) -> tuple[str, ...]:
+def _scale_warning(model: LinearModel, norms: Sequence[Norms]) -> tuple[str, ...]:
     """Report gradients of a classifier that are too large for features on a scale of 1."""
     length = _LARGE_NORM * math.sqrt(model.n_features_in_ + model.config_.fit_intercept)
-    for look in looks:
-        share, error = look.share_beyond(length)
-        if look.resolved and share - _SIGNIFICANCE * error > _LARGE_SHARE:
+    for each in norms:
+        share, error = each.share_beyond(length)
+        if each.resolved and share - _SIGNIFICANCE * error > _LARGE_SHARE:
             return (
                 f"about {share:.0%} of mean gradients have a norm above {length:.3g}, because features "
                 "are far from a scale of 1: no step size suits all coefficients, and they may be "

@@ -163,27 +163,27 @@ def minimise(
     try:
         begin = np.asarray(start, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        told = f"start must be a list of numbers, not {_validate.describe(start)}."
-        raise_without_context(ParameterError(told, name="start"))
-    there = distributed.ClusterRows.of(X, y, users, elements) if lie_elsewhere(X) else None
-    if there is not None:
+        message = f"start must be a list of numbers, not {_validate.describe(start)}."
+        raise_without_context(ParameterError(message, name="start"))
+    cluster = distributed.ClusterRows.of(X, y, users, elements) if lie_elsewhere(X) else None
+    if cluster is not None:
         # A table defines the users of its rows.
-        users, elements = there.users, there.elements
+        users, elements = cluster.users, cluster.elements
     unit = unit_of(User() if unit is None and isinstance(solver, Recipe) else unit, users, n_users)
     _validate.one_of(get_args(Sampling), sampling=sampling)
     _validate.positive(elements_per_user=elements_per_user)
     promise = Promise.of(unit, epsilon, delta, relation, share)
     _check_kinds(loss, solver, model, unit)
     rows: _LocalRecords | ClusterRows
-    if there is None:
+    if cluster is None:
         rows, width = _local_records(
             X, y, begin.size, users, elements, unit, isinstance(solver, Recipe)
         )
         _check_shapes(loss, solver, model, begin, width)
     else:
-        rows = there
-        _check_cluster(there, loss, solver, model, unit)
-        _check_shapes(loss, solver, model, begin, there.width)
+        rows = cluster
+        _check_cluster(cluster, loss, solver, model, unit)
+        _check_shapes(loss, solver, model, begin, cluster.width)
         distributed.require_all_blocks(sampling, sampling_rate)
         sampling, exact = "full", True
     lot = draw_lot(random_state) if isinstance(solver, Recipe) else None
@@ -232,7 +232,7 @@ class MinimumQuery(Query[Minimum]):
 
     def __post_init__(self) -> None:
         if isinstance(self.rows, _LocalRecords):
-            self.check_unit(self.rows.whose.unit)
+            self.check_unit(self.rows.unread.unit)
 
     @cached_property
     def roster(self) -> Roster:
@@ -242,7 +242,7 @@ class MinimumQuery(Query[Minimum]):
     @cached_property
     def program(self) -> Program:
         """Program of the recipe."""
-        assert isinstance(self.solver, Recipe)  # noqa: S101 - asked where it is one
+        assert isinstance(self.solver, Recipe)  # noqa: S101 - checked by the callers
         n = check_stated(self.n_users, "a recipe")
         program = self.solver.plan(Task(n, tuple(self.start), self.promise, lot=self.lot))
         check_program(program, self.users, self.loss)
@@ -292,15 +292,15 @@ class MinimumQuery(Query[Minimum]):
         """Run all steps."""
         with annotate_interrupt("the fit"):
             if isinstance(self.solver, Recipe):
-                result = self._by_recipe(charge)
+                result = self._run_recipe(charge)
             elif isinstance(self.rows, _LocalRecords):
-                result = self._here(charge, self.rows, self.solver)
+                result = self._run_local(charge, self.rows, self.solver)
             else:
-                result = self._there(charge, self.rows, self.solver)
+                result = self._run_on_cluster(charge, self.rows, self.solver)
         theta, history, n = result
         return Minimum(theta, charge.guarantee, history, n)
 
-    def _by_recipe(self, charge: Charge) -> tuple[FloatArray, History, int]:
+    def _run_recipe(self, charge: Charge) -> tuple[FloatArray, History, int]:
         """Run the program of a recipe."""
         assert isinstance(self.rows, _LocalRecords)  # noqa: S101 - a recipe is refused rows on a cluster
         program, source = self.program, charge.lend(self.program.event)
@@ -311,7 +311,7 @@ class MinimumQuery(Query[Minimum]):
         n = check_stated(self.n_users, "a recipe")
         return (*run_program(program, records, index, self.loss, self.start, source), n)
 
-    def _here(
+    def _run_local(
         self, charge: Charge, here: _LocalRecords, solver: Solver[Any]
     ) -> tuple[FloatArray, History, int]:
         """Run steps with local records."""
@@ -330,16 +330,16 @@ class MinimumQuery(Query[Minimum]):
         )
         return theta, history, n
 
-    def _there(
-        self, charge: Charge, there: ClusterRows, solver: Solver[Any]
+    def _run_on_cluster(
+        self, charge: Charge, cluster: ClusterRows, solver: Solver[Any]
     ) -> tuple[FloatArray, History, int]:
         """Run steps with records on a cluster."""
         step = _BlockSteps(self.loss, self.model, solver, math.inf)
-        make = distributed.record_arrangement(there, self.promise.unit)
-        with there.kept(make, labels=False, charge=charge) as kept:
-            n = resolve_users(self.roster, lambda: kept.users, charge)
+        make = distributed.record_arrangement(cluster, self.promise.unit)
+        with cluster.cached(make, labels=False, charge=charge) as cached:
+            n = resolve_users(self.roster, lambda: cached.users, charge)
             source = charge.lend(self.mean.event)
-            at = partial(_cluster_sums, kept, step)
+            at = partial(_cluster_sums, cached, step)
             theta, history = train(at, replace(self.mean, n_users=n), solver, self.start, source)
         return theta, history, n
 
@@ -351,11 +351,11 @@ class _LocalRecords:
     X: Any
     y: Any
     width: int
-    whose: Unread
+    unread: Unread
 
     def read(self) -> tuple[FloatArray, FloatArray, Rows]:
         """Read records and targets as numbers, and group the records into blocks."""
-        return (*_as_numbers(self.X, self.y, self.width), self.whose.arranged())
+        return (*_as_numbers(self.X, self.y, self.width), self.unread.arranged())
 
 
 def _local_records(
@@ -367,8 +367,8 @@ def _local_records(
     if count_rows(X) != count_rows(y):
         raise ParameterError(_SHAPES)
     others = {"X": X, "y": y}
-    whose = Unread.of(count_rows(X), users, elements, unit, places=places, others=others)
-    return _LocalRecords(X, y, width, whose), features.shape[1]
+    unread = Unread.of(count_rows(X), users, elements, unit, places=places, others=others)
+    return _LocalRecords(X, y, width, unread), features.shape[1]
 
 
 def _records(features: FloatArray, targets: FloatArray, rows: Rows) -> RecordBlocks:
@@ -379,13 +379,13 @@ def _records(features: FloatArray, targets: FloatArray, rows: Rows) -> RecordBlo
     return RecordBlocks.arrange(clean, targets[kept], rows.blocks[has], blocks=len(rows.owners))
 
 
-def _cluster_sums(kept: CachedRows, step: _BlockSteps, theta: FloatArray) -> Contributions:
+def _cluster_sums(cached: CachedRows, step: _BlockSteps, theta: FloatArray) -> Contributions:
     """Return sums of blocks on the cluster."""
-    return kept.of_records(step.at(theta), len(theta))
+    return cached.from_records(step.at(theta), len(theta))
 
 
 def _check_cluster(
-    there: ClusterRows, loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, unit: Unit
+    cluster: ClusterRows, loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, unit: Unit
 ) -> None:
     """Reject arguments that records on a cluster do not support."""
     if isinstance(solver, Recipe):
@@ -395,7 +395,7 @@ def _check_cluster(
             "(frame.toPandas()).",
             name="solver",
         )
-    there.nobody(unit, labels=False)
+    cluster.placeholder_row(unit, labels=False)
     domain = solver.domain if isinstance(solver, Sgd) else None
     distributed.require_sendable(loss=loss, model=model, solver=domain)
 

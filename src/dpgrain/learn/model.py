@@ -233,27 +233,27 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         """
         self.config()
         self.check_process()
-        there = distributed.ClusterRows.of(X, y, users, elements) if lie_elsewhere(X) else None
-        if there is None:
-            given = X if isinstance(X, RawInputs) else ArrayInputs.of(X, y, users, elements)
+        cluster = distributed.ClusterRows.of(X, y, users, elements) if lie_elsewhere(X) else None
+        if cluster is None:
+            inputs = X if isinstance(X, RawInputs) else ArrayInputs.of(X, y, users, elements)
             if self.tune is not None:
-                return tuned_query(self, given)
-            users = given.users
+                return tuned_query(self, inputs)
+            users = inputs.users
         else:
             # A table defines the users of its rows.
-            users = there.users
+            users = cluster.users
         ask = self.config(self.unit_of(users))
         promise = self.promised(ask.promise.unit)
         rows: UnreadRows
-        if there is not None:
+        if cluster is not None:
             ask = distributed.cluster_config(ask)
-            rows = self._there(ask, there)
+            rows = self._cluster_data(ask, cluster)
         else:
             places = ask.recipe is not None
-            rows = LocalRows.of(self, given, ask.promise.unit, places=places)
+            rows = LocalRows.of(self, inputs, ask.promise.unit, places=places)
         lot = None if ask.recipe is None else draw_lot(self.random_state)
-        stated = copy_parameters(self)
-        query: Query[Any] = FitQuery(promise, self, stated, ask, rows, lot, self.random_state)
+        parameters = copy_parameters(self)
+        query: Query[Any] = FitQuery(promise, self, parameters, ask, rows, lot, self.random_state)
         return query
 
     def promised(self, unit: Unit) -> Promise:
@@ -286,7 +286,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         for earlier in [name for name in vars(self) if name.endswith("_") and name not in but]:
             delattr(self, earlier)
 
-    def _there(self, ask: Ask, there: ClusterRows) -> ClusterData:
+    def _cluster_data(self, ask: Ask, rows: ClusterRows) -> ClusterData:
         """Return rows on a cluster, with their public facts."""
         labels = hasattr(self, "classes")
         if self.tune is not None:
@@ -295,15 +295,15 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
                 "that each use a share of a budget.",
                 name="tune",
             )
-        nobody = there.nobody(ask.promise.unit, labels=labels)
-        _, targets = self.read(nobody.features, nobody.target)
+        row = rows.placeholder_row(ask.promise.unit, labels=labels)
+        _, targets = self.read(row.features, row.target)
         if targets.labels is not None:
             raise ParameterError(
                 "classes is required for rows on a cluster; pass all labels as classes=[…].",
                 name="classes",
             )
         return distributed.ClusterData(
-            there, targets, self._rule(targets.classes), self.loss, ask, labels
+            rows, targets, self._rule(targets.classes), self.loss, ask, labels
         )
 
     def read(self, X: Any, y: Any) -> tuple[Any, Targets]:
@@ -359,12 +359,12 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
                 "intervals must be above 0 at the fit for confidence_intervals; intervals=0.2 "
                 "reserves a fifth of the budget for them."
             )
-        fitted, ask, shortened, blocks = self.fitted_, self.config_, 0.0, 1.0
-        if fitted.looks:
-            look = fitted.looks[-1]
-            shortened = look.most_beyond(fitted.history.clip)
+        fitted, ask, clipped_share, blocks = self.fitted_, self.config_, 0.0, 1.0
+        if fitted.norms:
+            norms = fitted.norms[-1]
+            clipped_share = norms.most_beyond(fitted.history.clip)
             if ask.elements_per_user != "auto":
-                blocks = look.blocks / (self.evidence_.n_users * ask.elements_per_user)
+                blocks = norms.blocks / (self.evidence_.n_users * ask.elements_per_user)
         width = self.n_features_in_ + ask.fit_intercept
         scale = np.full((fitted.outputs, width), self.target_scale)
         scale[:, : self.n_features_in_] /= ask.feature_bound or 1.0
@@ -377,7 +377,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
             self.parameter_names(fitted.outputs),
             level,
             sampled=fitted.sampled,
-            shortened=shortened,
+            clipped_share=clipped_share,
             blocks=blocks,
         )
 
@@ -482,7 +482,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
-        described = ModelFile(
+        contents = ModelFile(
             type(self).__name__,
             self.parameters_,
             self.fitted_,
@@ -497,24 +497,24 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         # For human readers; when the file is read, intervals are recomputed from the second
         # moments.
         shown = None if self.evidence_ is None else self.confidence_intervals()
-        return write(described, path, shown)
+        return write(contents, path, shown)
 
-    def restore(self, described: ModelFile) -> Self:
+    def restore(self, contents: ModelFile) -> Self:
         """Restore the model from a file.
 
         Args:
-            described: the contents of the file; the model already has its parameters.
+            contents: the contents of the file; the model already has its parameters.
         """
-        self.adopt(described.fitted, described.guarantee, tuned=described.tuned)
+        self.adopt(contents.fitted, contents.guarantee, tuned=contents.tuned)
         # Bitwise equal to the written values.
-        self.coef_: FloatArray = described.coef
-        self.intercept_: Any = described.intercept
-        if described.features is not None:
-            self.feature_names_in_ = np.array(described.features, dtype=object)
-        if described.encoding is not None:
-            self.encoding_ = described.encoding
-        if described.target is not None:
-            self.target_ = described.target
+        self.coef_: FloatArray = contents.coef
+        self.intercept_: Any = contents.intercept
+        if contents.features is not None:
+            self.feature_names_in_ = np.array(contents.features, dtype=object)
+        if contents.encoding is not None:
+            self.encoding_ = contents.encoding
+        if contents.target is not None:
+            self.target_ = contents.target
         return self
 
     def parameter_names(self, outputs: int) -> tuple[str, ...]:

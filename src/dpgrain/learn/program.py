@@ -253,7 +253,7 @@ class Program:
         return tuple(dict.fromkeys(facts))
 
     @property
-    def by_place(self) -> bool:
+    def uses_index(self) -> bool:
         """True if a user's index in the population determines the user's rounds."""
         return len(self.stages) > 1 or self.stages[0].mean.fresh
 

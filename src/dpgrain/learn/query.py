@@ -49,42 +49,42 @@ class LocalRows:
     """Local rows of a fit, passed or in a table; created by :meth:`of`."""
 
     model: Model
-    given: RawInputs
+    inputs: RawInputs
     unit: Unit
     form: FitForm
     places: bool = False
 
     @staticmethod
-    def of(model: Model, given: RawInputs, unit: Unit, *, places: bool = False) -> LocalRows:
+    def of(model: Model, inputs: RawInputs, unit: Unit, *, places: bool = False) -> LocalRows:
         """Check the form of rows without reading them; the model learns its features' names."""
-        X, targets = model.read(*given.none(model.n_features))
-        given.check(unit, places=places)
-        form = FitForm(targets, int(X.shape[1]), model.loss, given.users)
-        return LocalRows(model, given, unit, form, places)
+        X, targets = model.read(*inputs.none(model.n_features))
+        inputs.check(unit, places=places)
+        form = FitForm(targets, int(X.shape[1]), model.loss, inputs.users)
+        return LocalRows(model, inputs, unit, form, places)
 
     @property
     def users(self) -> Any:
         """Labels of users, which name them in a promise."""
-        return self.given.users
+        return self.inputs.users
 
     @property
     def elements(self) -> Any:
         """Labels of elements, which name them in a promise."""
-        return self.given.elements
+        return self.inputs.elements
 
     @contextmanager
     def opened(self, charge: Charge) -> Iterator[LocalData]:
         """Provide the rows as numbers in blocks."""
-        result = self.given.read(charge)
+        result = self.inputs.read(charge)
 
         def read() -> LocalData:
             with silent():
                 # Warnings about the form were issued before the charge.
                 X, targets = self.model.read(result.X, result.y)
-            whose = Unread.of(
+            unread = Unread.of(
                 count_rows(X), result.users, result.elements, self.unit, places=self.places
             )
-            return LocalData(X, targets, whose.arranged(), result.users, self.model.loss)
+            return LocalData(X, targets, unread.arranged(), result.users, self.model.loss)
 
         yield charge.read(read)
 
@@ -93,44 +93,44 @@ class LocalRows:
 class FitQuery(Query["LinearModel"]):
     """Query for a fit, created by :meth:`LinearModel.query`.
 
-    ``stated`` are the model's parameters at that time, and ``asked`` the same after validation.
+    ``parameters`` are the model's parameters at that time, and ``ask`` the same after validation.
     """
 
     promise: Promise
     model: Model
-    stated: Mapping[str, Any]
-    asked: Ask
+    parameters: Mapping[str, Any]
+    ask: Ask
     rows: UnreadRows
     lot: int | None = None
     random_state: RandomState = None
 
     def __post_init__(self) -> None:
-        self.check_unit(self.asked.promise.unit)
+        self.check_unit(self.ask.promise.unit)
 
     @cached_property
     def _planned(self) -> FitPlan:
-        ask, form = with_promise(self.asked, self.promise), self.rows.form
+        ask, form = with_promise(self.ask, self.promise), self.rows.form
         return plan_fit(ask, form) if ask.recipe is None else plan_recipe(ask, form, self.lot)
 
     @property
     def plan(self) -> Planned:
         """Noise of the whole release of the fit."""
-        check_unchanged(self.model, self.stated)
+        check_unchanged(self.model, self.parameters)
         guarantee = guarantee_of(
             self.promise,
             self._planned.event,
             self._planned.facts,
             private=True,
             users=self.rows.users,
-            elements=self.rows.elements if self.asked.recipe is None else None,
+            elements=self.rows.elements if self.ask.recipe is None else None,
         )
-        return Planned(guarantee, self.asked.n_users, care=self._planned.care)
+        return Planned(guarantee, self.ask.n_users, care=self._planned.care)
 
     def run(self, charge: Charge) -> Model:
         """Fit the model."""
         with annotate_interrupt("the fit"), self.rows.opened(charge) as data:
             fitted = self._planned.run(data, charge)
-        used = {**self.stated, **share_parameters(self.promise)}
+        used = {**self.parameters, **share_parameters(self.promise)}
         model = self.model.adopt(fitted, charge.guarantee, parameters=used)
         warn_about_bias(model)
         return model
@@ -139,7 +139,8 @@ class FitQuery(Query["LinearModel"]):
 def with_promise(ask: Ask, promise: Promise) -> Ask:
     """Return the request with a promise, possibly determined by a share of a budget."""
     # A plan does not depend on the budget.
-    return ask.under(Promise(promise.unit, promise.epsilon, promise.delta, promise.relation))
+    own = Promise(promise.unit, promise.epsilon, promise.delta, promise.relation)
+    return replace(ask, promise=own)
 
 
 def share_parameters(promise: Promise) -> dict[str, Any]:
@@ -154,11 +155,11 @@ def copy_parameters(model: Model) -> dict[str, Any]:
     return {name: _copy(value) for name, value in model.get_params(deep=False).items()}
 
 
-def check_unchanged(model: Model, stated: Mapping[str, Any]) -> None:
+def check_unchanged(model: Model, parameters: Mapping[str, Any]) -> None:
     """Reject a fit if the model's parameters or its process have changed."""
     model.check_process()
     now = model.get_params(deep=False)
-    for name, value in stated.items():
+    for name, value in parameters.items():
         if not _is_same(now[name], value):
             raise ParameterError(
                 f"{name} must not change after a fit was requested; request it again.",
@@ -220,7 +221,7 @@ class RecipePlan:
         there = len(rows.owners)
         blocks = LinearBlocks.arrange(X, y, rows.blocks, intercept=ask.fit_intercept, blocks=there)
 
-        def quick(theta: NDArray[np.float64]) -> LinearGradients:
+        def fast_sums(theta: NDArray[np.float64]) -> LinearGradients:
             return LinearGradients(blocks, loss, theta)
 
         ridge = ridge_strengths(ask, loss.outputs, data.X.shape[1])
@@ -232,7 +233,7 @@ class RecipePlan:
             np.zeros(len(ridge)),
             source,
             ridge=ridge,
-            quick=quick,
+            fast_sums=fast_sums,
             progress=ask.progress,
         )
         rounds = len(history.points)

@@ -42,9 +42,9 @@ def without_rows(name: str, otherwise: str) -> Iterator[None]:
     except DpgrainError:
         raise
     except (AttributeError, TypeError, ValueError) as error:
-        told = _QUOTED.sub(". ", str(error))
+        text = _QUOTED.sub(". ", str(error))
         raise_without_context(
-            ParameterError(told if told.startswith(_SHAPE_ERRORS) else otherwise, name=name)
+            ParameterError(text if text.startswith(_SHAPE_ERRORS) else otherwise, name=name)
         )
 
 

@@ -141,40 +141,40 @@ def _progress_bar(
 class _WithFastSums:
     """Contributions with a faster method for clipped sums over all blocks.
 
-    ``at`` computes each record separately; ``quick`` needs no vector per block.
+    ``at`` computes each record separately; ``fast_sums`` needs no vector per block.
     """
 
     at: GradientFunction
-    quick: GradientFunction
+    fast_sums: GradientFunction
 
     def __call__(self, theta: FloatArray) -> Contributions:
-        return _RoundContributions(self.at(theta), self.quick(theta))
+        return _RoundContributions(self.at(theta), self.fast_sums(theta))
 
 
 @dataclass(frozen=True)
 class _RoundContributions:
     """Contributions of one round, from :class:`_WithFastSums`."""
 
-    formed: Contributions
-    added: Contributions
+    separate: Contributions
+    fast: Contributions
 
     @property
     def blocks(self) -> int:
         """Number of blocks."""
-        return self.formed.blocks
+        return self.separate.blocks
 
     @property
     def dimension(self) -> int:
         """Length of the vectors of blocks."""
-        return self.formed.dimension
+        return self.separate.dimension
 
     def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:
         """Return the sum of the clipped vectors."""
-        return (self.added if drawn is None else self.formed).clipped_sum(clip, drawn)
+        return (self.fast if drawn is None else self.separate).clipped_sum(clip, drawn)
 
     def vectors(self, drawn: Drawn | None = None) -> FloatArray:
         """Return the blocks' vectors."""
-        return self.formed.vectors(drawn)
+        return self.separate.vectors(drawn)
 
 
 def run_program(
@@ -186,13 +186,13 @@ def run_program(
     source: Source,
     *,
     ridge: FloatArray | float = 0.0,
-    quick: GradientFunction | None = None,
+    fast_sums: GradientFunction | None = None,
     progress: bool | None = None,
 ) -> tuple[FloatArray, History]:
     """Run a program phase by phase; return solution and history.
 
     ``records`` have one block per user, and ``roster`` their population indices, (blocks,).
-    ``start`` is public, (p,), and so is ``ridge``, (p,) or a number. ``quick`` computes clipped
+    ``start`` is public, (p,), and so is ``ridge``, (p,) or a number. ``fast_sums`` computes clipped
     sums of all users faster. The history is of all phases, with the noise of the last.
     """
     solution, ends = start, []
@@ -223,7 +223,7 @@ def run_program(
 
             whole = len(program.stages) == 1 and stage.smoothing is None
             solution, history = train(
-                at if quick is None or not whole else _WithFastSums(at, quick),
+                at if fast_sums is None or not whole else _WithFastSums(at, fast_sums),
                 stage.mean,
                 stage.solver,
                 solution,
@@ -272,7 +272,7 @@ def check_program(program: Program, users: Any, loss: Loss) -> None:
                 "loss must have a method proximal(theta, X, y, step) for the Moreau envelope, "
                 f"unlike {loss!r}."
             )
-    if program.by_place and users is None:
+    if program.uses_index and users is None:
         places_of(users, np.zeros(0, dtype=np.intp), _NEEDS_INDEX)
 
 
@@ -284,7 +284,7 @@ def population_index(program: Program, users: Any, rows: Rows) -> NDArray[np.int
     users do not participate. ParameterError is raised, after charging, if users are compared and
     exceed the stated number.
     """
-    if not program.by_place:
+    if not program.uses_index:
         mean = program.stages[0].mean
         if mean.compares:
             check_holds_all(mean.n_users, rows.users)

@@ -75,8 +75,8 @@ def query_fields(
         )
     # For a model's predictions, these are the features.
     rows = {"X": predicted.X} if isinstance(predicted, Predictions) else {"predicted": predicted}
-    whose = Unread.of(count_rows(y), users, elements, unit, others={"y": y, **rows})
-    return {"promise": promise, "y": y, "predicted": predicted, "whose": whose}
+    unread = Unread.of(count_rows(y), users, elements, unit, others={"y": y, **rows})
+    return {"promise": promise, "y": y, "predicted": predicted, "unread": unread}
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -86,11 +86,11 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
     promise: Promise
     y: Any
     predicted: Any
-    whose: Unread
+    unread: Unread
     random_state: RandomState = None
 
     def __post_init__(self) -> None:
-        self.check_unit(self.whose.unit)
+        self.check_unit(self.unread.unit)
 
     @property
     @abstractmethod
@@ -111,8 +111,8 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
                 self.event,
                 self.public,
                 private=True,
-                users=self.whose.users,
-                elements=self.whose.elements,
+                users=self.unread.users,
+                elements=self.unread.elements,
             )
         )
 
@@ -126,7 +126,7 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
     def read(self, which: Any) -> NDArray[Any]:
         """Read targets or predictions."""
         return target_vector(
-            which.made() if isinstance(which, Predictions) else which, self.whose.rows
+            which.computed() if isinstance(which, Predictions) else which, self.unread.rows
         )
 
     def numbers(self, which: Any) -> NDArray[np.float64]:
@@ -135,7 +135,7 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
 
     def blocks(self) -> BlockLosses:
         """Arrange the rows, and return the rule from rows to blocks."""
-        return BlockLosses(self.whose.arranged(), 0.0, 1.0)
+        return BlockLosses(self.unread.arranged(), 0.0, 1.0)
 
 
 def sums(shares: list[IntArray]) -> IntArray:
@@ -162,9 +162,9 @@ class Predictions:
         return self.shape[0]
 
     def __getitem__(self, which: slice) -> NDArray[Any]:
-        return self._none[which] if which == slice(0, 0) else self.made()[which]
+        return self._none[which] if which == slice(0, 0) else self.computed()[which]
 
-    def made(self) -> NDArray[Any]:
+    def computed(self) -> NDArray[Any]:
         """Return the predictions of all rows."""
         return self._predict(self.X)
 

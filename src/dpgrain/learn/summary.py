@@ -61,16 +61,19 @@ class Coefficients:
     @property
     def headings(self) -> tuple[str, ...]:
         """Column headings for :meth:`cells`."""
-        per = ("per",) if self._told else ()
+        per = ("per",) if self._has_steps else ()
         ends = ("corrected", "95% low", "95% high") if self.intervals else ()
         return ("coefficient", *per, "value", *ends)
 
     def cells(self, row: Coefficient) -> list[str]:
         """Return the cells of a table row, without the name of the coefficient."""
-        return [*([row.per] if self._told else []), *(self.text(value) for value in row.values)]
+        return [
+            *([row.per] if self._has_steps else []),
+            *(self.text(value) for value in row.values),
+        ]
 
     @property
-    def _told(self) -> bool:
+    def _has_steps(self) -> bool:
         return any(row.per for row in self.rows)
 
     @property
@@ -79,8 +82,8 @@ class Coefficients:
         intervals = COVERAGE.partition(". ")[0] + "." if self.intervals else self.unsure
         weights = self.explanations.get("Weights", "").partition(": ")[2]
         labels = self.explanations.get("Labels", "")
-        said = " ".join(filter(None, (sentence(weights), intervals, self.clipping, labels)))
-        return [said, *([f"Warning: {' '.join(self.cautions)}"] if self.cautions else [])]
+        text = " ".join(filter(None, (sentence(weights), intervals, self.clipping, labels)))
+        return [text, *([f"Warning: {' '.join(self.cautions)}"] if self.cautions else [])]
 
     def __str__(self) -> str:
         """Return the first coefficients, line by line, and notes."""
@@ -116,10 +119,10 @@ def coefficients(model: LinearModel) -> Coefficients:
         why = f"with {model.config_.how} cannot estimate them" if recipe else "had intervals=0"
         unsure = f"No standard errors: the fit {why}."
     ends: list[Sequence[float]] = [()] * len(values)
-    cautions, said = fit_warnings(model), explain_fit(model)
+    cautions, explanations = fit_warnings(model), explain_fit(model)
     if found is not None and not found.doubt:
         ends = np.column_stack([found.estimate, found.low, found.high]).tolist()
-        said = {**said, "corrected": _CORRECTED, "Intervals": COVERAGE}
+        explanations = {**explanations, "corrected": _CORRECTED, "Intervals": COVERAGE}
     elif found is not None:
         cautions = (*cautions, f"{NO_INTERVALS}: {found.doubt}.")
     rows = tuple(
@@ -129,7 +132,7 @@ def coefficients(model: LinearModel) -> Coefficients:
         )
     )
     return Coefficients(
-        rows, any(map(len, ends)), unsure, cautions, said, describe_clipping(model)[0]
+        rows, any(map(len, ends)), unsure, cautions, explanations, describe_clipping(model)[0]
     )
 
 

@@ -31,11 +31,11 @@ from dpgrain.learn.query import (
     share_parameters,
     with_promise,
 )
-from dpgrain.learn.raw_inputs import ArrayInputs, RawInputs
+from dpgrain.learn.raw_inputs import RawInputs
 from dpgrain.noise import RandomState, Source
 from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import with_gaussian
-from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt, publish
+from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Unit, User
 
@@ -104,18 +104,15 @@ def parse_grid(grid: Any, known: Sequence[str]) -> list[Setting]:
     return result
 
 
-def fit_tuned(
+def tuned_query(
     model: Model,
-    X: Any,
-    y: Any,
+    inputs: RawInputs,
     *,
-    users: Any = None,
-    elements: Any = None,
     grid: Grid | None = None,
     runs: float | None = None,
     bound: float = 4.0,
-) -> Model:
-    """Fit a model with the best of several settings, within its own (ε, δ).
+) -> TunedQuery[Model]:
+    """Return a query for the best of several fits within the model's (ε, δ); nothing is read.
 
     A run draws a random setting, fits a copy of the model, and scores the fit by its noisy loss on
     the same data, with records' losses clamped to ``bound``; a low bound prefers overconfident
@@ -130,32 +127,18 @@ def fit_tuned(
     >>> from dpgrain.learn import LogisticRegression
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(2000, 2)); y = X[:, 0] > 0
-    >>> model = LogisticRegression(epsilon=2.0, rounds=20, random_state=1)
-    >>> model = fit_tuned(model, X, y, grid={"clip": [1.0, 1000.0]})
+    >>> grid = {"clip": [1.0, 1000.0]}
+    >>> model = LogisticRegression(epsilon=2.0, rounds=20, tune=grid, random_state=1).fit(X, y)
     >>> model.tuned_, 1.99 < model.guarantee_.epsilon() <= 2.0
     ({'clip': 1.0}, True)
     """
-    model.forget()
-    given = ArrayInputs.of(X, y, users, elements)
-    return publish(tuned_query(model, given, grid=grid, runs=runs, bound=bound))
-
-
-def tuned_query(
-    model: Model,
-    given: RawInputs,
-    *,
-    grid: Grid | None = None,
-    runs: float | None = None,
-    bound: float = 4.0,
-) -> TunedQuery[Model]:
-    """Validate tuning, and return it as a query; nothing is read."""
-    unit = model.unit_of(given.users)
+    unit = model.unit_of(inputs.users)
     ask, promise = model.config(unit), model.promised(unit)
     stated = getattr(model, "tune", None) if grid is None else grid
     settings = parse_grid(stated, list(model.get_params(deep=False)))
     mean = _MEAN_RUNS * len(settings) if runs is None else _validate.positive(runs=runs)
     bound = _validate.positive(bound=bound)
-    rows = LocalRows.of(model, given, unit)
+    rows = LocalRows.of(model, inputs, unit)
     targets = rows.form.targets
     if targets.labels is not None:
         raise ParameterError("classes is required with tune; pass all labels as classes=[…].")
@@ -183,8 +166,8 @@ class TunedQuery(Query[Model]):
 
     promise: Promise
     model: Model
-    stated: Mapping[str, Any]
-    asked: Ask
+    parameters: Mapping[str, Any]
+    ask: Ask
     settings: tuple[Setting, ...]
     candidates: tuple[Ask, ...]
     runs: float
@@ -202,12 +185,12 @@ class TunedQuery(Query[Model]):
 
     @cached_property
     def _noise(self) -> _Noise:
-        return _calibrate_fits(with_promise(self.asked, self.promise), self._fits, self.runs)
+        return _calibrate_fits(with_promise(self.ask, self.promise), self._fits, self.runs)
 
     @property
     def plan(self) -> Planned:
         """Noise of all runs, and of the choice between them."""
-        check_unchanged(self.model, self.stated)
+        check_unchanged(self.model, self.parameters)
         noise = self._noise
         guarantee = guarantee_of(
             self.promise,
@@ -223,7 +206,7 @@ class TunedQuery(Query[Model]):
             users=self.rows.users,
             elements=self.rows.elements,
         )
-        return Planned(guarantee, self.asked.n_users)
+        return Planned(guarantee, self.ask.n_users)
 
     def run(self, charge: Charge) -> Model:
         """Run all fits, and return the best."""
@@ -232,7 +215,7 @@ class TunedQuery(Query[Model]):
             data = _TuningData(rows, BlockLosses(rows.rows, 0.0, self.bound))
             one_of = partial(self._once, data=data)
             winner, setting = charge.best_of(noise.event, len(self.settings), one_of)
-        used = {**self.stated, **share_parameters(self.promise)}
+        used = {**self.parameters, **share_parameters(self.promise)}
         model = self.model.adopt(winner.fitted_, charge.guarantee, tuned=setting, parameters=used)
         warn_about_bias(model)
         return model
@@ -242,7 +225,7 @@ class TunedQuery(Query[Model]):
     ) -> tuple[float, tuple[Model, Setting]]:
         """Fit with one setting, and score the fit."""
         noise, setting = self._noise, self.settings[index]
-        candidate = _candidate(self.model, setting, self.asked.promise.unit)
+        candidate = _candidate(self.model, setting, self.ask.promise.unit)
         plan = _plan_fit(self._fits[index], noise.epsilon)
         _fit(candidate, plan, data, charge.one_of(noise.fit, plan.event))
         return -_noisy_score(candidate, noise.score, data, charge.lend(noise.score)), (

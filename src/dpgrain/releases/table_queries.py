@@ -82,7 +82,7 @@ def fit_columns(
     rows: ClusterRows | TableInputs
     if table.distributed:
         rows, users = ClusterRows(table, encoding, target, element), table.user
-        rows.wanted(labels=hasattr(model, "classes"))
+        rows.column_forms(labels=hasattr(model, "classes"))
     else:
         rows, users = TableInputs.of(model, table, encoding, target, element), None
     with array_origin(_origin(table, element)):
