@@ -29,7 +29,7 @@ ONE = 2**20
 DRAWS: dict[str, tuple[Any, str, Any, Any, tuple[Any, ...], tuple[float, float]]] = {
     "gaussian": (Gaussian(2.0), "noisy", [5 * ONE, 0], [4 * ONE, 0], (float(ONE),), (0.5, 0)),
     "laplace": (Laplace(2.0), "noisy", [5 * ONE, 7], [4 * ONE, 7], (float(ONE),), (0, 0.5)),
-    "named": (Selection(2.0, 3.0, 1), "named", [5 * ONE], [4 * ONE], (float(ONE), STEP), (0.5, 0)),
+    "select": (Selection(2.0, 3.0, 1), "select", [5 * ONE], [4 * ONE], (float(ONE), STEP), (0.5, 0)),
     "truncated": (TruncatedGeometric(0.5, 9), "truncated", [20, 12], [19, 12], (), (0, 0.5)),
     "order": (ExponentialMechanism(2.0), "order", [3, 2], [2, 2], (1.0,), (0, 0.5)),
     "flip": (ApproximateDP(0.5), "flip", [3, 2], [2, 2], (1.0,), (0, 0.5)),
@@ -69,7 +69,7 @@ def test_a_name_that_one_neighbour_alone_holds_is_seen() -> None:
     """A threshold that is too low names the one item which only one person holds."""
     part = Selection(1.0, 2.0, 1, Contribution())
     first, second = (
-        Ticket("named", part, np.array(sums), (float(ONE), STEP), None)
+        Ticket("select", part, np.array(sums), (float(ONE), STEP), None)
         for sums in ([9 * ONE, ONE], [9 * ONE])
     )
     draw = Draw(first, second)

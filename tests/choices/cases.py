@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.arrays.blocks import arrange
 from dpgrain.auditing.bounds import at_least, at_most, epsilon_of
 from dpgrain.choices.scores import BlockLosses, total
+from dpgrain.inputs.blocks import arrange
 from dpgrain.noise import SeededSource, Source
 from dpgrain.units import Relation, Unit
 

@@ -358,7 +358,7 @@ class History:
     def __init__(self, items: list[int], counts: dict[int, float]) -> None:
         self.items, self.counts, self.sums = items, counts, list[dict[int, float]]()
 
-    def named(self, part: Any, sums: IntArray, radius: float, step: float) -> Any:
+    def select(self, part: Any, sums: IntArray, radius: float, step: float) -> Any:
         given = dict(zip(self.items, (sums / radius).tolist(), strict=True))
         self.sums.append(given)
         if isinstance(part, AdaptiveSelection):
@@ -384,7 +384,7 @@ def sums_of_two_rounds(
         data = UserContributions(opened, blocks, held, blocks.cells(held, public=False))
         history = History(data.dictionary.groups.columns[0].to_pylist(), counts)
         charge: Any = history
-        run_module.named(data, TWICE.first, charge, TWICE)
+        run_module.select_and_count(data, TWICE.first, charge, TWICE)
     return history.sums
 
 

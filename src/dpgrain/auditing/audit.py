@@ -26,7 +26,7 @@ from dpgrain.noise.sources import source_of
 from dpgrain.publishing.charge import tickets
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.query import Query
-from dpgrain.tables.engines.whole import whole
+from dpgrain.tables.sources.loading import load_rows
 from dpgrain.units import RELATIONS, Relation
 
 # Tested factors between assumed and actual noise; the smallest detectable one is reported.
@@ -105,7 +105,7 @@ def audit(
             "units must have at least one number of units, such as (1, 2, 4).", name="units"
         )
     table = table_of(query)
-    real = whole(replaced(table.source)) if rows == "curator" else None
+    real = load_rows(replaced(table.source)) if rows == "curator" else None
     settled = query.settled()
     work = _Work(settled, draws, runs, source_of(random_state), real, time.monotonic(), seconds)
     return work.done(list(dict.fromkeys(asked)), confidence)

@@ -100,7 +100,7 @@ class GivenRows(Charge):
         answer: NDArray[Any] = self._kept("noisy", part, sums, (radius,))
         return answer
 
-    def named(
+    def select(
         self,
         part: Selection | AdaptiveSelection,
         sums: IntArray,
@@ -108,7 +108,7 @@ class GivenRows(Charge):
         step: float,
     ) -> tuple[IntArray, BoolArray]:
         """Select items, and record the sums."""
-        answer: tuple[IntArray, BoolArray] = self._kept("named", part, sums, (radius, step))
+        answer: tuple[IntArray, BoolArray] = self._kept("select", part, sums, (radius, step))
         return answer
 
     def truncated(self, part: TruncatedGeometric, counts: IntArray) -> tuple[IntArray, BoolArray]:
@@ -166,7 +166,7 @@ def _exact(way: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> An
     match way:
         case "noisy":
             return sums
-        case "named":
+        case "select":
             return sums, (sums > 0) & (sums * rest[1] >= part.threshold)
         case "truncated":
             return sums, sums > part.cutoff

@@ -110,7 +110,7 @@ class Draw:
     def _gaussian(self) -> bool:
         if self.one.way == "noisy":
             return bool(self.one.part.law.name == "gaussian")
-        return self.one.way == "named"
+        return self.one.way == "select"
 
     @property
     def width(self) -> int:

@@ -11,10 +11,10 @@ import numpy as np
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Contribution, Event, Gaussian, Selection, calibrate
-from dpgrain.arrays.guarantees import rate_of
-from dpgrain.arrays.roster import Roster, beside
-from dpgrain.gradients.norms import Norms, release_norms
+from dpgrain.gradients.norms import NormHistogram, release_norms
 from dpgrain.gradients.records import RecordBlocks
+from dpgrain.inputs.guarantees import block_sampling_rate
+from dpgrain.inputs.population import Population, compose_events
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.classes import plan_selection, select_labels, selection_fact
 from dpgrain.learn.confidence import check_curvature, interval_warning, release_evidence
@@ -57,7 +57,7 @@ class CentralPlan:
     mean: ClippedMean
     norms: Gaussian | None
     evidence: Gaussian | None
-    roster: Roster
+    roster: Population
     labels: Selection | None = None
     public: tuple[Fact, ...] = ()
     care: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class CentralPlan:
     def event(self) -> Event:
         """Accounting event of the whole fit."""
         return self.mean.event.beside(
-            beside(self.norms, self.evidence, self.roster.event, self.labels)
+            compose_events(self.norms, self.evidence, self.roster.event, self.labels)
         )
 
     @property
@@ -88,7 +88,7 @@ class CentralPlan:
             data = _select_labels(
                 self, cast(LocalData, data), self.labels, charge.lend(self.labels)
             )
-        source = charge.lend(self.mean.event.beside(beside(self.norms, self.evidence)))
+        source = charge.lend(self.mean.event.beside(compose_events(self.norms, self.evidence)))
         with Progress(self.mean.rounds, self.ask.progress) as bar:
             return _CentralRun(self, data, n, source, bar).result()
 
@@ -112,9 +112,9 @@ def calibrate_plan(ask: Ask, *, select: bool = False) -> CentralPlan:
     count = 2 if ask.warms_up else 1
     norms = _gaussian_part(promise, contribution, _NORMS_SHARE, count) if tuned else None
     evidence = _gaussian_part(promise, signed, ask.intervals) if ask.intervals else None
-    roster = Roster.of(ask.n_users, promise)
+    roster = Population.of(ask.n_users, promise)
     labels = plan_selection(promise) if select else None
-    rate = rate_of(ask.sampling, ask.sampling_rate, ask.n_users)
+    rate = block_sampling_rate(ask.sampling, ask.sampling_rate, ask.n_users)
     mean = ClippedMean.calibrate(
         epsilon=promise.epsilon,
         delta=promise.delta,
@@ -126,7 +126,7 @@ def calibrate_plan(ask: Ask, *, select: bool = False) -> CentralPlan:
         sampling_rate=rate,
         sampling="users" if ask.sampling == "users" else "pairs",
         exact=ask.exact,
-        beside=beside(norms, evidence, roster.event, labels),
+        beside=compose_events(norms, evidence, roster.event, labels),
     )
     return CentralPlan(ask, mean, norms, evidence, roster, labels)
 
@@ -187,7 +187,7 @@ class _CentralRun:
         self.loss, self.data = data.loss(self.classes), data
         self.gradients = data.gradients(self.ask)
         self.ridge = ridge_strengths(self.ask, self.loss.outputs, data.width)
-        self.histograms: list[Norms] = []
+        self.histograms: list[NormHistogram] = []
 
     def result(self) -> FitResult:
         """Run the whole release."""
@@ -264,7 +264,7 @@ class _CentralRun:
             return mean
         return mean.scaled(clip=clip, blocks_per_user=held)
 
-    def _release_norms(self, theta: FloatArray) -> Norms:
+    def _release_norms(self, theta: FloatArray) -> NormHistogram:
         """Publish the histogram of norms at a point; their number is fixed by the charge."""
         event = self.plan.norms
         assert event is not None  # noqa: S101 - for the type checker

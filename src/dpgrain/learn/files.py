@@ -18,7 +18,7 @@ from dpgrain._files import atomic_write, read_guarantee, record_input
 from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.errors import DataError, ParameterError
-from dpgrain.gradients.norms import Norms
+from dpgrain.gradients.norms import NormHistogram
 from dpgrain.learn.confidence import Evidence, Intervals
 from dpgrain.learn.estimator_names import ESTIMATORS
 from dpgrain.learn.fit_data import FitResult
@@ -309,7 +309,7 @@ def _read_result(values: dict[str, Any], outputs: int) -> FitResult:
         ),
         # Older files have no norms and no warm-up.
         tuple(
-            Norms(_array(each["counts"]), float(each["noise_sd"]))
+            NormHistogram(_array(each["counts"]), float(each["noise_sd"]))
             for each in values.get("norms", ())
         ),
         int(values.get("warm_up", 0)),

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Event
-from dpgrain.arrays.blocks import Rows
 from dpgrain.gradients.linear import LinearGradients
-from dpgrain.gradients.norms import Norms
+from dpgrain.gradients.norms import NormHistogram
 from dpgrain.gradients.tiles import LinearBlocks
+from dpgrain.inputs.blocks import ArrangedRows
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.classes import Targets
 from dpgrain.learn.confidence import Evidence
@@ -52,7 +52,7 @@ class LocalData:
 
     X: Any
     targets: Targets
-    rows: Rows
+    rows: ArrangedRows
     users: Any
     loss: Callable[[Classes], MarginLoss]
 
@@ -134,7 +134,7 @@ class FitResult:
     sampled: bool = False
     classes: Classes = None
     evidence: Evidence | None = None
-    norms: tuple[Norms, ...] = ()
+    norms: tuple[NormHistogram, ...] = ()
     warm_up: int = 0
 
     def coefficients(

@@ -17,7 +17,7 @@ from dpgrain.gradients.norms import LARGEST_BOUND
 from dpgrain.units import Element, Record, Unit
 
 if TYPE_CHECKING:
-    from dpgrain.gradients.norms import Norms
+    from dpgrain.gradients.norms import NormHistogram
     from dpgrain.learn.model import LinearModel
 
 # Share of the users that should affect a fit, below which it is doubtful, and the number of
@@ -203,7 +203,7 @@ def warn_about_bias(model: LinearModel) -> None:
         warnings.warn(text, CareWarning, stacklevel=2)
 
 
-def _scale_warning(model: LinearModel, norms: Sequence[Norms]) -> tuple[str, ...]:
+def _scale_warning(model: LinearModel, norms: Sequence[NormHistogram]) -> tuple[str, ...]:
     """Report gradients of a classifier that are too large for features on a scale of 1."""
     length = _LARGE_NORM * math.sqrt(model.n_features_in_ + model.config_.fit_intercept)
     for each in norms:

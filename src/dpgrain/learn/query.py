@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.accounting import Event
-from dpgrain.arrays.blocks import Unread
-from dpgrain.arrays.guarantees import guarantee_of
-from dpgrain.arrays.roster import Roster, check_stated
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.tiles import LinearBlocks
-from dpgrain.inputs.calls import silent
+from dpgrain.inputs.blocks import LabelledRows
+from dpgrain.inputs.callbacks import silent
+from dpgrain.inputs.guarantees import array_guarantee
+from dpgrain.inputs.population import Population, check_n_users
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.central import plan_fit
 from dpgrain.learn.fit_config import Ask
@@ -81,7 +81,7 @@ class LocalRows:
             with silent():
                 # Warnings about the form were issued before the charge.
                 X, targets = self.model.read(result.X, result.y)
-            unread = Unread.of(
+            unread = LabelledRows.of(
                 count_rows(X), result.users, result.elements, self.unit, places=self.places
             )
             return LocalData(X, targets, unread.arranged(), result.users, self.model.loss)
@@ -116,7 +116,7 @@ class FitQuery(Query["LinearModel"]):
     def plan(self) -> Planned:
         """Noise of the whole release of the fit."""
         check_unchanged(self.model, self.parameters)
-        guarantee = guarantee_of(
+        guarantee = array_guarantee(
             self.promise,
             self._planned.event,
             self._planned.facts,
@@ -207,7 +207,7 @@ class RecipePlan:
     @property
     def facts(self) -> tuple[Fact, ...]:
         """Public facts."""
-        roster = Roster(self.n_users).facts
+        roster = Population(self.n_users).facts
         return (*roster, *self.public, *self.program.facts, *self.ask.facts)
 
     def run(self, data: LocalData, charge: Charge) -> FitResult:
@@ -245,7 +245,7 @@ def plan_recipe(ask: Ask, form: FitForm, lot: int | None) -> RecipePlan:
 
     ``lot`` is a public random number for recipes that return a random iterate.
     """
-    n = check_stated(ask.n_users, ask.how)
+    n = check_n_users(ask.n_users, ask.how)
     if form.targets.labels is not None:
         raise ParameterError(f"classes is required with {ask.how}; pass all labels as classes=[…].")
     loss = form.loss(form.targets.classes)

@@ -13,12 +13,12 @@ from scipy import sparse
 from sklearn.utils import column_or_1d
 
 from dpgrain._types import FloatArray
-from dpgrain.arrays.blocks import Rows
 from dpgrain.errors import DpgrainError, ParameterError, raise_without_context
 from dpgrain.gradients.records import RecordBlocks
+from dpgrain.inputs.blocks import ArrangedRows
 from dpgrain.inputs.codes import column
-from dpgrain.inputs.columns import is_text, types_of
-from dpgrain.inputs.numbers import readable
+from dpgrain.inputs.columns import column_types, is_text
+from dpgrain.inputs.numbers import numeric_table
 from dpgrain.learn.bounding import finite
 from dpgrain.learn.fit_config import Ask
 from dpgrain.learn.raw_inputs import LENGTH_MISMATCH
@@ -55,7 +55,9 @@ def ridge_strengths(ask: Ask, outputs: int, features: int) -> FloatArray:
     return strength.ravel()
 
 
-def record_blocks(X: Any, targets: FloatArray, rows: Rows, *, intercept: bool) -> RecordBlocks:
+def record_blocks(
+    X: Any, targets: FloatArray, rows: ArrangedRows, *, intercept: bool
+) -> RecordBlocks:
     """Group dense rows, (m, d), by block; rows without a target are dropped."""
     there = np.isfinite(targets)
     dense = finite(X[there].toarray() if sparse.issparse(X) else X[there])
@@ -67,7 +69,7 @@ def record_blocks(X: Any, targets: FloatArray, rows: Rows, *, intercept: bool) -
 def feature_table(X: Any, features: int | None) -> Any:
     """Check that features have two dimensions; scikit-learn's errors would reveal rows."""
     _check_types(X)
-    found = readable(X, features)
+    found = numeric_table(X, features)
     if len(found.shape) != 2:
         raise ParameterError(
             f"X must be (m, d). Expected 2D array, got {len(found.shape)}D array instead. Reshape your "
@@ -91,7 +93,7 @@ def _check_types(X: Any) -> None:
 
     Columns of objects are accepted, because a single malformed cell can convert a numeric column.
     """
-    named = types_of(X)
+    named = column_types(X)
     text = [repr(name) for name, kind in named if is_text(kind)]
     if text:
         raise ParameterError(

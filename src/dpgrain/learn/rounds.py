@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray
-from dpgrain.arrays.blocks import Rows
-from dpgrain.arrays.roster import Roster, check_holds_all, places_of
 from dpgrain.errors import EndedWarning, ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
+from dpgrain.inputs.blocks import ArrangedRows
+from dpgrain.inputs.population import Population, check_population_size, population_indices
 from dpgrain.learn.program import Program, Smoothing
 from dpgrain.means import ClippedMean, Contributions, Mean
 from dpgrain.means.protocol import Drawn
@@ -202,7 +202,7 @@ def run_program(
             there = np.diff(records.starts) > 0
             if len(program.stages) > 1:
                 there &= (roster >= phase.users.start) & (roster < phase.users.stop)
-            own = records.taken(np.flatnonzero(there))
+            own = records.select(np.flatnonzero(there))
             smooth, longest = (
                 _smooth_loss(loss, stage.smoothing, source),
                 LONGEST * stage.mean.reach,
@@ -273,10 +273,10 @@ def check_program(program: Program, users: Any, loss: Loss) -> None:
                 f"unlike {loss!r}."
             )
     if program.uses_index and users is None:
-        places_of(users, np.zeros(0, dtype=np.intp), _NEEDS_INDEX)
+        population_indices(users, np.zeros(0, dtype=np.intp), _NEEDS_INDEX)
 
 
-def population_index(program: Program, users: Any, rows: Rows) -> NDArray[np.int64]:
+def population_index(program: Program, users: Any, rows: ArrangedRows) -> NDArray[np.int64]:
     """Return the population index of each user for the program's phases, (blocks,).
 
     Several phases, or rounds with different users, require integer labels from 0 to n−1, so that an
@@ -287,9 +287,9 @@ def population_index(program: Program, users: Any, rows: Rows) -> NDArray[np.int
     if not program.uses_index:
         mean = program.stages[0].mean
         if mean.compares:
-            check_holds_all(mean.n_users, rows.users)
+            check_population_size(mean.n_users, rows.users)
         return np.zeros(len(rows.owners), dtype=np.int64)
-    return places_of(users, rows.owners, _NEEDS_INDEX)
+    return population_indices(users, rows.owners, _NEEDS_INDEX)
 
 
 def draw_lot(random_state: RandomState) -> int:
@@ -303,12 +303,12 @@ def skip_lot(random_state: RandomState, source: Source) -> None:
         source.words(1)
 
 
-def resolve_users(roster: Roster, count: Callable[[], int], charge: Charge) -> int:
+def resolve_users(roster: Population, count: Callable[[], int], charge: Charge) -> int:
     """Return the stated number of users, or release it with noise."""
     if roster.stated is not None:
         return roster.stated
     assert roster.event is not None  # noqa: S101 - for the type checker
-    return roster.users(count(), charge.lend(roster.event))
+    return roster.size(count(), charge.lend(roster.event))
 
 
 def _smooth_loss(loss: Loss, smoothing: Smoothing | None, source: Source) -> Loss:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from dpgrain._formatting import quantity
 from dpgrain._types import IntArray
 from dpgrain.accounting import Contribution, Event, Laplace
-from dpgrain.arrays.blocks import Unread
-from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.choices.scores import BlockLosses, total
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.blocks import LabelledRows
+from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.inputs.numbers import numbers
 from dpgrain.learn.raw_inputs import (
     as_sequence,
@@ -75,7 +75,7 @@ def query_fields(
         )
     # For a model's predictions, these are the features.
     rows = {"X": predicted.X} if isinstance(predicted, Predictions) else {"predicted": predicted}
-    unread = Unread.of(count_rows(y), users, elements, unit, others={"y": y, **rows})
+    unread = LabelledRows.of(count_rows(y), users, elements, unit, others={"y": y, **rows})
     return {"promise": promise, "y": y, "predicted": predicted, "unread": unread}
 
 
@@ -86,7 +86,7 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
     promise: Promise
     y: Any
     predicted: Any
-    unread: Unread
+    unread: LabelledRows
     random_state: RandomState = None
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
     def plan(self) -> Planned:
         """Noise of all sums."""
         return Planned(
-            guarantee_of(
+            array_guarantee(
                 self.promise,
                 self.event,
                 self.public,

@@ -15,9 +15,9 @@ from sklearn.base import clone
 from dpgrain import _validate
 from dpgrain.accounting import Contribution, Event, Gaussian, Parallel, SelectBest, calibrate
 from dpgrain.accounting.losses.gaussian import gaussian_mu
-from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.choices.scores import STEPS, BlockLosses, total
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.learn.central import CentralPlan, calibrate_plan
 from dpgrain.learn.confidence import check_curvature
 from dpgrain.learn.fit_config import Ask
@@ -192,7 +192,7 @@ class TunedQuery(Query[Model]):
         """Noise of all runs, and of the choice between them."""
         check_unchanged(self.model, self.parameters)
         noise = self._noise
-        guarantee = guarantee_of(
+        guarantee = array_guarantee(
             self.promise,
             noise.event,
             (
