@@ -40,7 +40,7 @@ from dpgrain.inputs.blocks import arrange
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.learn import LinearRegression, LogisticRegression, central
 from dpgrain.learn.fit_config import Ask
-from dpgrain.learn.fit_data import FitForm, LocalData
+from dpgrain.learn.fit_data import FitData, FitForm
 from dpgrain.noise.sources import source_of
 from dpgrain.optimize import Adagrad, CoinBetting, Solver
 from dpgrain.publishing import Charge
@@ -219,14 +219,14 @@ def fitted(
     elements = None if split.unit == "user" else rows.elements
     blocks = arrange(len(rows.y), rows.users, elements, ask.promise.unit, places=False)
     X, targets = model.read(rows.X, rows.y)
-    data = LocalData(X, targets, blocks, rows.users, model.loss)
+    data = FitData(X, targets, blocks, rows.users, model.loss)
     plan = central.plan_fit(ask, FitForm(targets, X.shape[1], model.loss))
     told = array_guarantee(
         ask.promise, plan.event, plan.facts, private=False, users=rows.users, elements=elements
     )
     # Of public rows: no budget is charged.
     with Charge(told, source_of(seed)) as charge:
-        return central.run(plan, data, charge).theta
+        return plan.run(data, charge).theta
 
 
 def measured(folder: Path | None, seeds: int, epsilons: Sequence[float]) -> Iterator[pd.DataFrame]:

@@ -241,7 +241,15 @@ def test_executors_get_no_noise_no_budget_and_no_model() -> None:
     with dg.budget(3.0, 1e-5):
         fitted("three labels", "element", table, epsilon=0.5)
     assert "dpgrain.learn.distributed_blocks" in cluster.sent
-    secret = ("noise", "publishing", "ledger", "accounting", "means", "learn.fit_config", "learn.model")
+    secret = (
+        "noise",
+        "publishing",
+        "ledger",
+        "accounting",
+        "means",
+        "learn.fit_config",
+        "learn.model",
+    )
     more = ("learn.estimators", "learn.central", "cli", "report", "tables.table", "releases")
     rooms = tuple(f"dpgrain.{room}" for room in (*secret, *more))
     assert [name for name in cluster.sent if name.startswith(rooms)] == []
@@ -249,7 +257,7 @@ def test_executors_get_no_noise_no_budget_and_no_model() -> None:
 
 
 class Unread(Cluster):
-    """A cluster whose rows row may read."""
+    """A cluster whose rows nobody may read."""
 
     def frame(self, table: pa.Table) -> Any:
         raise AssertionError("Rows were read.")

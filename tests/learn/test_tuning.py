@@ -32,7 +32,7 @@ from dpgrain.learn import (
     central,
 )
 from dpgrain.learn.classes import Targets
-from dpgrain.learn.fit_data import LocalData
+from dpgrain.learn.fit_data import FitData
 from dpgrain.learn.tuning import parse_grid
 from dpgrain.noise import SeededSource
 from dpgrain.papers import Concentrated
@@ -184,9 +184,7 @@ def test_scores_are_bounded_by_unit_and_have_their_noise() -> None:
     model = LogisticRegression(rounds=3, random_state=0).fit(X, Y, users=USERS)
     rows = arrange(6000, USERS, None, User())
     blocks = BlockLosses(rows, 0.0, 4.0)
-    data = tuning._TuningData(
-        LocalData(X, Targets(Y.astype(float)), rows, USERS, model.loss), blocks
-    )
+    data = tuning._TuningData(FitData(X, Targets(Y.astype(float)), rows, USERS, model.loss), blocks)
     event = tuning._score(model.config(), 0.5)
     noisy = [tuning._noisy_score(model, event, data, SeededSource(seed)) for seed in range(300)]
     margins = X @ model.coef_[0] + model.intercept_[0]

@@ -16,10 +16,10 @@ from dpgrain.gradients.records import RecordBlocks
 from dpgrain.inputs.guarantees import block_sampling_rate
 from dpgrain.inputs.population import Population, compose_events
 from dpgrain.learn.bounding import bounded
-from dpgrain.learn.classes import plan_selection, select_labels, selection_fact
+from dpgrain.learn.classes import block_contribution, plan_selection, select_labels, selection_fact
 from dpgrain.learn.confidence import check_curvature, interval_warning, release_evidence
 from dpgrain.learn.fit_config import Ask
-from dpgrain.learn.fit_data import FitForm, FitResult, LocalData, ReadableData
+from dpgrain.learn.fit_data import FitData, FitForm, FitResult, ReadableData
 from dpgrain.learn.reading import record_blocks, ridge_strengths
 from dpgrain.learn.rounds import History, resolve_users, round_facts, train
 from dpgrain.means import ClippedMean, Contributions
@@ -28,7 +28,6 @@ from dpgrain.optimize import MarginLoss, Solver
 from dpgrain.publishing import Charge
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
-from dpgrain.units import Level, User
 
 # Rounds with all blocks; with sampling, the number of passes. With an explicit bound no rounds find
 # the scale of the solution, and coin betting, which does not need the scale, uses more rounds.
@@ -85,9 +84,7 @@ class CentralPlan:
         """Run the whole release within its charge."""
         n = resolve_users(self.roster, lambda: data.users_with_rows, charge)
         if self.labels is not None:
-            data = _select_labels(
-                self, cast(LocalData, data), self.labels, charge.lend(self.labels)
-            )
+            data = _select_labels(self, cast(FitData, data), self.labels, charge.lend(self.labels))
         source = charge.lend(self.mean.event.beside(compose_events(self.norms, self.evidence)))
         with Progress(self.mean.rounds, self.ask.progress) as bar:
             return _CentralRun(self, data, n, source, bar).result()
@@ -104,13 +101,11 @@ def plan_fit(ask: Ask, form: FitForm) -> CentralPlan:
 def calibrate_plan(ask: Ask, *, select: bool = False) -> CentralPlan:
     """Return the noise of every part; ``select`` is True if labels are selected."""
     promise = ask.promise
-    kept = promise.unit.max_elements if isinstance(promise.unit, User) else None
-    level: Level = "element" if kept is not None else promise.level
-    contribution = Contribution(level, "shared", "nonnegative", max_elements=kept)
-    signed = Contribution(level, "shared", "signed", max_elements=kept)
+    counted = block_contribution(promise.unit, "nonnegative")
+    signed = block_contribution(promise.unit, "signed")
     tuned = "auto" in (ask.clipping, ask.elements_per_user)
     count = 2 if ask.warms_up else 1
-    norms = _gaussian_part(promise, contribution, _NORMS_SHARE, count) if tuned else None
+    norms = _gaussian_part(promise, counted, _NORMS_SHARE, count) if tuned else None
     evidence = _gaussian_part(promise, signed, ask.intervals) if ask.intervals else None
     roster = Population.of(ask.n_users, promise)
     labels = plan_selection(promise) if select else None
@@ -131,23 +126,21 @@ def calibrate_plan(ask: Ask, *, select: bool = False) -> CentralPlan:
     return CentralPlan(ask, mean, norms, evidence, roster, labels)
 
 
-def _select_labels(
-    plan: CentralPlan, data: LocalData, event: Selection, source: Source
-) -> LocalData:
+def _select_labels(plan: CentralPlan, data: FitData, event: Selection, source: Source) -> FitData:
     """Return the rows with selected labels."""
     classes, values = select_labels(data.targets, data.rows, event, source)
     _check_loss(plan, data, classes)
     return replace(data, targets=replace(data.targets, values=values, classes=classes))
 
 
-def _check_loss(plan: CentralPlan, data: FitForm | LocalData, classes: Any = None) -> None:
+def _check_loss(plan: CentralPlan, data: FitForm | FitData, classes: Any = None) -> None:
     """Reject a loss that does not support the labels or the requested intervals."""
     loss = data.loss(data.targets.classes if classes is None else classes)
     if plan.evidence is not None:
         check_curvature(loss, _parameters(plan, loss, data))
 
 
-def _parameters(plan: CentralPlan, loss: MarginLoss, data: FitForm | LocalData) -> int:
+def _parameters(plan: CentralPlan, loss: MarginLoss, data: FitForm | FitData) -> int:
     """Return the number of parameters of a fit."""
     return loss.outputs * (data.width + plan.ask.fit_intercept)
 
@@ -205,7 +198,7 @@ class _CentralRun:
         if self.plan.evidence is not None and records is not None:
             evidence = release_evidence(
                 records,
-                cast(LocalData, self.data).rows.owners,
+                cast(FitData, self.data).rows.owners,
                 self.loss,
                 theta,
                 clip=mean.clip,
@@ -230,7 +223,7 @@ class _CentralRun:
 
     def _records(self) -> RecordBlocks:
         """Return the rows as records, for second moments."""
-        data = cast(LocalData, self.data)
+        data = cast(FitData, self.data)
         rows, bound = data.rows, self.ask.feature_bound
         X, y = data.X[rows.kept], data.targets.values[rows.kept]
         X = X if bound is None else bounded(X, bound)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from dpgrain.noise.sums import with_gaussian
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.plan import select_by_threshold
-from dpgrain.units import Level, User
+from dpgrain.units import Level, Unit, User
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,6 +123,15 @@ def unselected_targets(y: NDArray[Any]) -> Targets:
     return Targets(np.where(result < 0, np.nan, result), labels=tuple(keys))
 
 
+def block_contribution(
+    unit: Unit, coordinates: Literal["one", "nonnegative", "signed"]
+) -> Contribution:
+    """Return the contribution of blocks of rows to a shared sum."""
+    kept = unit.max_elements if isinstance(unit, User) else None
+    level: Level = "element" if kept is not None else unit.level
+    return Contribution(level, "shared", coordinates, max_elements=kept)
+
+
 def plan_selection(promise: Promise) -> Selection:
     """Return the selection of labels with its share of the budget.
 
@@ -130,13 +139,9 @@ def plan_selection(promise: Promise) -> Selection:
     128
     """
     unit, relation = promise.unit, promise.relation
-    kept = unit.max_elements if isinstance(unit, User) else None
-    level: Level = "element" if kept is not None else unit.level
-    contribution = Contribution(level, "shared", "nonnegative", max_elements=kept)
-    mu = gaussian_mu(promise.epsilon, (1 - SELECTION_DELTA) * promise.delta) * math.sqrt(
-        SELECTION_SHARE
-    )
-    noise = contribution.sensitivity(1, relation, unit) / mu
+    contribution = block_contribution(unit, "nonnegative")
+    whole = gaussian_mu(promise.epsilon, (1 - SELECTION_DELTA) * promise.delta)
+    noise = contribution.sensitivity(1, relation, unit) / (whole * math.sqrt(SELECTION_SHARE))
     if noise > MAX_SCALE / 4:
         raise ParameterError(
             f"classes is required with epsilon = {promise.epsilon!r}, because the noise would be too "

@@ -52,8 +52,7 @@ from dpgrain.learn.fit_data import Classes, FitForm, Gradients
 from dpgrain.means.protocol import Contributions
 from dpgrain.optimize import MarginLoss
 from dpgrain.publishing import Charge
-from dpgrain.tables.engines.protocol import CachedBlocks, ClusterEngine
-from dpgrain.tables.engines.protocol import Form as Written
+from dpgrain.tables.engines.protocol import CachedBlocks, ClusterEngine, Form
 from dpgrain.tables.table import UserTable, read
 from dpgrain.units import Unit
 
@@ -104,7 +103,7 @@ class ClusterRows:
         """Number of features."""
         return len(self.encoding.names)
 
-    def column_forms(self, *, labels: bool) -> list[tuple[str, Written]]:
+    def column_forms(self, *, labels: bool) -> list[tuple[str, Form]]:
         """Return the columns to read and their forms, after checking the schema."""
         result = required_columns(self.table, self.encoding, self.target, labels, self.element)
         if labels and self._has_boolean_labels:

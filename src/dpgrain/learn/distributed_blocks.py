@@ -55,7 +55,7 @@ class BlockContributions(Protocol):
 
 @dataclass(frozen=True)
 class ArrangeLinear:
-    """Rule for arranging rows of a linear model, as in the estimators."""
+    """Rule for arranging rows of the estimators."""
 
     bound: float | None
     intercept: bool
@@ -69,7 +69,7 @@ class ArrangeLinear:
 
 @dataclass(frozen=True)
 class ArrangeRecords:
-    """Rule for arranging rows of any loss, as in ``minimise``."""
+    """Rule for arranging rows of ``minimise``, for any loss."""
 
     def __call__(self, X: FloatArray, y: FloatArray, blocks: IntArray, count: int) -> BlockRows:
         """Return rows by block; 0 for non-finite features, without rows that lack a target."""
@@ -145,7 +145,7 @@ def stored_blocks(batches: Batches) -> Iterator[BlockRows]:
 
 
 def _join_cells(cells: list[tuple[BlockRows, bool]]) -> BlockRows:
-    """Join cells, in which an open last block continues in the next cell."""
+    """Join cells; an open last block continues in the next cell."""
     X, y, pieces = (np.concatenate(parts) for parts in zip(*(run for run, _ in cells), strict=True))
     begins = np.ones(len(pieces), dtype=bool)
     ends = np.cumsum([len(run[2]) for run, _ in cells])

@@ -56,7 +56,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
     def _targets(self, y: NDArray[Any]) -> Targets:
         if self.classes is None and y.dtype != np.bool_:
             return unselected_targets(y)
-        # The type of the targets says which labels there can be, where none are stated.
+        # Without stated labels, the type of boolean targets determines them.
         kind = "boolean-labels" if self.classes is None else "stated-labels"
         rule = Labels.of([False, True] if self.classes is None else self.classes)
         classes = rule.classes
@@ -179,7 +179,7 @@ class LogisticRegression(_Classifier):
 
     @property
     def adds_to(self) -> str:
-        """Description of the quantity to which coefficients add."""
+        """Description of the quantity that coefficients change."""
         return "the logarithm of the odds" if self.coef_.shape[0] == 1 else "the score of a label"
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -225,7 +225,7 @@ class LinearSVC(_Classifier):
 
     @property
     def adds_to(self) -> str:
-        """Description of the quantity to which coefficients add."""
+        """Description of the quantity that coefficients change."""
         return "the score, whose sign is the label,"
 
     def __sklearn_tags__(self) -> Tags:
@@ -413,7 +413,7 @@ class PoissonRegressor(_Regressor):
 
     @property
     def adds_to(self) -> str:
-        """Description of the quantity to which coefficients add."""
+        """Description of the quantity that coefficients change."""
         return "the logarithm of the expected count"
 
     def _rule(self, classes: Classes) -> TargetRule:  # noqa: ARG002 - numbers have no labels

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 else:
     papers = lazy_import("dpgrain.papers")
 
-# Largest norm of a row, including the 1 for the intercept, for which the first round without a
-# curator does not clip gradients. Later rounds follow the norms; a low first bound costs more than
-# a high one.
+# Largest norm of a row, including the 1 for the intercept, that the first round without a curator
+# does not clip. Later rounds follow the norms; a low first bound costs more than a high one.
 _FIRST_NORM = 2.0
 # Approximate ratio of a fit's total distance to a coordinate's distance after the warm-up.
 _REMAINING_DISTANCE = 2.0
@@ -62,12 +61,15 @@ class Ask:
 
     @staticmethod
     def of(parameters: Mapping[str, Any]) -> Ask:
-        """Return the request in an estimator's parameters, except those of its loss."""
-        given = dict(parameters)
-        given["promise"] = Promise(
-            given["unit"], given["epsilon"], given["delta"], given["relation"]
-        )
-        return Ask(**{field.name: given[field.name] for field in fields(Ask)})
+        """Return the request in an estimator's parameters, except the parameters of its loss."""
+        unit = User() if parameters["unit"] is None else parameters["unit"]
+        epsilon, delta, relation = (parameters[name] for name in ("epsilon", "delta", "relation"))
+        values = {
+            **parameters,
+            "promise": Promise(unit, epsilon, delta, relation),
+            "progress": True if parameters["verbose"] else None,
+        }
+        return Ask(**{field.name: values[field.name] for field in fields(Ask)})
 
     def __post_init__(self) -> None:
         self.promise.require_delta("delta must be above 0 for fits, not 0; use about 1e-6.")

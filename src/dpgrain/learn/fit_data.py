@@ -47,7 +47,7 @@ class FitForm:
 
 
 @dataclass(frozen=True, eq=False)
-class LocalData:
+class FitData:
     """Rows of a fit, (m, d), with their blocks."""
 
     X: Any
@@ -90,7 +90,7 @@ class LocalData:
 class ReadableData(Protocol):
     """Rows of a fit, local or on a cluster, as used by a curator's clipped means.
 
-    Selecting labels and computing intervals require the rows of :class:`LocalData`.
+    Selecting labels and computing intervals require the rows of :class:`FitData`.
     """
 
     @property

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from dpgrain.gradients.norms import NormHistogram
     from dpgrain.learn.model import LinearModel
 
-# Share of the users that should affect a fit, below which it is doubtful, and the number of
-# standard deviations for significance.
+# Minimum share of users who should affect a fit, and the number of standard deviations for
+# significance.
 _EXPECTED_SHARE, _SIGNIFICANCE = 0.5, 3.0
-# Norm of a classifier's gradient per square root of the number of coefficients above which features
-# are not on a scale of about 1 (between −1 and 1, it is at most √2), and the share of blocks that
-# indicates it.
+# Limit on the norm of a classifier's gradient per square root of the number of coefficients, if
+# features have a scale of about 1 (between −1 and 1, it is at most √2), and the maximum share of
+# larger gradients.
 _LARGE_NORM, _LARGE_SHARE = 5.0, 0.1
-# Maximum number of labels in a sentence.
+# Maximum number of listed labels.
 _MAX_LABELS = 10
-# Share of users without rows of selected labels above which a fit is reported.
+# Maximum share of users without rows of selected labels, before a warning.
 _DROPPED_SHARE = 0.1
-# Share of clipped gradients above which a fit is reported as biased.
+# Maximum share of clipped gradients, before a warning of bias.
 _CLIPPED_SHARE = 0.5
 
 
@@ -104,7 +104,7 @@ def _describe_coefficient(model: LinearModel) -> str:
 
 
 def describe_population(unit: Unit) -> str:
-    """Describe the average unit to which the coefficients of a fit refer.
+    """Describe the average unit of a fit's coefficients.
 
     >>> describe_population(Record())
     'Every record has the same weight: the coefficients describe the average record.'

@@ -403,7 +403,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
             ParameterError: if one is out of range, by its name.
         """
         parameters = self.get_params(deep=False)
-        ask = _config_from(parameters if unit is None else {**parameters, "unit": unit})
+        ask = Ask.of(parameters if unit is None else {**parameters, "unit": unit})
         self.loss(None)
         return ask
 
@@ -413,7 +413,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         stated = self.parameters_["unit"]
         unit = PLAIN_UNITS[self.guarantee_.level] if stated is None else stated
-        return _config_from({**self.parameters_, "unit": unit})
+        return Ask.of({**self.parameters_, "unit": unit})
 
     def adopt(
         self,
@@ -588,7 +588,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def adds_to(self) -> str:
-        """Description of the quantity to which coefficients add."""
+        """Description of the quantity that coefficients change."""
         return "the prediction"
 
     @abstractmethod
@@ -639,10 +639,3 @@ def _row_by_row(X: Any, coef: FloatArray) -> FloatArray:
         return np.asarray(X @ coef.T)
     result = products(np.ascontiguousarray(X, dtype=np.float64), np.atleast_2d(coef))
     return result[:, 0] if coef.ndim == 1 else result
-
-
-def _config_from(parameters: Mapping[str, Any]) -> Ask:
-    """Return the validated request in an estimator's parameters."""
-    unit = User() if parameters["unit"] is None else parameters["unit"]
-    progress = True if parameters["verbose"] else None
-    return Ask.of({**parameters, "unit": unit, "progress": progress})

@@ -24,7 +24,7 @@ from dpgrain.inputs.population import Population, check_n_users
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.central import plan_fit
 from dpgrain.learn.fit_config import Ask
-from dpgrain.learn.fit_data import FitForm, FitPlan, FitResult, LocalData, UnreadRows
+from dpgrain.learn.fit_data import FitData, FitForm, FitPlan, FitResult, UnreadRows
 from dpgrain.learn.interpretation import warn_about_bias
 from dpgrain.learn.program import Program, Task
 from dpgrain.learn.raw_inputs import RawInputs, count_rows
@@ -73,18 +73,18 @@ class LocalRows:
         return self.inputs.elements
 
     @contextmanager
-    def opened(self, charge: Charge) -> Iterator[LocalData]:
+    def opened(self, charge: Charge) -> Iterator[FitData]:
         """Provide the rows as numbers in blocks."""
         result = self.inputs.read(charge)
 
-        def read() -> LocalData:
+        def read() -> FitData:
             with silent():
                 # Warnings about the form were issued before the charge.
                 X, targets = self.model.read(result.X, result.y)
             unread = LabelledRows.of(
                 count_rows(X), result.users, result.elements, self.unit, places=self.places
             )
-            return LocalData(X, targets, unread.arranged(), result.users, self.model.loss)
+            return FitData(X, targets, unread.arranged(), result.users, self.model.loss)
 
         yield charge.read(read)
 
@@ -210,7 +210,7 @@ class RecipePlan:
         roster = Population(self.n_users).facts
         return (*roster, *self.public, *self.program.facts, *self.ask.facts)
 
-    def run(self, data: LocalData, charge: Charge) -> FitResult:
+    def run(self, data: FitData, charge: Charge) -> FitResult:
         """Run the whole release within its charge."""
         source = charge.lend(self.event)
         skip_lot(self.ask.random_state, source)

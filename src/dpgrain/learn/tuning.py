@@ -13,15 +13,16 @@ import numpy as np
 from sklearn.base import clone
 
 from dpgrain import _validate
-from dpgrain.accounting import Contribution, Event, Gaussian, Parallel, SelectBest, calibrate
+from dpgrain.accounting import Event, Gaussian, Parallel, SelectBest, calibrate
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.choices.scores import STEPS, BlockLosses, total
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.learn.central import CentralPlan, calibrate_plan
+from dpgrain.learn.classes import block_contribution
 from dpgrain.learn.confidence import check_curvature
 from dpgrain.learn.fit_config import Ask
-from dpgrain.learn.fit_data import LocalData
+from dpgrain.learn.fit_data import FitData
 from dpgrain.learn.interpretation import warn_about_bias
 from dpgrain.learn.program import Recipe
 from dpgrain.learn.query import (
@@ -37,7 +38,7 @@ from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import with_gaussian
 from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt
 from dpgrain.publishing.facts import Fact
-from dpgrain.units import Level, Unit, User
+from dpgrain.units import Unit
 
 if TYPE_CHECKING:
     from dpgrain.learn.model import LinearModel
@@ -254,7 +255,7 @@ class _Noise:
 class _TuningData:
     """Rows of all runs, with the model's loss and the blocks' contributions to a score."""
 
-    fit: LocalData
+    fit: FitData
     blocks: BlockLosses
 
 
@@ -315,7 +316,7 @@ def _event(ask: Ask, candidates: Sequence[Ask], epsilon: float, mean: float) -> 
 
 def _score(ask: Ask, epsilon: float) -> Gaussian:
     """Return the noise of the total loss, next to a fit with this ε."""
-    contribution, promise = _contribution(ask.promise.unit), ask.promise
+    contribution, promise = block_contribution(ask.promise.unit, "one"), ask.promise
     whole = contribution.sensitivity(1, promise.relation, promise.unit)
     return Gaussian(
         whole / (gaussian_mu(epsilon, promise.delta) * math.sqrt(_SCORE_SHARE)), contribution
@@ -326,13 +327,6 @@ def _plan_fit(candidate: Ask, epsilon: float) -> CentralPlan:
     """Plan a fit with this ε; a progress bar would reveal the number of fits."""
     promise = replace(candidate.promise, epsilon=epsilon)
     return calibrate_plan(replace(candidate, promise=promise, progress=False))
-
-
-def _contribution(unit: Unit) -> Contribution:
-    """Return the contribution of blocks to a total loss: one number in [0, 1] each."""
-    kept = unit.max_elements if isinstance(unit, User) else None
-    level: Level = "element" if kept is not None else unit.level
-    return Contribution(level, "shared", "one", max_elements=kept)
 
 
 def _fit(candidate: LinearModel, plan: CentralPlan, data: _TuningData, charge: Charge) -> None:
