@@ -150,8 +150,8 @@ def _cautions(plan: CentralPlan, form: FitForm) -> tuple[str, ...]:
     if plan.evidence is None or plan.ask.n_users is None or plan.labels is not None:
         return ()
     width = _parameters(plan, form.loss(form.targets.classes), form)
-    said = interval_warning(plan.evidence, width, plan.ask.n_users)
-    return (said,) if said else ()
+    warning = interval_warning(plan.evidence, width, plan.ask.n_users)
+    return (warning,) if warning else ()
 
 
 def _gaussian_part(
@@ -243,7 +243,7 @@ class _CentralRun:
 
     def _choose_scale(self, mean: ClippedMean, start: FloatArray) -> ClippedMean:
         """Return the mean with explicit or chosen clipping bound and divisor."""
-        clip, held = self.ask.clipping, self.ask.elements_per_user
+        clip, blocks_per_user = self.ask.clipping, self.ask.elements_per_user
         if self.plan.norms is not None:
             norms = self._release_norms(start)
             result = max(norms.blocks / mean.n_users, 1 / mean.n_users)
@@ -252,10 +252,10 @@ class _CentralRun:
                 if clip == "auto"
                 else clip
             )
-            held = result if held == "auto" else held
-        if clip == "auto" or held == "auto":
+            blocks_per_user = result if blocks_per_user == "auto" else blocks_per_user
+        if clip == "auto" or blocks_per_user == "auto":
             return mean
-        return mean.scaled(clip=clip, blocks_per_user=held)
+        return mean.scaled(clip=clip, blocks_per_user=blocks_per_user)
 
     def _release_norms(self, theta: FloatArray) -> NormHistogram:
         """Publish the histogram of norms at a point; their number is fixed by the charge."""

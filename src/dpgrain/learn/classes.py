@@ -64,9 +64,9 @@ class Labels:
     classes: NDArray[Any]
 
     @staticmethod
-    def of(stated: Any) -> Labels:
+    def of(labels: Any) -> Labels:
         """Build the rule from a caller's labels, in any order."""
-        classes = distinct_labels("classes", stated)
+        classes = distinct_labels("classes", labels)
         if len(classes) < 2:
             raise ParameterError(
                 f"classes must be at least two labels, not {len(classes)}; pass all labels as "
@@ -181,11 +181,11 @@ def select_labels(
     _, first = np.unique(blocks[there[drawn]], return_index=True)
     votes = result[there[drawn[first]]].astype(np.intp)
     counts = np.bincount(votes, minlength=len(known)).astype(np.int64)
-    held = np.flatnonzero(counts)
+    present = np.flatnonzero(counts)
     scale = raised(event.noise_multiplier)
-    noisy = with_gaussian(counts[held], scale, source=source)
+    noisy = with_gaussian(counts[present], scale, source=source)
     # A rounded number passes only if the unrounded number does.
-    passed = held[noisy >= math.ceil(event.threshold + 0.5)]
+    passed = present[noisy >= math.ceil(event.threshold + 0.5)]
     if len(passed) < 2:
         raise ParameterError(
             "classes must be at least two labels, not one class or none; private selection needs "

@@ -63,8 +63,10 @@ class ArrangeLinear:
     def __call__(self, X: FloatArray, y: FloatArray, blocks: IntArray, count: int) -> BlockRows:
         """Return rows by block, small blocks first."""
         read = None if self.bound is None else partial(bounded, bound=self.bound)
-        made = LinearBlocks.arrange(X, y, blocks, intercept=self.intercept, blocks=count, read=read)
-        return made.X, made.y, made.sizes
+        arranged = LinearBlocks.arrange(
+            X, y, blocks, intercept=self.intercept, blocks=count, read=read
+        )
+        return arranged.X, arranged.y, arranged.sizes
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,9 @@ class ArrangeRecords:
         """Return rows by block; 0 for non-finite features, without rows that lack a target."""
         there = np.isfinite(y)
         clean = np.where(np.isfinite(X[there]), X[there], 0.0)
-        made = RecordBlocks.arrange(clean, y[there], blocks[there], blocks=count)
-        sizes = np.diff(made.starts)
-        return made.X, made.y, sizes[sizes > 0]
+        arranged = RecordBlocks.arrange(clean, y[there], blocks[there], blocks=count)
+        sizes = np.diff(arranged.starts)
+        return arranged.X, arranged.y, sizes[sizes > 0]
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,8 @@ class ArrangeBlocks:
         with np.errstate(all="ignore"):
             y = self.rule(np.asarray(result.target))
         rows = arrange(len(y), result.users, result.elements, self.unit).by_value(X, y)
-        made = self.by(X[rows.kept], y[rows.kept], rows.blocks, len(rows.owners))
-        yield from block_cells(*made, users=rows.users)
+        arranged = self.by(X[rows.kept], y[rows.kept], rows.blocks, len(rows.owners))
+        yield from block_cells(*arranged, users=rows.users)
 
 
 def block_cells(

@@ -155,8 +155,8 @@ def minimise(
     >>> from dpgrain.optimize import Ball, Last, Power, Squared
     >>> from dpgrain.optimize.models import Truncated
     >>> X, y, steps = np.ones((300, 1)), np.full(300, 0.5), Sgd(Power(1.0), Ball(2.0), Last())
-    >>> asked = {"n_users": 300, "users": range(300), "rounds": 4, "epsilon": 1.0, "random_state": 1}
-    >>> found = minimise(Squared(), X, y, [0.0], solver=steps, model=Truncated(), **asked)
+    >>> options = {"n_users": 300, "users": range(300), "rounds": 4, "epsilon": 1.0, "random_state": 1}
+    >>> found = minimise(Squared(), X, y, [0.0], solver=steps, model=Truncated(), **options)
     >>> bool(abs(found.theta[0] - 0.5) < 0.1), round(found.guarantee.epsilon(), 2)
     (True, 1.0)
     """

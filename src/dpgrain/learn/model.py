@@ -570,9 +570,9 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         found = coefficients(self)
         facts = {**found.explanations, "Warning": " ".join(found.cautions), "Errors": found.unsure}
-        told = {name: fact for name, fact in facts.items() if fact}
-        told |= {"Privacy": str(self.guarantee_), "Risk": " ".join(risk_lines(self.guarantee_))}
-        return format_facts(type(self).__name__, told)
+        sections = {name: fact for name, fact in facts.items() if fact}
+        sections |= {"Privacy": str(self.guarantee_), "Risk": " ".join(risk_lines(self.guarantee_))}
+        return format_facts(type(self).__name__, sections)
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         """Return scikit-learn's diagram, then coefficients, notes and the short guarantee."""

@@ -47,11 +47,11 @@ class Score:
 
     def to_json(self) -> str:
         """Release as JSON text; a non-finite number is null."""
-        told = {
+        values = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in vars(self).items()
         }
-        whole = {**told, "guarantee": self.guarantee.to_dict()}
+        whole = {**values, "guarantee": self.guarantee.to_dict()}
         return json.dumps(whole, ensure_ascii=False, default=vars)
 
 

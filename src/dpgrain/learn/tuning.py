@@ -274,8 +274,8 @@ def _candidate(model: Model, setting: Setting, unit: Unit) -> Model:
             "algorithm must be 'auto' or a solver with tune, not "
             f"{_validate.describe(copy.algorithm)}, because recipes are not tuned."
         )
-    made: Model = copy
-    return made
+    candidate: Model = copy
+    return candidate
 
 
 def _calibrate_fits(ask: Ask, candidates: Sequence[Ask], mean: float) -> _Noise:
