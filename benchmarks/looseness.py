@@ -27,7 +27,7 @@ from scipy.special import bdtrc, gammaln, log_ndtr, ndtr, ndtri
 
 import dpgrain.accounting.events as homes
 from dpgrain.accounting import Contribution, Event, Gaussian, Laplace
-from dpgrain.accounting.events.banded import BandedGaussian
+from dpgrain.accounting.events.banded_noise import BandedGaussian
 from dpgrain.accounting.events.base import Compose, Parallel
 from dpgrain.accounting.events.best_of import SelectBest
 from dpgrain.accounting.events.choices import (
@@ -36,14 +36,18 @@ from dpgrain.accounting.events.choices import (
     ExponentialMechanism,
     SoftCore,
 )
-from dpgrain.accounting.events.known import RDP, ZCDP, ApproximateDP
-from dpgrain.accounting.events.naming import AdaptiveSelection, Selection, TruncatedGeometric
-from dpgrain.accounting.events.nearby import StatisticallyClose
-from dpgrain.accounting.events.sampled import Participation, SampledGaussian
-from dpgrain.accounting.events.scoped import Scoped
-from dpgrain.accounting.events.shuffled import Binomial, Poisson
-from dpgrain.accounting.losses.compose import composed_epsilon
-from dpgrain.accounting.losses.on_a_grid import Law, Losses, merged_masses
+from dpgrain.accounting.events.opaque import RDP, ZCDP, ApproximateDP
+from dpgrain.accounting.events.partition_selection import (
+    AdaptiveSelection,
+    Selection,
+    TruncatedGeometric,
+)
+from dpgrain.accounting.events.approximate import StatisticallyClose
+from dpgrain.accounting.events.subsampling import Participation, SampledGaussian
+from dpgrain.accounting.events.regions import Scoped
+from dpgrain.accounting.events.shuffling import Binomial, Poisson
+from dpgrain.accounting.losses.composition import composed_epsilon
+from dpgrain.accounting.losses.discretization import Law, Losses, merged_masses
 from dpgrain.accounting.losses.pairs import Counted, Mixtures, Pair, Response
 from dpgrain.scope.regions import LabelSet, Region, Side
 from dpgrain.units import Record

@@ -42,8 +42,8 @@ from dpgrain.noise import SeededSource, discrete_laplace, truncated_geometric
 from dpgrain.noise import exponential as exponential_module
 from dpgrain.noise.choice import choose_scores
 from dpgrain.noise.counts import BinomialLaw, PoissonLaw, counts_of
+from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.noise.gumbel import gumbel_order
-from dpgrain.noise.laws import rounded_gaussian
 from dpgrain.papers import softcore
 from dpgrain.publishing.best_of_runs import number_of_runs
 from dpgrain.statistics.intervals import half_width

@@ -14,7 +14,7 @@ from tests.noise import cases
 from tests.refusals import refuses
 
 from dpgrain.noise import SeededSource, Source, SystemSource
-from dpgrain.noise.laws import rounded_gaussian
+from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.noise.sources import source_of
 
 IntArray = NDArray[np.int64]

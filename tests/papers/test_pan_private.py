@@ -21,7 +21,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.means import Mean, Vectors
 from dpgrain.means.grid import on_grid
 from dpgrain.noise import SeededSource, Source, SystemSource, sums
-from dpgrain.noise.laws import rounded_gaussian
+from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.numerics.row_clipping import clipped
 from dpgrain.papers import PanPrivate, PanPrivateStream
 from dpgrain.papers import pan_private as module

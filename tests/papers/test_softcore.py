@@ -19,7 +19,7 @@ from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.means import Mean, Vectors
 from dpgrain.means.neighbours import close, on_grid
 from dpgrain.noise import SeededSource, Source, SystemSource, discrete_laplace, sums
-from dpgrain.noise.laws import rounded_gaussian
+from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.papers import softcore
 from dpgrain.papers.softcore import SoftCore, in_agreement, sum_of, whole_weights
 from dpgrain.testing.mean import BLOCKS, DIMENSION, SURE, Array, MeanContract

@@ -22,7 +22,7 @@ from dpgrain.accounting import (
     Selection,
     TruncatedGeometric,
 )
-from dpgrain.accounting.events.noise import Additive
+from dpgrain.accounting.events.additive import Additive
 from dpgrain.auditing.neighbours import Pair, with_rows
 from dpgrain.errors import ParameterError
 from dpgrain.noise import SeededSource, Source, SystemSource

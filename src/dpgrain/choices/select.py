@@ -33,7 +33,7 @@ from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
 from dpgrain.inputs.calls import by_record, part_of, probe, silent
 from dpgrain.inputs.numbers import vector
 from dpgrain.noise import RandomState, Source
-from dpgrain.noise.laws import raised
+from dpgrain.noise.distributions import raised
 from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee

@@ -22,7 +22,7 @@ from dpgrain.inputs.codes import Key, as_array, codes, matching, ordered
 from dpgrain.inputs.labels import label_of, rank
 from dpgrain.inputs.numbers import numbers
 from dpgrain.noise import Source
-from dpgrain.noise.laws import MAX_SCALE, raised
+from dpgrain.noise.distributions import MAX_SCALE, raised
 from dpgrain.noise.sums import with_gaussian
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise

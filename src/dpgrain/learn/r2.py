@@ -26,7 +26,7 @@ from dpgrain.learn.scoring import (
     units_text,
 )
 from dpgrain.noise import RandomState
-from dpgrain.noise.laws import raised
+from dpgrain.noise.distributions import raised
 from dpgrain.publishing import Charge, Promise, Query
 from dpgrain.publishing.entry_point import publishes
 from dpgrain.publishing.facts import Fact

@@ -27,7 +27,7 @@ from dpgrain.learn.meaning import warn_of
 from dpgrain.learn.program import Recipe
 from dpgrain.learn.query import RowsHere, check_same, stated_of, taken, with_promise
 from dpgrain.noise import RandomState, Source
-from dpgrain.noise.laws import raised
+from dpgrain.noise.distributions import raised
 from dpgrain.noise.sums import with_gaussian
 from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt, publish
 from dpgrain.publishing.facts import Fact

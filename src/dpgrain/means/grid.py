@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.means.protocol import Contributions, Distributed, Drawn
 from dpgrain.noise import Source
-from dpgrain.noise.laws import MAX_SCALE, raised
+from dpgrain.noise.distributions import MAX_SCALE, raised
 from dpgrain.noise.sums import with_gaussian
 from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
 

@@ -16,7 +16,7 @@ from dpgrain.means.gaps import least_gap
 from dpgrain.means.neighbours import close
 from dpgrain.means.protocol import Contributions, Vectors
 from dpgrain.noise import Source
-from dpgrain.noise.laws import raised
+from dpgrain.noise.distributions import raised
 from dpgrain.noise.sums import with_laplace
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Relation

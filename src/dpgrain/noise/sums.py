@@ -13,7 +13,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain._types import FloatArray
-from dpgrain.noise.laws import discrete_laplace, raised, rounded_gaussian, truncated_geometric
+from dpgrain.noise.distributions import (
+    discrete_laplace,
+    raised,
+    rounded_gaussian,
+    truncated_geometric,
+)
 from dpgrain.noise.sources import Source
 
 # Grid steps per standard deviation of the noise.
@@ -27,7 +32,7 @@ def with_gaussian(sums: NDArray[Any], scale: ArrayLike, *, source: Source) -> ND
 
     Sums in int64 are added modulo 2^64.
 
-    Formal guarantee: that of :func:`dpgrain.noise.laws.rounded_gaussian`.
+    Formal guarantee: that of :func:`dpgrain.noise.distributions.rounded_gaussian`.
     """
     return _added(sums, rounded_gaussian(np.ravel(scale), sums.size, source=source))
 

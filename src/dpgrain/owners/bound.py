@@ -15,7 +15,7 @@ import numpy as np
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import AboveThreshold
 from dpgrain.noise import Source
-from dpgrain.noise.laws import raised
+from dpgrain.noise.distributions import raised
 from dpgrain.noise.sums import with_laplace
 from dpgrain.owners.extension import extension
 from dpgrain.owners.pairs import Pairs

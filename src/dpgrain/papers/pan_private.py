@@ -21,7 +21,7 @@ from dpgrain.means.grid import on_grid
 from dpgrain.means.protocol import Contributions, CountedRounds
 from dpgrain.means.roster import Roster
 from dpgrain.noise import Source
-from dpgrain.noise.laws import raised
+from dpgrain.noise.distributions import raised
 from dpgrain.noise.sources import given
 from dpgrain.noise.sums import with_gaussian
 from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows

@@ -22,7 +22,7 @@ from dpgrain.means.neighbours import close, on_grid
 from dpgrain.means.problem import Candidate, Method, Problem
 from dpgrain.means.protocol import Central, Contributions, CountedRounds
 from dpgrain.noise import Source
-from dpgrain.noise.laws import raised
+from dpgrain.noise.distributions import raised
 from dpgrain.noise.sums import with_gaussian, with_laplace
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Relation, User

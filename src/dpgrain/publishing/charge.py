@@ -27,13 +27,13 @@ from dpgrain.accounting import (
     Selection,
     TruncatedGeometric,
 )
-from dpgrain.accounting.events.noise import Additive
+from dpgrain.accounting.events.additive import Additive
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.noise import Source
 from dpgrain.noise.choice import uniform_below
+from dpgrain.noise.distributions import raised
 from dpgrain.noise.exponential import permute_and_flip
 from dpgrain.noise.gumbel import gumbel_order
-from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import with_gaussian, with_truncated_geometric
 from dpgrain.publishing.best_of_runs import best_run
 from dpgrain.publishing.guarantee import Guarantee

@@ -14,8 +14,8 @@ import pyarrow as pa
 from dpgrain import _validate
 from dpgrain._progress import Progress
 from dpgrain.accounting import Contribution
-from dpgrain.accounting.calibrate import calibrate_additive
-from dpgrain.accounting.events.noise import ADDITIVE, Additive
+from dpgrain.accounting.calibration import calibrate_additive
+from dpgrain.accounting.events.additive import ADDITIVE, Additive
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.noise.additive import law_named

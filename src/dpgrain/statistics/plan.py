@@ -17,8 +17,8 @@ from dpgrain.accounting import (
     ExponentialMechanism,
     Selection,
 )
-from dpgrain.accounting.calibrate import calibrate_additive, gaussian_multipliers
-from dpgrain.accounting.events.noise import ADDITIVE, Additive
+from dpgrain.accounting.calibration import calibrate_additive, gaussian_multipliers
+from dpgrain.accounting.events.additive import ADDITIVE, Additive
 from dpgrain.errors import ParameterError
 from dpgrain.noise.additive import law_named
 from dpgrain.publishing.promise import Promise

@@ -15,8 +15,8 @@ from dpgrain._formatting import shorten
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Contribution, Event, calibrate
-from dpgrain.accounting.calibrate import calibrate_additive
-from dpgrain.accounting.events.noise import ADDITIVE, Additive
+from dpgrain.accounting.calibration import calibrate_additive
+from dpgrain.accounting.events.additive import ADDITIVE, Additive
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.noise.additive import law_named

@@ -34,10 +34,10 @@ from dpgrain.accounting import (
     TruncatedGeometric,
 )
 from dpgrain.accounting.events import base as events_module
+from dpgrain.accounting.events.approximate import StatisticallyClose
 from dpgrain.accounting.events.best_of import SelectBest
 from dpgrain.accounting.events.choices import AboveThreshold, ExponentialMechanism, SoftCore
-from dpgrain.accounting.events.nearby import StatisticallyClose
-from dpgrain.accounting.events.shuffled import Binomial, Poisson
+from dpgrain.accounting.events.shuffling import Binomial, Poisson
 from dpgrain.accounting.losses.pairs import FromCurve
 from dpgrain.errors import ParameterError
 from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, log_ndtr, logsumexp
 from tests import oracle
 
-from dpgrain.accounting.losses.on_a_grid import Losses
+from dpgrain.accounting.losses.discretization import Losses
 from dpgrain.accounting.losses.pairs import Mixtures
 from dpgrain.units import Relation
 

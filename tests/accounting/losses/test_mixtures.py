@@ -12,7 +12,7 @@ from tests import oracle
 from tests.accounting.losses import sampling_rates
 
 from dpgrain.accounting import SampledGaussian
-from dpgrain.accounting.losses.compose import composed_delta, composed_epsilon
+from dpgrain.accounting.losses.composition import composed_delta, composed_epsilon
 from dpgrain.accounting.losses.pairs import Mixtures
 from dpgrain.units import Relation
 

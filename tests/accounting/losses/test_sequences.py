@@ -15,7 +15,7 @@ from scipy.signal import lfilter
 
 from dpgrain._types import FloatArray
 from dpgrain.accounting.losses import sequences
-from dpgrain.accounting.losses.compose import _RELATIVE_ROUNDING
+from dpgrain.accounting.losses.composition import _RELATIVE_ROUNDING
 from dpgrain.accounting.losses.sequences import discounted, increasing
 from dpgrain.noise.precision import arithmetic
 

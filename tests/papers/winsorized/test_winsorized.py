@@ -20,7 +20,7 @@ from dpgrain.auditing.bounds import at_least, at_most
 from dpgrain.errors import ParameterError
 from dpgrain.means import Mean, Vectors
 from dpgrain.noise import SeededSource, SystemSource, discrete_laplace, sums
-from dpgrain.noise.laws import rounded_gaussian
+from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.papers.winsorized import winsorized
 from dpgrain.papers.winsorized.ranges import PrivateRange, range_event
 from dpgrain.papers.winsorized.rotation import Rotation, padded

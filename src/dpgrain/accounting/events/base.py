@@ -32,16 +32,16 @@ from dpgrain.units import LEVELS, PLAIN_UNITS, RELATIONS, Level, Relation, Unit,
 _HOMES = {
     kind: f"dpgrain.accounting.events.{module}"
     for module, kinds in {
-        "noise": ("Gaussian", "Laplace"),
-        "naming": ("AdaptiveSelection", "Selection", "TruncatedGeometric"),
-        "known": ("ApproximateDP", "ZCDP", "RDP"),
-        "shuffled": ("Binomial", "Poisson"),
-        "sampled": ("SampledGaussian", "Participation"),
-        "banded": ("BandedGaussian",),
+        "additive": ("Gaussian", "Laplace"),
+        "partition_selection": ("AdaptiveSelection", "Selection", "TruncatedGeometric"),
+        "opaque": ("ApproximateDP", "ZCDP", "RDP"),
+        "shuffling": ("Binomial", "Poisson"),
+        "subsampling": ("SampledGaussian", "Participation"),
+        "banded_noise": ("BandedGaussian",),
         "best_of": ("SelectBest",),
         "choices": ("AboveThreshold", "BoundedRange", "ExponentialMechanism", "SoftCore"),
-        "nearby": ("StatisticallyClose",),
-        "scoped": ("Scoped",),
+        "approximate": ("StatisticallyClose",),
+        "regions": ("Scoped",),
     }.items()
     for kind in kinds
 }

@@ -9,10 +9,10 @@ from typing import Literal, TypeAlias
 
 from dpgrain import _validate
 from dpgrain.accounting.events.base import Asked, Compose, Event
-from dpgrain.accounting.losses.best import Best, Runs
 from dpgrain.accounting.losses.curves import Invertible
 from dpgrain.accounting.losses.gaussian import bisect
 from dpgrain.accounting.losses.loss import Loss
+from dpgrain.accounting.losses.repetition import Best, Runs
 from dpgrain.accounting.losses.rounding import product_up, sum_up
 from dpgrain.errors import ParameterError
 from dpgrain.units import Level

@@ -31,11 +31,11 @@ from dpgrain.accounting.losses.zcdp import (
 )
 
 if TYPE_CHECKING:
-    from dpgrain.accounting.losses import compose
+    from dpgrain.accounting.losses import composition
     from dpgrain.accounting.losses import tradeoff as tradeoffs
 else:
     # Closed forms need no numerical composition, so the transforms are imported only when needed.
-    compose = lazy_import("dpgrain.accounting.losses.compose")
+    composition = lazy_import("dpgrain.accounting.losses.composition")
     tradeoffs = lazy_import("dpgrain.accounting.losses.tradeoff")
 
 # ((order, divergence), …), in increasing order.
@@ -447,12 +447,12 @@ class _Composed:
         if left < 0:
             return 1.0
         share = left / 2 if self.mu else left
-        return sum_up(compose.composed_delta(self.pairs, share), gaussian_delta(share, self.mu))
+        return sum_up(composition.composed_delta(self.pairs, share), gaussian_delta(share, self.mu))
 
     def deltas(self, epsilons: FloatArray) -> FloatArray:
         if self.mu or self.pure:
             return np.array([self.delta(float(epsilon)) for epsilon in epsilons])
-        return compose.composed_deltas(self.pairs, epsilons)
+        return composition.composed_deltas(self.pairs, epsilons)
 
     def epsilon(self, delta: float, *, upper: bool = True) -> float:
         if delta <= 0:
@@ -460,12 +460,12 @@ class _Composed:
         if (self.mu or self.pure) and not upper:
             return 0.0
         share = delta / 2 if self.mu else delta
-        return self._beside(compose.composed_epsilon(self.pairs, share, upper=upper), share)
+        return self._beside(composition.composed_epsilon(self.pairs, share, upper=upper), share)
 
     def rough(self, delta: float) -> float:
         """Bound ε quickly, by Rényi divergences."""
         share = delta / 2 if self.mu else delta
-        return self._beside(compose.rough_epsilon(self.pairs, share), share)
+        return self._beside(composition.rough_epsilon(self.pairs, share), share)
 
     def _beside(self, epsilon: float, share: float) -> float:
         """Add the ε of the parts too large for the grid to an ε."""

@@ -24,6 +24,14 @@ import numpy as np
 
 from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.curves import Invertible, Responses, Rounds
+from dpgrain.accounting.losses.discretization import (
+    Law,
+    Losses,
+    merged_masses,
+    regridded,
+    spread_masses,
+)
+from dpgrain.accounting.losses.mixture_curve import OneRound
 from dpgrain.accounting.losses.mixtures import (
     FUNCTION_ROUNDING,
     log_normal_masses,
@@ -32,8 +40,6 @@ from dpgrain.accounting.losses.mixtures import (
     normal_masses,
     normal_quantile,
 )
-from dpgrain.accounting.losses.on_a_grid import Law, Losses, merged_masses, regridded, spread_masses
-from dpgrain.accounting.losses.one_round import OneRound
 from dpgrain.accounting.losses.sequences import increasing
 from dpgrain.numerics.special_functions import log_ndtr, ndtr
 

@@ -16,7 +16,7 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.curves import Group, Responses, Rounds, Worst
 from dpgrain.accounting.losses.gaussian import pure_mu
 from dpgrain.accounting.losses.loss import Loss
-from dpgrain.accounting.losses.one_round import OneRound
+from dpgrain.accounting.losses.mixture_curve import OneRound
 from dpgrain.accounting.losses.pairs import (
     FromCurve,
     Gram,
@@ -27,7 +27,7 @@ from dpgrain.accounting.losses.pairs import (
     Revealed,
 )
 from dpgrain.accounting.losses.rounding import fails_closed, hypot_up
-from dpgrain.accounting.losses.sides import Sides
+from dpgrain.accounting.losses.user_sampling import Sides
 from dpgrain.numerics.special_functions import ndtr, ndtri
 
 # Values of ε of the first lines, evenly and geometrically spaced, and the smallest of the latter.

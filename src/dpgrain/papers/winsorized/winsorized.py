@@ -27,7 +27,7 @@ from dpgrain.means.grid import tiles
 from dpgrain.means.problem import SMALLEST, Candidate, Method, Problem
 from dpgrain.means.protocol import Central, Contributions, CountedRounds
 from dpgrain.noise import Source
-from dpgrain.noise.laws import raised
+from dpgrain.noise.distributions import raised
 from dpgrain.noise.sums import noised, with_laplace
 from dpgrain.numerics.row_clipping import clipped
 from dpgrain.papers.winsorized.ranges import PrivateRange, range_event

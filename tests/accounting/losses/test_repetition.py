@@ -13,7 +13,7 @@ from scipy.special import ndtr
 
 from dpgrain.accounting import ApproximateDP, Gaussian, Loss, PureDP
 from dpgrain.accounting.events.best_of import SelectBest
-from dpgrain.accounting.losses.best import Best, Runs
+from dpgrain.accounting.losses.repetition import Best, Runs
 
 Array = NDArray[np.float64]
 LAWS = {

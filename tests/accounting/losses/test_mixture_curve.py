@@ -8,7 +8,7 @@ import mpmath
 import pytest
 
 from dpgrain.accounting import SampledGaussian
-from dpgrain.accounting.losses.one_round import OneRound
+from dpgrain.accounting.losses.mixture_curve import OneRound
 from dpgrain.accounting.losses.pairs import Mixtures, drawn
 from dpgrain.units import RELATIONS, Relation
 

@@ -9,8 +9,8 @@ from functools import lru_cache
 import numpy as np
 
 from dpgrain._types import FloatArray
+from dpgrain.accounting.losses.discretization import Law, Losses, spread_masses
 from dpgrain.accounting.losses.mixtures import FUNCTION_ROUNDING, normal_masses
-from dpgrain.accounting.losses.on_a_grid import Law, Losses, spread_masses
 from dpgrain.accounting.losses.pairs import Mixtures, Pair, drawn
 from dpgrain.numerics.special_functions import ndtr
 

@@ -19,7 +19,7 @@ from dpgrain.accounting.losses.pairs import (
     binomial_weights,
     drawn,
 )
-from dpgrain.accounting.losses.sides import Sides
+from dpgrain.accounting.losses.user_sampling import Sides
 from dpgrain.errors import ParameterError
 from dpgrain.units import Level
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from dpgrain import _validate
 from dpgrain.accounting.events.base import Asked, Event, Parallel
-from dpgrain.accounting.events.sampled import SampledGaussian
+from dpgrain.accounting.events.subsampling import SampledGaussian
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.errors import ParameterError
 from dpgrain.units import Level

@@ -13,9 +13,9 @@ from tests import oracle
 from tests.accounting.losses import sampling_rates
 
 from dpgrain.accounting import SampledGaussian
-from dpgrain.accounting.losses.compose import _infinite, composed_epsilon
+from dpgrain.accounting.losses.composition import _infinite, composed_epsilon
 from dpgrain.accounting.losses.curves import Group
-from dpgrain.accounting.losses.on_a_grid import Law, Losses
+from dpgrain.accounting.losses.discretization import Law, Losses
 from dpgrain.accounting.losses.pairs import Mixtures, Pair, Response, binomial_weights
 from dpgrain.units import Relation
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from dpgrain.accounting import SampledGaussian
-from dpgrain.accounting.losses.compose import composed_delta
-from dpgrain.accounting.losses.sides import Sides, _Side
+from dpgrain.accounting.losses.composition import composed_delta
+from dpgrain.accounting.losses.user_sampling import Sides, _Side
 from dpgrain.units import Relation
 
 Array = NDArray[np.float64]

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 
 from dpgrain._types import FloatArray
-from dpgrain.accounting.losses.on_a_grid import Law, Losses
+from dpgrain.accounting.losses.discretization import Law, Losses
 from dpgrain.accounting.losses.pairs import Counted
 from dpgrain.accounting.losses.rounding import fails_closed, or_worst
 from dpgrain.accounting.losses.sequences import discounted
