@@ -17,7 +17,7 @@ from dpgrain.accounting import (
     Selection,
     TruncatedGeometric,
 )
-from dpgrain.auditing.bounds import Counted
+from dpgrain.auditing.bounds import ScoreCounts
 from dpgrain.auditing.runs import Ticket
 from dpgrain.auditing.scores import Draw, named_loss
 from dpgrain.noise import SeededSource
@@ -78,6 +78,6 @@ def test_a_name_that_one_neighbour_alone_holds_is_seen() -> None:
     one, other = scores(draw, 4000)
     assert (other <= 1).all()
     assert one.mean() > 1.1
-    bound = Counted.none().with_scores(one, other, draw.reach).bound(1e-6, 0.01)
+    bound = ScoreCounts.none().with_scores(one, other, draw.reach).bound(1e-6, 0.01)
     assert bound > math.log(30)
     assert named_loss([draw]) == (0.0, 0.0)

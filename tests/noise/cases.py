@@ -25,7 +25,7 @@ class Kind:
     name: str
     draw: Callable[..., IntArray]
     tail: Callable[[FloatArray, float], FloatArray]
-    law: inversion.Law
+    law: inversion.IntegerDistribution
 
     def __repr__(self) -> str:
         return self.name

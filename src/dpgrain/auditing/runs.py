@@ -23,9 +23,9 @@ from dpgrain.accounting import (
     TruncatedGeometric,
 )
 from dpgrain.accounting.events.additive import Additive
-from dpgrain.auditing.neighbours import Pair, with_rows
+from dpgrain.auditing.neighbours import NeighbourTables, replace_rows
 from dpgrain.errors import ParameterError
-from dpgrain.noise import SeededSource, Source, SystemSource
+from dpgrain.noise import RandomSource, SeededSource, SystemSource
 from dpgrain.publishing.charge import Charge, Openable, Opened, Result
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.query import Query
@@ -45,11 +45,11 @@ class Ticket:
     answer: Any
 
 
-class GivenRows(Charge):
+class AuditCharge(Charge):
     """Charge of an audit, which opens only the given rows and charges nothing."""
 
     def __init__(
-        self, guarantee: Guarantee, source: Source, rows: pa.Table, engine: str = ""
+        self, guarantee: Guarantee, source: RandomSource, rows: pa.Table, engine: str = ""
     ) -> None:
         super().__init__(guarantee, source)
         self._given = rows
@@ -64,7 +64,7 @@ class GivenRows(Charge):
         if not hasattr(table, "source"):
             self._refuse("opens rows that are no table's")
         engine = self._engine or table.engine
-        made = replace(table, source=with_rows(table.source, self._given), engine=engine)
+        made = replace(table, source=replace_rows(table.source, self._given), engine=engine)
         opened: AbstractContextManager[Opened] = made.open_engine()
         return opened
 
@@ -72,7 +72,7 @@ class GivenRows(Charge):
         """Reject reading a caller's rows."""
         self._refuse("reads rows of arrays")
 
-    def lend(self, part: Event) -> Source:
+    def lend(self, part: Event) -> RandomSource:
         """Return the source for a mechanism with its own draws, which are not recorded."""
         self.lent = True
         return super().lend(part)
@@ -138,7 +138,7 @@ class GivenRows(Charge):
         return getattr(Charge, way)(self, part, sums, *rest)
 
 
-class WithoutNoise(GivenRows):
+class NoiselessCharge(AuditCharge):
     """Charge that answers without noise, or with the answers of another run."""
 
     def __init__(
@@ -158,10 +158,10 @@ class WithoutNoise(GivenRows):
             other = self._like[place]
             if other.part == part and other.sums.shape == np.shape(sums):
                 return other.answer
-        return _exact(way, part, np.array(sums), rest)
+        return _noiseless_answer(way, part, np.array(sums), rest)
 
 
-def _exact(way: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
+def _noiseless_answer(way: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
     """Return the answer of a draw without noise."""
     match way:
         case "noisy":
@@ -176,22 +176,24 @@ def _exact(way: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> An
 
 
 @dataclass(frozen=True, eq=False)
-class Twins:
+class NeighbourRuns:
     """Draws of two runs on neighbouring rows with the same history of answers.
 
     ``unseen`` is True if a mechanism draws its own noise, which is not recorded.
     """
 
-    pair: Pair
+    pair: NeighbourTables
     draws: tuple[tuple[Ticket, Ticket], ...]
     unseen: bool
 
 
-def twins_of(query: Query[Any], guarantee: Guarantee, pair: Pair, engine: str = "") -> Twins:
+def run_on_neighbours(
+    query: Query[Any], guarantee: Guarantee, pair: NeighbourTables, engine: str = ""
+) -> NeighbourRuns:
     """Run a query without noise on two neighbours, with the answers of the first."""
-    with WithoutNoise(guarantee, pair.one, engine) as one:
+    with NoiselessCharge(guarantee, pair.one, engine) as one:
         query.run(one)
-    with WithoutNoise(guarantee, pair.other, engine, one.drawn) as other:
+    with NoiselessCharge(guarantee, pair.other, engine, one.drawn) as other:
         query.run(other)
     if [each.part for each in one.drawn] != [each.part for each in other.drawn]:
         raise ParameterError(
@@ -199,13 +201,13 @@ def twins_of(query: Query[Any], guarantee: Guarantee, pair: Pair, engine: str = 
             name="query",
         )
     draws = tuple(zip(one.drawn, other.drawn, strict=True))
-    return Twins(pair, draws, one.lent or other.lent)
+    return NeighbourRuns(pair, draws, one.lent or other.lent)
 
 
 def noisy_run(
-    query: Query[Any], guarantee: Guarantee, rows: pa.Table, source: Source | None = None
+    query: Query[Any], guarantee: Guarantee, rows: pa.Table, source: RandomSource | None = None
 ) -> list[Ticket]:
     """Run a query with its noise on given rows, and return its draws."""
-    with GivenRows(guarantee, SystemSource() if source is None else source, rows) as charge:
+    with AuditCharge(guarantee, SystemSource() if source is None else source, rows) as charge:
         query.run(charge)
     return charge.drawn

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain._types import FloatArray
-from dpgrain.auditing.runs import Ticket, Twins
-from dpgrain.noise import Source
+from dpgrain.auditing.runs import NeighbourRuns, Ticket
+from dpgrain.noise import RandomSource
 from dpgrain.noise.exponential import permutes_and_flips
 from dpgrain.noise.gumbel import gumbel_orders
 from dpgrain.publishing.charge import Charge, flip_scale, order_scale
@@ -117,7 +117,9 @@ class Draw:
         """Random numbers per draw."""
         return max(self.sums[0].size, self.sums[1].size)
 
-    def scores(self, on_one: bool, count: int, guarantee: Guarantee, source: Source) -> FloatArray:
+    def scores(
+        self, on_one: bool, count: int, guarantee: Guarantee, source: RandomSource
+    ) -> FloatArray:
         """Draw on one of the neighbours, and return the scores."""
         sums = self.sums[0 if on_one else 1]
         if self._choice:
@@ -138,7 +140,7 @@ class Draw:
         radius = np.broadcast_to(np.ravel(self.one.rest[0]), self.one.sums.size)[self.moved]
         return (np.tile(radius, count),)
 
-    def _of_choices(self, sums: NDArray[Any], count: int, source: Source) -> FloatArray:
+    def _of_choices(self, sums: NDArray[Any], count: int, source: RandomSource) -> FloatArray:
         """Return the scores of choices, drawn together by the sampler of the release."""
         part, rest = self.one.part, self.one.rest
         if self.one.way == "order":
@@ -174,7 +176,7 @@ class Draw:
         return int(part.threshold / self.one.rest[1])
 
 
-def draws_of(twins: Twins, stretch: float = 1.0) -> list[Draw]:
+def differing_draws(twins: NeighbourRuns, stretch: float = 1.0) -> list[Draw]:
     """Return the draws of two runs in which neighbours differ.
 
     ``stretch`` multiplies the distance of sums, which is equivalent to dividing the noise.

@@ -11,8 +11,8 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Gaussian
 from dpgrain.means import Contributions
 from dpgrain.means.protocol import DistributedGradients
-from dpgrain.noise import Source
-from dpgrain.noise.sums import noised
+from dpgrain.noise import RandomSource
+from dpgrain.noise.sums import add_gaussian_noise
 from dpgrain.numerics.row_products import squares
 
 # Edges of bins: half octaves from 2^-12 to 2^12; the first and the last bin also contain all
@@ -99,7 +99,7 @@ class Norms:
         return min(share + 2 * error, 1.0)
 
 
-def release_norms(gradients: Contributions, event: Gaussian, source: Source) -> Norms:
+def release_norms(gradients: Contributions, event: Gaussian, source: RandomSource) -> Norms:
     """Publish a noisy histogram of the norms of blocks' gradients.
 
     Zero gradients are in no bin. The sensitivity of ``event`` is in blocks.
@@ -117,7 +117,7 @@ def release_norms(gradients: Contributions, event: Gaussian, source: Source) -> 
     counts = (
         gradients.in_bins() if isinstance(gradients, DistributedGradients) else counts_of(gradients)
     )
-    noisy = noised(counts.astype(np.float64), 1.0, event.noise_multiplier, source)
+    noisy = add_gaussian_noise(counts.astype(np.float64), 1.0, event.noise_multiplier, source)
     return Norms(noisy, event.noise_multiplier)
 
 

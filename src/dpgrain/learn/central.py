@@ -23,7 +23,7 @@ from dpgrain.learn.fitted import Data, Fitted, Form, Readable
 from dpgrain.learn.reading import by_record, ridge_of
 from dpgrain.learn.rounds import History, facts_of, train, users_of
 from dpgrain.means import ClippedMean, Contributions
-from dpgrain.noise import Source
+from dpgrain.noise import RandomSource
 from dpgrain.optimize import MarginLoss, Solver
 from dpgrain.publishing import Charge
 from dpgrain.publishing.facts import Fact
@@ -129,7 +129,7 @@ def run(plan: Plan, data: Readable, charge: Charge) -> Fitted:
         return _Run(plan, data, n, source, bar).fitted()
 
 
-def _told(plan: Plan, data: Data, names: Selection, source: Source) -> Data:
+def _told(plan: Plan, data: Data, names: Selection, source: RandomSource) -> Data:
     """Return the rows with selected labels."""
     classes, values = selected(data.targets, data.rows, names, source)
     _check_loss(plan, data, classes)
@@ -172,7 +172,9 @@ def _part(promise: Promise, contribution: Contribution, share: float, count: int
 class _Run:
     """Releases of one fit with known labels; ``n`` is the divisor of sums in users."""
 
-    def __init__(self, plan: Plan, data: Readable, n: int, source: Source, bar: Progress) -> None:
+    def __init__(
+        self, plan: Plan, data: Readable, n: int, source: RandomSource, bar: Progress
+    ) -> None:
         self.bar = bar
         self.plan, self.ask, self.source, self.n = plan, plan.ask, source, n
         self.classes = data.targets.classes

@@ -21,8 +21,8 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import Key, as_array, codes, matching, ordered
 from dpgrain.inputs.labels import label_of, rank
 from dpgrain.inputs.numbers import numbers
-from dpgrain.noise import Source
-from dpgrain.noise.distributions import MAX_SCALE, raised
+from dpgrain.noise import RandomSource
+from dpgrain.noise.distributions import MAX_SCALE, raise_scale
 from dpgrain.noise.sums import with_gaussian
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
@@ -150,7 +150,7 @@ def fact(event: Selection) -> Fact:
 
 
 def selected(
-    targets: Targets, rows: Rows, event: Selection, source: Source
+    targets: Targets, rows: Rows, event: Selection, source: RandomSource
 ) -> tuple[NDArray[Any], FloatArray]:
     """Return the labels selected privately, (C,), and each row's index among them, (m,).
 
@@ -170,7 +170,7 @@ def selected(
     spoken = result[there[drawn[first]]].astype(np.intp)
     counts = np.bincount(spoken, minlength=len(known)).astype(np.int64)
     held = np.flatnonzero(counts)
-    scale = raised(event.noise_multiplier)
+    scale = raise_scale(event.noise_multiplier)
     noisy = with_gaussian(counts[held], scale, source=source)
     # A rounded number passes only if the unrounded number does.
     named = held[noisy >= math.ceil(event.threshold + 0.5)]

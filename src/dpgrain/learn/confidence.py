@@ -22,8 +22,8 @@ from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
 from dpgrain.learn.rounds import History
 from dpgrain.means import clipped
-from dpgrain.noise import Source
-from dpgrain.noise.sums import noised
+from dpgrain.noise import RandomSource
+from dpgrain.noise.sums import add_gaussian_noise
 from dpgrain.optimize import MarginLoss
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def release_evidence(
     blocks_per_user: float,
     whole: bool,
     event: Gaussian,
-    source: Source,
+    source: RandomSource,
 ) -> Evidence:
     """Publish second moments of gradients and the mean curvature at a parameter.
 
@@ -182,12 +182,12 @@ def release_evidence(
         lengths = np.linalg.norm(sums, axis=1)
         counts = (lengths[:, None] > _LENGTHS * clip).sum(axis=0).astype(np.float64)
         sd = multiplier / math.sqrt(share)
-        noisy = noised(counts, 1.0, sd, source)
+        noisy = add_gaussian_noise(counts, 1.0, sd, source)
         few = np.flatnonzero(noisy <= n_users / 100 + 2 * sd)
         longest = float(_LENGTHS[few[0] if len(few) else -1]) * clip
     sd = multiplier / math.sqrt(share)
-    flat = flat.chosen(noised(moments.histogram(), 1.0, sd, source), sd)
-    curvature = noised(
+    flat = flat.chosen(add_gaussian_noise(moments.histogram(), 1.0, sd, source), sd)
+    curvature = add_gaussian_noise(
         moments.curvature(flat.value).ravel(),
         flat.value,
         multiplier / math.sqrt(_CURVATURE),
@@ -199,7 +199,7 @@ def release_evidence(
     weight = np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
     moved = longest**2 if whole else score_sensitivity(longest, clip)
     deep = multiplier / math.sqrt(_SCORES)
-    noisy = noised((kept.T @ kept)[upper] * weight, moved, deep, source) / weight
+    noisy = add_gaussian_noise((kept.T @ kept)[upper] * weight, moved, deep, source) / weight
     scores = np.zeros((width, width))
     scores[upper] = noisy
     scores = scores + np.triu(scores, 1).T

@@ -20,8 +20,8 @@ from dpgrain.gradients.records import LONGEST, RecordBlocks
 from dpgrain.learn.program import Program, Smoothing
 from dpgrain.means import ClippedMean, Contributions, Mean
 from dpgrain.means.protocol import Drawn
-from dpgrain.noise import RandomState, Source
-from dpgrain.noise.sources import source_of
+from dpgrain.noise import RandomSource, RandomState
+from dpgrain.noise.sources import random_source
 from dpgrain.optimize import Loss, Solver, run
 from dpgrain.optimize.smoothing import Around, Moreau, Proximable, RandomizedBall
 from dpgrain.publishing import Charge
@@ -90,7 +90,7 @@ def train(
     mean: Mean,
     solver: Solver[Any],
     start: FloatArray,
-    source: Source,
+    source: RandomSource,
     *,
     public: Callable[[FloatArray], FloatArray] | None = None,
     owners: NDArray[Any] | None = None,
@@ -181,7 +181,7 @@ def follow(
     roster: NDArray[Any],
     loss: Loss,
     start: FloatArray,
-    source: Source,
+    source: RandomSource,
     *,
     ridge: FloatArray | float = 0.0,
     quick: At | None = None,
@@ -289,10 +289,10 @@ def roster_index(program: Program, users: Any, rows: Rows) -> NDArray[np.int64]:
 
 def lot_of(random_state: RandomState) -> int:
     """Draw the public random number of a recipe that returns a random iterate."""
-    return int(source_of(random_state).words(1)[0])
+    return int(random_source(random_state).words(1)[0])
 
 
-def after_lot(random_state: RandomState, source: Source) -> None:
+def after_lot(random_state: RandomState, source: RandomSource) -> None:
     """Advance a source of noise past the public random number, which used the same seed."""
     if not isinstance(random_state, np.random.Generator):
         source.words(1)
@@ -306,7 +306,7 @@ def users_of(roster: Roster, found: int, charge: Charge) -> int:
     return roster.users(found, charge.lend(roster.event))
 
 
-def _smoothed(loss: Loss, smoothing: Smoothing | None, source: Source) -> Loss:
+def _smoothed(loss: Loss, smoothing: Smoothing | None, source: RandomSource) -> Loss:
     """Return a loss smoothed as specified by a recipe."""
     if smoothing is None:
         return loss

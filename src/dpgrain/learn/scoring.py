@@ -17,7 +17,7 @@ from dpgrain._types import IntArray
 from dpgrain.accounting import Contribution, Event, Laplace
 from dpgrain.arrays.blocks import Unread
 from dpgrain.arrays.guarantees import guarantee_of
-from dpgrain.choices.scores import BlockLosses, total
+from dpgrain.choices.scores import BlockLosses, sum_losses
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.numbers import numbers
 from dpgrain.learn.given import count_of, listed, made, no_features, none_of
@@ -132,7 +132,7 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
 
 def sums(shares: list[IntArray]) -> IntArray:
     """Return the sums of several shares, (G,) each, over all blocks in steps."""
-    return np.array([total(each) for each in shares], dtype=np.int64)
+    return np.array([sum_losses(each) for each in shares], dtype=np.int64)
 
 
 def require_numbers(name: str, form: Any) -> None:

@@ -16,7 +16,7 @@ from dpgrain import _validate
 from dpgrain.accounting import Contribution, Event, Gaussian, Parallel, SelectBest, calibrate
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.arrays.guarantees import guarantee_of
-from dpgrain.choices.scores import STEPS, BlockLosses, total
+from dpgrain.choices.scores import STEPS, BlockLosses, sum_losses
 from dpgrain.errors import ParameterError
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.central import Plan, planned, run
@@ -26,8 +26,8 @@ from dpgrain.learn.given import Given, Passed
 from dpgrain.learn.meaning import warn_of
 from dpgrain.learn.program import Recipe
 from dpgrain.learn.query import RowsHere, check_same, stated_of, taken, with_promise
-from dpgrain.noise import RandomState, Source
-from dpgrain.noise.distributions import raised
+from dpgrain.noise import RandomSource, RandomState
+from dpgrain.noise.distributions import raise_scale
 from dpgrain.noise.sums import with_gaussian
 from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt, publish
 from dpgrain.publishing.facts import Fact
@@ -347,7 +347,7 @@ def _fit(candidate: LinearModel, plan: Plan, data: _Data, charge: Charge) -> Non
     candidate.adopt(run(plan, replace(data.fit, loss=candidate.loss), charge))
 
 
-def _scored(candidate: LinearModel, event: Gaussian, data: _Data, source: Source) -> float:
+def _scored(candidate: LinearModel, event: Gaussian, data: _Data, source: RandomSource) -> float:
     """Return the noisy total of blocks' losses, in bounds."""
     # Targets have the scale of the fits.
     margins = candidate.margins(data.fit.X) / candidate.target_scale
@@ -357,8 +357,8 @@ def _scored(candidate: LinearModel, event: Gaussian, data: _Data, source: Source
         # A warning would reveal a user's row.
         z = margins if margins.ndim == 2 else margins[:, None]
         losses = loss.at(z[:, 0] if loss.outputs == 1 else z, targets.values)
-    scale = raised(raised(event.noise_multiplier * STEPS))
-    lost = np.array([total(data.blocks.of(losses))])
+    scale = raise_scale(raise_scale(event.noise_multiplier * STEPS))
+    lost = np.array([sum_losses(data.blocks.of(losses))])
     return float(with_gaussian(lost, scale, source=source)[0]) / STEPS
 
 

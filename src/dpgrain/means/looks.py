@@ -14,7 +14,7 @@ from dpgrain.means.problem import Candidate, Found, Method, Problem
 from dpgrain.means.protocol import Vectors
 from dpgrain.means.recentred import Recentred, RecentredRounds
 from dpgrain.means.total_error import Number
-from dpgrain.noise import Source
+from dpgrain.noise import RandomSource
 from dpgrain.publishing.facts import Fact
 
 # Largest ratio of an iteration's noise to its radius with which recentring continues.
@@ -164,7 +164,7 @@ def _expected(problem: Problem, mean: Recentred) -> float:
 
 
 def _publish(
-    problem: Problem, mean: Recentred, vectors: Vectors, source: Source, number: Number | None
+    problem: Problem, mean: Recentred, vectors: Vectors, source: RandomSource, number: Number | None
 ) -> Found:
     """Publish the mean of the last iteration, for the released number of users."""
     number = Number(mean.n_users, 0.0) if number is None else number

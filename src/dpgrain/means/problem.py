@@ -16,7 +16,7 @@ from dpgrain.errors import RunEnded
 from dpgrain.means.protocol import Mean, Vectors
 from dpgrain.means.radius import Radius
 from dpgrain.means.total_error import Number
-from dpgrain.noise import Source
+from dpgrain.noise import RandomSource
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 
@@ -154,7 +154,7 @@ class Candidate:
     tells: bool = True
     reason: str = "as requested"
     then: Callable[[Number], Candidate] | None = None
-    publish: Callable[[Vectors, Source, Number | None], Found] | None = None
+    publish: Callable[[Vectors, RandomSource, Number | None], Found] | None = None
 
     @property
     def event(self) -> Event:
@@ -166,7 +166,7 @@ class Candidate:
         """True if users are compared, so that the population must include all users."""
         return self.mean.compares or self.finder is not None
 
-    def run(self, vectors: Vectors, source: Source, number: Number | None = None) -> Found:
+    def run(self, vectors: Vectors, source: RandomSource, number: Number | None = None) -> Found:
         """Publish the mean.
 
         Args:

@@ -9,12 +9,12 @@ from dpgrain._lazy_import import lazy_package
 if TYPE_CHECKING:
     from dpgrain.noise.counts import binomial, poisson, rounded
     from dpgrain.noise.distributions import discrete_laplace, truncated_geometric
-    from dpgrain.noise.sources import RandomState, SeededSource, Source, SystemSource
+    from dpgrain.noise.sources import RandomSource, RandomState, SeededSource, SystemSource
 
 __all__ = [
+    "RandomSource",
     "RandomState",
     "SeededSource",
-    "Source",
     "SystemSource",
     "binomial",
     "discrete_laplace",
@@ -28,6 +28,6 @@ lazy_package(
     {
         "dpgrain.noise.counts": ("binomial", "poisson", "rounded"),
         "dpgrain.noise.distributions": ("discrete_laplace", "truncated_geometric"),
-        "dpgrain.noise.sources": ("RandomState", "SeededSource", "Source", "SystemSource"),
+        "dpgrain.noise.sources": ("RandomState", "SeededSource", "RandomSource", "SystemSource"),
     },
 )

@@ -29,7 +29,7 @@ _GENERATORS: dict[str, Any] = {
 }
 
 
-class Source(Protocol):
+class RandomSource(Protocol):
     """Protocol of a stream of independent uniform bits."""
 
     @property
@@ -125,7 +125,7 @@ def _check_place(state: Mapping[str, Any]) -> None:
         raise ValueError
 
 
-def given(source: Source | None) -> Source:
+def resolve_source(source: RandomSource | None) -> RandomSource:
     """Return the given source of random bits, or the operating system's for None."""
     if source is None:
         return SystemSource()
@@ -137,7 +137,7 @@ def given(source: Source | None) -> Source:
     return source
 
 
-def source_of(random_state: RandomState) -> Source:
+def random_source(random_state: RandomState) -> RandomSource:
     """Return the operating system's source for None, else a source with the seed."""
     if random_state is None:
         return SystemSource()

@@ -15,7 +15,7 @@ from dpgrain.planning.error_plan import ErrorPlan, PlanRow
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.shuffle import PoissonSum, VectorSum
 from dpgrain.shuffle.design import Kind, gaussian_mu_for
-from dpgrain.shuffle.device_noise import Arrivals, Coins, DeviceNoise
+from dpgrain.shuffle.device_noise import BinomialNoise, DeviceNoise, PoissonNoise
 from dpgrain.shuffle.protocol import ShuffledSum
 from dpgrain.units import RELATIONS, Relation
 
@@ -141,7 +141,7 @@ def traffic_rows(protocol: ShuffledSum) -> tuple[PlanRow, ...]:
     """Return the rows on a device's messages in one round."""
     randomizer = protocol.randomizer()
     size = randomizer.report_bytes
-    about = " (on average)" if isinstance(protocol.design.noise, Arrivals) else ""
+    about = " (on average)" if isinstance(protocol.design.noise, PoissonNoise) else ""
     return (
         _IntegerRow("report of a device", size, "bytes"),
         _IntegerRow(f"one-bit messages that it stands for{about}", round(randomizer.messages)),
@@ -168,7 +168,7 @@ def deployment_rows(protocol: ShuffledSum) -> tuple[PlanRow, ...]:
 
 
 def _noise_row(noise: DeviceNoise) -> PlanRow:
-    if isinstance(noise, Coins):
+    if isinstance(noise, BinomialNoise):
         return _IntegerRow("coins of a device and coordinate, b", noise.count)
     return PlanRow("ones that a device adds to a coordinate, mean", noise.mean)
 

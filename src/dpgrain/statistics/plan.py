@@ -20,7 +20,7 @@ from dpgrain.accounting import (
 from dpgrain.accounting.calibration import calibrate_additive, gaussian_multipliers
 from dpgrain.accounting.events.additive import ADDITIVE, Additive
 from dpgrain.errors import ParameterError
-from dpgrain.noise.additive import law_named
+from dpgrain.noise.additive import noise_by_name
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.bounds import POOL_MOST, POOL_MOST_OF_USER, POOL_SIZE, AutoClip
 from dpgrain.statistics.intervals import half_width
@@ -231,7 +231,7 @@ def make_plan(
         select_share: the share of the budget that selecting gets.
         align_from: from so many coordinates on, blocks are also added up at one size.
     """
-    unit, relation, law = promise.plain_unit, promise.relation, law_named(noise)
+    unit, relation, law = promise.plain_unit, promise.relation, noise_by_name(noise)
     # Which bin a block falls into is one of several coordinates, and any record may change it.
     binned = replace(contribution, coordinates="nonnegative", record_size=math.inf)
     auto, bound = (clip, None) if isinstance(clip, AutoClip) else (None, clip)
@@ -521,7 +521,7 @@ def plan_histogram(
     >>> round(plan.std_error, 3), round(plan.expected_error, 2)
     (7.461, 74.61)
     """
-    promise, law = Promise(unit, epsilon, delta, relation).under(noise), law_named(noise)
+    promise, law = Promise(unit, epsilon, delta, relation).under(noise), noise_by_name(noise)
     bound = clip_rule(clip)
     if unit.level == "record" and isinstance(bound, AutoClip) and not weighted:
         bound = 1.0

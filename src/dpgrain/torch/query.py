@@ -14,7 +14,7 @@ from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean, Mean
 from dpgrain.means.in_bands import best, in_bands
-from dpgrain.noise import RandomState, Source
+from dpgrain.noise import RandomSource, RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query
 from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.facts import Fact
@@ -228,7 +228,7 @@ class RunRecords:
         blocks = BlockRows.arrange(self.rows)
         return LocalData(self.dataset, self.labels.users, self.labels.elements, blocks)
 
-    def start_sampling(self, run: Run, asked: Asked, source: Source) -> Draws:
+    def start_sampling(self, run: Run, asked: Asked, source: RandomSource) -> Draws:
         """Read the labels, start a run, and return the sampler of each step's blocks."""
         owners = block_users(asked.mean, self.rows, self.labels.users)
         steps, draws = create_steps(

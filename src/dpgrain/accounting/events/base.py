@@ -22,7 +22,7 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.accounting.contribution import Contribution
-from dpgrain.accounting.losses.curves import Group, Worst
+from dpgrain.accounting.losses.curves import GroupCurve, WorstCurve
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.errors import ParameterError
 from dpgrain.scope.regions import Region
@@ -520,5 +520,5 @@ class Parallel(Event):
         one = dataclasses.replace(asked, units=1) if steps > 1 else asked
         losses = tuple(dict.fromkeys(event.cost(one) for event in self.events))
         if steps == 1:
-            return losses[0] if len(losses) == 1 else Loss.of(Worst(losses))
-        return Loss.of(Group(Worst(losses), steps))
+            return losses[0] if len(losses) == 1 else Loss.of(WorstCurve(losses))
+        return Loss.of(GroupCurve(WorstCurve(losses), steps))

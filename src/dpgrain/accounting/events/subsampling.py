@@ -9,17 +9,17 @@ from typing import Literal
 from dpgrain import _validate
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.events.base import Asked, Event
-from dpgrain.accounting.losses.curves import Moved, Rounds
+from dpgrain.accounting.losses.curves import OffsetCurve, SampledRoundsCurve
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.pairs import (
     LARGEST_SHIFT,
-    Gram,
-    Mixtures,
-    Revealed,
+    GramPair,
+    MixturePair,
+    RevealedPair,
     binomial_weights,
-    drawn,
+    sampled_pair,
 )
-from dpgrain.accounting.losses.user_sampling import Sides
+from dpgrain.accounting.losses.user_sampling import TwoSidedPair
 from dpgrain.errors import ParameterError
 from dpgrain.units import Level
 
@@ -127,11 +127,11 @@ class SampledGaussian(Event):
             far = self._unsampled((2 if exchanged else 1) * shift * changed, changed, rounds)
             if changed > 1:
                 return far
-            seen = Rounds(self.sampling_rate, rounds, shift, 0.0)
+            seen = SampledRoundsCurve(self.sampling_rate, rounds, shift, 0.0)
             stays = -rounds * math.log1p(-self.sampling_rate) * (1 + _RELATIVE_ROUNDING)
-            return far.or_else(Loss.of(Moved(seen, stays if exchanged else 0.0)))
+            return far.or_else(Loss.of(OffsetCurve(seen, stays if exchanged else 0.0)))
         if changed == 1:
-            one = drawn(self.sampling_rate, shift, -shift if exchanged else 0.0)
+            one = sampled_pair(self.sampling_rate, shift, -shift if exchanged else 0.0)
             return self._or_undrawn(Loss(pairs=((one, rounds),)), 1, rounds)
         weights = binomial_weights(changed, self.sampling_rate)
         heavy = [(w, j) for j, w in enumerate(weights) if w >= _NEGLIGIBLE_WEIGHT]
@@ -140,7 +140,7 @@ class SampledGaussian(Event):
         p = tuple((w, j * shift) for w, j in heavy)
         q = tuple((w, -j * shift) for w, j in heavy) if exchanged else ((1.0, 0.0),)
         return self._or_undrawn(
-            Loss(pairs=((Mixtures(p, q), rounds),), leak=dropped), changed, rounds
+            Loss(pairs=((MixturePair(p, q), rounds),), leak=dropped), changed, rounds
         )
 
     def _together(
@@ -150,7 +150,7 @@ class SampledGaussian(Event):
         rate, noise = self.sampling_rate, self.noise_multiplier
         if moved / noise > LARGEST_SHIFT:
             return self._unsampled(moved / noise, 1, rounds)
-        revealed = Loss(pairs=((Revealed(rate, moved / noise), rounds),))
+        revealed = Loss(pairs=((RevealedPair(rate, moved / noise), rounds),))
         elements = self._held(asked)
         if elements is None or self.level != "element" or elements / noise > LARGEST_SHIFT:
             return revealed
@@ -164,15 +164,15 @@ class SampledGaussian(Event):
             for blocks in (changed, staying, elements)
         )
         if rest == 0:
-            return Loss(pairs=((drawn(rate, size, -size if exchanged else 0.0), rounds),))
+            return Loss(pairs=((sampled_pair(rate, size, -size if exchanged else 0.0), rounds),))
         if apart:
-            gram = Gram(rate, rest, size, -size if exchanged else 0.0)
+            gram = GramPair(rate, rest, size, -size if exchanged else 0.0)
             return revealed.or_else(Loss(pairs=((gram, rounds),)))
         # The others point in the same direction as the blocks that vanish or appear.
         if exchanged:
-            sides = Sides(rate, (whole, rest - size), (whole, rest - size))
+            sides = TwoSidedPair(rate, (whole, rest - size), (whole, rest - size))
         else:
-            sides = Sides(rate, (whole, whole - size), (rest, rest - size))
+            sides = TwoSidedPair(rate, (whole, whole - size), (rest, rest - size))
         return revealed.or_else(Loss(pairs=((sides, rounds),)))
 
     def _unsampled(self, moved: float, drawn: int, rounds: int) -> Loss:
