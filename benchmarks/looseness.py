@@ -28,7 +28,6 @@ from scipy.special import bdtrc, gammaln, log_ndtr, ndtr, ndtri
 import dpgrain.accounting.events as homes
 from dpgrain.accounting import Contribution, Event, Gaussian, Laplace
 from dpgrain.accounting.events.approximate import StatisticallyClose
-from dpgrain.accounting.events.banded_noise import BandedGaussian
 from dpgrain.accounting.events.base import Compose, Parallel
 from dpgrain.accounting.events.best_of import SelectBest
 from dpgrain.accounting.events.choices import (
@@ -45,7 +44,7 @@ from dpgrain.accounting.events.partition_selection import (
 )
 from dpgrain.accounting.events.regions import Scoped
 from dpgrain.accounting.events.shuffling import Binomial, Poisson
-from dpgrain.accounting.events.subsampling import Participation, SampledGaussian
+from dpgrain.accounting.events.subsampling import BandedGaussian, Participation, SampledGaussian
 from dpgrain.accounting.losses.composition import composed_epsilon
 from dpgrain.accounting.losses.discretization import (
     GridDistribution,
@@ -162,13 +161,13 @@ class Outcomes(DominatingPair):
         order = np.argsort(loss)
         return loss[order], self.p[kept][order], self.q[kept][order]
 
-    def look(self) -> LossDistribution:
+    def coarse_distribution(self) -> LossDistribution:
         loss, p, _ = self._known
         return LossDistribution(loss, p)
 
     def losses(
         self, step: float, tail: float, floor: float, *, upper: bool = True
-    ) -> GridDistribution:  # noqa: ARG002
+    ) -> GridDistribution:
         loss, p, q = self._known
         place = np.rint(np.clip(loss, -690.0, 690.0) / step).astype(np.int64)
         low = int(place.min())

@@ -36,7 +36,7 @@ def test_bounds_on_a_probability_are_exact(p: float) -> None:
 def counted(mu: float, draws: int, seed: int) -> ScoreCounts:
     rng = np.random.default_rng(seed)
     one, other = (mu * rng.normal(size=(2, draws)).T + [mu**2 / 2, -(mu**2) / 2]).T
-    return ScoreCounts.none().with_scores(one, other, mu**2 / 2 + 9 * mu)
+    return ScoreCounts.empty().add_scores(one, other, mu**2 / 2 + 9 * mu)
 
 
 @pytest.mark.slow
@@ -51,10 +51,10 @@ def test_draws_that_choose_a_threshold_do_not_decide_on_the_bound() -> None:
     """The first half tells the neighbours apart by chance, and the second does not."""
     one, other = np.ones(2000), -np.ones(2000)
     one[1::2] = other[1::2] = np.tile([1.0, -1.0], 500)
-    found = ScoreCounts.none().with_scores(one, other, 2.0)
+    found = ScoreCounts.empty().add_scores(one, other, 2.0)
     assert found.bound(0.0, 0.01) == 0.0
     one[1::2], other[1::2] = 1.0, -1.0
-    assert ScoreCounts.none().with_scores(one, other, 2.0).bound(0.0, 0.01) > 4
+    assert ScoreCounts.empty().add_scores(one, other, 2.0).bound(0.0, 0.01) > 4
 
 
 @pytest.mark.slow
@@ -67,15 +67,15 @@ def test_a_bound_is_near_the_truth_and_passes_it_with_half_the_noise() -> None:
 
 
 def test_nothing_drawn_bounds_nothing() -> None:
-    assert ScoreCounts.none().bound(1e-6, 0.01) == 0.0
-    assert ScoreCounts.none().draws == 0
+    assert ScoreCounts.empty().bound(1e-6, 0.01) == 0.0
+    assert ScoreCounts.empty().draws == 0
 
 
 def test_an_outcome_of_one_neighbour_alone_is_infinite_in_the_limit() -> None:
     """A threshold that leaks: what is named with one person's record is never named without."""
     one = np.r_[np.ones(5000), np.zeros(5000)]
     np.random.default_rng(1).shuffle(one)
-    found = ScoreCounts.none().with_scores(one, np.zeros(10_000), 2.0)
+    found = ScoreCounts.empty().add_scores(one, np.zeros(10_000), 2.0)
     assert found.bound(1e-6, 0.01) > math.log(400)
     assert event_epsilon(0.5, 0.0, 1e-6) == math.inf
 

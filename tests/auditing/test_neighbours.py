@@ -73,7 +73,7 @@ def test_neighbours_differ_by_units(name: str, units: int, relation: Relation) -
         if relation == "zero_out":
             assert not less
         changed = units_of(name, pair.one, more) | units_of(name, pair.other, less)
-        assert len(changed) <= units, pair.said
+        assert len(changed) <= units, pair.description
         if name != "user":
             # Those of one person, who is nobody else.
             people = pair.one.column_names.index("who")
@@ -81,11 +81,11 @@ def test_neighbours_differ_by_units(name: str, units: int, relation: Relation) -
 
 
 def test_extremes_are_those_of_public_bounds() -> None:
-    said = [pair.said for pair in neighbour_tables(query(dg.User()), 1, "zero_out", 0)]
+    said = [pair.description for pair in neighbour_tables(query(dg.User()), 1, "zero_out", 0)]
     assert any("numbers 5" in words for words in said)
     assert any("20 records in different groups" in words for words in said)
     (one,) = neighbour_tables(query(dg.User()), 1, "zero_out", 0, like=said[0])
-    assert one.said == said[0]
+    assert one.description == said[0]
 
 
 def test_regions_and_domains_decide_values() -> None:
@@ -172,6 +172,6 @@ def test_a_user_fills_all_elements_that_are_kept() -> None:
     fullest = max(
         min(Counter(pair.one.filter(pc.equal(pair.one["who"], "0"))["page"].to_pylist()).values())
         for pair in neighbour_tables(asked, 1, "zero_out", 0)
-        if "in 3 groups" in pair.said
+        if "in 3 groups" in pair.description
     )
     assert fullest == 20

@@ -37,7 +37,7 @@ def test_runs_show_sums_and_radius() -> None:
     assert max(moved) == pytest.approx(1.0)
     assert (one.answer == one.sums).all()
     assert (other.answer == one.answer).all()
-    assert not found.unseen
+    assert not found.has_hidden_draws
 
 
 @pytest.mark.slow

@@ -530,7 +530,8 @@ LAWS = {
         1000.0, 1000 * math.sqrt(2), 2.0,
     ),
     "arrivals of devices": Law(
-        lambda times, n: squares(PoissonDistribution(1000 * times**2), n), 1000.0, 1000 * math.sqrt(2), 2.0
+        lambda times, n: squares(PoissonDistribution(1000 * times**2), n),
+        1000.0, 1000 * math.sqrt(2), 2.0,
     ),
 }  # fmt: skip
 

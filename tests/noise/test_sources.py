@@ -43,7 +43,7 @@ GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 def test_a_seeded_source_goes_on_where_it_stood(kind: str) -> None:
     source = SeededSource(np.random.Generator(getattr(np.random, kind)(3)))
     source.words(701)
-    again = SeededSource.at(source.state())
+    again = SeededSource.from_state(source.state())
     np.testing.assert_array_equal(source.words(1000), again.words(1000))
 
 
@@ -56,10 +56,12 @@ def test_a_state_beyond_what_was_drawn_ahead_is_refused(
     """NumPy takes it, and reads the memory that lies there, or ends the process."""
     written = SeededSource(np.random.Generator(getattr(np.random, kind)(3))).state()
     for inside in (first, end):
-        SeededSource.at(re.sub(rf'"{place}": \d+', f'"{place}": {inside}', written)).words(3)
+        SeededSource.from_state(re.sub(rf'"{place}": \d+', f'"{place}": {inside}', written)).words(
+            3
+        )
     for beyond in (first - 1, end + 1, 241_459_437, -(2**31)):
         with refuses("state"):
-            SeededSource.at(re.sub(rf'"{place}": \d+', f'"{place}": {beyond}', written))
+            SeededSource.from_state(re.sub(rf'"{place}": \d+', f'"{place}": {beyond}', written))
 
 
 STATE = '{"bit_generator": "MT19937", "state": {"key": %s, "pos": %s}}'
@@ -75,7 +77,7 @@ STATE = '{"bit_generator": "MT19937", "state": {"key": %s, "pos": %s}}'
 )
 def test_another_state_is_refused(state: str) -> None:
     with refuses("state"):
-        SeededSource.at(state)
+        SeededSource.from_state(state)
 
 
 def test_the_systems_source_is_private_and_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:

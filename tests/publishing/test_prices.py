@@ -171,7 +171,7 @@ def test_a_curve_is_held_against_the_whole_gaussian_and_not_at_one_point() -> No
     assert Exact().delta(0.3) == pytest.approx(
         laplace_law.cdf((rate - 0.3) / 2) - math.exp(0.3) * laplace_law.cdf(-(rate + 0.3) / 2)
     )
-    curve = _Curve.of(Loss.of(Exact()), 1e-7)
+    curve = _Curve.of(Loss.from_curve(Exact()), 1e-7)
     mu = curve.min_mu(1e-7, 3.0)
     grid = np.linspace(0, rate * 1.2, 5001)
     slack = [gaussian_delta(float(x), mu) + 1e-7 - Exact().delta(float(x)) for x in grid]

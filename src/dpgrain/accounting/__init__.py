@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from dpgrain.accounting.contribution import Contribution
     from dpgrain.accounting.events.additive import Gaussian, Laplace
     from dpgrain.accounting.events.approximate import StatisticallyClose
-    from dpgrain.accounting.events.banded_noise import BandedGaussian
     from dpgrain.accounting.events.base import Asked, Compose, Event, Parallel
     from dpgrain.accounting.events.best_of import SelectBest
     from dpgrain.accounting.events.choices import (
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     )
     from dpgrain.accounting.events.regions import Scoped
     from dpgrain.accounting.events.shuffling import Binomial, Poisson
-    from dpgrain.accounting.events.subsampling import Participation, SampledGaussian
+    from dpgrain.accounting.events.subsampling import BandedGaussian, Participation, SampledGaussian
     from dpgrain.accounting.losses.gaussian import gaussian_delta, gaussian_epsilon
     from dpgrain.accounting.losses.loss import Loss
 
@@ -89,7 +88,6 @@ lazy_package(
             "calibrate_truncated_geometric",
         ),
         "dpgrain.accounting.contribution": ("Contribution",),
-        "dpgrain.accounting.events.banded_noise": ("BandedGaussian",),
         "dpgrain.accounting.events.base": ("Asked", "Compose", "Event", "Parallel"),
         "dpgrain.accounting.events.best_of": ("SelectBest",),
         "dpgrain.accounting.events.choices": (
@@ -106,7 +104,11 @@ lazy_package(
         ),
         "dpgrain.accounting.events.approximate": ("StatisticallyClose",),
         "dpgrain.accounting.events.additive": ("Gaussian", "Laplace"),
-        "dpgrain.accounting.events.subsampling": ("Participation", "SampledGaussian"),
+        "dpgrain.accounting.events.subsampling": (
+            "BandedGaussian",
+            "Participation",
+            "SampledGaussian",
+        ),
         "dpgrain.accounting.events.regions": ("Scoped",),
         "dpgrain.accounting.events.shuffling": ("Binomial", "Poisson"),
         "dpgrain.accounting.losses.gaussian": ("gaussian_delta", "gaussian_epsilon"),

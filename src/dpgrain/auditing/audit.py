@@ -110,7 +110,7 @@ def audit(
     work = _AuditRun(
         settled, draws, runs, random_source(random_state), real, time.monotonic(), seconds
     )
-    return work.done(list(dict.fromkeys(asked)), confidence)
+    return work.run(list(dict.fromkeys(asked)), confidence)
 
 
 @dataclass
@@ -119,12 +119,12 @@ class _AuditRun:
 
     query: Query[Any]
     draws: int
-    most_runs: int
+    max_runs: int
     source: RandomSource
     real: pa.Table | None
-    begun: float
+    started: float
     seconds: float
-    made: int = 0
+    draws_done: int = 0
     runs: int = 0
     notes: list[str] = field(default_factory=list)
 
@@ -133,15 +133,15 @@ class _AuditRun:
         """Guarantee of the query."""
         return self.query.plan.guarantee
 
-    def done(self, units: Sequence[int], confidence: float) -> Audit:
+    def run(self, units: Sequence[int], confidence: float) -> Audit:
         """Audit all lines; all bounds are valid with probability ``confidence``."""
-        worst = list(self._worst(units))
+        worst = list(self._worst_neighbours(units))
         # One bound on the noise for all named bounds, and a free bound per line.
         alpha = (1 - confidence) / (len(worst) + 1)
         ratio = self._ratio(worst[0][2], alpha) if worst else float("inf")
         lines, claimed = [], []
         for place, (count, relation, twins) in enumerate(worst):
-            left = self.begun + self.seconds - time.monotonic()
+            left = self.started + self.seconds - time.monotonic()
             lines.append(
                 self._line(count, relation, twins, alpha, ratio, left / (len(worst) - place))
             )
@@ -152,13 +152,15 @@ class _AuditRun:
             confidence,
             tuple(lines),
             tuple(claimed),
-            self.made,
+            self.draws_done,
             self.runs,
             self.real is not None,
             tuple(self.notes),
         )
 
-    def _worst(self, units: Sequence[int]) -> Iterator[tuple[int, Relation, NeighbourRuns]]:
+    def _worst_neighbours(
+        self, units: Sequence[int]
+    ) -> Iterator[tuple[int, Relation, NeighbourRuns]]:
         """Yield the neighbours with the highest cost of the named noise, for each line."""
         others, like = _count_other_users(self.guarantee.event), dict[Relation, str]()
         for count, relation in itertools.product(sorted(units), RELATIONS):
@@ -169,17 +171,17 @@ class _AuditRun:
             tried = neighbour_tables(
                 self.query, count, relation, others, real=self.real, like=like.get(relation, "")
             )
-            worst = max(map(self._searched, tried), key=self._cost, default=None)
+            worst = max(map(self._run_pair, tried), key=self._cost, default=None)
             if worst is None:
                 self._note(
                     f"Not audited for {quantity(count, 'unit')}: those of one person are to lie in "
                     "as many cells, and rows that are made up lie in fewer."
                 )
                 continue
-            like[relation] = worst.pair.said
+            like[relation] = worst.pair.description
             yield count, relation, run_on_neighbours(self.query, self.guarantee, worst.pair)
 
-    def _searched(self, pair: NeighbourTables) -> NeighbourRuns:
+    def _run_pair(self, pair: NeighbourTables) -> NeighbourRuns:
         """Return the runs on a pair; DuckDB reads synthetic rows, whatever the table's engine."""
         engine = "duckdb" if self.real is None else ""
         return run_on_neighbours(self.query, self.guarantee, pair, engine)
@@ -210,47 +212,51 @@ class _AuditRun:
         claim, delta = self._claim(count, relation), self.guarantee.delta
         mu, pure = named_loss(differing_draws(twins))
         named, public = Bound(None), self.real is None
-        if not twins.unseen and not any(draw.apart for draw in differing_draws(twins)):
+        if not twins.has_hidden_draws and not any(draw.differs for draw in differing_draws(twins)):
             return AuditLine(
-                count, relation, claim, named, named, twins.pair.said if public else ""
+                count, relation, claim, named, named, twins.pair.description if public else ""
             )
         if ratio < float("inf") and not (mu and pure):
             bounds = {f: named_epsilon(f * mu / ratio, f * pure / ratio, delta) for f in _FACTORS}
             seen = next((f for f in _FACTORS if bounds[f] > claim), float("inf"))
             named = Bound(named_epsilon(mu / ratio, pure / ratio, delta), seen if public else None)
-        free, curve = Bound(None), ScoreCounts.none()
-        if twins.unseen:
+        free, curve = Bound(None), ScoreCounts.empty()
+        if twins.has_hidden_draws:
             self._note(
                 "A mechanism of this query draws its own noise, which is not bounded freely."
             )
         else:
-            curve = self._counted(differing_draws(twins), left / (_HALVINGS + 1))
+            curve = self._count_scores(differing_draws(twins), left / (_HALVINGS + 1))
             bound = curve.bound(delta, alpha)
             power = 1.0 if bound > claim else None
             if public and power is None:
-                power = self._seen(twins, claim, alpha, left)
+                power = self._detectable_factor(twins, claim, alpha, left)
             free = Bound(bound, power if public else None)
-            self.made = max(self.made, curve.draws)
-        pair = twins.pair.said if public else ""
+            self.draws_done = max(self.draws_done, curve.draws)
+        pair = twins.pair.description if public else ""
         return AuditLine(count, relation, claim, free, named, pair, curve.curve() if public else ())
 
     def _note(self, said: str) -> None:
         if said not in self.notes:
             self.notes.append(said)
 
-    def _seen(self, twins: NeighbourRuns, claim: float, alpha: float, left: float) -> float:
+    def _detectable_factor(
+        self, twins: NeighbourRuns, claim: float, alpha: float, left: float
+    ) -> float:
         """Return the smallest noise error that the free bound detects, as a factor."""
         low, high = 0, len(_FACTORS)
         while low < high:
             middle = (low + high) // 2
-            drawn = self._counted(differing_draws(twins, _FACTORS[middle]), left / (_HALVINGS + 1))
+            drawn = self._count_scores(
+                differing_draws(twins, _FACTORS[middle]), left / (_HALVINGS + 1)
+            )
             shows = drawn.bound(self.guarantee.delta, alpha) > claim
             low, high = (low, middle) if shows else (middle + 1, high)
         return _FACTORS[low] if low < len(_FACTORS) else float("inf")
 
-    def _counted(self, draws: Sequence[Draw], left: float) -> ScoreCounts:
+    def _count_scores(self, draws: Sequence[Draw], left: float) -> ScoreCounts:
         """Draw on both neighbours, and count the scores."""
-        found, until = ScoreCounts.none(), time.monotonic() + left
+        found, until = ScoreCounts.empty(), time.monotonic() + left
         if not draws:
             return found
         width, reach = sum(draw.width for draw in draws), sum(draw.reach for draw in draws)
@@ -263,7 +269,7 @@ class _AuditRun:
                 )
                 for one in (True, False)
             ]
-            found = found.with_scores(scores[0], scores[1], reach)
+            found = found.add_scores(scores[0], scores[1], reach)
             if time.monotonic() > until:
                 break
         return found
@@ -272,10 +278,10 @@ class _AuditRun:
         """Return an upper bound on the noise scale of whole runs ÷ the named scale."""
         gaussian, laplace = list[float](), list[float]()
         until = time.monotonic() + self.seconds * _SHARE_OF_RUNS
-        if twins.unseen or any(one.way != "noisy" for one, _ in twins.draws):
+        if twins.has_hidden_draws or any(one.method != "noisy" for one, _ in twins.draws):
             self._note("No law is named for all draws of this query: it has no named bound.")
             return float("inf")
-        while self.runs < self.most_runs and time.monotonic() < until:
+        while self.runs < self.max_runs and time.monotonic() < until:
             for ticket in noisy_run(self.query, self.guarantee, twins.pair.one, self.source):
                 known = gaussian if ticket.part.law.name == "gaussian" else laplace
                 known.extend(_scaled_noise(ticket))

@@ -62,11 +62,11 @@ class ScoreCounts:
     counts: IntArray
 
     @staticmethod
-    def none() -> ScoreCounts:
+    def empty() -> ScoreCounts:
         """Return empty counts."""
         return ScoreCounts(np.zeros((2, 2, _BINS), dtype=np.int64))
 
-    def with_scores(self, one: FloatArray, other: FloatArray, reach: float) -> ScoreCounts:
+    def add_scores(self, one: FloatArray, other: FloatArray, reach: float) -> ScoreCounts:
         """Add scores on both neighbours, alternately to both halves, within ±``reach``."""
         counts = self.counts.copy()
         for place, scores in enumerate((one, other)):

@@ -64,7 +64,7 @@ class NeighbourTables:
 
     one: pa.Table
     other: pa.Table
-    said: str
+    description: str
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class UnitContent:
     first: int = 0
     over: int = 0
 
-    def place(self, record: int) -> int:
+    def group(self, record: int) -> int:
         """Return the index of a record's group."""
         return self.first + (record % (self.over or self.records) if self.spread else 0)
 
@@ -111,10 +111,10 @@ def neighbour_tables(
     """
     public = PublicFacts.of(query)
     if real is not None:
-        public = public.apart_from(real)
-    if public.most < units:
+        public = public.with_unused_ids(real)
+    if public.max_units < units:
         return
-    base = public.others(others) if real is None else None
+    base = public.other_rows(others) if real is None else None
     for content, exchanged in _contents(public, relation):
         said = str(content) if exchanged is None else f"{content}; in their place {exchanged}"
         if like and said != like:
@@ -145,11 +145,12 @@ def _contents(
         for number, many in itertools.product(public.numbers, records)
         for spread in ((False, True) if many > 1 else (False,))
     ]
-    if public.kept > 1:
+    if public.max_elements > 1:
         # The number of retained elements of a user, each with many records.
-        many = public.kept * _MANY_RECORDS
+        many = public.max_elements * _MANY_RECORDS
         one += [
-            UnitContent(number, many, spread=True, over=public.kept) for number in public.numbers
+            UnitContent(number, many, spread=True, over=public.max_elements)
+            for number in public.numbers
         ]
     if relation == "zero_out":
         yield from ((content, None) for content in one)
@@ -173,8 +174,8 @@ class PublicFacts:
     """Public facts about a query's rows, created by :meth:`of`.
 
     ``keys`` are columns whose values can differ within a unit. ``cells`` are column values for each
-    element of a user, or None if elements are not protected. ``kept`` is the number of retained
-    elements to test, 0 if unlimited. ``names`` are user ids by number.
+    element of a user, or None if elements are not protected. ``max_elements`` is the number of
+    retained elements to test, 0 if unlimited. ``names`` are user ids by number.
     """
 
     schema: Mapping[str, str]
@@ -185,7 +186,7 @@ class PublicFacts:
     cells: Sequence[Row] | None
     single: bool
     users: bool
-    kept: int = 0
+    max_elements: int = 0
     names: tuple[Any, ...] = ()
 
     @staticmethod
@@ -214,7 +215,7 @@ class PublicFacts:
             min(getattr(unit, "max_elements", None) or 0, _FEW_VALUES),
         )
 
-    def apart_from(self, real: pa.Table) -> PublicFacts:
+    def with_unused_ids(self, real: pa.Table) -> PublicFacts:
         """Return the same with user ids that do not occur in real rows."""
         if self.user is None:
             return self
@@ -226,7 +227,7 @@ class PublicFacts:
         return replace(self, names=names)
 
     @property
-    def most(self) -> float:
+    def max_units(self) -> float:
         """Maximum number of units of one user that can differ."""
         return float("inf") if self.cells is None else len(self.cells)
 
@@ -234,12 +235,12 @@ class PublicFacts:
         """Return the rows of ``count`` units."""
         rows = []
         for unit, record in itertools.product(range(count), range(content.records)):
-            place = content.place(record)
+            place = content.group(record)
             fixed = {} if self.cells is None else self.cells[unit]
             rows.append({**self._row(unit if self.users else 0, place, content.number), **fixed})
         return rows
 
-    def others(self, each: int) -> list[Row]:
+    def other_rows(self, each: int) -> list[Row]:
         """Return rows of other users, ``each`` in each of the first groups."""
         groups = range(min(_GROUPS, max((len(self.values[name]) for name in self.keys), default=1)))
         cells = (self.cells or [{}])[:_GROUPS]

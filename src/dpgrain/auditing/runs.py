@@ -38,7 +38,7 @@ _SEED = 0
 class Ticket:
     """One draw of a run: a method of a charge, with its arguments and its answer."""
 
-    way: str
+    method: str
     part: Any
     sums: NDArray[Any]
     rest: tuple[Any, ...]
@@ -52,7 +52,7 @@ class AuditCharge(Charge):
         self, guarantee: Guarantee, source: RandomSource, rows: pa.Table, engine: str = ""
     ) -> None:
         super().__init__(guarantee, source)
-        self._given = rows
+        self._rows = rows
         self._engine = engine
         self.drawn: list[Ticket] = []
         self.lent = False
@@ -64,7 +64,7 @@ class AuditCharge(Charge):
         if not hasattr(table, "source"):
             self._refuse("opens rows that are no table's")
         engine = self._engine or table.engine
-        made = replace(table, source=replace_rows(table.source, self._given), engine=engine)
+        made = replace(table, source=replace_rows(table.source, self._rows), engine=engine)
         opened: AbstractContextManager[Opened] = made.open_engine()
         return opened
 
@@ -97,7 +97,7 @@ class AuditCharge(Charge):
 
     def noisy(self, part: Additive, sums: NDArray[Any], radius: ArrayLike = 1.0) -> NDArray[Any]:
         """Add noise to sums, and record both."""
-        answer: NDArray[Any] = self._kept("noisy", part, sums, (radius,))
+        answer: NDArray[Any] = self._record("noisy", part, sums, (radius,))
         return answer
 
     def select(
@@ -108,34 +108,34 @@ class AuditCharge(Charge):
         step: float,
     ) -> tuple[IntArray, BoolArray]:
         """Select items, and record the sums."""
-        answer: tuple[IntArray, BoolArray] = self._kept("select", part, sums, (radius, step))
+        answer: tuple[IntArray, BoolArray] = self._record("select", part, sums, (radius, step))
         return answer
 
     def truncated(self, part: TruncatedGeometric, counts: IntArray) -> tuple[IntArray, BoolArray]:
         """Select items, and record the counts."""
-        answer: tuple[IntArray, BoolArray] = self._kept("truncated", part, counts, ())
+        answer: tuple[IntArray, BoolArray] = self._record("truncated", part, counts, ())
         return answer
 
     def order(
         self, part: ExponentialMechanism | BoundedRange, scores: IntArray, radius: float = 1.0
     ) -> IndexArray:
         """Choose an order, and record the scores."""
-        answer: IndexArray = self._kept("order", part, scores, (radius,))
+        answer: IndexArray = self._record("order", part, scores, (radius,))
         return answer
 
     def flip(self, part: ApproximateDP, scores: IntArray, radius: float = 1.0) -> int:
         """Choose one candidate, and record the scores."""
-        answer: int = self._kept("flip", part, scores, (radius,))
+        answer: int = self._record("flip", part, scores, (radius,))
         return answer
 
-    def _kept(self, way: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
-        answer = self._answer(way, part, sums, rest)
-        self.drawn.append(Ticket(way, part, np.array(sums), rest, answer))
+    def _record(self, method: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
+        answer = self._answer(method, part, sums, rest)
+        self.drawn.append(Ticket(method, part, np.array(sums), rest, answer))
         return answer
 
-    def _answer(self, way: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
+    def _answer(self, method: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
         """Draw like a release."""
-        return getattr(Charge, way)(self, part, sums, *rest)
+        return getattr(Charge, method)(self, part, sums, *rest)
 
 
 class NoiselessCharge(AuditCharge):
@@ -151,19 +151,19 @@ class NoiselessCharge(AuditCharge):
         super().__init__(guarantee, SeededSource(_SEED), rows, engine)
         self._like = like
 
-    def _answer(self, way: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
+    def _answer(self, method: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
         self._take(part)
         place = len(self.drawn)
         if self._like is not None and place < len(self._like):
             other = self._like[place]
             if other.part == part and other.sums.shape == np.shape(sums):
                 return other.answer
-        return _noiseless_answer(way, part, np.array(sums), rest)
+        return _noiseless_answer(method, part, np.array(sums), rest)
 
 
-def _noiseless_answer(way: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
+def _noiseless_answer(method: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
     """Return the answer of a draw without noise."""
-    match way:
+    match method:
         case "noisy":
             return sums
         case "select":
@@ -179,12 +179,12 @@ def _noiseless_answer(way: str, part: Any, sums: NDArray[Any], rest: tuple[Any, 
 class NeighbourRuns:
     """Draws of two runs on neighbouring rows with the same history of answers.
 
-    ``unseen`` is True if a mechanism draws its own noise, which is not recorded.
+    ``has_hidden_draws`` is True if a mechanism draws its own noise, which is not recorded.
     """
 
     pair: NeighbourTables
     draws: tuple[tuple[Ticket, Ticket], ...]
-    unseen: bool
+    has_hidden_draws: bool
 
 
 def run_on_neighbours(

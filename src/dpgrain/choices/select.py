@@ -233,7 +233,7 @@ class SelectQuery(Query[Choice]):
         self.check_unit(self.whose.unit)
 
     @cached_property
-    def way(self) -> _SingleChoice | _RepeatedChoice:
+    def mechanism(self) -> _SingleChoice | _RepeatedChoice:
         """Method of the choice, with its noise."""
         promise, count = self.promise, len(self.candidates)
         if (self.score or self.method == "repeat") and promise.epsilon < _LEAST_EPSILON:
@@ -254,12 +254,12 @@ class SelectQuery(Query[Choice]):
         """Noise of the choice and, if it is published, of the loss."""
         guarantee = guarantee_of(
             self.promise,
-            self.way.event,
+            self.mechanism.event,
             (
                 *(() if self.n_users is None else Roster(self.n_users).facts),
                 Fact("candidates", (len(self.candidates),)),
                 Fact("record-losses", (self.lower, self.lower + self.bound)),
-                *self.way.facts,
+                *self.mechanism.facts,
             ),
             private=True,
             users=self.whose.users,
@@ -281,7 +281,7 @@ class SelectQuery(Query[Choice]):
             # If the loss of a record fails or is NaN, the record has the largest loss.
             return blocks.of(by_record(some, m))
 
-        chosen = self.way.choose(losses, self.n_users, charge)
+        chosen = self.mechanism.choose(losses, self.n_users, charge)
         mean = None if chosen.mean is None else self.lower + self.bound * chosen.mean
         error = None if chosen.spread is None else self.bound * chosen.spread
         choice = self.candidates[chosen.index]

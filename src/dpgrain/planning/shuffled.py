@@ -56,7 +56,7 @@ def honest_curve(protocol: ShuffledSum) -> tuple[Honest, ...]:
     Shares with the same number of devices are one line; the share of the protocol's design is
     included. Formal guarantee: each line is that of ``protocol.guarantee_with``.
     """
-    shares = {protocol.devices_of(fraction): fraction for fraction in reversed(_FRACTIONS)}
+    shares = {protocol.device_count(fraction): fraction for fraction in reversed(_FRACTIONS)}
     shares[protocol.honest] = protocol.honest_fraction
     lines = []
     with Progress(len(shares)) as progress:

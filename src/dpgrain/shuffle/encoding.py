@@ -216,7 +216,7 @@ class Packing:
         bits = (integers[:, None] >> places) & 1
         return self.tag + nonce + np.packbits(bits.astype(np.uint8).ravel()).tobytes()
 
-    def nonce_of(self, report: bytes) -> bytes:
+    def nonce(self, report: bytes) -> bytes:
         """Return the report's random number."""
         return report[len(self.tag) : self._start]
 

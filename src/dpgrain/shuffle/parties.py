@@ -243,7 +243,7 @@ class Enrolment:
         self._seen.add(name)
         return True
 
-    def came(self, report: bytes) -> bool:
+    def is_counted(self, report: bytes) -> bool:
         """Return True if a report with this number has already been counted."""
         return report in self._reports
 
@@ -322,7 +322,7 @@ class Shuffler:
         sent = bytes(report) if isinstance(report, bytearray | memoryview) else report
         packing = self._packing.of(device)
         counts = packing.unpack(sent)
-        identity = None if counts is None else packing.nonce_of(sent)
+        identity = None if counts is None else packing.nonce(sent)
         counted = self._counts(identity, device)
         if counted and counts is not None:
             self._ones += counts
@@ -350,7 +350,7 @@ class Shuffler:
             )
         if identity is None:
             self._dropped = self._dropped.plus(malformed=1)
-        elif self._enrolment.came(identity):
+        elif self._enrolment.is_counted(identity):
             # Copies of one person's report would add up until the noise of others is relatively
             # small.
             self._dropped = self._dropped.plus(repeated=1)

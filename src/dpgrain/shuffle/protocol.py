@@ -74,7 +74,7 @@ class ShuffledSum(SumReportMixin, ABC):
         Promise(User(), self.epsilon, self.delta, self.relation).require_delta(
             "delta must be above 0 for sums of bits, not 0; use 1e-6."
         )
-        self.devices_of(self.honest_fraction)
+        self.device_count(self.honest_fraction)
         if self.beside is not None and not isinstance(self.beside, Event):
             raise ParameterError(
                 f"beside must be an event of dpgrain.accounting, not {_validate.describe(self.beside)}."
@@ -84,7 +84,7 @@ class ShuffledSum(SumReportMixin, ABC):
         self._check()
         if self._shape[0] > _MOST_COORDINATES:
             raise ParameterError(f"dim must be at most 2^20, not {self._shape[0]!r}.")
-        object.__setattr__(self, "design", self._designed() if chosen is None else chosen)
+        object.__setattr__(self, "design", self._choose_design() if chosen is None else chosen)
         if chosen is not None:
             self._check_numbers()
         if self.n_users * self._packing(0).largest >= _LARGEST_SUM:
@@ -170,7 +170,7 @@ class ShuffledSum(SumReportMixin, ABC):
         """Reject invalid fields of this type of protocol."""
 
     @abstractmethod
-    def _designed(self) -> Design:
+    def _choose_design(self) -> Design:
         """Return the design for the promise."""
 
     @property
@@ -183,9 +183,9 @@ class ShuffledSum(SumReportMixin, ABC):
     @property
     def honest(self) -> int:
         """Minimum number of noise-adding devices of a batch."""
-        return self.devices_of(self.honest_fraction)
+        return self.device_count(self.honest_fraction)
 
-    def devices_of(self, honest_fraction: float) -> int:
+    def device_count(self, honest_fraction: float) -> int:
         """Return the number of devices in a share, rounded up: 0.07 of 100 is 7.
 
         The decimal digits of the share are used, so that floating point does not matter.
@@ -271,7 +271,7 @@ class ShuffledSum(SumReportMixin, ABC):
         Raises:
             ParameterError: if γ is not in (0, 1].
         """
-        honest = self.devices_of(honest_fraction)
+        honest = self.device_count(honest_fraction)
         return self._promise(self.event_with(honest), private=True, honest=honest)
 
     def _promise(self, event: Event, *, private: bool, honest: int | None = None) -> Guarantee:
@@ -296,14 +296,14 @@ class ShuffledSum(SumReportMixin, ABC):
             ParameterError: if there are more rounds than the promise covers, and devices could
                 participate in them.
         """
-        self._counted(round, enrolment)
+        self._check_round(round, enrolment)
         return Shuffler(self._packing(round), self.n_users, self.honest, enrolment)
 
     def analyzer(self, round: int = 0) -> Analyzer:  # noqa: A002
         """Return the analyzer, which computes a sum from the multiset of one round."""
         return Analyzer(self.encoding, self.design.noise, self._packing(round), self.n_users)
 
-    def _counted(self, of_round: int, enrolment: Enrolment | None) -> None:
+    def _check_round(self, of_round: int, enrolment: Enrolment | None) -> None:
         """Reject a round beyond the rounds of the promise."""
         if enrolment is not None:
             _validate.instance(Enrolment, enrolment=enrolment)
@@ -360,7 +360,7 @@ class ShuffledSum(SumReportMixin, ABC):
         total = total + (devices - present) * self.encoding.null
         return total + draw_counts(self.design.noise.law(devices), len(total), source)
 
-    def _simulated(
+    def _simulate(
         self,
         values: ArrayLike,
         share: float | None,
@@ -431,7 +431,7 @@ class RoundQuery(Query[Estimate]):
         return corrupt_messages(self.corrupt, protocol._shape[0], largest)
 
     @cached_property
-    def here(self) -> ReportingDevices:
+    def reporting(self) -> ReportingDevices:
         """The honest devices with reports."""
         protocol, corrupt = self.protocol, len(self.messages)
         honest = protocol.n_users - corrupt
@@ -452,12 +452,12 @@ class RoundQuery(Query[Estimate]):
     def plan(self) -> Planned:
         """The guarantee and the noise of the round."""
         # Raises if there are too few devices.
-        _ = self.here
+        _ = self.reporting
         return Planned(self.protocol._promise(self.event, private=True), self.protocol.n_users)
 
     def run(self, charge: Charge) -> Estimate:
         """Count the ones from devices, and decode their sum."""
-        protocol, here = self.protocol, self.here
+        protocol, here = self.protocol, self.reporting
         vectors = charge.read(lambda: protocol.encoding.vectors(self.vectors))
         ones = protocol._ones([vectors[here.rows]], here.devices, charge.lend(self.event))
         analyzer, reports = protocol.analyzer(), here.devices + len(self.messages)

@@ -95,7 +95,7 @@ def noise_source(checkpoint: Checkpoint) -> RandomSource:
     A seeded run, which is not private, continues its own sequence.
     """
     seeded = checkpoint.seeded
-    return SystemSource() if seeded is None else SeededSource.at(seeded["source"])
+    return SystemSource() if seeded is None else SeededSource.from_state(seeded["source"])
 
 
 def load_states(checkpoint: Checkpoint, module: Any, optimizer: Any) -> None:

@@ -197,8 +197,8 @@ class Whole(DominatingPair):
 
     pair: MixturePair
 
-    def look(self) -> LossDistribution:
-        return self.pair.look()
+    def coarse_distribution(self) -> LossDistribution:
+        return self.pair.coarse_distribution()
 
     def losses(
         self, step: float, tail: float, floor: float, *, upper: bool = True

@@ -116,7 +116,7 @@ PARTS: dict[str, Any] = {
     "mu": 0.4,
     "pure": 0.3,
     "leak": 1e-4,
-    "pairs": Loss.of(ConcentratedCurve(0.05)).pairs,
+    "pairs": Loss.from_curve(ConcentratedCurve(0.05)).pairs,
     "renyi": tuple((float(order), 0.05 * order) for order in range(2, 60)),
     "concentrated": 0.05,
 }

@@ -191,4 +191,6 @@ def test_several_curves_at_once_are_the_largest_and_the_steps() -> None:
         epsilons = np.array([0.0, 0.5, 2.0])
         expected = [loss.delta(epsilon) for epsilon in epsilons]
         assert loss.deltas(epsilons) == pytest.approx(expected, rel=2e-3)
-    assert gaussian_mu(Loss.of(ResponsesCurve(0.1, 4))) == pytest.approx(2 * pure_mu(0.1), rel=1e-6)
+    assert gaussian_mu(Loss.from_curve(ResponsesCurve(0.1, 4))) == pytest.approx(
+        2 * pure_mu(0.1), rel=1e-6
+    )

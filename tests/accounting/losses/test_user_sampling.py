@@ -152,7 +152,7 @@ def test_the_law_is_above_the_curve_at_every_gamma(step: float, floor: float) ->
     rate, above, below = 0.3, (1.5, 1.0), (1.0, 0.5)
     for pair in (TwoSidedPair(rate, above, below), TwoSidedPair(rate, below, above)):
         grid = pair.losses(step, floor, floor)
-        for law in (grid.law, pair.look()):
+        for law in (grid.law, pair.coarse_distribution()):
             for loss in (*np.linspace(-3, 3, 121), -step, -step / 2, step / 2, -10.0, 10.0):
                 gamma = math.exp(loss)
                 if gamma >= 1:

@@ -36,8 +36,7 @@ _HOMES = {
         "partition_selection": ("AdaptiveSelection", "Selection", "TruncatedGeometric"),
         "opaque": ("ApproximateDP", "ZCDP", "RDP"),
         "shuffling": ("Binomial", "Poisson"),
-        "subsampling": ("SampledGaussian", "Participation"),
-        "banded_noise": ("BandedGaussian",),
+        "subsampling": ("BandedGaussian", "Participation", "SampledGaussian"),
         "best_of": ("SelectBest",),
         "choices": ("AboveThreshold", "BoundedRange", "ExponentialMechanism", "SoftCore"),
         "approximate": ("StatisticallyClose",),
@@ -520,5 +519,5 @@ class Parallel(Event):
         one = dataclasses.replace(asked, units=1) if steps > 1 else asked
         losses = tuple(dict.fromkeys(event.cost(one) for event in self.events))
         if steps == 1:
-            return losses[0] if len(losses) == 1 else Loss.of(WorstCurve(losses))
-        return Loss.of(GroupCurve(WorstCurve(losses), steps))
+            return losses[0] if len(losses) == 1 else Loss.from_curve(WorstCurve(losses))
+        return Loss.from_curve(GroupCurve(WorstCurve(losses), steps))

@@ -193,10 +193,10 @@ def _bounds(
 ) -> Loss:
     """Return the loss of the best of several runs, with all known bounds on it."""
     curve: InvertibleCurve = _AffineCurve(run, shift, scale)
-    others = [Loss.of(curve)]
+    others = [Loss.from_curve(curve)]
     if run._closed is not None or not run.pairs:
         # A numerically composed curve takes long to evaluate at many ε.
-        others.append(Loss.of(BestOfCurve(run, runs)))
+        others.append(Loss.from_curve(BestOfCurve(run, runs)))
     divergences = tuple((order, divergence(order) * (1 + _RELATIVE_ROUNDING)) for order in _ORDERS)
     if finite := tuple((order, value) for order, value in divergences if value < math.inf):
         others.append(Loss(renyi=finite))

@@ -270,7 +270,7 @@ class SoftCore(Event):
         mu = math.sqrt(self.rounds) * self.sensitivity / self.noise_multiplier
         one = test + Loss(mu=mu, leak=self.leak)
         people = asked.units if asked.level == "user" else 1
-        return one if people == 1 else Loss.of(GroupCurve(one, people))
+        return one if people == 1 else Loss.from_curve(GroupCurve(one, people))
 
 
 def threshold_probability(

@@ -190,7 +190,7 @@ class RDP(Event):
             if _remaining_order(order, steps) > 1
         )
         # For very many steps, group privacy of the curve gives more than divergences do.
-        by_curve = Loss.of(GroupCurve(Loss(renyi=tuple(known)), int(steps)))
+        by_curve = Loss.from_curve(GroupCurve(Loss(renyi=tuple(known)), int(steps)))
         return Loss(renyi=valid).or_else(by_curve) if valid else by_curve
 
 

@@ -68,11 +68,11 @@ class Selection(Event):
 
     def cost(self, asked: Asked) -> Loss:
         distance = asked.move(self.contribution)
-        named = self._named(asked)
+        named = self._selection_probability(asked)
         leak = named / (1 - named) if named < 1 else 1.0
         return Loss(mu=distance / self.noise_multiplier, leak=min(leak, 1.0))
 
-    def _named(self, asked: Asked) -> float:
+    def _selection_probability(self, asked: Asked) -> float:
         """Return the probability of selecting an item that only the changed units have."""
         blocks = _changed_blocks(self.contribution, asked)
         if math.isinf(blocks):
@@ -167,13 +167,13 @@ class AdaptiveSelection(Event):
 
     def cost(self, asked: Asked) -> Loss:
         distance = asked.move(self.contribution)
-        leak = self._named(asked) * (1 + _RELATIVE_ROUNDING)
+        leak = self._selection_probability(asked) * (1 + _RELATIVE_ROUNDING)
         if not self.one_sided(asked.relation, asked.unit):
             # Both sides may have their own items; the first event counts one of them.
             leak = 2 * leak + self.first.loss(asked.units, asked.relation, asked.unit).leak
         return Loss(mu=distance / self.noise_multiplier, leak=min(leak, 1.0))
 
-    def _named(self, asked: Asked) -> float:
+    def _selection_probability(self, asked: Asked) -> float:
         """Bound the probability of selecting an item that only the changed users have."""
         if asked.level == "user" and asked.units > 1:
             # Vectors on the same items have norm at most the number of users.
@@ -347,7 +347,7 @@ class TruncatedGeometric(Event):
         changes = self._changes(asked)
         if math.isinf(changes):
             return Loss(pure=math.inf)
-        piled = self._piled(asked, changes)
+        piled = self._max_item_change(asked, changes)
         # An item that changes by j costs (j·rate, passes(j)). All items together have a delta mass
         # of at most the largest passes(j)/j for each change, which is attained within the support
         # of X.
@@ -396,7 +396,7 @@ class TruncatedGeometric(Event):
                 changes = min(changes, steps * (1 + items))
         return changes
 
-    def _piled(self, asked: Asked, changes: float) -> int:
+    def _max_item_change(self, asked: Asked, changes: float) -> int:
         """Return the largest change of the count of one item."""
         own = self.contribution.block
         if own == "user" or (own == "element" and self.contribution.layout == "disjoint"):

@@ -26,7 +26,7 @@ _RELATIVE_ROUNDING = 1e-12
 _ADDED = ("pure", "leak", "rho", "concentrated")
 _DIVIDED = (*_ADDED, "mu", "pairs")
 # Max units for which each number is evaluated; beyond, a rate is evaluated at powers of two.
-_MOST_LOOKS = 64
+_MOST_POINTS = 64
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Scoped(Event):
         if division is None:
             # A person who may be in every region is charged for all events.
             return everything
-        looks = [division.looks(most) for most in self.most]
+        looks = [division.evaluation_points(most) for most in self.most]
         losses = [
             [event.cost(division.of(units)) for units in own]
             for event, own in zip(self.events, looks, strict=True)
@@ -97,7 +97,7 @@ class Scoped(Event):
         places = _index_sets(self.regions)
         if division.slots == 1:
             return _one_unit_loss([of[-1] for of in losses], places)
-        room = [division.room([self.most[j] for j in of]) for of in places]
+        room = [division.capacity([self.most[j] for j in of]) for of in places]
         longest = max(len(loss.others) for of in losses for loss in of)
         first, *others = dict.fromkeys(
             _worst_division(
@@ -130,12 +130,12 @@ class _Division:
         """Return the query for some of the units."""
         return replace(self.asked, units=units)
 
-    def room(self, most: Sequence[int | None]) -> int:
+    def capacity(self, most: Sequence[int | None]) -> int:
         """Return the number of units that fit in regions with these limits per person."""
         bounds = [number for number in most if number is not None] if self.capped else []
         return min([self.slots, *bounds])
 
-    def looks(self, most: int | None) -> list[int]:
+    def evaluation_points(self, most: int | None) -> list[int]:
         """Return the numbers of units where the loss of one event is evaluated.
 
         Between two of them the larger loss is used, divided by the smaller number for the rate.
@@ -145,10 +145,10 @@ class _Division:
         last = self.asked.units
         if self.capped and most is not None:
             last = min(last, most)
-        if last <= _MOST_LOOKS:
+        if last <= _MOST_POINTS:
             return list(range(1, last + 1))
-        doubled = [2**i for i in range(1, last.bit_length()) if _MOST_LOOKS < 2**i < last]
-        return [*range(1, _MOST_LOOKS + 1), *doubled, last]
+        doubled = [2**i for i in range(1, last.bit_length()) if _MOST_POINTS < 2**i < last]
+        return [*range(1, _MOST_POINTS + 1), *doubled, last]
 
 
 def _division(asked: Asked, levels: set[Level]) -> _Division | None:
@@ -199,7 +199,7 @@ def _one_unit_loss(losses: Sequence[Loss], places: Sequence[Sequence[int]]) -> L
     plain = [loss for loss in sums if loss == Loss(mu=loss.mu)]
     if len(plain) == len(sums):
         return max(plain, key=lambda loss: loss.mu)
-    return Loss.of(WorstCurve(tuple(sums)))
+    return Loss.from_curve(WorstCurve(tuple(sums)))
 
 
 def _worst_division(

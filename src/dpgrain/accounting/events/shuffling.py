@@ -15,7 +15,12 @@ from dpgrain.accounting.events.base import Asked, Event
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.rounding import fails_closed
 from dpgrain.errors import ParameterError
-from dpgrain.noise.counts import LARGEST_COUNT, BinomialDistribution, CountDistribution, PoissonDistribution
+from dpgrain.noise.counts import (
+    LARGEST_COUNT,
+    BinomialDistribution,
+    CountDistribution,
+    PoissonDistribution,
+)
 from dpgrain.numerics.special_functions import ndtri, ndtri_exp
 from dpgrain.units import Level
 

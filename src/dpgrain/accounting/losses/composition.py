@@ -79,7 +79,7 @@ def composed_delta(pairs: CountedPairs, epsilon: float, *, upper: bool = True) -
     """Bound δ(ε), ε ≥ 0, of pairs fixed in advance, from above or below."""
 
     answer = 0.0
-    saddles = [(_at_epsilon(way, epsilon), way) for way in _both_ways(pairs)]
+    saddles = [(_at_epsilon(way, epsilon), way) for way in _both_orders(pairs)]
     for saddle, way in sorted(saddles, key=lambda one: -one[0].log_delta):
         # The initial estimate is also a bound, so skip orders that cannot give the larger δ.
         if math.exp(saddle.log_delta) > answer:
@@ -95,7 +95,7 @@ def composed_deltas(pairs: CountedPairs, epsilons: FloatArray) -> FloatArray:
     would be too long, the bounds are those of Rényi divergences.
     """
     deltas = np.zeros(epsilons.size)
-    for way in _both_ways(pairs):
+    for way in _both_orders(pairs):
         summed = _around_zero(way)
         found = (
             np.array([_rough_delta(way, float(epsilon)) for epsilon in epsilons])
@@ -146,7 +146,7 @@ def composed_epsilon(pairs: CountedPairs, delta: float, *, upper: bool = True) -
     if delta <= 0:
         return math.inf
     answer = 0.0
-    saddles = [(_at_delta(way, delta), way) for way in _both_ways(pairs)]
+    saddles = [(_at_delta(way, delta), way) for way in _both_orders(pairs)]
     for saddle, way in sorted(saddles, key=lambda one: -one[0].epsilon):
         if saddle.epsilon > answer:
             answer = max(answer, _epsilon_one_way(way, saddle, delta, upper=upper))
@@ -209,10 +209,10 @@ def _bisect_tilts(
 @fails_closed(math.inf)
 def rough_epsilon(pairs: CountedPairs, delta: float) -> float:
     """Bound ε(δ) quickly, by Rényi divergences."""
-    return max(_at_delta(way, delta).epsilon for way in _both_ways(pairs))
+    return max(_at_delta(way, delta).epsilon for way in _both_orders(pairs))
 
 
-def _both_ways(pairs: CountedPairs) -> list[CountedPairs]:
+def _both_orders(pairs: CountedPairs) -> list[CountedPairs]:
     swapped = tuple((pair.swapped, count) for pair, count in pairs)
     return [pairs] if swapped == pairs else [pairs, swapped]
 
@@ -261,7 +261,7 @@ def _coarse_distributions(
 ) -> list[tuple[LossDistribution, int]]:
     """Return coarse distributions of the parts, without losses too rare for this δ."""
     tail = _tail(pairs, log_delta)
-    return [(pair.look().cut(tail), count) for pair, count in pairs]
+    return [(pair.coarse_distribution().cut(tail), count) for pair, count in pairs]
 
 
 def _infinite(laws: Sequence[tuple[LossDistribution, int]]) -> float:

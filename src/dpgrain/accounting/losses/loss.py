@@ -140,7 +140,7 @@ class Loss:
         object.__setattr__(self, "rho", min(self.rho, self.pure * self.pure / 2))
 
     @staticmethod
-    def of(curve: InvertibleCurve) -> Loss:
+    def from_curve(curve: InvertibleCurve) -> Loss:
         """Return the loss with a privacy curve, in both orders of the neighbours."""
         return Loss(pairs=((CurvePair(curve), 1),))
 
@@ -289,7 +289,7 @@ class Loss:
     @fails_closed(math.inf)
     def _finite_renyi(self, order: float) -> float:
         """Return the divergence without the delta mass."""
-        divergence = _at(self.renyi, order) + order * self._zcdp_beside
+        divergence = _at(self.renyi, order) + order * self._zcdp_without_pure
         divergence += min(order * self.rho, self.pure) if self.pure > 0 else 0.0
         for pair, count in self.pairs:
             moment = max(pair.log_moment(order - 1), pair.swapped.log_moment(order - 1))
@@ -299,7 +299,9 @@ class Loss:
     @property
     def _infinite(self) -> float:
         """Mass of pairs at infinite loss."""
-        return sum(count * pair.look().infinite for pair, count in self.pairs if pair.leaks)
+        return sum(
+            count * pair.coarse_distribution().infinite for pair, count in self.pairs if pair.leaks
+        )
 
     # The methods below concern one alternative; most of them exclude its delta mass.
 
@@ -375,10 +377,10 @@ class Loss:
 
     @property
     def _zcdp(self) -> float:
-        return self.rho + self._zcdp_beside
+        return self.rho + self._zcdp_without_pure
 
     @property
-    def _zcdp_beside(self) -> float:
+    def _zcdp_without_pure(self) -> float:
         """The zCDP of all but the pure part."""
         return self.mu * self.mu / 2 + self.concentrated
 
@@ -392,7 +394,7 @@ class Loss:
     def _direct_delta(self, epsilon: float) -> float:
         """Return δ of the direct curve at ε − pure, without the delta mass."""
         if self.concentrated > 0:
-            return zcdp_delta(_subtract_down(epsilon, self.pure), self._zcdp_beside)
+            return zcdp_delta(_subtract_down(epsilon, self.pure), self._zcdp_without_pure)
         if self.mu == 0:
             return self._pure_delta(epsilon)
         if self.pure == math.inf:
@@ -404,7 +406,7 @@ class Loss:
         if self.pure == math.inf:
             return math.inf
         if self.concentrated > 0:
-            return sum_up(self.pure, zcdp_epsilon(rest, self._zcdp_beside))
+            return sum_up(self.pure, zcdp_epsilon(rest, self._zcdp_without_pure))
         if self._direct_delta(0.0) <= rest:
             return 0.0
         if self.mu > 0:
@@ -460,14 +462,16 @@ class _NumericalLoss:
         if (self.mu or self.pure) and not upper:
             return 0.0
         share = delta / 2 if self.mu else delta
-        return self._beside(composition.composed_epsilon(self.pairs, share, upper=upper), share)
+        return self._add_ungridded(
+            composition.composed_epsilon(self.pairs, share, upper=upper), share
+        )
 
     def rough(self, delta: float) -> float:
         """Bound ε quickly, by Rényi divergences."""
         share = delta / 2 if self.mu else delta
-        return self._beside(composition.rough_epsilon(self.pairs, share), share)
+        return self._add_ungridded(composition.rough_epsilon(self.pairs, share), share)
 
-    def _beside(self, epsilon: float, share: float) -> float:
+    def _add_ungridded(self, epsilon: float, share: float) -> float:
         """Add the ε of the parts too large for the grid to an ε."""
         aside = sum_up(self.pure, gaussian_epsilon(share, self.mu)) if self.mu else self.pure
         return sum_up(epsilon, aside) if aside else epsilon

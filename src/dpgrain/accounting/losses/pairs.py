@@ -81,12 +81,12 @@ class DominatingPair(ABC):
         """
 
     @abstractmethod
-    def look(self) -> LossDistribution:
+    def coarse_distribution(self) -> LossDistribution:
         """Return a coarse upper bound on the loss's distribution."""
 
     def log_moment(self, theta: float) -> float:
         """Return ln E_P[(dP/dQ)^θ] over finite losses, rounded up."""
-        return self.look().log_moment(theta)
+        return self.coarse_distribution().log_moment(theta)
 
     def curve(self, count: int, mu: float) -> InvertibleCurve | None:  # noqa: ARG002
         """Return the exact curve of ``count`` such pairs and a Gaussian part, or None."""
@@ -113,8 +113,8 @@ class MixturePair(DominatingPair):
         q = tuple((weight, -mean) for weight, mean in self.p)
         return self if set(p) == set(self.p) and set(q) == set(self.q) else MixturePair(p, q)
 
-    def look(self) -> LossDistribution:
-        return _mixture_look(self)
+    def coarse_distribution(self) -> LossDistribution:
+        return _coarse_mixture(self)
 
     def curve(self, count: int, mu: float) -> InvertibleCurve | None:
         if count > 1 or mu > 0:
@@ -260,8 +260,8 @@ class MixedPair(DominatingPair):
     pairs: tuple[DominatingPair, ...]
     weights: tuple[float, ...]
 
-    def look(self) -> LossDistribution:
-        laws = [pair.look() for pair in self.pairs]
+    def coarse_distribution(self) -> LossDistribution:
+        laws = [pair.coarse_distribution() for pair in self.pairs]
         values = np.concatenate([law.values for law in laws])
         order = np.argsort(values)
         mass = np.concatenate([w * x.mass for w, x in zip(self.weights, laws, strict=True)])
@@ -290,7 +290,7 @@ class MixedPair(DominatingPair):
 
 
 @lru_cache(maxsize=256)
-def _mixture_look(pair: MixturePair) -> LossDistribution:
+def _coarse_mixture(pair: MixturePair) -> LossDistribution:
     """Return the distribution with losses at equally spaced points."""
     low, high = pair._ends(0.0, 0.0)
     places = np.linspace(low, high, _TABLE_POINTS)
@@ -305,12 +305,17 @@ def _mixture_look(pair: MixturePair) -> LossDistribution:
 class NullPair(DominatingPair):
     """The pair of two equal distributions: it reveals nothing."""
 
-    def look(self) -> LossDistribution:
+    def coarse_distribution(self) -> LossDistribution:
         return LossDistribution(np.zeros(1), np.ones(1))
 
     def losses(
-        self, step: float, tail: float, floor: float, *, upper: bool = True
-    ) -> GridDistribution:  # noqa: ARG002
+        self,
+        step: float,
+        tail: float,  # noqa: ARG002
+        floor: float,  # noqa: ARG002
+        *,
+        upper: bool = True,  # noqa: ARG002
+    ) -> GridDistribution:
         return GridDistribution(step, 0, np.ones(1))
 
 
@@ -323,7 +328,7 @@ class ResponsePair(DominatingPair):
     def curve(self, count: int, mu: float) -> InvertibleCurve | None:
         return ResponsesCurve(self.epsilon, count) if mu == 0 and count <= _MOST_RESPONSES else None
 
-    def look(self) -> LossDistribution:
+    def coarse_distribution(self) -> LossDistribution:
         odd = math.exp(-self.epsilon) / (1 + math.exp(-self.epsilon))
         return LossDistribution(np.array([-self.epsilon, self.epsilon]), np.array([odd, 1 - odd]))
 
@@ -339,7 +344,7 @@ class ResponsePair(DominatingPair):
             mass[0] = math.exp(-place * step) / (1 + math.exp(-place * step))
             mass[-1] += 1 - mass[0]
             return GridDistribution(step, -place, mass)
-        return spread_onto_grid(self.look(), step, tail, floor)
+        return spread_onto_grid(self.coarse_distribution(), step, tail, floor)
 
 
 @dataclass(frozen=True)
@@ -357,8 +362,8 @@ class RevealedPair(DominatingPair):
         shifted = MixturePair(((1.0, self.shift),), ((1.0, 0.0),))
         return MixedPair((NullPair(), shifted), (1 - self.rate, self.rate))
 
-    def look(self) -> LossDistribution:
-        return self._mixed.look()
+    def coarse_distribution(self) -> LossDistribution:
+        return self._mixed.coarse_distribution()
 
     def losses(
         self, step: float, tail: float, floor: float, *, upper: bool = True
@@ -380,8 +385,8 @@ class CurvePair(DominatingPair):
     known: InvertibleCurve
     leaks: ClassVar[bool] = True
 
-    def look(self) -> LossDistribution:
-        return _curve_look(self)
+    def coarse_distribution(self) -> LossDistribution:
+        return _coarse_curve(self)
 
     def losses(
         self, step: float, tail: float, floor: float, *, upper: bool = True
@@ -389,14 +394,14 @@ class CurvePair(DominatingPair):
         """Return the chord's distribution on the grid; from below, only the loss 0."""
         if not upper:
             return GridDistribution(step, 0, np.ones(1))
-        return spread_onto_grid(self.look(), step, tail, floor)
+        return spread_onto_grid(self.coarse_distribution(), step, tail, floor)
 
     def curve(self, count: int, mu: float) -> InvertibleCurve | None:
         return self.known if count == 1 and mu == 0 else None
 
 
 @lru_cache(maxsize=64)
-def _curve_look(pair: CurvePair) -> LossDistribution:
+def _coarse_curve(pair: CurvePair) -> LossDistribution:
     """Return the distribution of the chord on a grid that is coarser away from 0."""
     curve, high = pair.known, 1e-3
     while curve.delta(high) > 1e-25 and high < _LARGEST_ODDS_LOSS / 2:
@@ -454,9 +459,9 @@ class GramPair(DominatingPair):
         pairs = tuple(sampled_pair(float(rate), self.up, self.down) for rate in rates)
         return MixedPair(pairs, tuple(float(weight) for weight in weights))
 
-    def look(self) -> LossDistribution:
+    def coarse_distribution(self) -> LossDistribution:
         """Return the distribution of a coarse mixture over the revealed rates."""
-        return _gram_look(self)
+        return _coarse_gram(self)
 
     def log_moment(self, theta: float) -> float:
         return self._parts(1.0, 1e-25, 1e-15, upper=True).log_moment(theta)
@@ -470,8 +475,8 @@ class GramPair(DominatingPair):
 
 
 @lru_cache(maxsize=64)
-def _gram_look(pair: GramPair) -> LossDistribution:
-    return pair._parts(1.0, 1e-25, 1e-15, upper=True).look()
+def _coarse_gram(pair: GramPair) -> LossDistribution:
+    return pair._parts(1.0, 1e-25, 1e-15, upper=True).coarse_distribution()
 
 
 def sampled_pair(rate: float, up: float, down: float) -> DominatingPair:

@@ -44,12 +44,12 @@ class TwoSidedPair(DominatingPair):
     def swapped(self) -> DominatingPair:
         return self if self.above == self.below else TwoSidedPair(self.rate, self.below, self.above)
 
-    def look(self) -> LossDistribution:
-        return _look(self)
+    def coarse_distribution(self) -> LossDistribution:
+        return _coarse_distribution(self)
 
     def log_moment(self, theta: float) -> float:
         # For large θ, losses beyond all points of the coarse distribution matter.
-        above, law = _Side.of(self.rate, self.above), self.look()
+        above, law = _Side.of(self.rate, self.above), self.coarse_distribution()
         rest = LossDistribution(law.values[:_TABLE_POINTS], law.mass[:_TABLE_POINTS]).log_moment(
             theta
         )
@@ -154,7 +154,7 @@ def _join_halves(above: _Cells, below: _Cells) -> tuple[FloatArray, FloatArray, 
 
 
 @lru_cache(maxsize=64)
-def _look(pair: TwoSidedPair) -> LossDistribution:
+def _coarse_distribution(pair: TwoSidedPair) -> LossDistribution:
     above = _Side.of(pair.rate, pair.above).table()
     below = _Side.of(pair.rate, pair.below).table()
     losses, mass, infinite = _join_halves(above, below)
