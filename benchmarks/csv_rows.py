@@ -18,8 +18,13 @@ from pathlib import Path
 import duckdb
 from timing import seconds
 
-from dpgrain.tables.engines.csv_rows import Mender, Oddities, oddities, parts
-from dpgrain.tables.engines.sources import FileSource
+from dpgrain.tables.sources.csv_files import csv_reader, read_header
+from dpgrain.tables.sources.csv_rows import (
+    MalformedLines,
+    QuoteNormalizer,
+    find_malformed,
+    read_pieces,
+)
 
 # Row number i of each kind of file.
 KINDS: dict[str, Callable[[int], str]] = {
@@ -33,24 +38,23 @@ KINDS: dict[str, Callable[[int], str]] = {
 
 def read(path: Path) -> object:
     """Read all columns as a release does."""
-    source = FileSource((str(path),))
     with duckdb.connect(":memory:") as connection:
         connection.execute("SET threads = 1")
-        rows = source._csv(source.columns(), [str(path)])
+        rows = csv_reader(read_header(str(path), ","), [str(path)])
         return connection.sql(f"SELECT max(who), max(item), max(x) FROM {rows}").fetchall()
 
 
-def looked(path: Path) -> Oddities:
+def looked(path: Path) -> MalformedLines:
     """Look through a file for odd rows."""
-    return oddities(parts(str(path)), ",")
+    return find_malformed(read_pieces(str(path)), ",")
 
 
 def copied(path: Path) -> int:
     """Write the rows of a file with regular quotes to nowhere, and return how many are left out."""
-    mender = Mender(",")
-    for _ in mender.rows(parts(str(path))):
+    normalizer = QuoteNormalizer(",")
+    for _ in normalizer.rows(read_pieces(str(path))):
         pass
-    return mender.left_out
+    return normalizer.dropped
 
 
 def main() -> None:
@@ -64,7 +68,7 @@ def main() -> None:
         for kind, row in KINDS.items():
             path = Path(folder) / "rows.csv"
             path.write_text("who,item,x\n" + "\n".join(map(row, range(options.rows))) + "\n")
-            odd = looked(path).odd_quotes
+            odd = looked(path).irregular_quotes
             times = [
                 (
                     seconds(partial(read, path)),

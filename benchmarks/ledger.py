@@ -30,7 +30,7 @@ import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.ledger import AnyDays, LastingPromise, accounts
 from dpgrain.ledger.accounts import Charged
-from dpgrain.ledger.lines import Line
+from dpgrain.ledger.lines import StoredLine
 from dpgrain.scope.regions import Region, Side, Span
 
 _HOUR = 3600 * 10**6
@@ -67,7 +67,7 @@ def filled(ledger: dg.Ledger, releases: int) -> None:
                 "releases": [guarantee.to_dict()],
                 "charged": [each.to_dict() for each in charged],
             }
-            last = Line.after(last, "2026-01-01T00:00:00Z", "release", **noted)
+            last = StoredLine.after(last, "2026-01-01T00:00:00Z", "release", **noted)
             page.append(last)
     ledger.close()
 

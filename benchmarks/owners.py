@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import dpgrain as dg
-from dpgrain.owners.extension import extension
+from dpgrain.shared_records.extension import extension
 from dpgrain.tables.groups import Groups
 
 # Bounds that are tried, of which the best in hindsight is shown.

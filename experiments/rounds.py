@@ -35,9 +35,9 @@ from sklearn import linear_model, metrics
 
 import dpgrain as dg
 from dpgrain._files import data_folder
-from dpgrain.arrays.blocks import arrange
-from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.errors import DataError
+from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.learn import LinearRegression, LogisticRegression, central
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.fitted import Data, Form
@@ -221,7 +221,7 @@ def fitted(
     X, targets = model.read(rows.X, rows.y)
     data = Data(X, targets, blocks, rows.users, model.loss)
     plan = central.plan(ask, Form(targets, X.shape[1], model.loss))
-    told = guarantee_of(
+    told = array_guarantee(
         ask.promise, plan.event, plan.facts, private=False, users=rows.users, elements=elements
     )
     # Of public rows: no budget is charged.

@@ -41,7 +41,7 @@ import dpgrain as dg
 from dpgrain._files import data_folder
 from dpgrain.accounting import Contribution, calibrate_gaussian
 from dpgrain.errors import DataError
-from dpgrain.statistics.shrink import shrink
+from dpgrain.statistics.shrinkage import shrink
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Differential privacy at the granularity you choose, for data in which one person holds many records.
+"""Differential privacy at the granularity you choose, for data with many records per person.
 
 >>> import dpgrain as dg
 >>> dg.Element("topic")
@@ -58,10 +58,10 @@ if TYPE_CHECKING:
     from dpgrain.releases.plan import PlannedReleases, plan_releases
     from dpgrain.releases.run import Releases, releases
     from dpgrain.statistics.bounds import AutoClip
+    from dpgrain.statistics.contribution_counts import Holdings, elements_per_user
     from dpgrain.statistics.covariances import correlation, covariance
     from dpgrain.statistics.distribution import distribution
     from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004
-    from dpgrain.statistics.holdings import Holdings, elements_per_user
     from dpgrain.statistics.moments import mean, std, variance
     from dpgrain.statistics.plan import Plan, plan_histogram
     from dpgrain.statistics.quantiles import quantile, quantiles
@@ -184,7 +184,7 @@ lazy_package(
         "dpgrain.releases.plan": ("PlannedReleases", "plan_releases"),
         "dpgrain.releases.run": ("Releases", "releases"),
         "dpgrain.statistics.bounds": ("AutoClip",),
-        "dpgrain.statistics.holdings": ("Holdings",),
+        "dpgrain.statistics.contribution_counts": ("Holdings",),
         "dpgrain.statistics.plan": ("Plan", "plan_histogram"),
         "dpgrain.statistics.quantiles": ("quantile",),
         "dpgrain.statistics.ranges": ("AutoRange",),

@@ -101,18 +101,18 @@ def atomic_write(path: Path, *, promise: Mapping[str, Any] | None = None) -> Ite
         _require_file(path)
         part = stack.enter_context(_temporary_file(path))
         yield part
-        beside = guarantee_path(path)
+        guarantee_file = guarantee_path(path)
         if promise is None:
-            if beside.exists():
-                _remove(beside)
+            if guarantee_file.exists():
+                _remove(guarantee_file)
         else:
-            said = stack.enter_context(_temporary_file(beside))
+            guarantee = stack.enter_context(_temporary_file(guarantee_file))
             about = {**promise, NUMBERS: _hash(part)}
-            said.write_text(json.dumps(about, ensure_ascii=False), encoding="utf-8")
-            for each in (part, said):
+            guarantee.write_text(json.dumps(about, ensure_ascii=False), encoding="utf-8")
+            for each in (part, guarantee):
                 flush_to_disk(each)
-            _remove(beside, path)
-            said.replace(beside)
+            _remove(guarantee_file, path)
+            guarantee.replace(guarantee_file)
         part.replace(path)
 
 
@@ -153,11 +153,11 @@ def guarantee_path(output: Path) -> Path:
 
 def read_guarantee(path: Path) -> dict[str, Any] | None:
     """Return the guarantee stored for a file, as JSON values; None without one."""
-    beside = guarantee_path(path)
-    if not exists(beside):
+    guarantee_file = guarantee_path(path)
+    if not exists(guarantee_file):
         return None
     try:
-        about = json.loads(beside.read_text(encoding="utf-8"))
+        about = json.loads(guarantee_file.read_text(encoding="utf-8"))
         numbers = about.pop(NUMBERS, None)
         own = _hash(path)
     except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:

@@ -130,7 +130,11 @@ def lazy_package(
     names: Mapping[str, Sequence[str]],
     homes: Mapping[str, str] | None = None,
 ) -> None:
-    """Make a package import its public names at their first use."""
+    """Make a package import its public names at their first use.
+
+    ``names`` lists the names of each module, ``homes`` the module of each name. Names under the
+    package itself are modules.
+    """
     module = sys.modules[package]
     listed = {name: home for home, group in names.items() for name in group}
     module.__dict__["_homes"] = {**listed, **(homes or {})}

@@ -15,15 +15,15 @@ from dpgrain._lazy_import import is_installed
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from dpgrain.statistics.holdings import Holdings
+    from dpgrain.statistics.contribution_counts import Holdings
     from dpgrain.statistics.release import Release
 
 #: Packages of the extra ``report``.
 PACKAGES = ("jinja2", "matplotlib")
 
 
-class ReportMixin:
-    """An object with a plot and an HTML page."""
+class PlotMixin:
+    """An object with a plot."""
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw it; needs matplotlib.
@@ -35,8 +35,12 @@ class ReportMixin:
 
         return plot(self, ax)
 
+
+class PageMixin:
+    """An object with an HTML page."""
+
     def report(self, path: str | Path) -> Path:
-        """Write one self-contained HTML file about it; returns its path.
+        """Write one self-contained HTML file about it; return its path.
 
         Args:
             path: where to write.
@@ -49,7 +53,23 @@ class ReportMixin:
         return report(self, path)
 
 
-class ReleaseReportMixin(ReportMixin):
+class NotebookMixin:
+    """An object that a notebook shows as HTML."""
+
+    def _repr_html_(self) -> str | None:
+        """Return the plot and the text for a notebook; None without the extra ``report``."""
+        if not is_installed(*PACKAGES):
+            return None
+        from dpgrain.report import notebook_html
+
+        return notebook_html(self)
+
+
+class ReportMixin(PlotMixin, PageMixin):
+    """An object with a plot and an HTML page."""
+
+
+class ReleaseReportMixin(NotebookMixin, ReportMixin):
     """A release: its plot is the estimates."""
 
     def plot(self, ax: Axes | None = None, *, top: int = 30, beside: Release | None = None) -> Axes:
@@ -67,14 +87,6 @@ class ReleaseReportMixin(ReportMixin):
         from dpgrain.report import plot
 
         return plot(self, ax, top=top, beside=beside)
-
-    def _repr_html_(self) -> str | None:
-        """Return the plot, the first rows and the guarantee; None without the extra ``report``."""
-        if not is_installed(*PACKAGES):
-            return None
-        from dpgrain.report import notebook_html
-
-        return notebook_html(self)
 
     def report(self, path: str | Path, holdings: Holdings | None = None) -> Path:
         """Write one self-contained HTML file about the release; returns its path.
@@ -124,33 +136,12 @@ class LedgerReportMixin(ReportMixin):
     """A ledger: its plot shows the time of each release and the window that it read."""
 
 
-class ReleasesReportMixin:
+class ReleasesReportMixin(PageMixin):
     """The releases of a file, on one page."""
 
-    def report(self, path: str | Path) -> Path:
-        """Write one self-contained HTML file about all releases; return its path.
 
-        Args:
-            path: where to write.
-
-        Raises:
-            DataError: if the file cannot be written.
-        """
-        from dpgrain.report import report
-
-        return report(self, path)
-
-
-class GuaranteeReportMixin(ReportMixin):
+class GuaranteeReportMixin(NotebookMixin, ReportMixin):
     """A guarantee: its plot shows the granularity curve, its page what is and is not protected."""
-
-    def _repr_html_(self) -> str | None:
-        """Return the guarantee sentence and the curve; None without the extra ``report``."""
-        if not is_installed(*PACKAGES):
-            return None
-        from dpgrain.report import notebook_html
-
-        return notebook_html(self)
 
 
 class AuditReportMixin:
@@ -171,15 +162,5 @@ class AuditReportMixin:
         return plot(self, ax, units=units)
 
 
-class PlanReportMixin:
+class PlanReportMixin(PlotMixin):
     """A plan of several units: its plot shows the error of each unit over ε."""
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw it; needs matplotlib.
-
-        Args:
-            ax: axes to draw on; new ones by default.
-        """
-        from dpgrain.report import plot
-
-        return plot(self, ax)

@@ -114,7 +114,13 @@ def error_about(name: str, rest: str) -> ParameterError:
 
 def real(**parameter: object) -> float:
     """Return the parameter as a float, or raise unless it is a number in the range of floats."""
-    return _real(*_only(parameter))
+    name, value = _only(parameter)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise error_about(name, f"must be a number, not {describe(value)}.")
+    try:
+        return float(value)
+    except OverflowError:
+        raise error_about(name, "must be a number below 10^308.") from None
 
 
 def bounded_integer(**parameter: object) -> int:
@@ -125,15 +131,6 @@ def bounded_integer(**parameter: object) -> int:
     if abs(int(value)) > _LARGEST_INTEGER:
         raise error_about(name, "must be at most 10^18.")
     return int(value)
-
-
-def _real(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise error_about(name, f"must be a number, not {describe(value)}.")
-    try:
-        return float(value)
-    except OverflowError:
-        raise error_about(name, "must be a number below 10^308.") from None
 
 
 # Largest integer that is close enough to a float for every use.
@@ -241,7 +238,7 @@ def function(**parameter: object) -> Callable[..., Any]:
 def positive(**parameter: object) -> float:
     """Return the parameter as a float, or raise unless it is finite and above 0."""
     name, value = _only(parameter)
-    number = _real(name, value)
+    number = real(**parameter)
     if not (math.isfinite(number) and number > 0):
         raise error_about(name, f"must be positive and finite, not {describe(value)}.")
     return number
@@ -274,7 +271,7 @@ def noise(*, low: int = -10, high: int = 30, **parameter: object) -> float:
 def non_negative(**parameter: object) -> float:
     """Return the parameter as a float, or raise unless it is finite and at least 0."""
     name, value = _only(parameter)
-    number = _real(name, value)
+    number = real(**parameter)
     if not (math.isfinite(number) and number >= 0):
         raise error_about(name, f"must be finite and at least 0, not {describe(value)}.")
     return number
@@ -283,7 +280,7 @@ def non_negative(**parameter: object) -> float:
 def fraction(**parameter: object) -> float:
     """Return the parameter as a float, or raise unless it is in (0, 1)."""
     name, value = _only(parameter)
-    number = _real(name, value)
+    number = real(**parameter)
     if not 0 < number < 1:
         raise error_about(name, f"must be in (0, 1), not {describe(value)}.")
     return number
@@ -292,7 +289,7 @@ def fraction(**parameter: object) -> float:
 def probability(**parameter: object) -> float:
     """Return the parameter as a float, or raise unless it is in [0, 1]."""
     name, value = _only(parameter)
-    number = _real(name, value)
+    number = real(**parameter)
     if not 0 <= number <= 1:
         raise error_about(name, f"must be in [0, 1], not {describe(value)}.")
     return number
@@ -301,7 +298,7 @@ def probability(**parameter: object) -> float:
 def delta(*, allow_zero: bool, **parameter: object) -> float:
     """Return δ as a float, or raise unless it is in (0, 1), or an allowed 0."""
     name, value = _only(parameter)
-    number = _real(name, value)
+    number = real(**parameter)
     if number == 0 and not allow_zero:
         raise error_about(
             name,

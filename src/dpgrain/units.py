@@ -31,7 +31,7 @@ LEVELS: tuple[Level, ...] = ("record", "element", "user")
 
 @dataclass(frozen=True)
 class Record:
-    """One record is protected: one row of the table. A replaced record keeps its owner.
+    """Protection of one record, one row of the table; a replaced record keeps its owner.
 
     >>> Record()
     Record()
@@ -42,15 +42,15 @@ class Record:
 
 @dataclass(frozen=True, repr=False)
 class Element:
-    """All records of one user in one cell of a public partition are protected.
+    """Protection of all records of one user in one cell of a public partition.
 
     Args:
         by: the partition: a column name; a mapping from item to cell (a dict, a two-column table, or a
             :class:`pathlib.Path` of one); a function of the item; a :class:`dpgrain.Elements`; or
             None if elements are passed with the data.
 
-    The partition must be public. A partition computed from the protected data (k-means on
-    private vectors, say) voids the guarantee.
+    The partition must be public. A partition computed from the protected data (such as k-means on
+    private vectors) voids the guarantee.
 
     >>> Element("topic")
     Element(by='topic')
@@ -67,7 +67,7 @@ class Element:
 
 @dataclass(frozen=True)
 class User:
-    """All records of one user are protected.
+    """Protection of all records of one user.
 
     Args:
         max_elements: the maximum number of elements of one user. A release enforces the bound, by

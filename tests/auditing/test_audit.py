@@ -17,7 +17,7 @@ from dpgrain.auditing import Audit, AuditLine, audit
 from dpgrain.publishing import charge as charging
 from dpgrain.publishing.query import Query
 from dpgrain.tables.engines import kernel
-from dpgrain.tables.engines.sources import ArrowSource
+from dpgrain.tables.sources.frames import ArrowSource
 
 PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
 DRAWS = 400_000

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from tests.choices import cases
 
-from dpgrain.arrays.blocks import arrange
 from dpgrain.choices.scores import STEPS, BlockLosses, sum_losses
+from dpgrain.inputs.blocks import arrange
 from dpgrain.units import Record, Relation, Unit, User
 
 Array = NDArray[Any]

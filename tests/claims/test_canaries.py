@@ -21,8 +21,8 @@ from tests.effort import Effort
 from tests.fuzz.watch import CANARY, Fault, left_behind, quotes, watched
 from tests.products import covering
 from tests.promises import Publisher
-from tests.tables.engines.databases import database, missing
 from tests.tables.engines.in_memory import InMemory
+from tests.tables.sources.databases import database, missing
 
 import dpgrain as dg
 from dpgrain.accounting import Laplace

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import dpgrain as dg
-from dpgrain.tables.engines import csv_rows
 from dpgrain.tables.engines.duckdb import DuckDB
+from dpgrain.tables.sources import csv_rows
 
 
 def items_of_others(path: Path, raw: bytes, user: str = "who") -> Counter[str]:

@@ -39,7 +39,7 @@ from dpgrain import select
 from dpgrain.choices.best_of import best_of
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import RecordBlocks
-from dpgrain.inputs.calls import by_record
+from dpgrain.inputs.callbacks import map_records
 from dpgrain.learn import (
     HuberRegressor,
     LinearRegression,
@@ -1059,10 +1059,10 @@ def test_by_record_asks_few_times() -> None:
             raise ValueError
         return np.ones(last - first)
 
-    assert by_record(call, 1024).sum() != by_record(lambda a, b: np.ones(b - a), 1024).sum()
-    assert np.isnan(by_record(call, 1024)).sum() == 1
+    assert map_records(call, 1024).sum() != map_records(lambda a, b: np.ones(b - a), 1024).sum()
+    assert np.isnan(map_records(call, 1024)).sum() == 1
     assert len(asked) <= 2 * (2 * 10 + 1)
-    assert np.isnan(by_record(lambda *_: np.ones((3, 3)), 5)).all()
+    assert np.isnan(map_records(lambda *_: np.ones((3, 3)), 5)).all()
 
 
 @pytest.mark.parametrize("failure", FAILURES)

@@ -29,7 +29,7 @@ from tests.malformed.systems import SYSTEMS
 from tests.malformed.uses import Use, uses
 
 import dpgrain as dg
-from dpgrain.inputs.long_labels import label_of
+from dpgrain.inputs.long_labels import text_label
 from dpgrain.tables.engines.protocol import Form
 
 every_way = pytest.mark.parametrize(("system", "way"), WAYS, ids=[" ".join(each) for each in WAYS])
@@ -71,7 +71,7 @@ def test_a_type_is_refused_by_the_schema_or_suits_its_use(
     table = dg.read(mine.source(rows, tmp_path), user="who", **mine.options(rows))
     for place, kind in enumerate(readable):
         for use in ASKED[place % 3 :: 3] if effort.strength == 2 else ASKED:
-            found = use.asked_of(table, kind)
+            found = use.query_for_unit(table, kind)
             suited = found.suited
             fits = use.suits(kind)
             if suited and not fits and use.role != "beside":
@@ -135,7 +135,7 @@ def test_cells_are_read_as_the_definition_says(system: str, way: str, tmp_path: 
 def label(kind: Kind, cell: Cell) -> str | None:
     """The label of a cell: a long text has another one."""
     text = kind.label(cell)
-    return label_of(text) if text is not None and kind.meaning == "text" else text
+    return text_label(text) if text is not None and kind.meaning == "text" else text
 
 
 def read_in(table: dg.UserTable, kinds: Sequence[Kind]) -> tuple[dg.UserTable, list[Reading]]:

@@ -243,9 +243,9 @@ def dropping_nothing(*arguments: Any, max_elements: int | None, **options: Any) 
 PILED = World("element", "zero_out", "l2", 8, 8, 3, None, seed=1)
 KEPT = World("user", "zero_out", "l2", 1, 8, 3, 5, seed=1)
 KERNEL_BUGS: dict[str, tuple[str, Any, World]] = {
-    "no bound": ("_add_capped", capped_at(lambda most: most << 20), PILED),
-    "a bound one too large": ("_add_capped", capped_at(lambda most: most + ONE), PILED),
-    "weights above 1": ("_add_capped", twice, replace(PILED, units=1)),
+    "no bound": ("_add_limited", capped_at(lambda most: most << 20), PILED),
+    "a bound one too large": ("_add_limited", capped_at(lambda most: most + ONE), PILED),
+    "weights above 1": ("_add_limited", twice, replace(PILED, units=1)),
     "elements that are not dropped": ("pooled_counts", dropping_nothing, KEPT),
 }
 

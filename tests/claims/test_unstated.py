@@ -28,11 +28,11 @@ from typer.testing import CliRunner
 import dpgrain as dg
 from dpgrain import papers
 from dpgrain.accounting import Gaussian, Selection
-from dpgrain.arrays.blocks import arrange
-from dpgrain.arrays.roster import ENROLLED
 from dpgrain.choices.select import select
 from dpgrain.cli.app import app
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.population import ENROLLED
 from dpgrain.learn import (
     HuberRegressor,
     LinearModel,

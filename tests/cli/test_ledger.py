@@ -255,7 +255,7 @@ def test_days_of_times_are_elements_and_windows(tmp_path: Path, command: Command
     assert opened.left(1) == pytest.approx(1 - once, abs=1e-6)
     assert opened.left(2) == pytest.approx(1 - 3 * thrice, abs=1e-6)
     shown = command("ledger", "show", place).stdout
-    assert f"Promise on line 1 (fullest account: {opened.fullest(1)}): " in shown
+    assert f"Promise on line 1 (fullest account: {opened.fullest(1)}): " in " ".join(shown.split())
     for wrong, code, told in (
         ("day", 2, "--days must be NAME=COLUMN"),
         ("day=at:Mars", 2, "zone must be a zone"),

@@ -126,8 +126,8 @@ def test_help_all_has_the_whole_description(command: Command) -> None:
         " ".join(command("quantiles", option).stdout.split()) for option in ("--help", "--help-all")
     )
     assert "0.5 is the median." in short
-    assert "Without them these three" not in short
-    assert "0.5 is the median. Without them these three." in whole
+    assert "By default, these three" not in short
+    assert "0.5 is the median. By default, these three." in whole
 
 
 def test_names_may_have_commas_where_each_is_stated_by_itself() -> None:

@@ -60,7 +60,7 @@ def test_a_command_speaks_of_its_options(tmp_path: Path, command: Command) -> No
     pq.write_table(pa.table({"who": ["a", "b"], "paid": [1.0, 2.0]}), path)
     people = (path, "--user", "who", "--unit", "user", "--delta", "1e-6", "--value", "paid")
     said = command("mean", *people, "--epsilon", "0.01").stdout
-    assert "no number stood out from the noise: give --bounds or more ε" in said
+    assert "no number exceeded the noise: pass --bounds or a larger --epsilon" in said
     for words, sentence in (
         (("mean", tmp_path / "rows.txt", "--unit", "record", "--epsilon", "1", "--value", "x"),
          f"TABLE {str(tmp_path / 'rows.txt')!r} must end in .parquet, .csv or .csv.gz"),

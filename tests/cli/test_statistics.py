@@ -48,7 +48,7 @@ def test_histogram_prints_estimates_and_the_promise(
     own = ["estimate", "std_error", "low", "high"]
     assert rows.column_names == ["page", *own, "at_least", "covers"]
     assert set(rows["covers"].to_pylist()) == {"clipped total"}
-    assert "clipped at a bound chosen privately per cell" in done.stdout
+    assert "clipped at a bound chosen privately per element" in done.stdout
     assert "95% interval (low to high) for the clipped total" in done.stdout
     assert rows.num_rows == 8
     again = command("guarantee", saved)
@@ -189,7 +189,7 @@ PROMISE = ("--user", "person", "--epsilon", "2", "--delta", "1e-4")
                 "--by",
                 "topic",
             ),
-            "Mean of seconds between 0 and 90 per topic",
+            "Mean of seconds clamped to [0, 90] per topic",
         ),
         (("variance", "--element", "topic", "--value", "seconds"), "per element ('topic'; "),
         (
@@ -198,11 +198,11 @@ PROMISE = ("--user", "person", "--epsilon", "2", "--delta", "1e-4")
         ),
         (
             ("top", "--element", "page", "--item", "page", "--k", "3"),
-            "Number of elements with the item per page (3 items)",
+            "Number of elements with each page (3 items;",
         ),
         (
             ("elements-per-user", "--element", "topic"),
-            "Number of users by how many elements, and records, each has",
+            "Number of users by number of elements, and by number of records",
         ),
     ],
     ids=lambda value: "-".join(value[:3]) if isinstance(value, tuple) else "",
@@ -240,7 +240,7 @@ def test_bounds_may_be_listed_with_a_comma(
     for words in ((*bounds, visits), (visits, *bounds)):
         done = command("mean", *words, "--value", "seconds", "--unit", "user", *PROMISE)
         assert done.returncode == 0, done.stderr
-        assert "Mean of seconds between 0 and 90" in done.stdout
+        assert "Mean of seconds clamped to [0, 90]" in done.stdout
 
 
 def test_help_tells_of_every_command(command: Command) -> None:
@@ -315,7 +315,7 @@ PEOPLE = ["--user", "person", "--unit", "user", "--epsilon", "2", "--delta", "1e
         (["distribution", "--value", "n", "--at", "1,10,20"], "istribution of n"),
         (["histogram", "--item", "n", "--edges", "5,10,20"], "umber of people by n"),
         (["histogram", "--item", "spent", "--edges", "auto"], "umber of people by spent"),
-        (["top", "--item", "topics"], "umber of users with the item per topics"),
+        (["top", "--item", "topics"], "count of users with each topics"),
     ],
 )
 def test_statistics_of_people(visits: Path, asked: list[str], said: str, command: Command) -> None:

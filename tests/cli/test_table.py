@@ -18,7 +18,7 @@ from tests.conftest import Command
 import dpgrain as dg
 from dpgrain import _formatting
 from dpgrain.cli import printing
-from dpgrain.tables.engines import sources
+from dpgrain.tables.sources import parquet_files
 
 ROWS = pa.table(
     {
@@ -184,10 +184,10 @@ def test_of_many_columns_schema_and_names_are_gone_through_once(
 
         monkeypatch.setattr(module, name, call)
 
-    counted(sources, "described")
+    counted(parquet_files, "describe_columns")
     counted(_formatting, "get_close_matches")
     command("mean", wide / file, "--unit", "record", *EPSILON, "--value", "amout")
-    assert calls == Counter(described=plans, get_close_matches=1)
+    assert calls == Counter(describe_columns=plans, get_close_matches=1)
 
 
 def test_several_ranks_are_one_text(path: Path, command: Command) -> None:
@@ -241,7 +241,7 @@ def test_the_curator_is_told_how_numbers_are_written(tmp_path: Path, command: Co
     assert counts("--decimal", ",")["non-numeric cells of 'paid' (dropped)"] == 2
     assert "pass --decimal ,\n" in command(*words, "--check").stdout
     # Who did not check is told where to look.
-    assert "ask the curator how numbers are written (--check)" in command(*words).stdout
+    assert "ask the curator to check the number format (--check)" in command(*words).stdout
 
 
 def test_nothing_selected_is_no_empty_table(path: Path, command: Command) -> None:
@@ -325,8 +325,8 @@ def test_rows_of_people_in_groups_are_not_called_people(path: Path, command: Com
         "--per-user-by",
         "page",
     )
-    assert "Number of records" in command(*words).stdout
-    assert "Number of people per page" in command(*words, "--by", "page").stdout
+    assert "Clipped count of records" in command(*words).stdout
+    assert "lipped count of people per page" in command(*words, "--by", "page").stdout
 
 
 def test_the_curator_sees_what_counts_0_and_what_is_left_out(

@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Command
 from tests.docs import pages
 from tests.docs.pages import ROOT, Bits, Shown
-from tests.tables.engines.databases import database, missing
+from tests.tables.sources.databases import database, missing
 
 from dpgrain.noise.sources import SystemSource
 

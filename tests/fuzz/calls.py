@@ -348,10 +348,10 @@ _LONG: Mapping[str, frozenset[str]] = {
 # names of classes that have them: those of events, losses, means, solvers, domains and recipes, and
 # those by which rooms read tables, units and promises.
 _WITHIN: Mapping[str, frozenset[str]] = {
-    "AnyDays": frozenset({"from_dict", "meetings", "records", "starts", "starts_that"}),
-    "AnyHours": frozenset({"from_dict", "meetings", "records", "starts", "starts_that"}),
+    "AnyDays": frozenset({"from_dict", "meetings", "records", "starts", "window_starts"}),
+    "AnyHours": frozenset({"from_dict", "meetings", "records", "starts", "window_starts"}),
     "AutoClip": frozenset({"edges", "shares"}),
-    "AutoRange": frozenset({"beyond", "choose", "seen", "stands_out", "weighed"}),
+    "AutoRange": frozenset({"beyond", "choose", "seen", "is_detectable", "weighed"}),
     "Budget": frozenset({"charge"}),
     "Elements": frozenset({"cell", "of_keys"}),
     "LastingPromise": frozenset({"from_dict", "meetings", "price", "reach", "together"}),

@@ -103,14 +103,14 @@ def _ledger() -> None:
     of_users, ledger, other = ledgers.of_users(), _opened(), _opened()
     _opened().add(ledgers.OF_DAYS)
     ledger.rehearse(of_users, mark="a")
-    ledger.holds(ledger.charge(of_users, mark="a"))
+    ledger.contains(ledger.charge(of_users, mark="a"))
     ledger.left(1)
-    ledger.left_in_words(1)
+    ledger.remaining_text(1)
     ledger.fullest(1)
-    ledger.would_take(1, of_users)
+    ledger.projected_charges(1, of_users)
     ledger.plot()
     ledger.report(_folder() / "ledger.html")
-    other.renewed_with(other.renew(1, ledgers.USERS.renewed(1.0, 1e-6)).number)
+    other.renewal_text(other.renew(1, ledgers.USERS.renewed(1.0, 1e-6)).number)
 
 
 def _promises() -> None:

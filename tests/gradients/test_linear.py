@@ -12,7 +12,7 @@ from scipy import sparse
 from tests.refusals import refuses
 from threadpoolctl import threadpool_limits
 
-from dpgrain.gradients import linear, several, tiles
+from dpgrain.gradients import linear, multi_output, tiles
 from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.optimize import Logistic, MarginLoss, Poisson, Softmax, Squared
@@ -171,7 +171,9 @@ def test_people_with_nothing_but_zeros_change_nobody(
     X, y, _, theta = data([size], d, loss, intercept=False)
     X *= 10.0 ** rng.uniform(0, 5, size=(size, 1))
     norms_from_products = (
-        loss.outputs > 1 and several.way(size, loss.outputs, d, dense=True) == "gram" and size > 1
+        loss.outputs > 1
+        and multi_output.clipping_method(size, loss.outputs, d, dense=True) == "gram"
+        and size > 1
     )
 
     def total(others: int, their_size: int, place: int) -> Array:

@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 
 from dpgrain.accounting import Contribution, Gaussian
-from dpgrain.arrays.blocks import arrange
 from dpgrain.gradients import norms
 from dpgrain.gradients.linear import LinearGradients
-from dpgrain.gradients.norms import Norms, release_norms
+from dpgrain.gradients.norms import NormHistogram, release_norms
 from dpgrain.gradients.tiles import LinearBlocks
+from dpgrain.inputs.blocks import arrange
 from dpgrain.learn import LogisticRegression, central
 from dpgrain.means import Vectors
 from dpgrain.noise import SeededSource
@@ -103,7 +103,7 @@ def test_the_bound_leaves_out_no_more_than_noise_hides(seed: int) -> None:
     for blocks in (2_000, 20_000, 200_000):
         lengths = rng.exponential(size=(blocks, 1))
         exact = counted(Vectors(lengths))
-        seen = Norms(exact + rng.normal(size=BINS) * sd, sd)
+        seen = NormHistogram(exact + rng.normal(size=BINS) * sd, sd)
         bound = seen.bound(0.0, 7.0)
         outside = float((lengths > bound).sum())
         # The threshold of two standard deviations of six bins, and its noise.
@@ -117,12 +117,12 @@ def test_the_bound_leaves_out_no_more_than_noise_hides(seed: int) -> None:
 
 def test_the_error_of_a_share_is_that_of_all_bins_beyond() -> None:
     rng, exact, sd = np.random.default_rng(2), np.full(BINS, 2000.0), 15.0
-    made = [Norms(exact + rng.normal(0, sd, BINS), sd) for _ in range(4000)]
+    made = [NormHistogram(exact + rng.normal(0, sd, BINS), sd) for _ in range(4000)]
     for edge in (2.0**8, 2.0**11):
         shares, told = np.array([one.share_beyond(edge) for one in made]).T
         # The number of blocks is noisy as well, which counts for little beside so many of them.
         assert np.std(shares) == pytest.approx(told.mean(), rel=0.12)
-        covered = np.mean([one.most_beyond(edge) >= shares.mean() for one in made])
+        covered = np.mean([one.max_share_beyond(edge) >= shares.mean() for one in made])
         assert covered == pytest.approx(0.977, abs=0.015)
 
 
@@ -130,7 +130,8 @@ def test_noise_lifts_the_bound_by_little() -> None:
     exact = counted(Vectors(np.full((2_000, 1), 1.0)))
     rng = np.random.default_rng(1)
     bounds = [
-        Norms(exact + rng.normal(size=BINS) * 20.0, 20.0).bound(0.0, 1.0) for _ in range(2000)
+        NormHistogram(exact + rng.normal(size=BINS) * 20.0, 20.0).bound(0.0, 1.0)
+        for _ in range(2000)
     ]
     # All norms are 1. If all bins above had to be empty, one draw in fifty would lift it far.
     assert np.mean(np.array(bounds) == 1.0) > 0.9
@@ -138,15 +139,15 @@ def test_noise_lifts_the_bound_by_little() -> None:
 
 
 def test_where_noise_hides_all_norms_the_bound_is_another() -> None:
-    few = Norms(counted(Vectors(np.full((50, 1), 4.0))), 20.0)
+    few = NormHistogram(counted(Vectors(np.full((50, 1), 4.0))), 20.0)
     assert (few.resolved, few.bound(0.0, 0.25), few.middle) == (False, 0.25, 1.0)
-    many = Norms(counted(Vectors(np.full((5000, 1), 4.0))), 20.0)
+    many = NormHistogram(counted(Vectors(np.full((5000, 1), 4.0))), 20.0)
     assert (many.resolved, many.bound(0.0, 0.25), many.middle) == (True, 4.0, 4.0)
 
 
 def test_the_bound_weighs_noise_against_what_is_cut_off() -> None:
     lengths = np.random.default_rng(0).exponential(size=(200_000, 1))
-    seen = Norms(counted(Vectors(lengths)), 20.0)
+    seen = NormHistogram(counted(Vectors(lengths)), 20.0)
     bounds = [seen.bound(worth, 1.0) for worth in (0.0, 2_000.0, 20_000.0, 1e9)]
     outside = [float((lengths > bound).sum()) for bound in bounds]
     assert bounds == sorted(bounds, reverse=True)
@@ -163,7 +164,7 @@ def test_any_histogram_has_a_bound(blocks: int, noise: float) -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
         exact = np.bincount(rng.integers(0, BINS, blocks), minlength=BINS)
-        seen = Norms(exact + noise * rng.normal(size=BINS), noise)
+        seen = NormHistogram(exact + noise * rng.normal(size=BINS), noise)
         edges = {7.0, *(2.0 ** np.arange(-12, 12.5, 0.5))}
         assert seen.bound(float(rng.choice([0.0, 1e9])), 7.0) in edges
         share, error = seen.share_beyond(seen.bound(0.0, 1.0))

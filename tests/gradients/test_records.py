@@ -73,11 +73,11 @@ def test_a_user_with_many_records_changes_nobody(monkeypatch: pytest.MonkeyPatch
 def test_blocks_are_taken_in_order() -> None:
     X, y = np.arange(12.0).reshape(6, 2), np.arange(6.0)
     blocks = RecordBlocks.arrange(X, y, [2, 0, 1, 1, 2, 3])
-    some = blocks.taken(np.array([1, 3]))
+    some = blocks.select(np.array([1, 3]))
     assert some.blocks == 2
     assert some.y.tolist() == [2.0, 3.0, 5.0]
     assert some.starts.tolist() == [0, 2, 3]
-    assert blocks.taken(np.array([], dtype=int)).blocks == 0
+    assert blocks.select(np.array([], dtype=int)).blocks == 0
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dpgrain.gradients.linear import LinearGradients
-from dpgrain.gradients.threads import side_by_side
+from dpgrain.gradients.linear import LinearGradients, parallel_map
 from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.optimize import Logistic
 
@@ -29,7 +28,7 @@ def test_work_comes_back_in_order(threads: int) -> None:
             seen.append(of_blas())
             return item * item
 
-        assert side_by_side(work, range(7)) == [item * item for item in range(7)]
+        assert parallel_map(work, range(7)) == [item * item for item in range(7)]
         assert seen == [{1}] * 7
         assert of_blas() == {threads}
 
@@ -40,7 +39,7 @@ def test_threads_are_given_back_after_an_error() -> None:
 
     with threadpool_limits(2):
         with pytest.raises(ZeroDivisionError):
-            side_by_side(fail, range(3))
+            parallel_map(fail, range(3))
         assert of_blas() == {2}
 
 

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from tests.inputs import cases
 from tests.refusals import refuses
 
-from dpgrain.arrays.blocks import arrange
-from dpgrain.inputs.codes import codes, ordered
+from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.codes import codes, distinct_labels
 from dpgrain.inputs.codes import column as column_of
 from dpgrain.inputs.labels import key
 from dpgrain.learn.classes import unselected
@@ -100,14 +100,14 @@ def test_users_and_elements_of_arrays(spelled: list[str]) -> None:
 
 
 def test_classes_in_their_order() -> None:
-    assert ordered("classes", [3, 1, 2, 1]).tolist() == [1, 2, 3]
-    assert ordered("classes", np.array(["b", "a"])).dtype.kind == "U"
-    assert ordered("classes", [1, "1"]).tolist() == [1, "1"]
-    assert ordered("classes", [2**53 + 1, 0.5]).tolist() == [0.5, 2**53 + 1]
-    assert ordered("classes", [True, 1, 0]).tolist() == [0, True]
+    assert distinct_labels("classes", [3, 1, 2, 1]).tolist() == [1, 2, 3]
+    assert distinct_labels("classes", np.array(["b", "a"])).dtype.kind == "U"
+    assert distinct_labels("classes", [1, "1"]).tolist() == [1, "1"]
+    assert distinct_labels("classes", [2**53 + 1, 0.5]).tolist() == [0.5, 2**53 + 1]
+    assert distinct_labels("classes", [True, 1, 0]).tolist() == [0, True]
     for wrong in (["a", None], [math.nan, 1], "ab", [[1], [2]]):
         with refuses("classes"):
-            ordered("classes", wrong)
+            distinct_labels("classes", wrong)
 
 
 CLASH: list[Any] = ["\ud800", "'\\ud800'", "a", "\udcff", "7", "007", "é", "e\u0301", "A", " "]

@@ -26,7 +26,16 @@ import dpgrain as dg
 from dpgrain.cli.app import app
 from dpgrain.errors import ParameterError
 from dpgrain.inputs import labels
-from dpgrain.inputs.labels import BITS, cell_text, key, label_of, matching, rank, whole, written
+from dpgrain.inputs.labels import (
+    BITS,
+    as_integer,
+    canonical_text,
+    cell_text,
+    key,
+    label_from_key,
+    match_stated,
+    rank,
+)
 from dpgrain.learn.features import Category, Encoding, load_rows
 from dpgrain.publishing.curator import Curator
 
@@ -75,14 +84,14 @@ def test_keys_are_equal_where_the_rule_says_so(a: Any, b: Any) -> None:
 def test_what_is_stated_matches_its_own_text_and_what_equals_it(stated: Any, cell: Any) -> None:
     if key(stated) is None or key(cell) is None:
         return
-    matched = matching("stated", [stated], [key(cell)])[0] == 0  # type: ignore[list-item]
+    matched = match_stated("stated", [stated], [key(cell)])[0] == 0  # type: ignore[list-item]
     if isinstance(stated, str) or not isinstance(cell, str | bytes):
         assert matched == same(stated, cell)
         return
     text = cell if isinstance(cell, str) else cell.decode()
     if matched:
         # No other text that is read as this number is it, and reading it gives the number back.
-        assert text == written(stated)
+        assert text == canonical_text(stated)
         if not isinstance(stated, bool | np.bool_):
             again = float(text) if isinstance(stated, float | np.floating) else Fraction(text)
             assert same(again, stated)
@@ -90,7 +99,7 @@ def test_what_is_stated_matches_its_own_text_and_what_equals_it(stated: Any, cel
             assert text.isascii()
             assert text.strip("0") == text or text == "0" or text[0] == "0" or "." not in text
     else:
-        assert text != written(stated)
+        assert text != canonical_text(stated)
 
 
 @pytest.mark.parametrize(
@@ -106,9 +115,9 @@ def test_what_is_stated_matches_its_own_text_and_what_equals_it(stated: Any, cel
     ],
 )  # fmt: skip
 def test_the_text_of_a_stated_label(stated: Any, text: str | None) -> None:
-    assert written(stated) == text
+    assert canonical_text(stated) == text
     if text is not None and isinstance(stated, int) and not isinstance(stated, bool):
-        assert whole(text) == stated
+        assert as_integer(text) == stated
 
 
 def test_stated_labels_differ() -> None:
@@ -121,10 +130,10 @@ def test_stated_labels_differ() -> None:
     ]
     for stated, words in wrong:
         with pytest.raises(ParameterError, match=words):
-            matching("classes", stated, [])
+            match_stated("classes", stated, [])
     # A text that is stated is itself, and not the number.
     cells: Any = [key(1), key("1"), key("01")]
-    assert matching("classes", [1, "1"], cells).tolist() == [0, 1, -1]
+    assert match_stated("classes", [1, "1"], cells).tolist() == [0, 1, -1]
 
 
 def test_whole_numbers_of_texts() -> None:
@@ -140,9 +149,9 @@ def test_whole_numbers_of_texts() -> None:
         "²",
         "1" + "\x00",
     ]:
-        assert whole(text) is None, text
-    assert [whole(text) for text in ("0", "-12", "9" * 30)] == [0, -12, int("9" * 30)]
-    assert [whole(x) for x in (True, 7.0, Decimal(7), 7.5, math.inf, None)] == [
+        assert as_integer(text) is None, text
+    assert [as_integer(text) for text in ("0", "-12", "9" * 30)] == [0, -12, int("9" * 30)]
+    assert [as_integer(x) for x in (True, 7.0, Decimal(7), 7.5, math.inf, None)] == [
         1,
         7,
         7,
@@ -271,11 +280,11 @@ def test_a_label_is_read_in_the_time_of_its_length(
     counted = Counted()
     # The real arithmetic runs; what it is given is looked at. `isinstance` needs the class itself.
     monkeypatch.setattr(labels, "_fraction", counted)
-    for read in (key, written, whole, cell_text):
+    for read in (key, canonical_text, as_integer, cell_text):
         read(label)
     # A power of ten stands beside the longest numbers that are kept; no label makes longer ones.
     assert counted.bits <= 8 * BITS
-    for found in (key(label), written(label)):
+    for found in (key(label), canonical_text(label)):
         assert len(str(found)) <= BITS
 
 
@@ -406,9 +415,9 @@ def test_a_published_label_is_made_from_its_key_alone(a: Any, b: Any) -> None:
     for label in (a, b):
         name = key(label)
         if name is not None:
-            assert key(label_of(name)) == name
+            assert key(label_from_key(name)) == name
     if key(a) == key(b) is not None:
-        assert repr(label_of(key(a))) == repr(label_of(key(b)))  # type: ignore[arg-type]
+        assert repr(label_from_key(key(a))) == repr(label_from_key(key(b)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -425,7 +434,7 @@ def test_a_published_label_is_made_from_its_key_alone(a: Any, b: Any) -> None:
 def test_labels_of_every_kind_come_back_from_their_keys(label: Any) -> None:
     name = key(label)
     assert name is not None
-    assert key(label_of(name)) == name
+    assert key(label_from_key(name)) == name
     assert sorted([("~", ""), name], key=rank)[0] == name
 
 

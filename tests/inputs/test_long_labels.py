@@ -14,9 +14,9 @@ from dpgrain.inputs.long_labels import (
     SHOWN,
     WHOLE_BYTES,
     any_long,
-    label_of,
-    label_of_stated,
-    labels_of_texts,
+    stated_label,
+    text_label,
+    text_labels,
 )
 
 LETTERS = ("x", "é", "日", "\U0001f600", "\x00", "…")
@@ -26,7 +26,7 @@ LETTERS = ("x", "é", "日", "\U0001f600", "\x00", "…")
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 85, 86, 128, 129, 190, 256, 257, 300, 70_000])
 def test_a_label_has_a_bounded_length(letter: str, size: int) -> None:
     text = letter * size
-    label = label_of(text)
+    label = text_label(text)
     short = len(text.encode()) <= WHOLE_BYTES
     assert (label == text) == short
     assert len(label.encode()) <= (WHOLE_BYTES if short else MOST_BYTES)
@@ -38,13 +38,13 @@ def test_a_label_has_a_bounded_length(letter: str, size: int) -> None:
 
 @given(st.lists(st.text(st.sampled_from(LETTERS), min_size=60, max_size=300), max_size=8))
 def test_different_texts_have_different_labels(texts: list[str]) -> None:
-    different = {*texts, *map(label_of, texts), *map(label_of, map(label_of, texts))}
-    assert len(set(map(label_of, different))) == len(different)
+    different = {*texts, *map(text_label, texts), *map(text_label, map(text_label, texts))}
+    assert len(set(map(text_label, different))) == len(different)
 
 
 @given(st.text(st.sampled_from(LETTERS), max_size=300))
 def test_a_published_label_can_be_stated(text: str) -> None:
-    assert label_of_stated(text) == label_of_stated(label_of(text)) == label_of(text)
+    assert stated_label(text) == stated_label(text_label(text)) == text_label(text)
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
@@ -53,8 +53,9 @@ def test_columns_have_the_labels_of_their_texts(kind: pa.DataType) -> None:
     for column in (texts, texts[:2], []):
         chunks = pa.chunked_array([column[:3], column[3:]], kind)
         expected = [
-            None if text is None or len(text.encode()) > 3000 else label_of(text) for text in column
+            None if text is None or len(text.encode()) > 3000 else text_label(text)
+            for text in column
         ]
-        found = labels_of_texts(chunks, 3000)
+        found = text_labels(chunks, 3000)
         assert found.type == pa.string()
         assert found.to_pylist() == expected

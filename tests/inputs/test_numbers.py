@@ -16,7 +16,7 @@ from tests.refusals import refuses
 from tests.untouched import Untouched
 
 from dpgrain.inputs.columns import objects
-from dpgrain.inputs.numbers import cells, numbers, readable, unread
+from dpgrain.inputs.numbers import numbers, numeric_array, numeric_table, table_and_shape
 
 #: One row among others, from one like all of them to what is none.
 ROWS: dict[str, Any] = {
@@ -47,7 +47,7 @@ def test_a_complex_number_is_none_and_not_warned_of() -> None:
 def test_no_row_of_a_list_is_an_error_or_changes_another(
     form: Callable[[Any], Any], odd: str
 ) -> None:
-    found = cells(form([[1.0, 2.0], ROWS[odd], [5.0, 6.0]]), 2)
+    found = numeric_array(form([[1.0, 2.0], ROWS[odd], [5.0, 6.0]]), 2)
     assert found.shape == (3, 2)
     assert found[[0, 2]].tolist() == [[1.0, 2.0], [5.0, 6.0]]
 
@@ -98,14 +98,14 @@ TIMES: dict[str, Any] = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_shape_of_numbers_is_known_before_they_are_read(form: str) -> None:
-    listed, shape = unread(FORMS[form], 2)
-    assert cells(listed, 2).shape == cells(FORMS[form], 2).shape == shape
+    listed, shape = table_and_shape(FORMS[form], 2)
+    assert numeric_array(listed, 2).shape == numeric_array(FORMS[form], 2).shape == shape
 
 
 @pytest.mark.parametrize("form", TIMES)
 def test_times_are_refused_before_they_are_read(form: str) -> None:
     said = []
-    for read in (cells, unread):
+    for read in (numeric_array, table_and_shape):
         with refuses("X", "numbers") as error:
             read(TIMES[form])
         said.append(str(error.value))
@@ -114,15 +114,15 @@ def test_times_are_refused_before_they_are_read(form: str) -> None:
 
 def test_a_shape_is_all_that_is_asked_for() -> None:
     rows = Untouched(5, 2)
-    assert unread(rows) == (rows, (5, 2))
+    assert table_and_shape(rows) == (rows, (5, 2))
     with refuses("X", "times"):
-        unread(Untouched(5, dtype="M8[s]"))
+        table_and_shape(Untouched(5, dtype="M8[s]"))
 
 
 def test_an_odd_cell_elsewhere_does_not_change_how_a_narrow_column_is_read() -> None:
     narrow = pd.Series([0.1, 2.0], dtype=np.float32)
     plain, odd = (
-        readable(pd.DataFrame({"a": column, "b": [1.0, 2.0]}))
+        numeric_table(pd.DataFrame({"a": column, "b": [1.0, 2.0]}))
         for column in (narrow, narrow.astype(object))
     )
     assert plain["a"].dtype == odd["a"].dtype == np.float64
@@ -130,6 +130,6 @@ def test_an_odd_cell_elsewhere_does_not_change_how_a_narrow_column_is_read() -> 
 
 
 def test_truths_beside_numbers_are_numbers() -> None:
-    found = cells(pd.DataFrame({"a": [True, False], "b": [0.5, 2.0]}))
+    found = numeric_array(pd.DataFrame({"a": [True, False], "b": [0.5, 2.0]}))
     assert found.dtype == np.float64
     assert found.tolist() == [[1.0, 0.5], [0.0, 2.0]]

@@ -14,7 +14,7 @@ from tests.charges import charge_of
 
 from dpgrain.accounting import Gaussian
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.numbers import cells
+from dpgrain.inputs.numbers import numeric_array
 from dpgrain.learn.given import NOT_AS_MANY, Passed, count_of, listed, no_features, none_of
 from dpgrain.noise import SeededSource
 from dpgrain.units import Element, Record, User
@@ -40,7 +40,7 @@ def test_none_of_the_rows_have_the_form_of_all(form: str) -> None:
     none = no_features(rows, 2)
     assert count_of(rows) == 6
     assert count_of(none) == 0
-    read, of_all = cells(none, 2), cells(rows, 2)
+    read, of_all = numeric_array(none, 2), numeric_array(rows, 2)
     assert read.shape == (0, 2)
     assert read.dtype == of_all.dtype
     if hasattr(rows, "columns"):

@@ -20,8 +20,8 @@ from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.accounting import SampledGaussian
-from dpgrain.arrays.blocks import arrange
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.blocks import arrange
 from dpgrain.learn import (
     LinearRegression,
     LinearSVC,

@@ -39,7 +39,7 @@ def test_points_of_others_are_as_likely_whoever_is_there() -> None:
     theta, ball, source = np.zeros(1), RandomizedBall(1.0), SystemSource()
     found = []
     for there in (np.array([0, 1]), np.array([1])):
-        records = RecordBlocks.arrange([[1.0], [1.0]], [9.0, 0.2], [0, 1]).taken(there)
+        records = RecordBlocks.arrange([[1.0], [1.0]], [9.0, 0.2], [0, 1]).select(there)
         smooth = _smoothed(Squared(), ball, source)
         found.append([records.gradients(smooth, theta).vectors()[-1, 0] for _ in range(2000)])
     assert stats.ks_2samp(*found).pvalue > 1e-7

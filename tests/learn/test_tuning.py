@@ -20,9 +20,9 @@ from dpgrain._progress import Progress
 from dpgrain.accounting import Compose, Gaussian, Parallel
 from dpgrain.accounting.events.best_of import SelectBest
 from dpgrain.accounting.losses.gaussian import gaussian_mu
-from dpgrain.arrays.blocks import arrange
 from dpgrain.choices.scores import BlockLosses
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.blocks import arrange
 from dpgrain.learn import (
     HuberRegressor,
     LinearRegression,

@@ -17,7 +17,7 @@ from typing import Any
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.ledger import LastingPromise
-from dpgrain.ledger.stores.sql import SqlPage
+from dpgrain.ledger.stores.sql import SqlTransaction
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side, days
 
@@ -57,7 +57,7 @@ def on(first: str = "", last: str = "", country: str = "") -> Region:
 def tamper(ledger: dg.Ledger, statement: str) -> None:
     """Change the tables of a ledger behind its back."""
     with ledger._store.writing() as page:
-        assert isinstance(page, SqlPage)
+        assert isinstance(page, SqlTransaction)
         page._execute(statement, ())
 
 

@@ -18,8 +18,8 @@ import dpgrain as dg
 from dpgrain.accounting import ApproximateDP, Contribution, Event, Gaussian, PureDP
 from dpgrain.ledger import AnyDays, LastingPromise, accounts, units
 from dpgrain.ledger.accounts import Charged
-from dpgrain.ledger.stores.memory import memory_page
-from dpgrain.ledger.stores.protocol import Page
+from dpgrain.ledger.stores.memory import memory_transaction
+from dpgrain.ledger.stores.protocol import Transaction
 from dpgrain.ledger.units import Units
 from dpgrain.publishing.prices import Price
 from dpgrain.scope.partitions import Partition, Rule
@@ -45,9 +45,9 @@ PROMISES = {
 
 
 @contextmanager
-def page_of(promise: LastingPromise) -> Iterator[Page]:
-    with memory_page() as page:
-        accounts.put_in_force(page, 1, None)
+def page_of(promise: LastingPromise) -> Iterator[Transaction]:
+    with memory_transaction() as page:
+        accounts.activate(page, 1, None)
         yield page
 
 
@@ -57,11 +57,11 @@ def asked(event: Event, scope: Region) -> dg.Guarantee:
 
 
 def largest(
-    page: Page, promise: LastingPromise, event: Callable[[float], Event], high: float
+    page: Transaction, promise: LastingPromise, event: Callable[[float], Event], high: float
 ) -> float:
     """The largest parameter of an event that the accounts still hold for a day."""
     spent = accounts.spent(page, promise, 1, promise.reach(DAY))
-    room = spent.rest_of(promise.caps)
+    room = spent.remaining(promise.caps)
     low = 0.0
     for _ in range(50):
         middle = (low + high) / 2
@@ -113,7 +113,7 @@ def test_accounts_that_forget_a_region_are_seen(monkeypatch: pytest.MonkeyPatch)
     """A day that is charged for its own releases alone is promised too much."""
     whole = accounts.charge
 
-    def forgetful(page: Page, promise: LastingPromise, charged: Charged) -> None:
+    def forgetful(page: Transaction, promise: LastingPromise, charged: Charged) -> None:
         if charged.region in (promise.reach(DAY), promise.reach(cases.on())):
             whole(page, promise, charged)
 

@@ -27,9 +27,9 @@ from dpgrain import _validate
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.ledger import AnyDays, AnyHours, LastingPromise
 from dpgrain.ledger.stores import sql
-from dpgrain.ledger.stores.protocol import START, Cells, Page
+from dpgrain.ledger.stores.protocol import START, CellRange, Transaction
 from dpgrain.ledger.units import Units
-from dpgrain.ledger.window import Window
+from dpgrain.ledger.window import TimeWindow
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import DAY, Axis, LabelSet, Region, Side, Span, Values
 
@@ -125,7 +125,7 @@ def hours_of(length: int) -> Truth:
     return units
 
 
-def promised(unit: Any, window: Window | None = None, **more: Any) -> LastingPromise:
+def promised(unit: Any, window: TimeWindow | None = None, **more: Any) -> LastingPromise:
     return LastingPromise.of(unit, 40.0, 1e-6, window=window, **more)
 
 
@@ -271,7 +271,9 @@ def taking(world: World, asked: dg.Guarantee) -> Callable[[Hashable], Units]:
     return taken
 
 
-def accounts_of(page: Page, number: int, world: World) -> Iterator[tuple[Row, Hashable, Units]]:
+def accounts_of(
+    page: Transaction, number: int, world: World
+) -> Iterator[tuple[Row, Hashable, Units]]:
     """Each record, each unit that it is a part of, and the account of its class and its cell."""
     classes = {
         one: _validate.read_fields(Region, json.loads(text), "a region")
@@ -283,7 +285,7 @@ def accounts_of(page: Page, number: int, world: World) -> Iterator[tuple[Row, Ha
         assert len(mine) == 1, f"{row} lies in {len(mine)} classes of {list(map(str, classes))}"
         for unit in world.units(row):
             cell: Any = START if axis is None else cell_of(row, unit, axis.column, axis.kind, world)
-            yield row, unit, page.most(number, Cells(mine[0], cell, cell + 1))
+            yield row, unit, page.max_units(number, CellRange(mine[0], cell, cell + 1))
 
 
 def cell_of(row: Row, unit: Hashable, column: str, kind: str, world: World) -> int:
@@ -366,7 +368,7 @@ def test_a_class_of_which_one_part_is_charged_is_seen(monkeypatch: pytest.Monkey
     def forgetful(self: Any, promise: int, source: int, target: int) -> None:
         self._execute("INSERT INTO accounts VALUES (?, ?, ?, 0, 0, 0)", (promise, target, START))
 
-    monkeypatch.setattr(sql.SqlPage, "copy_class", forgetful)
+    monkeypatch.setattr(sql.SqlTransaction, "copy_class", forgetful)
     with folder_in_memory() as folder:
 
         def all_seeds() -> None:

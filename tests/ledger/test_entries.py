@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.ledger import cases
 
-from dpgrain.ledger.entries import Entry
-from dpgrain.ledger.lines import Line
+from dpgrain.ledger.entries import LedgerEntry
+from dpgrain.ledger.lines import StoredLine
 
 
 def test_entries_tell_what_each_line_holds(tmp_path: Path) -> None:
@@ -39,10 +39,10 @@ def test_a_line_is_plain_json(tmp_path: Path) -> None:
 
 
 def test_a_line_of_several_is_private_if_each_is() -> None:
-    def entry(*private: bool) -> Entry:
+    def entry(*private: bool) -> LedgerEntry:
         told = [{"private": each} for each in private]
-        return Entry(
-            "id", "name", Line.after(None, "2026-01-01T00:00:00Z", "release", releases=told)
+        return LedgerEntry(
+            "id", "name", StoredLine.after(None, "2026-01-01T00:00:00Z", "release", releases=told)
         )
 
     assert entry(True, True).private

@@ -26,8 +26,8 @@ from tests.refusals import charged_before, in_sentences, no_room, refuses
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian, PureDP
 from dpgrain.ledger import AnyDays, AnyHours, LastingPromise, ledger
-from dpgrain.ledger.lines import Line
-from dpgrain.ledger.stores.sql import SqlPage
+from dpgrain.ledger.lines import StoredLine
+from dpgrain.ledger.stores.sql import SqlTransaction
 from dpgrain.publishing import Price
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.ledgers import open_ledger
@@ -97,6 +97,15 @@ def test_a_charged_release_that_cannot_be_read_stays_charged(place: str) -> None
 
 
 @pytest.mark.slow
+def test_printed_ledger_shows_each_promise_and_what_remains(tmp_path: Path) -> None:
+    made = cases.made(tmp_path / "l")
+    assert repr(made) == f"Ledger({str(tmp_path / 'l')!r}, name={made.name!r})"
+    made.charge(cases.of_users(2 / cases.USERS.caps.mu))
+    first, *promises = str(made).splitlines()
+    assert first == f"Ledger {made.name!r} in {str(tmp_path / 'l')!r}"
+    assert promises == [f"Promise on line 1: {cases.USERS}. At least 74.9% remains."]
+
+
 def test_shares_of_a_365th_fit_365_times_and_no_more(tmp_path: Any) -> None:
     made = cases.made(tmp_path / "l")
     mu = cases.USERS.caps.mu / math.sqrt(365)
@@ -104,7 +113,7 @@ def test_shares_of_a_365th_fit_365_times_and_no_more(tmp_path: Any) -> None:
         for _ in range(365):
             made.charge(cases.of_users(1 / mu))
         assert made.left(1) < 1e-9
-        with pytest.raises(dg.ParameterError, match="the promise is exhausted"):
+        with pytest.raises(dg.ParameterError, match="The promise is exhausted"):
             made.charge(cases.of_users(1e4))
 
 
@@ -340,13 +349,13 @@ def test_accounts_that_an_older_format_overcharged_are_not_opened(place: str) ->
     charged = dataclasses.replace(cases.of_users(1.2 / promise.caps.mu), scope=day)
     with made:
         made.charge(charged)
-        with pytest.raises(dg.RefusedError, match="so all of time is charged"):
+        with pytest.raises(dg.RefusedError, match="so every window is charged"):
             made.charge(charged)
     with made._store.writing() as page:
         last = page.last()
         assert last is not None
         values = {name: last.values[name] for name in ("releases", "charged")}
-        page.append(Line.after(last, "2026-03-02T00:00:00Z", "release", **values))
+        page.append(StoredLine.after(last, "2026-03-02T00:00:00Z", "release", **values))
         page.set_format(3)
     with pytest.raises(dg.DataError, match="charged more than the promise of line 1 allows"):
         dg.Ledger(place)
@@ -370,8 +379,8 @@ def test_a_line_that_was_changed_is_found(place: str) -> None:
     ("change", "told"),
     [
         ("DELETE FROM lines WHERE number = 3", "line 3 of the ledger is missing"),
-        ("DELETE FROM lines WHERE number = 4", "lacks lines that were seen before"),
-        ("UPDATE lines SET hash = '00' WHERE number = 4", "lacks lines that were seen"),
+        ("DELETE FROM lines WHERE number = 4", "lacks lines seen earlier"),
+        ("UPDATE lines SET hash = '00' WHERE number = 4", "lacks lines seen"),
         ("UPDATE lines SET body = '{' WHERE number = 4", "line 4 of the ledger"),
     ],
 )
@@ -395,7 +404,7 @@ def test_a_forged_line_breaks_the_chain(place: str) -> None:
         for _ in range(3):
             made.charge(cases.of_users())
     entries = made.entries
-    forged = Line.after(entries[1].line, "now", "release", charged=[])
+    forged = StoredLine.after(entries[1].line, "now", "release", charged=[])
     cases.tamper(made, "DELETE FROM lines WHERE number = 2")
     with made._store.writing() as page:
         page.append(forged)
@@ -426,7 +435,7 @@ def test_a_line_whose_hash_fits_and_which_no_ledger_writes_is_refused(
     with made._store.writing() as page:
         last = page.last()
         assert last is not None
-        page.append(Line.after(last, "2026-03-02T00:00:00Z", kind, **noted))
+        page.append(StoredLine.after(last, "2026-03-02T00:00:00Z", kind, **noted))
     entry = made.entries[-1]
     asked: list[Callable[[], Any]] = [made.verify, lambda: entry.guarantees, lambda: entry.private]
     errors = []
@@ -448,8 +457,8 @@ def test_a_first_line_without_a_field_is_refused(name: str, place: str) -> None:
         noted = {
             key: first.values[key] for key in ("language", "id", "name", "user") if key != name
         }
-        forged = Line.after(None, "2026-03-02T00:00:00Z", "ledger", **noted)
-        assert isinstance(page, SqlPage)
+        forged = StoredLine.after(None, "2026-03-02T00:00:00Z", "ledger", **noted)
+        assert isinstance(page, SqlTransaction)
         page._execute("DELETE FROM lines", ())
         page.append(forged)
     with pytest.raises(dg.DataError, match=f"line 0 of the ledger has no field '{name}'"):
@@ -500,11 +509,11 @@ def test_an_older_copy_that_went_on_is_noticed_by_its_lines(tmp_path: Path) -> N
 def test_a_ledger_knows_its_own_lines(place: str, tmp_path: Any) -> None:
     made, other = cases.made(place), cases.made(tmp_path / "other")
     receipt = made.charge(cases.of_users())
-    assert made.holds(receipt)
-    assert not other.holds(receipt)
+    assert made.contains(receipt)
+    assert not other.contains(receipt)
     for wrong in ({"number": receipt.number + 1}, {"hash": "f" * 64}):
         with pytest.raises(dg.DataError, match="replaced by an older copy"):
-            made.holds(dataclasses.replace(receipt, **wrong))
+            made.contains(dataclasses.replace(receipt, **wrong))
 
 
 # -- processes ---
@@ -1022,10 +1031,10 @@ def test_a_charge_reads_the_last_line_and_scans_nothing(tmp_path: Any) -> None:
 
 def test_a_chain_of_renewals_is_told_as_a_whole(tmp_path: Any) -> None:
     made = cases.made(tmp_path / "l")
-    assert made.renewed_with(1) == ""
+    assert made.renewal_text(1) == ""
     for line in (1, 2):
         made.renew(line, made.promises[line].renewed(1.0, 1e-6))
-    two, three = made.renewed_with(2), made.renewed_with(3)
+    two, three = made.renewal_text(2), made.renewal_text(3)
     assert two.startswith("renews line 1; together they promise ε = 1.40")
     assert three.startswith("renews line 1 and 2; together they promise ε = ")
     # Three caps: the root of three times one, at three times its δ.
@@ -1034,7 +1043,7 @@ def test_a_chain_of_renewals_is_told_as_a_whole(tmp_path: Any) -> None:
     said = float(three.split("ε = ")[1].split(" ")[0])
     assert said == pytest.approx(Caps(whole + whole + whole).epsilon(3e-6), rel=1e-3)
     with refuses("number", "9"):
-        made.renewed_with(9)
+        made.renewal_text(9)
 
 
 @pytest.mark.parametrize(

@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 
 from dpgrain.errors import DataError
-from dpgrain.ledger.lines import Line, checked
+from dpgrain.ledger.lines import StoredLine, check_chain
 
 AT = "2026-01-01T00:00:00Z"
 
 
-def chain(length: int) -> list[Line]:
-    lines = [Line.after(None, AT, "ledger", name="é\u202e")]
+def chain(length: int) -> list[StoredLine]:
+    lines = [StoredLine.after(None, AT, "ledger", name="é\u202e")]
     for number in range(1, length):
-        lines.append(Line.after(lines[-1], AT, "release", value=0.1 * number))
+        lines.append(StoredLine.after(lines[-1], AT, "release", value=0.1 * number))
     return lines
 
 
 def test_a_chain_is_whole() -> None:
     lines = chain(5)
-    assert list(checked(lines)) == lines
-    assert list(checked([])) == []
+    assert list(check_chain(lines)) == lines
+    assert list(check_chain([])) == []
     assert lines[3].values["value"] == pytest.approx(0.3)
     assert lines[0].body.isascii()
 
@@ -42,33 +42,33 @@ def test_every_change_is_seen(place: int, change: Any) -> None:
     lines = chain(5)
     lines[place] = dataclasses.replace(lines[place], **change(lines[place]))
     with pytest.raises(DataError, match=f"line {place} of the ledger"):
-        list(checked(lines))
+        list(check_chain(lines))
 
 
 @pytest.mark.parametrize("place", range(4))
 def test_missing_lines_and_exchanged_ones_are_seen(place: int) -> None:
     lines = chain(5)
     with pytest.raises(DataError, match=f"line {place} of the ledger"):
-        list(checked(lines[:place] + lines[place + 1 :]))
+        list(check_chain(lines[:place] + lines[place + 1 :]))
     lines[place : place + 2] = lines[place : place + 2][::-1]
     with pytest.raises(DataError, match=f"line {place} of the ledger"):
-        list(checked(lines))
+        list(check_chain(lines))
 
 
 def test_a_line_of_another_chain_is_seen() -> None:
     lines, other = chain(5), chain(5)
-    begun = Line.after(None, "2027-01-01T00:00:00Z", "ledger", name="other")
+    begun = StoredLine.after(None, "2027-01-01T00:00:00Z", "ledger", name="other")
     other[0] = begun
     with pytest.raises(DataError, match="line 1 of the ledger does not follow"):
-        list(checked([begun, *lines[1:]]))
+        list(check_chain([begun, *lines[1:]]))
 
 
 @pytest.mark.parametrize("body", ["{", "[]", '{"number": NaN}', '{"a": 1, "a": 2}'])
 def test_what_is_no_line_is_refused(body: str) -> None:
     with pytest.raises(DataError, match="line 0 of the ledger"):
-        _ = Line(0, "", body).values
+        _ = StoredLine(0, "", body).values
 
 
 def test_no_line_holds_what_is_no_number() -> None:
     with pytest.raises(ValueError, match="JSON"):
-        Line.after(None, AT, "release", value=float("nan"))
+        StoredLine.after(None, AT, "release", value=float("nan"))

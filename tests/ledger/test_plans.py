@@ -33,9 +33,9 @@ from dpgrain.accounting import (
 from dpgrain.accounting.events.base import Asked
 from dpgrain.accounting.losses.pairs import MixturePair
 from dpgrain.ledger import AnyDays, LastingPromise, accounts, plans
-from dpgrain.ledger.accounts import Charged, TakenError
-from dpgrain.ledger.stores.protocol import Page
-from dpgrain.ledger.stores.sql import SqlPage
+from dpgrain.ledger.accounts import AlreadyReleasedError, Charged
+from dpgrain.ledger.stores.protocol import Transaction
+from dpgrain.ledger.stores.sql import SqlTransaction
 from dpgrain.publishing import Price
 
 FIT = dg.Guarantee("record", "", "zero_out", 1e-9, SampledGaussian(3.0, 0.01, 300, level="record"))
@@ -45,7 +45,7 @@ PLANNED = LastingPromise.of(dg.User(), 1.0, 1e-6, plan=NOISY)
 
 def used(made: dg.Ledger, number: int = 1) -> set[int]:
     with made._store.reading() as page:
-        return page.taken(number)
+        return page.used_plan(number)
 
 
 # -- promises ---
@@ -175,11 +175,11 @@ def test_what_is_planned_is_free_once(place: str) -> None:
 def test_another_release_is_charged(other: dict[str, Any], tmp_path: Any) -> None:
     made = cases.made(tmp_path / "l", PLANNED)
     one = dataclasses.replace(NOISY[0], **other)
-    (charged,) = made.would_take(1, one)
+    (charged,) = made.projected_charges(1, one)
     assert (charged.planned, charged.price.mu > 0) == (None, True)
     # What is said of it, and the δ at which it is told, is no other release.
     told = dataclasses.replace(NOISY[0], public=(dg.Fact("bins"),), delta=1e-7)
-    assert made.would_take(1, told)[0].planned == 0
+    assert made.projected_charges(1, told)[0].planned == 0
 
 
 def test_several_in_one_line_are_matched_one_by_one(place: str) -> None:
@@ -190,7 +190,7 @@ def test_several_in_one_line_are_matched_one_by_one(place: str) -> None:
     assert [each.planned for each in charged if each.promise == 1] == [0, 1, 2, None]
     assert sum(each.promise == 2 for each in charged) == 1
     # The same again is charged to both: nothing is planned any more.
-    assert [each.planned for each in made.would_take(1, *NOISY)] == [None]
+    assert [each.planned for each in made.projected_charges(1, *NOISY)] == [None]
     with no_room():
         made.charge(*NOISY, *NOISY)
     made.verify()
@@ -244,7 +244,7 @@ def test_a_ledger_of_the_first_format_has_no_marks(place: str) -> None:
 def test_a_line_takes_nothing_that_is_not_there() -> None:
     with page_of(PLANNED) as page:
         accounts.charge(page, PLANNED, Charged(1, Price(), planned=0))
-        with pytest.raises(TakenError, match="was already published"):
+        with pytest.raises(AlreadyReleasedError, match="was already published"):
             accounts.charge(page, PLANNED, Charged(1, Price(), planned=0))
         for wrong in (Charged(1, Price(), planned=3), Charged(1, Price(mu=0.1), planned=1),
                       Charged(1, Price(), planned=-1)):  # fmt: skip
@@ -377,9 +377,9 @@ PROMISES: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
-def publish(page: Page, promise: LastingPromise, guarantee: dg.Guarantee) -> None:
+def publish(page: Transaction, promise: LastingPromise, guarantee: dg.Guarantee) -> None:
     """Charge a release as a ledger does."""
-    planned, others = plans.taken_out(promise.plan, [guarantee], page.taken(1))
+    planned, others = plans.split_planned(promise.plan, [guarantee], page.used_plan(1))
     for place, one in planned.items():
         accounts.charge(page, promise, Charged(1, Price(), promise.reach(one.scope), place))
     for one in others:
@@ -396,7 +396,7 @@ def allowed(promise: LastingPromise) -> Callable[[int], Left]:
                 scope = DAY if turn < len(promise.plan) else REGIONS[turn % len(REGIONS)]
                 publish(page, promise, dataclasses.replace(SMALL, scope=scope))
             # The last release comes with all that is planned still.
-            planned = len(promise.plan) - len(page.taken(1))
+            planned = len(promise.plan) - len(page.used_plan(1))
             rest = largest(page, promise, lambda mu: Gaussian(1 / mu, ONE), 1.0)
             return Left(
                 math.hypot(rest, math.sqrt(planned) * TURN),
@@ -420,15 +420,15 @@ def test_no_strategy_with_a_plan_beats_a_promise(name: str, count: int) -> None:
 
 def test_a_plan_that_forgets_what_was_made_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each planned release is made twice for free."""
-    take = SqlPage.take
+    use_planned = SqlTransaction.use_planned
     seen: list[int] = []
 
-    def forgetful(page: SqlPage, promise: int, place: int) -> None:
+    def forgetful(page: SqlTransaction, promise: int, place: int) -> None:
         seen.append(place)
         if seen.count(place) % 2 == 0:
-            take(page, promise, place)
+            use_planned(page, promise, place)
 
-    monkeypatch.setattr(SqlPage, "take", forgetful)
+    monkeypatch.setattr(SqlTransaction, "use_planned", forgetful)
     promise = LastingPromise.of(dg.User(), 1.0, 1e-6, plan=[SMALL] * 4)
     made = allowed(promise)
 

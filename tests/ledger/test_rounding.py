@@ -105,11 +105,11 @@ def test_a_ledger_rounds_against_itself(tmp_path: Path, command: Any, effort: Ef
             ledger.charge(guarantee)
             spent.left(percent(ledger.left(1), up=False))
             spent.used(percent(1 - ledger.left(1)))
-            check_words(ledger.left_in_words(1), spent)
+            check_words(ledger.remaining_text(1), spent)
             shown = command("ledger", "show", place)
             spent.left(found(r"│\s+1 │\s+(\S+%) │", shown.stdout)[1])
         said = refused(ledger.charge, PROMISE.caps)
-        spent.left(found(r"and (\S+%) is left for", said)[1])
+        spent.left(found(r"and (\S+%) remains for", said)[1])
 
 
 def check_words(said: str, spent: Spent) -> None:
@@ -119,13 +119,16 @@ def check_words(said: str, spent: Spent) -> None:
     epsilon = Caps(used, Loss()).epsilon(DELTA)
     assert number(found(r"^ε = (\S+) of", said)[1]) >= min(epsilon, EPSILON) * (1 - SLACK)
     room = Fraction(caps.leak) - spent.leak
-    if fits := re.search(r"Gaussian noise with ε ≤ (\S+) at δ = (\S+) for this unit", said):
+    if fits := re.search(r"A Gaussian release with ε ≤ (\S+) at δ = (\S+) for this unit", said):
         assert number(fits[2]) <= room + Fraction(caps.leak) * SLACK
         mu = gaussian_mu(float(fits[1]), float(number(fits[2])))
         assert Fraction(mu) ** 2 <= Fraction(caps.mu) ** 2 * (1 + SLACK) - spent.squares
-    if leak := re.search(r"left: (\S+) of the δ", said):
+    assert fits is not None or "δ = 0 for this unit" in said or "exhausted" in said
+    if spent.leak:
+        leak = found(r"remaining: (\S+) of δ", said)
         assert number(leak[1]) <= room + Fraction(caps.leak) * SLACK
-    if pure := re.search(r"ε = (\S+) for noise at δ = 0 \(pure\)", said):
+    if spent.pure:
+        pure = found(r"ε = (\S+) for releases with δ = 0 \(pure\)", said)
         assert number(pure[1]) <= Fraction(caps.pure) * (1 + SLACK) - spent.pure
 
 

@@ -51,7 +51,7 @@ def test_what_is_no_price_is_refused(part: float) -> None:
 
 def test_what_is_left_is_a_price() -> None:
     half = Units(WHOLE // 2, WHOLE // 2, WHOLE)
-    rest = half.rest_of(CAPS)
+    rest = half.remaining(CAPS)
     assert (rest.pure, rest.leak) == (0.05, 0.0)
     assert rest.mu == pytest.approx(CAPS.mu * math.sqrt(0.5))
     assert (half + half).share == 2.0

@@ -87,7 +87,7 @@ def test_each_window_of_hours_that_meets_an_interval_holds_all_or_a_part(
     holds = at <= low * hour and (low + length) * hour <= at + hours * hour
     kinds = window.meetings(Side("at", span))
     told = {
-        kind: any(first <= at < end for first, end in window.starts_that(kind, span))  # type: ignore[operator]
+        kind: any(first <= at < end for first, end in window.window_starts(kind, span))  # type: ignore[operator]
         for kind in kinds
     }
     assert sum(told.values()) == meets, "each window is charged once, or not at all"

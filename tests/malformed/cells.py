@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from dpgrain.tables.engines.column_types import LONGEST_LABEL
+from dpgrain.tables.sources.column_types import LONGEST_LABEL
 
 #: The kind of things that a type holds. Nothing in a table is asked of what is "unusable".
 Meaning: TypeAlias = Literal[

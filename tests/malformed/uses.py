@@ -90,7 +90,7 @@ def _functions() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 #: Functions that publish something of a table.
 FUNCTIONS: Mapping[str, Callable[..., Any]] = dict(_functions())
-#: Use → the meanings of types that suit it.
+#: Use → the column_meanings of types that suit it.
 ROLES: Mapping[str, tuple[str, ...]] = {
     "key": _LABELLED,
     "selected": _LABELLED,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tests.means import cases
 from tests.programs import experiment
 
-from dpgrain.arrays.roster import Roster
+from dpgrain.inputs.population import Population
 from dpgrain.means import Vectors, clipped
 from dpgrain.means.methods import method_of
 from dpgrain.means.of_users import AUTO
@@ -28,12 +28,12 @@ Array = NDArray[np.float64]
 def problem_of(X: Array, epsilon: float, radius: float | None) -> Problem:
     promise = Promise(User(), epsilon, 1e-6, "zero_out")
     n, d = X.shape
-    return Problem(n, d, promise, 1.0, radius, Roster.of(None, promise).event)
+    return Problem(n, d, promise, 1.0, radius, Population.of(None, promise).event)
 
 
 def rms(plan: Candidate, X: Array, epsilon: float, repeats: int) -> float:
     """Return the rms error of a private mean over runs with the true roster."""
-    sd = Roster.of(None, Promise(User(), epsilon, 1e-6, "zero_out")).noise_sd
+    sd = Population.of(None, Promise(User(), epsilon, 1e-6, "zero_out")).noise_sd
     squares = []
     for seed in range(repeats):
         found = float(round(len(X) + sd * np.random.default_rng(seed).normal()))

@@ -203,7 +203,7 @@ def test_long_records_are_shortened_and_users_weigh_the_same() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_is_not_finite_counts_as_zero(method: str) -> None:
+def test_non_finite_vectors_count_as_zero(method: str) -> None:
     records, users = cases.rows()
     poisoned, zeroed = records.copy(), records.copy()
     zeroed[[0, 7, 8]] = zeroed[20, 1] = 0.0

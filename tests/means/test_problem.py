@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from tests.means import cases
 
-from dpgrain.arrays.roster import Roster
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.population import Population
 from dpgrain.means.methods import method_of
 from dpgrain.means.problem import Problem
 from dpgrain.publishing import Promise
@@ -72,7 +72,7 @@ def test_the_number_that_suffices_does() -> None:
     (enough,) = re.findall(r"about ([\d,]+) users", str(caught.value))
     n = int(enough.replace(",", ""))
     promise = Promise(User(), 1.0, 1e-6, "zero_out")
-    number = Roster.of(None, promise).event
+    number = Population.of(None, promise).event
     plan = method_of("recentred").make(Problem(n, 100, promise, 10.0, None, number))
     assert plan.method == "recentred"
     # So many are enough to look around, with few looks.

@@ -77,7 +77,7 @@ class TestSoftCore(MeanContract):
         other[unit] = to
         return other
 
-    def test_what_is_not_finite_counts_as_zero(self) -> None:
+    def test_non_finite_vectors_count_as_zero(self) -> None:
         vectors = np.full((BLOCKS, DIMENSION), 0.1)
         vectors[0] = 0.0
         for bad in (np.nan, np.inf, -np.inf):
@@ -88,7 +88,7 @@ class TestSoftCore(MeanContract):
 
     @pytest.mark.slow
     @pytest.mark.parametrize("relation", ["zero_out", "replace"])
-    def test_no_neighbour_moves_the_mean_farther(self, relation: Relation) -> None:
+    def test_no_neighbour_exceeds_the_sensitivity(self, relation: Relation) -> None:
         # With noise on the tests, so that rounds pass whose h is just below H.
         mean = self.make(threshold_scale=1.0, query_scale=1.0)
         bound, largest = self.sensitivity(mean, relation), 0.0

@@ -21,10 +21,10 @@ GATE = {
 }
 # Mechanisms of many draws, which draw with the source that a charge lends them for their event.
 LENT = {
-    "arrays/roster.py", "gradients/norms.py", "learn/classes.py", "learn/confidence.py",
+    "gradients/norms.py", "inputs/population.py", "learn/classes.py", "learn/confidence.py",
     "learn/rounds.py", "learn/tuning.py", "means/clipped.py", "means/grid.py", "means/radius.py",
-    "means/recentred.py", "owners/bound.py", "papers/pan_private.py", "papers/softcore.py",
-    "papers/winsorized/ranges.py", "papers/winsorized/winsorized.py",
+    "means/recentred.py", "papers/pan_private.py", "papers/softcore.py",
+    "papers/winsorized/ranges.py", "papers/winsorized/winsorized.py", "shared_records/bound.py",
 }  # fmt: skip
 # Parties of a sum without a curator, each of which holds its own data and draws for them.
 PARTIES = {"shuffle/parties.py", "shuffle/protocol.py"}

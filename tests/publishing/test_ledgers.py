@@ -25,7 +25,7 @@ class Listed:
         self.charged += guarantees
         return Receipt("id", "listed", len(self.charged), mark)
 
-    def holds(self, receipt: Receipt) -> bool:
+    def contains(self, receipt: Receipt) -> bool:
         return receipt.ledger == "id"
 
 

@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.report import write_report
-from dpgrain.statistics.asked import Asked, Clip
+from dpgrain.statistics.release_metadata import Asked, Clip
 from dpgrain.tables.groups import Groups
 
 NASTY = [

@@ -8,15 +8,22 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.report import cases
 
 import dpgrain as dg
-from dpgrain.statistics.asked import Asked
+from dpgrain.statistics.release_metadata import Asked
 from dpgrain.statistics.statistic import MEAN
 from dpgrain.tables.groups import Groups
+
+
+def _html(of: Any) -> str:
+    text = of._repr_html_()
+    assert isinstance(text, str)
+    return text
 
 
 class _Shown(HTMLParser):
@@ -47,7 +54,7 @@ class _Shown(HTMLParser):
 
 def test_a_release_shows_picture_rows_and_sentence() -> None:
     release = cases.histogram([f"w{place:02d}" for place in range(14)])
-    text = release._repr_html_()
+    text = _html(release)
     shown = _Shown(text)
     assert len(shown.pictures) == 1
     assert "w00" in shown.pictures[0]
@@ -66,14 +73,14 @@ def test_a_release_shows_picture_rows_and_sentence() -> None:
 
 def test_a_promise_shows_its_sentence_and_its_curve() -> None:
     promise = cases.histogram(["yo"]).guarantee
-    text = promise._repr_html_()
+    text = _html(promise)
     shown = _Shown(text)
     assert "number of elements of one person" in shown.pictures[0]
     assert str(promise).replace("'", "&#39;") in text
 
 
 def test_names_are_text() -> None:
-    text = cases.histogram(cases.NASTY)._repr_html_()
+    text = _html(cases.histogram(cases.NASTY))
     shown = _Shown(text)
     assert set(shown.tags) == {
         "div", "p", "strong", "img", "table", "thead", "tbody", "tr", "th", "td"
@@ -91,9 +98,9 @@ def test_one_number_and_nothing_have_no_picture() -> None:
     one = dg.Estimates(
         Groups.of([], []), estimate, error, low, high, count, release.guarantee, asked
     )
-    assert "img" not in _Shown(one._repr_html_()).tags
-    assert _Shown(one._repr_html_()).rows[1][0] == "5.00"
-    nothing = cases.histogram([])._repr_html_()
+    assert "img" not in _Shown(_html(one)).tags
+    assert _Shown(_html(one)).rows[1][0] == "5.00"
+    nothing = _html(cases.histogram([]))
     assert "No group passed the threshold" in nothing
     assert "img" not in _Shown(nothing).tags
 

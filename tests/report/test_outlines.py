@@ -36,7 +36,7 @@ from dpgrain.report.plots import (
     plot_training,
 )
 from dpgrain.shuffle import ScalarSum, VectorSum
-from dpgrain.statistics.asked import Asked, Clip
+from dpgrain.statistics.release_metadata import Asked, Clip
 from dpgrain.statistics.statistic import DISTRIBUTION, MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
 from dpgrain.torch.training_result import Training, TrainingHistory

@@ -18,8 +18,8 @@ import dpgrain as dg
 from dpgrain._formatting import rounded_up
 from dpgrain.accounting import Gaussian, Selection
 from dpgrain.report import write_report
-from dpgrain.statistics.asked import Asked
-from dpgrain.statistics.printed import Line, known_more, lines_of, shown
+from dpgrain.statistics.formatting import PrintedRow, extra_columns, format_rows, shown
+from dpgrain.statistics.release_metadata import Asked
 from dpgrain.statistics.statistic import MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
 
@@ -173,7 +173,7 @@ def test_the_words_fit_the_statistic(kind: str, scores: dg.UserTable, tmp_path: 
         rows = re.search(r'<table class="estimates">(.*?)</table>', page, re.DOTALL)
         assert rows is not None
         assert rows[1].count("<tr>") == 1 + len(release)
-        assert rows[1].count("<th ") == len(release.groups.names) + 4 + len(known_more(release))
+        assert rows[1].count("<th ") == len(release.groups.names) + 4 + len(extra_columns(release))
     ax = release.plot(Figure().subplots())
     assert ax.get_figure() is not None
 
@@ -242,8 +242,8 @@ def test_a_million_items_make_no_larger_a_file(tmp_path: Path) -> None:
     assert "99,000 more items" in path.read_text(encoding="utf-8")
 
 
-def estimates_of(release: dg.Release, count: int) -> list[Line]:
-    return lines_of(release, shown(release, count), letters=120)
+def estimates_of(release: dg.Release, count: int) -> list[PrintedRow]:
+    return format_rows(release, shown(release, count), letters=120)
 
 
 def test_decimals_of_a_table() -> None:

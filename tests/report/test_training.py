@@ -43,7 +43,7 @@ def test_a_page_tells_what_a_step_cost(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_page_tells_the_epsilon_of_the_first_steps(tmp_path: Path) -> None:
     training = networks.trained()
-    spent = rows(page(training, tmp_path), 'aria-label="The ε of the first steps"')
+    spent = rows(page(training, tmp_path), 'aria-label="ε of the first steps"')
     assert list(spent) == ["1 step", "10 steps", "40 steps"]
     epsilons = [float(value) for value in spent.values()]
     assert epsilons == sorted(epsilons)

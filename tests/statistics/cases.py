@@ -34,7 +34,7 @@ from dpgrain.publishing import charge as charge_module
 from dpgrain.statistics import bounds as bounds_module
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics.bounds import ChosenBounds, RoughBounds
-from dpgrain.statistics.plan import Best
+from dpgrain.statistics.plan import ItemChoice
 from dpgrain.statistics.ranges import AutoRange, AutoTree
 from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools
@@ -284,8 +284,10 @@ def noised_table(ask: Ask, table: dg.UserTable, outcome: Outcome) -> tuple[list[
     parts = list(release.guarantee.event.parts)
     drawn: list[Noised] = []
     kinds: dict[str, Any] = {
-        "gaussian": (Selection, AdaptiveSelection), "truncated": TruncatedGeometric, "gumbel": Best,
-    }  # fmt: skip
+        "gaussian": (Selection, AdaptiveSelection),
+        "truncated": TruncatedGeometric,
+        "gumbel": ItemChoice,
+    }
     for vector in recorder.vectors:
         event = vector.event
         if event is None:
@@ -326,7 +328,7 @@ def ratio(one: Noised, two: Noised, asked: Asked, billed: Event) -> float:
     if one.law == "gumbel":
         steps = [*moved.values(), 0]
         found = (max(steps) - min(steps)) / one.scale[next(iter(one.scale))]
-        assert isinstance(billed, Best)
+        assert isinstance(billed, ItemChoice)
         return found * billed.count / loss.pure
     apart = [abs(d) / spread(one, two, name) for name, d in moved.items() if d]
     if one.law == "laplace":

@@ -17,7 +17,7 @@ from dpgrain.tables.engines.duckdb import DuckDB
 def cached_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     cached = functools.lru_cache(maxsize=None)(make_plan)
     monkeypatch.setattr(request_module, "make_plan", cached)
-    for name in ("calibrate_truncated_geometric", "calibrate_gaussian", "selecting"):
+    for name in ("calibrate_truncated_geometric", "calibrate_gaussian", "plan_selection"):
         once = functools.lru_cache(maxsize=None)(getattr(cases.top_module, name))
         monkeypatch.setattr(cases.top_module, name, once)
 

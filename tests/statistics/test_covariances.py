@@ -15,8 +15,8 @@ from tests.tables.engines.in_memory import InMemory
 import dpgrain as dg
 from dpgrain.errors import SchemaError
 from dpgrain.statistics import covariances as covariance_module
-from dpgrain.statistics.run import Measured
-from dpgrain.statistics.values import PAIRED, Pairs
+from dpgrain.statistics.run import NoisySums
+from dpgrain.statistics.values import PAIRED, PairMoments
 
 EXACT: dict[str, Any] = {
     "unit": dg.User(), "epsilon": 1e6, "delta": 1e-6, "clip": 10.0, "random_state": 0,
@@ -53,9 +53,9 @@ def corners(x: Any, y: Any) -> tuple[Any, Any, Any]:
     """Both numbers' places in [−4, 4], and the sums of the corners of all records."""
     u, v = ((np.clip(each, -4, 4) + 4) / 8 for each in (x, y))
     held = np.floor(u * PAIRED) * (PAIRED + 1) + np.floor(v * PAIRED)
-    keys, totals = Pairs()(np.zeros(len(held), dtype=np.int64), held)
+    keys, totals = PairMoments()(np.zeros(len(held), dtype=np.int64), held)
     assert totals is not None
-    return u, v, np.bincount(keys, weights=totals * Pairs().unit, minlength=9)
+    return u, v, np.bincount(keys, weights=totals * PairMoments().unit, minlength=9)
 
 
 @pytest.mark.parametrize("engine", ["duckdb", InMemory])
@@ -85,17 +85,17 @@ def test_a_record_adds_1_however_its_numbers_lie() -> None:
     ends = np.array([0, 1, PAIRED // 2, PAIRED - 1, PAIRED])
     x = np.concatenate([np.repeat(ends, 5), rng.integers(0, PAIRED + 1, 500)])
     y = np.concatenate([np.tile(ends, 5), rng.integers(0, PAIRED + 1, 500)])
-    keys, totals = Pairs()(np.arange(len(x)) * 9, (x * (PAIRED + 1) + y).astype(np.float64))
+    keys, totals = PairMoments()(np.arange(len(x)) * 9, (x * (PAIRED + 1) + y).astype(np.float64))
     assert totals is not None
-    shares = totals.reshape(-1, 9) * Pairs().unit
+    shares = totals.reshape(-1, 9) * PairMoments().unit
     assert (keys.reshape(-1, 9) == np.arange(len(x))[:, None] * 9 + np.arange(9)).all()
     assert (shares >= 0).all()
     assert (shares.sum(axis=1) == 1).all()
-    for places, numbers in zip(Pairs.places(), (x, y), strict=True):
+    for places, numbers in zip(PairMoments.places(), (x, y), strict=True):
         assert shares @ places == pytest.approx(numbers / PAIRED, abs=1e-8)
-    for squares, numbers in zip(Pairs.squares(), (x, y), strict=True):
+    for squares, numbers in zip(PairMoments.squares(), (x, y), strict=True):
         assert shares @ squares == pytest.approx((numbers / PAIRED) ** 2, abs=1e-8)
-    product = Pairs.places()[0] * Pairs.places()[1]
+    product = PairMoments.places()[0] * PairMoments.places()[1]
     assert shares @ product == pytest.approx(x / PAIRED * y / PAIRED, abs=1e-8)
 
 
@@ -106,14 +106,14 @@ def missed(law: str, n: int, z: float = 1.96, runs: int = 4000) -> tuple[float, 
     sd = np.full(runs, 5.5)
     noisy = SimpleNamespace(
         masses=sums + 5.5 * rng.normal(size=(runs, 9)), sd=sd, groups=None, guarantee=None,
-        cautioned=lambda _: None,
+        metadata_with_caution=lambda _: None,
     )  # fmt: skip
     shares = []
     truths = np.cov(u, v, bias=True)[0, 1], np.corrcoef(u, v)[0, 1]
     for made, truth in zip(("_covariances", "_correlations"), truths, strict=True):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(covariance_module, "Estimates", lambda *parts: parts)
-            parts = getattr(covariance_module, made)(cast(Measured, noisy), z, 1.0)
+            parts = getattr(covariance_module, made)(cast(NoisySums, noisy), z, 1.0)
         low, high = parts[3], parts[4]
         shares.append(float(np.mean((low > truth + 1e-9) | (high < truth - 1e-9))))
     return shares[0], shares[1]
@@ -153,7 +153,9 @@ def test_rows_without_both_numbers_are_left_out_and_far_ones_cut_off() -> None:
     found = dg.covariance(table, "x", "y", bounds=(0, 4), other_bounds=(0, 2), **EXACT)
     assert round(found.count[0]) == 2
     assert found.value == pytest.approx(np.cov([1, 4], [1, 0], bias=True)[0, 1], abs=1e-3)
-    assert "the column 'x and y' is x between 0 and 4 and y between 0 and 2" in str(found.guarantee)
+    assert "the column 'x and y' is x clamped to [0, 4] and y clamped to [0, 2]" in str(
+        found.guarantee
+    )
 
 
 def test_expressions_and_people_have_them() -> None:

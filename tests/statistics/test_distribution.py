@@ -11,7 +11,7 @@ from tests.refusals import refuses
 from tests.statistics import cases
 
 import dpgrain as dg
-from dpgrain.statistics.distribution import Counts, _above, _pointwise, round_edges
+from dpgrain.statistics.distribution import BinCounts, _above, _pointwise, round_edges
 from dpgrain.statistics.statistic import BINNED, DISTRIBUTION
 from dpgrain.testing import StatisticContract
 from dpgrain.units import User
@@ -148,11 +148,16 @@ def test_edges_go_with_one_column_of_numbers() -> None:
 
 def test_what_is_said_of_people() -> None:
     release = dg.distribution(visits([1, 2], 3), "n", [1, 2], random_state=1, **PROMISE)
-    said = "distribution of n, over all 3 enrolled people, 0 for those without records"
+    said = (
+        "distribution of n (share at or above each value), over all 3 enrolled people, 0 for those "
+        "without records"
+    )
     assert release.estimand == said
     assert "one row per person, with n (rows)" in str(release.guarantee)
     there = dg.distribution(visits([1, 2]), "n", [1, 2], random_state=1, **PROMISE)
-    assert there.estimand == "distribution of n, over people with a record"
+    assert there.estimand == (
+        "distribution of n (share at or above each value), over people with a record"
+    )
 
 
 def test_what_is_printed_says_that_the_band_holds_all_shares_at_once() -> None:
@@ -174,7 +179,7 @@ def test_the_error_of_a_share_is_that_of_the_counts_it_is_made_of(nothing: int |
     masses += np.random.default_rng(3).normal(0, sd, masses.shape)
     if nothing is not None:
         masses[:, nothing] += people - masses.sum(axis=1)
-    counts = Counts(np.arange(1.0, bins), masses, np.full((len(masses), 1), sd), nothing)
+    counts = BinCounts(np.arange(1.0, bins), masses, np.full((len(masses), 1), sd), nothing)
     shares = _above(masses) / masses.sum(axis=1, keepdims=True)
     told = _pointwise(np.tile(shares.mean(axis=0), (len(masses), 1)), counts).mean(axis=0)
     assert told == pytest.approx(shares.std(axis=0), rel=0.04)

@@ -182,7 +182,7 @@ def test_where_nothing_is_clipped_there_are_no_limits() -> None:
         assert not release.more
         assert "clipped" not in release.estimand
         assert release.covers == "total"
-        assert not release.asked.left_out
+        assert not release.asked.clipping_effect
 
 
 def test_what_is_not_known_is_blank() -> None:

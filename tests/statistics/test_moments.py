@@ -15,7 +15,7 @@ import dpgrain as dg
 from dpgrain.accounting import (
     Gaussian,
 )
-from dpgrain.statistics import asked as asked_module
+from dpgrain.statistics import release_metadata as asked_module
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics.values import Powers
 from dpgrain.tables.groups import Groups
@@ -71,7 +71,7 @@ def test_means_lie_within_their_bounds(
     if not low < high:
         return
     many = len(masses)
-    made = run_module.Measured(
+    made = run_module.NoisySums(
         Groups.of(["g"], [pa.array(range(many))]), np.array(masses), np.full(many, 3.0), np.ones(many),
         Powers(low, high, 1), dg.Guarantee("user", "", "zero_out", 1e-6, Gaussian(1.0)),
         asked_module.Asked(),
@@ -138,7 +138,7 @@ def test_deviations_are_the_roots_of_variances(by: str | None) -> None:
     assert np.allclose(found.high**2, squared.high)
     assert (found.std_error <= (found.high - found.low) / 3.9).all()
     assert np.isfinite(found.std_error).all()
-    assert found.estimand.startswith("standard deviation of x between -30 and 40")
+    assert found.estimand.startswith("standard deviation of x clamped to [-30, 40]")
     known = squared.estimate > 20 * squared.std_error
     slope = squared.std_error / (2 * np.sqrt(squared.estimate))
     assert np.allclose(found.std_error[known], slope[known])

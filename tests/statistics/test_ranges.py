@@ -42,13 +42,13 @@ def test_far_numbers_are_weighed_against_the_noise() -> None:
     counts = np.zeros(rule.edges.size - 1)
     one = int(np.flatnonzero(rule.edges == 1)[0])
     counts[one : one + 4] = [4000.0, 2000.0, 1000.0, 500.0]
-    found = [rule.weighed(counts, 9.0, noise) for noise in (1e-3, 4.0, 400.0, 1e5)]
+    found = [rule.balanced_bounds(counts, 9.0, noise) for noise in (1e-3, 4.0, 400.0, 1e5)]
     assert found == [(1.0, 2048.0), (1.0, 32.0), (1.0, 8.0), (1.0, 2.0)]
-    mirrored = [rule.weighed(counts[::-1], 9.0, noise) for noise in (1e-3, 4.0, 400.0, 1e5)]
+    mirrored = [rule.balanced_bounds(counts[::-1], 9.0, noise) for noise in (1e-3, 4.0, 400.0, 1e5)]
     assert mirrored == [(-high, -low) for low, high in found]
-    both = rule.weighed(counts + counts[::-1], 9.0, 4.0)
+    both = rule.balanced_bounds(counts + counts[::-1], 9.0, 4.0)
     assert both == (-32.0, 32.0)
-    nothing = rule.weighed(np.zeros(counts.size), 9.0, 4.0)
+    nothing = rule.balanced_bounds(np.zeros(counts.size), 9.0, 4.0)
     assert nothing == (float(rule.edges[0]), float(rule.edges[-1]))
 
 
@@ -75,7 +75,7 @@ def test_bounds_of_sums_are_near_the_best(tail: str, scale: float) -> None:
     counts = np.histogram(numbers, rule.edges)[0].astype(float)
     best = min(error(edge) for edge in rule.edges[1:].tolist())
     made = [
-        error(rule.weighed(counts + rng.laplace(0, sd / 2**0.5, counts.size), sd, noise)[1])
+        error(rule.balanced_bounds(counts + rng.laplace(0, sd / 2**0.5, counts.size), sd, noise)[1])
         for _ in range(20)
     ]
     assert np.median(made) < 4.5 * best
@@ -105,7 +105,7 @@ def test_a_range_is_hardly_ever_seen_in_noise(law: Law, signed: bool) -> None:
         noise = rng.normal(size=bins)
         if law == "laplace":
             noise = rng.laplace(scale=math.sqrt(0.5), size=bins)
-        seen += rule.stands_out(20 * noise, 20.0, law)
+        seen += rule.is_detectable(20 * noise, 20.0, law)
     assert seen <= stats.binom.ppf(0.999, tables, 2e-5 * bins)
 
 
@@ -122,7 +122,7 @@ def test_neighbours_stand_out_together(law: Law, sign: int) -> None:
     # As far apart as that they are not told from noise, nor is one of them.
     counts[one : one + 4] = [70.0, 0.0, 0.0, 0.0]
     counts[one + 8 :: 8] = 70.0
-    assert not rule.stands_out(counts[::sign], 20.0, law)
+    assert not rule.is_detectable(counts[::sign], 20.0, law)
 
 
 def test_a_count_s_range_is_never_negative() -> None:
@@ -130,7 +130,7 @@ def test_a_count_s_range_is_never_negative() -> None:
     counts = np.zeros(rule.edges.size - 1)
     counts[4:7] = 4000.0
     assert rule.choose(counts, 9.0) == (8.0, 64.0)
-    assert rule.weighed(counts, 9.0, 4.0)[0] == 8.0
+    assert rule.balanced_bounds(counts, 9.0, 4.0)[0] == 8.0
     counts[0] = 4000.0
     assert rule.choose(counts, 9.0) == (0.0, 64.0)
     assert rule.choose(np.zeros(counts.size), 9.0) == (0.0, float(rule.edges[-1]))
@@ -142,10 +142,11 @@ def test_the_share_beyond_a_range_is_no_less_as_often_as_is_said() -> None:
     one = int(np.flatnonzero(rule.edges == 1)[0])
     counts[one : one + 6] = [300.0, 200.0, 100.0, 40.0, 20.0, 10.0]
     told = [
-        rule.beyond(counts + rng.normal(0, 5, counts.size), 5.0, (1.0, 8.0)) for _ in range(4000)
+        rule.share_outside(counts + rng.normal(0, 5, counts.size), 5.0, (1.0, 8.0))
+        for _ in range(4000)
     ]
     assert np.mean(np.array(told) >= 70 / 670) == pytest.approx(0.95, abs=0.015)
-    assert rule.beyond(counts, 1e-9, (0.0, 64.0)) == pytest.approx(0, abs=1e-9)
+    assert rule.share_outside(counts, 1e-9, (0.0, 64.0)) == pytest.approx(0, abs=1e-9)
 
 
 def nodes(numbers: FloatArray, rule: AutoTree, sd: float, rng: np.random.Generator) -> FloatArray:
@@ -159,7 +160,9 @@ def nodes(numbers: FloatArray, rule: AutoTree, sd: float, rng: np.random.Generat
 @pytest.mark.parametrize("signed", [True, False])
 def test_a_tree_hardly_ever_sees_numbers_in_noise(signed: bool) -> None:
     rule, rng, tables = AutoTree(signed=signed), np.random.default_rng(7), 4000
-    seen = sum(rule.stands_out(rng.normal(0, 20, rule.tree.corners), 20.0) for _ in range(tables))
+    seen = sum(
+        rule.is_detectable(rng.normal(0, 20, rule.tree.corners), 20.0) for _ in range(tables)
+    )
     # Windows of one to four of 16 nodes, each with 10⁻⁵.
     assert seen <= stats.binom.ppf(0.999, tables, 6e-4)
 
@@ -187,7 +190,9 @@ def test_small_whole_numbers_have_bins_of_their_own_among_all_magnitudes() -> No
 def test_the_share_beyond_a_tree_s_range_is_no_less_than_is_said() -> None:
     rng, rule = np.random.default_rng(10), AutoTree(signed=False)
     numbers = np.concatenate([rng.uniform(100, 200, 900), rng.uniform(1e4, 2e4, 100)])
-    said = [rule.beyond(nodes(numbers, rule, 5.0, rng), 5.0, (50.0, 400.0)) for _ in range(300)]
+    said = [
+        rule.share_outside(nodes(numbers, rule, 5.0, rng), 5.0, (50.0, 400.0)) for _ in range(300)
+    ]
     assert np.mean(np.array(said) >= 0.1) > 0.95
 
 
@@ -232,7 +237,7 @@ def test_where_no_number_is_seen_none_is_published(ask: object) -> None:
     )
     for column in (release.estimate, release.std_error, release.low, release.high):
         assert np.isnan(column).all()
-    assert "no number stood out" in release.asked.take_care
+    assert "no number exceeded the noise" in release.asked.warnings
     assert str(release)
     assert release.guarantee.epsilon() > 0
     assert math.isclose(release.asked.epsilon, 0.01)

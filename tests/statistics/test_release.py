@@ -16,7 +16,7 @@ from tests.statistics import releases
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError
-from dpgrain.statistics.shrink import shrink
+from dpgrain.statistics.shrinkage import shrink
 
 OPTIONS: dict[str, Any] = {"unit": dg.User(), "epsilon": 2.0, "delta": 1e-4, "random_state": 1}
 ITEMS, MONTHS = list(range(1, 41)), [1, 2, 3]
@@ -138,7 +138,7 @@ def test_what_is_seen_of_a_release_says_number_and_doubt() -> None:
     assert numbers.split()[0].startswith("6,0")
     few = dg.read(pa.table({"who": [1, 2], "paid": [3.0, 4.0]}), user="who")
     release = dg.sum(few, "paid", unit=dg.User(), epsilon=0.1, delta=1e-6, random_state=1)
-    assert "Warning: no number stood out" in repr(release)
+    assert "Warning: no number exceeded the noise" in repr(release)
     assert np.isnan(release.std_error[0])
     assert "Blank estimates did not stand out from the noise." in repr(release)
     assert "range of the numbers" not in release.asked

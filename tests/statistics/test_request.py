@@ -178,7 +178,7 @@ def test_a_wrong_question_gets_one_sentence_before_anything_is_read(number: int)
     ],
     ids=["count", "mean", "top", "held"],
 )
-def test_a_table_without_users_has_records_only(ask: Any) -> None:
+def test_table_without_users_counts_records(ask: Any) -> None:
     for unit in (dg.User(), dg.Element("item")):
         with pytest.raises(
             dg.ParameterError, match=r"pass user= to dg\.read|user (must|is required)"

@@ -224,13 +224,13 @@ def test_what_was_learned_of_bounds_is_kept_by_group(cells: int) -> None:
 TESTS = 5_000
 
 
-class Measured(NamedTuple):
+class NoisySums(NamedTuple):
     masses: Values
     guarantee: dg.Guarantee
     chosen: ChosenBounds | None
 
 
-def measured(ask: Callable[[dg.UserTable], Any], table: dg.UserTable) -> Measured:
+def measured(ask: Callable[[dg.UserTable], Any], table: dg.UserTable) -> NoisySums:
     """The noisy masses of a release, of which its estimates are a function."""
     seen: list[Any] = []
     real = run_module.noisy_sums
@@ -243,7 +243,7 @@ def measured(ask: Callable[[dg.UserTable], Any], table: dg.UserTable) -> Measure
         patch.setattr(run_module, "noisy_sums", spy)
         ask(table)
     (one,) = seen
-    return Measured(one.masses, one.guarantee, one.chosen)
+    return NoisySums(one.masses, one.guarantee, one.chosen)
 
 
 def lone(x: float | None, times: int = 20) -> dg.UserTable:

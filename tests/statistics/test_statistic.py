@@ -13,7 +13,7 @@ from dpgrain.publishing import Promise, publish
 from dpgrain.statistics import values
 from dpgrain.statistics.histogram import as_histogram
 from dpgrain.statistics.request import Request
-from dpgrain.statistics.run import Measured, SumsQuery
+from dpgrain.statistics.run import NoisySums, SumsQuery
 from dpgrain.statistics.statistic import (
     COUNT,
     MEAN,
@@ -60,7 +60,7 @@ def sum_of_squares(
         domain=domain, value=value, measure=values.moments(2), bounds=(0.0, high),
     )  # fmt: skip
 
-    def made(measured: Measured) -> dg.Histogram:
+    def made(measured: NoisySums) -> dg.Histogram:
         squares = replace(measured, masses=measured.masses[:, 2:])
         return as_histogram(squares, request.noise, scale=high**2)
 
@@ -113,7 +113,7 @@ def test_the_search_finds_a_statistic_that_moves_too_far() -> None:
             return 1.01 * sums, release
 
     with pytest.raises(AssertionError):
-        Broken().test_no_neighbours_move_it_farther_than_billed()
+        Broken().test_no_neighbours_exceed_the_charged_loss()
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def test_the_search_finds_one_that_nothing_moves() -> None:
             return 0 * sums, release
 
     with pytest.raises(AssertionError, match="at all"):
-        Still().test_no_neighbours_move_it_farther_than_billed()
+        Still().test_no_neighbours_exceed_the_charged_loss()
 
 
 def test_names_are_those_of_one_statistic() -> None:

@@ -384,7 +384,7 @@ def sums_of_two_rounds(
         data = UserContributions(opened, blocks, held, blocks.cells(held, public=False))
         history = History(data.dictionary.groups.columns[0].to_pylist(), counts)
         charge: Any = history
-        run_module.named(data, TWICE.first, charge, TWICE)
+        run_module.select_and_count(data, TWICE.first, charge, TWICE)
     return history.sums
 
 

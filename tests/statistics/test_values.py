@@ -11,7 +11,7 @@ from tests.statistics import cases
 
 import dpgrain as dg
 from dpgrain._types import FloatArray, IntArray
-from dpgrain.statistics.values import Parts, Powers, Tree
+from dpgrain.statistics.values import Powers, SignParts, Tree
 from dpgrain.tables.engines.feed import Chunk
 
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
@@ -32,7 +32,7 @@ def test_the_search_finds_a_split_that_adds_up_to_more_than_1(
     case = (statistic, "user", (), "public", 400.0)
     asked = cases.Asked("record", "zero_out", 3)
     assert 0.45 < cases.seen(case, asked, laplace=laplace) <= 1 + 1e-9
-    real = {split: split.__call__ for split in (Powers, Tree, Parts)}
+    real = {split: split.__call__ for split in (Powers, Tree, SignParts)}
 
     def twice(split: Any) -> Callable[..., Chunk]:
         def made(self: Any, keys: IntArray, numbers: FloatArray) -> Chunk:

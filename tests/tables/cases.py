@@ -114,7 +114,7 @@ def found_sums(
         return dict(zip(rows_of(known) if known.names else [()], sums.tolist(), strict=True))
 
 
-def held_groups(table: dg.UserTable, keys: Sequence[str]) -> Groups:
+def groups_in_data(table: dg.UserTable, keys: Sequence[str]) -> Groups:
     with table.open_engine() as engine:
         return engine.distinct(keys) if keys else Groups.of((), ())
 

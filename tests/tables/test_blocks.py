@@ -57,7 +57,7 @@ def test_other_keys_have_the_same_blocks(
     blocks = UnitBlocks.of_unit(unit, table, first, item)
     table, other = blocks.for_keys(second, table)
     assert (other.named, other.max_elements) == (blocks.named, blocks.max_elements)
-    groups = cases.held_groups(table, second)
+    groups = cases.groups_in_data(table, second)
     public = name == "error"
     for clip in (0.7, 1.5, 100.0):
         expected = cases.expected_sums(second, cell, cases.OWN, clip)

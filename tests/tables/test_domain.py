@@ -19,7 +19,7 @@ from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.labels import whole
+from dpgrain.inputs.labels import as_integer
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.domain import public_domain
 from dpgrain.tables.groups import Groups
@@ -132,7 +132,7 @@ def test_mappings_tell_spellings_apart(spelled: list[str], tmp_path: Path) -> No
         assert release.to_pandas()["estimate"].round().tolist() == [1.0] * len(spelled)
     numbers = dg.read(pa.table({"who": [1], "item": [7]}), user="who")
     for text in spelled:
-        if whole(text) is None:
+        if as_integer(text) is None:
             with pytest.raises(ParameterError, match=r"contains item .* contains integers"):
                 numbers.with_cells("cell", of="item", by={text: "a"})
     assert numbers.with_cells("cell", of="item", by={"7": "a"}).cells["cell"].elements.mapping == {

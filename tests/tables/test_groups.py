@@ -147,7 +147,7 @@ def test_sums_are_those_of_the_definition(made: str, unit: str, keys: tuple[str,
             return "all"
         return ... if unit == "topic" and drops and row["topic"] is None else row[unit]
 
-    groups = cases.held_groups(table, keys)
+    groups = cases.groups_in_data(table, keys)
     blocks = UnitBlocks.of_unit(UNITS[unit], table, keys)
     for clip in (0.7, 1.5, 100.0):
         expected = cases.expected_sums(keys, cell, topics, clip)

@@ -15,7 +15,7 @@ from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.owners.extension import extension
+from dpgrain.shared_records.extension import extension
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.domain import public_domain
 from dpgrain.tables.shared_table import SharedTable

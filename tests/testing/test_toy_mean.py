@@ -90,9 +90,9 @@ class TestWhatIsTooLong(TestBoxed):
         return Boxed(0.5, BLOCKS, rounds, side=2.0)
 
     @pytest.mark.parametrize("relation", ["zero_out", "replace"])
-    def test_no_neighbour_moves_the_mean_farther(self, relation: Relation) -> None:
+    def test_no_neighbour_exceeds_the_sensitivity(self, relation: Relation) -> None:
         with pytest.raises(AssertionError):
-            super().test_no_neighbour_moves_the_mean_farther(relation)
+            super().test_no_neighbour_exceeds_the_sensitivity(relation)
 
 
 @dataclass(frozen=True)

@@ -82,10 +82,10 @@ print(sums.noise, held.noise, sums.guarantee.event)
 )
 
 WAY_IN = Toy(
-    2,
+    1,
     (
         (
-            "tables/engines/given.py",
+            "tables/sources/read_arguments.py",
             "    if isinstance(data, duckdb.DuckDBPyRelation):\n        require_names",
             '(data.columns, "The relation")\n        return RelationSource(data)\n'
             "    if isinstance(data, dict):\n"
@@ -93,7 +93,7 @@ WAY_IN = Toy(
             "    if isinstance(data, duckdb.DuckDBPyRelation):\n        require_names",
         ),
         (
-            "tables/engines/provenance.py",
+            "tables/sources/read_arguments.py",
             "if isinstance(data, pa.Table | pa.RecordBatchReader",
             " | dict",
         ),
@@ -193,14 +193,18 @@ main()
 PARAMETER = Toy(
     1,
     (
-        ("statistics/holdings.py", "    edges: Sequence[int] = _EDGES,\n", "    first: int = 1,\n"),
         (
-            "statistics/holdings.py",
-            "They are\n            public, and a last bin takes what is larger.\n",
+            "statistics/contribution_counts.py",
+            "    edges: Sequence[int] = _EDGES,\n",
+            "    first: int = 1,\n",
+        ),
+        (
+            "statistics/contribution_counts.py",
+            "They are public,\n            and a last bin contains larger numbers.\n",
             "        first: the smallest edge that counts.\n",
         ),
         (
-            "statistics/holdings.py",
+            "statistics/contribution_counts.py",
             "    limits = tuple(_checked_edges(edges))\n",
             "    limits = tuple(edge for edge in limits if edge >= first)\n",
         ),

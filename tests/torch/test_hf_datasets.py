@@ -10,7 +10,7 @@ from tests.refusals import refuses
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.arrays.blocks import arrange
+from dpgrain.inputs.blocks import arrange
 from dpgrain.torch.hf_datasets import DatasetColumn, RecordHashes, shares_rows
 from dpgrain.units import User
 

@@ -439,7 +439,7 @@ def test_the_ledger_of_a_run_charges_it_once(tmp_path: Path) -> None:
             run[0].save(path)
         assert released(ledger) == 1
         (receipt,) = run[0].guarantee.receipts
-        assert ledger.holds(receipt)
+        assert ledger.contains(receipt)
         assert receipt.hash in str(run[0].guarantee)
     # No ledger is open, but one has charged the run.
     assert resumed(path)[0].guarantee.receipts == (receipt,)

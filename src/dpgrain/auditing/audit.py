@@ -26,7 +26,7 @@ from dpgrain.noise.sources import random_source
 from dpgrain.publishing.charge import tickets
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.query import Query
-from dpgrain.tables.engines.whole import whole
+from dpgrain.tables.sources.loading import load_rows
 from dpgrain.units import RELATIONS, Relation
 
 # Tested factors between assumed and actual noise; the smallest detectable one is reported.
@@ -105,7 +105,7 @@ def audit(
             "units must have at least one number of units, such as (1, 2, 4).", name="units"
         )
     table = query_table(query)
-    real = whole(base_source(table.source)) if rows == "curator" else None
+    real = load_rows(base_source(table.source)) if rows == "curator" else None
     settled = query.settled()
     work = _AuditRun(
         settled, draws, runs, random_source(random_state), real, time.monotonic(), seconds

@@ -17,9 +17,11 @@ from dpgrain.errors import ParameterError
 from dpgrain.publishing.query import Query
 from dpgrain.scope.regions import LabelSet, Span
 from dpgrain.tables.elements import Elements
-from dpgrain.tables.engines.column_types import DAY, MOMENT, TEXT, TIME, TRUTH, WHOLE
-from dpgrain.tables.engines.sources import ArrowSource, OverSource, Source, TypedSource
 from dpgrain.tables.rows import TableRows
+from dpgrain.tables.sources.column_types import ALL_INTEGERS, BOOLEAN, DAY, MOMENT, TEXT, TIME
+from dpgrain.tables.sources.frames import ArrowSource
+from dpgrain.tables.sources.source import RowSource, SourceWrapper
+from dpgrain.tables.sources.typed_columns import TypedSource
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Record, Relation, User
 
@@ -40,7 +42,7 @@ _FIRST_DAY, _DAYS_APART = date(2024, 1, 1), 40
 _DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)")
 _ARROW: dict[str, pa.DataType] = {
     TEXT: pa.string(),
-    TRUTH: pa.bool_(),
+    BOOLEAN: pa.bool_(),
     DAY: pa.date32(),
     TIME: pa.timestamp("us"),
     MOMENT: pa.timestamp("us", "UTC"),
@@ -282,9 +284,9 @@ def query_table(query: Query[Any]) -> UserTable:
     return table
 
 
-def base_source(source: Any) -> Source:
+def base_source(source: Any) -> RowSource:
     """Return the part of a source to replace by other rows: the rows as they were read."""
-    if isinstance(source, OverSource) and not isinstance(source, TypedSource):
+    if isinstance(source, SourceWrapper) and not isinstance(source, TypedSource):
         return base_source(source.source)
     if hasattr(source, "others"):
         raise ParameterError(
@@ -294,18 +296,20 @@ def base_source(source: Any) -> Source:
         )
     if isinstance(rows := getattr(source, "rows", None), TableRows):
         return base_source(rows.source)
-    read: Source = source
+    read: RowSource = source
     return read
 
 
-def replace_rows(source: Any, rows: pa.Table) -> Source:
+def replace_rows(source: Any, rows: pa.Table) -> RowSource:
     """Replace the rows of a source; they have the schema of :func:`base_source`."""
     whole: Any = source
-    if isinstance(source, OverSource) and not isinstance(source, TypedSource):
-        over: Source = replace(whole, source=replace_rows(source.source, rows))
+    if isinstance(source, SourceWrapper) and not isinstance(source, TypedSource):
+        over: RowSource = replace(whole, source=replace_rows(source.source, rows))
         return over
     if isinstance(below := getattr(source, "rows", None), TableRows):
-        made: Source = replace(whole, rows=replace(below, source=replace_rows(below.source, rows)))
+        made: RowSource = replace(
+            whole, rows=replace(below, source=replace_rows(below.source, rows))
+        )
         return made
     kinds = source.columns()
     return ArrowSource(
@@ -402,14 +406,16 @@ def _numbers(asked: Any) -> tuple[float, ...]:
 
 
 def _is_number(kind: str) -> bool:
-    return kind in WHOLE or kind in ("FLOAT", "DOUBLE") or _DECIMAL.fullmatch(kind) is not None
+    return (
+        kind in ALL_INTEGERS or kind in ("FLOAT", "DOUBLE") or _DECIMAL.fullmatch(kind) is not None
+    )
 
 
 def _values(kind: str, stated: Sequence[Any] | None) -> list[Any]:
     """Return the possible values of a column: public ones, or examples of its type."""
     if stated:
         return list(stated[:_MOST_VALUES])
-    if kind == TRUTH:
+    if kind == BOOLEAN:
         return [True, False]
     if kind == DAY:
         return [_FIRST_DAY + timedelta(days=_DAYS_APART * n) for n in range(_FEW_VALUES)]

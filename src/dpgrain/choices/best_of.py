@@ -12,7 +12,7 @@ from dpgrain._formatting import short_repr
 from dpgrain.accounting import Event, SelectBest
 from dpgrain.accounting.events.best_of import Stopping
 from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
-from dpgrain.inputs.calls import silent
+from dpgrain.inputs.callbacks import silent
 from dpgrain.noise import RandomSource, SystemSource
 from dpgrain.publishing import in_budget
 from dpgrain.publishing.best_of_runs import best_run

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpgrain._types import IntArray
-from dpgrain.arrays.blocks import Rows
+from dpgrain.inputs.blocks import ArrangedRows
 from dpgrain.inputs.numbers import numbers, vector
 
 # Steps of the largest loss of a block.
@@ -25,14 +25,14 @@ class BlockLosses:
     lower + bound. The loss of a block is the truncated mean over its records. All sums are integer
     sums, so they are exact in any order.
 
-    >>> from dpgrain.arrays.blocks import arrange
+    >>> from dpgrain.inputs.blocks import arrange
     >>> from dpgrain.units import User
     >>> losses = BlockLosses(arrange(3, ["ann", "bob", "ann"], None, User()), 0.0, 1.0)
     >>> (losses.of([0.5, float("nan"), 0.0]) / STEPS).tolist()
     [0.25, 1.0]
     """
 
-    rows: Rows
+    rows: ArrangedRows
     lower: float
     bound: float
 

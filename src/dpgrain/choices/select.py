@@ -25,13 +25,13 @@ from dpgrain.accounting import (
     SelectBest,
     calibrate,
 )
-from dpgrain.arrays.blocks import Unread, unit_of
-from dpgrain.arrays.guarantees import guarantee_of
-from dpgrain.arrays.roster import Roster
 from dpgrain.choices.scores import STEPS, BlockLosses, sum_losses
 from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
-from dpgrain.inputs.calls import by_record, part_of, probe, silent
+from dpgrain.inputs.blocks import LabelledRows, default_unit
+from dpgrain.inputs.callbacks import check_callback, map_records, silent, slice_records
+from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.inputs.numbers import vector
+from dpgrain.inputs.population import Population
 from dpgrain.noise import RandomSource, RandomState
 from dpgrain.noise.distributions import raise_scale
 from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publishes
@@ -166,7 +166,7 @@ def select(
     >>> choice.value, choice.guarantee.epsilon()
     (0.3, 1.0)
     """
-    unit = unit_of(unit, users, n_users)
+    unit = default_unit(unit, users, n_users)
     promise = Promise.of(unit, epsilon, delta, relation, share)
     if isinstance(unit, User) and unit.max_elements is not None:
         raise ParameterError(
@@ -187,7 +187,7 @@ def select(
     named = {f"data[{place}]": part for place, part in enumerate(records)}
     named = named if isinstance(data, tuple) else {"data": data}
     for index in range(count):
-        probe(
+        check_callback(
             lambda *parts, candidate=candidates[index]: vector(loss(candidate, *parts)),
             records,
             (),
@@ -199,7 +199,7 @@ def select(
         [candidates[index] for index in range(count)],
         loss,
         records,
-        Unread.of(m, users, elements, unit, others=named),
+        LabelledRows.of(m, users, elements, unit, others=named),
         lower,
         bound,
         method,
@@ -219,7 +219,7 @@ class SelectQuery(Query[Choice]):
     candidates: Sequence[Any]
     loss: Callable[..., Any]
     records: tuple[Any, ...]
-    whose: Unread
+    whose: LabelledRows
     lower: float
     bound: float
     method: Method
@@ -252,11 +252,11 @@ class SelectQuery(Query[Choice]):
     @property
     def plan(self) -> Planned:
         """Noise of the choice and, if it is published, of the loss."""
-        guarantee = guarantee_of(
+        guarantee = array_guarantee(
             self.promise,
             self.mechanism.event,
             (
-                *(() if self.n_users is None else Roster(self.n_users).facts),
+                *(() if self.n_users is None else Population(self.n_users).facts),
                 Fact("candidates", (len(self.candidates),)),
                 Fact("record-losses", (self.lower, self.lower + self.bound)),
                 *self.mechanism.facts,
@@ -275,11 +275,13 @@ class SelectQuery(Query[Choice]):
         def losses(index: int) -> NDArray[np.int64]:
             def some(first: int, last: int) -> NDArray[Any]:
                 whole = (first, last) == (0, m)
-                parts = self.records if whole else (part_of(p, first, last) for p in self.records)
+                parts = (
+                    self.records if whole else (slice_records(p, first, last) for p in self.records)
+                )
                 return vector(self.loss(self.candidates[index], *parts))
 
             # If the loss of a record fails or is NaN, the record has the largest loss.
-            return blocks.of(by_record(some, m))
+            return blocks.of(map_records(some, m))
 
         chosen = self.mechanism.choose(losses, self.n_users, charge)
         mean = None if chosen.mean is None else self.lower + self.bound * chosen.mean

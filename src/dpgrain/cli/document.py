@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from dpgrain.learn import LinearModel, summary
     from dpgrain.means.of_users import MeanOfUsers
     from dpgrain.publishing.guarantee import Guarantee
-    from dpgrain.statistics import printed
+    from dpgrain.statistics import formatting
     from dpgrain.statistics.release import Release
 else:
-    printed, summary = (
-        lazy_import("dpgrain.statistics.printed"),
+    formatting, summary = (
+        lazy_import("dpgrain.statistics.formatting"),
         lazy_import("dpgrain.learn.summary"),
     )
 
-#: Version of the format: within one version, fields keep their names and meanings.
+#: Version of the format: within one version, fields keep their names and column_meanings.
 FORMAT = 2
 #: Words of the running command, such as "ledger show".
 running: ContextVar[str] = ContextVar("running", default="")
@@ -47,17 +47,17 @@ def print_json(fields: Mapping[str, Any], *paths: Path | None) -> None:
 
 def release_as_json(release: Release) -> dict[str, Any]:
     """Return all estimates of a release, an explanation and the guarantee as JSON values."""
-    meanings = printed.meanings(release)
-    del meanings["Privacy"]
-    notes = printed.notes(release)[:1] if len(release) else []
+    column_meanings = formatting.column_meanings(release)
+    del column_meanings["Privacy"]
+    notes = formatting.notes(release)[:1] if len(release) else []
     return {
         "statistic": release.statistic.name,
         "estimates_of": release.estimand,
         "covers": release.covers,
         "estimates": release.to_arrow().to_pylist(),
-        "meaning": {name: spelled_inside(sentence(text)) for name, text in meanings.items()},
+        "meaning": {name: spelled_inside(sentence(text)) for name, text in column_meanings.items()},
         "notes": [spelled_inside(note) for note in notes],
-        "take_care": spelled_inside(release.asked.take_care),
+        "take_care": spelled_inside(release.asked.warnings),
         **guarantee_as_json(release.guarantee),
     }
 

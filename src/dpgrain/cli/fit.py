@@ -274,7 +274,7 @@ def _labels(names: list[str], target: str, table: UserTable) -> list[Any]:
     table.require(target, "target")
     if not table.is_integer(target):
         return table_queries.column_labels(names, table.schema[target])
-    result = [labels.whole(name) for name in names]
+    result = [labels.as_integer(name) for name in names]
     if None in result:
         raise ParameterError(
             f"--classes must be integers, like the column {target!r}, not {','.join(names)!r}."

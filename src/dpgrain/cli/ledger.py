@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from dpgrain.ledger import promise as promises
     from dpgrain.ledger import registry as registries
     from dpgrain.ledger import window as windows
-    from dpgrain.ledger.entries import Entry
+    from dpgrain.ledger.entries import LedgerEntry
     from dpgrain.ledger.ledger import Ledger
     from dpgrain.ledger.promise import LastingPromise
-    from dpgrain.ledger.window import Window
+    from dpgrain.ledger.window import TimeWindow
     from dpgrain.releases import plan as plans
     from dpgrain.scope import partitions
 else:
@@ -121,7 +121,7 @@ class PromiseOptions(BudgetOptions):
             **self.parts,
         )
 
-    def _window(self) -> Window | None:
+    def _window(self) -> TimeWindow | None:
         """Return the protected window, if there is one."""
         if (self.any_days is not None) + (self.any_hours is not None) != (self.day is not None):
             raise ParameterError(
@@ -200,7 +200,7 @@ def renew(
     )
     _print(opened, as_json=as_json)
     if not as_json:
-        say(f"Line {entry.number} {opened.renewed_with(entry.number)}")
+        say(f"Line {entry.number} {opened.renewal_text(entry.number)}")
 
 
 @command("dpgrain ledger show visits.ledger")
@@ -220,9 +220,9 @@ def show(
     lines = opened.entries
     for entry in lines:
         if entry.renews is not None:
-            say(f"Line {entry.number} {opened.renewed_with(entry.number)}")
+            say(f"Line {entry.number} {opened.renewal_text(entry.number)}")
     _print_lines([entry for entry in lines if entry.guarantees], top)
-    if seeded := entries.seeds_in_words(lines):
+    if seeded := entries.seed_note(lines):
         say(seeded, style="yellow")
     say(f"Last line: {lines[-1].receipt}.")
     say(_ASSUMED)
@@ -238,7 +238,7 @@ def verify(
 ) -> None:
     """Check that no line is changed or missing, and that the accounts follow from the lines."""
     opened = ledgers.Ledger(place, expected=expected)
-    receipt, seeded = opened.verify(), entries.seeds_in_words(opened.entries)
+    receipt, seeded = opened.verify(), entries.seed_note(opened.entries)
     text = f"The hash chain is intact. Last line: {receipt}. {seeded}".rstrip()
     if as_json:
         fields = {"verified": True, "receipt": asdict(receipt), "seeded_lines": _seeded(opened)}
@@ -337,10 +337,10 @@ def _print(opened: Ledger, *, as_json: bool) -> None:
     for number in opened.promises:
         there = opened.fullest(number)
         where = "" if there.everything else f": {there}"
-        say(f"Promise on line {number} (fullest account{where}): {opened.left_in_words(number)}.")
+        say(f"Promise on line {number} (fullest account{where}): {opened.remaining_text(number)}")
 
 
-def _print_lines(lines: list[Entry], top: int) -> None:
+def _print_lines(lines: list[LedgerEntry], top: int) -> None:
     """Print the last lines with releases, latest first."""
     if not lines:
         say("Nothing was charged yet.")

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from dpgrain.publishing.guarantee import Guarantee
-    from dpgrain.statistics import printed
+    from dpgrain.statistics import formatting
     from dpgrain.statistics.release import Release
 else:
-    printed = lazy_import("dpgrain.statistics.printed")
+    formatting = lazy_import("dpgrain.statistics.formatting")
     rich_console, rich_markup = lazy_import("rich.console"), lazy_import("rich.markup")
     rich_table = lazy_import("rich.table")
 
@@ -138,27 +138,27 @@ def print_guarantee(guarantee: Guarantee, kept: Path | None) -> None:
 
 def print_estimates(release: Release, top: int) -> None:
     """Print the title of a release, a table of its first estimates, and notes."""
-    say(printed.title(release))
+    say(formatting.title(release))
     if len(release):
         _print_table(release, top)
-    for note in printed.notes(release):
+    for note in formatting.notes(release):
         say(spelled_inside(note), style="yellow" if note.startswith("Warning") else None)
 
 
 def _print_table(release: Release, top: int) -> None:
     table = rich_table.Table()
-    lines = printed.lines_of(release, printed.shown(release, top), letters=_KEY_LENGTH)
-    for place, name in enumerate(printed.key_headings(release)):
+    lines = formatting.format_rows(release, formatting.shown(release, top), letters=_KEY_LENGTH)
+    for place, name in enumerate(formatting.key_headings(release)):
         words = (word for line in lines for word in line.keys[place].split())
         longest = max(map(len, words), default=0)
         table.add_column(plain(name), overflow="fold", min_width=min(longest, _UNBROKEN))
     numbers = [line.numbers(release) for line in lines]
-    for place, name in enumerate(printed.number_headings(release)):
+    for place, name in enumerate(formatting.number_headings(release)):
         # Numbers are never truncated: the table may become wider than the terminal.
         whole = (name, *(row[place] for row in numbers))
         table.add_column(name, justify="right", min_width=max(map(len, whole)))
     for line, row in zip(lines, numbers, strict=True):
         table.add_row(*map(plain, line.keys), *row)
     _print(table)
-    if footer := printed.more_rows(release, len(lines)):
+    if footer := formatting.table_footer(release, len(lines)):
         say(footer.replace(".to_pandas()", "--output FILE, or a larger --top"))

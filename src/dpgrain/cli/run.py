@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from dpgrain.releases import run as running
     from dpgrain.releases.plan import PlannedReleases
     from dpgrain.releases.run import Releases
-    from dpgrain.statistics import printed
+    from dpgrain.statistics import formatting
 else:
     ledgers, plans = lazy_import("dpgrain.ledger.ledger"), lazy_import("dpgrain.releases.plan")
     of_users, running = lazy_import("dpgrain.means.of_users"), lazy_import("dpgrain.releases.run")
-    printed = lazy_import("dpgrain.statistics.printed")
+    formatting = lazy_import("dpgrain.statistics.formatting")
     summary = lazy_import("dpgrain.learn.summary")
 
 # Maximum number of printed characters of the first key.
@@ -111,7 +111,7 @@ def _print(published: Releases) -> None:
 def _cautions(release: Any) -> list[str]:
     """Return the warnings about a release."""
     if hasattr(release, "groups"):
-        return [release.asked.take_care] if release.asked.take_care else []
+        return [release.asked.warnings] if release.asked.warnings else []
     if hasattr(release, "value"):
         return [] if all(map(math.isfinite, release.value)) else [of_users.NO_MEAN]
     return list(summary.coefficients(release).cautions)
@@ -123,11 +123,11 @@ def _brief(release: Any) -> str:
         return "a mean of users" if hasattr(release, "value") else "a fitted model"
     if not len(release):
         return "none passed the threshold"
-    (line,) = printed.lines_of(release, printed.shown(release, 1), letters=_KEY_LENGTH)
+    (line,) = formatting.format_rows(release, formatting.shown(release, 1), letters=_KEY_LENGTH)
     number = f"{release.covers} {line.estimate}, standard error {line.std_error}"
     if not line.keys:
         return number
-    first = "first" if printed.in_order(release) else "largest"
+    first = "first" if formatting.in_order(release) else "largest"
     return f"{quantity(len(release), 'estimate')}, {first} {', '.join(line.keys)}: {number}"
 
 
@@ -158,7 +158,7 @@ def _parts(plan: PlannedReleases, ledger: Ledger) -> list[tuple[str, float, floa
     """Return each promise of a ledger, its remaining share, and the share that the file needs."""
     result = []
     for number, promise in ledger.promises.items():
-        charged = ledger.would_take(number, *plan.guarantees)
+        charged = ledger.projected_charges(number, *plan.guarantees)
         taken = sum(each.price.share_of(promise.caps) for each in charged)
         result.append((str(promise), ledger.left(number, plan.guarantee.scope), taken))
     return result

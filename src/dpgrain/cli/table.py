@@ -20,7 +20,8 @@ from dpgrain.errors import ParameterError, SchemaError
 if TYPE_CHECKING:
     from dpgrain.ledger import ledger as ledgers
     from dpgrain.tables import expression, public_lists, table
-    from dpgrain.tables.engines import column_types, features, postgres_source, spark_session
+    from dpgrain.tables.engines import features, spark_session
+    from dpgrain.tables.sources import column_types, postgres
     from dpgrain.tables.table import UserTable
 else:
     ledgers = lazy_import("dpgrain.ledger.ledger")
@@ -30,8 +31,8 @@ else:
     )
     expression = lazy_import("dpgrain.tables.expression")
     features = lazy_import("dpgrain.tables.engines.features")
-    column_types = lazy_import("dpgrain.tables.engines.column_types")
-    postgres_source = lazy_import("dpgrain.tables.engines.postgres_source")
+    column_types = lazy_import("dpgrain.tables.sources.column_types")
+    postgres = lazy_import("dpgrain.tables.sources.postgres")
     spark_session = lazy_import("dpgrain.tables.engines.spark_session")
 
 
@@ -115,7 +116,7 @@ class TableOptions:
         what = {"table": self.named, "query": self.query, "rows": self.rows}
         if source.startswith(_VARIABLE):
             return {"source_env": source.removeprefix(_VARIABLE), **what}
-        if postgres_source.holds_secret(source):
+        if postgres.contains_password(source):
             raise ParameterError(
                 "TABLE must not contain a password, which would stay in the shell history; put "
                 "the address into an environment variable, and pass its name, such as "

@@ -8,36 +8,41 @@ size of a block determines its method, so a block's contribution does not depend
 - *gathered*: one sparse product adds the rows of all small blocks of a tile, in order;
 - *multiplied*: a separate product per block, efficient from :data:`_SMALL_BYTES` on.
 
-:mod:`dpgrain.gradients.several` implements several outputs. Norms are computed for the vectors that
-are added, and are certain even if terms cancel.
+:mod:`dpgrain.gradients.multi_output` implements several outputs. Norms are computed for the vectors
+that are added, and are certain even if terms cancel.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy import sparse
+from threadpoolctl import ThreadpoolController
 
 from dpgrain._types import Array, FloatArray
-from dpgrain.gradients.several import add_several, way
-from dpgrain.gradients.shortening import (
+from dpgrain.gradients.clip_factors import (
     LONGEST_CLIPS,
     UNCERTAINTY,
+    block_gradient,
+    clipped_vector,
     factors,
-    formed,
-    shortened,
-    squared_lengths,
-    within,
-    without,
+    limit_slopes,
+    row_squared_norms,
+    zero_rows,
 )
-from dpgrain.gradients.threads import side_by_side
+from dpgrain.gradients.multi_output import add_multi_output, clipping_method
 from dpgrain.gradients.tiles import TILE_ROWS, LinearBlocks, Places, Tile
 from dpgrain.means.protocol import Drawn
 from dpgrain.numerics.row_products import grouped_products
 from dpgrain.optimize.losses import MarginLoss
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 # Bytes of features below which a block is gathered: by measurement, one call per block then takes
 # longer than it saves.
@@ -96,7 +101,7 @@ class LinearGradients:
         cuts = self.rows.cuts(drawn, several=several)
         runs = [cuts[first : first + _RUN_TILES] for first in range(0, len(cuts), _RUN_TILES)]
         total = self._zeros()
-        for part in side_by_side(partial(self._run, clip, counted), runs):
+        for part in parallel_map(partial(self._run, clip, counted), runs):
             total += part
         return total.ravel()
 
@@ -122,7 +127,9 @@ class LinearGradients:
     def _by_gram(self, size: int) -> bool:
         """Return True if the norms of blocks of this size are computed from products XX'."""
         outputs, dense = self.loss.outputs, not sparse.issparse(self.rows.X)
-        return outputs > 1 and way(size, outputs, self.rows.width, dense=dense) == "gram"
+        return (
+            outputs > 1 and clipping_method(size, outputs, self.rows.width, dense=dense) == "gram"
+        )
 
     def _zeros(self) -> FloatArray:
         return np.zeros((self.loss.outputs, self.rows.width))
@@ -165,7 +172,7 @@ class LinearGradients:
         """Add the clipped gradients of a tile's counted blocks."""
         if len(tile.y) > TILE_ROWS and len(tile.sizes) == 1:
             if counted is None or counted[0]:
-                self._add_alone(tile, clip, total)
+                self._add_large_block(tile, clip, total)
             return
         slopes = self._slopes(tile.X, tile.y)
         if counted is not None:
@@ -180,20 +187,20 @@ class LinearGradients:
             steepest = float(np.abs(slopes).sum(axis=1).max())
         most = _CERTAINLY_SHORT_SHARE * LONGEST_CLIPS[slopes.dtype.itemsize] * clip
         if steepest * float(tile.longest.max()) > most:
-            slopes = within(slopes, tile.X, clip)
+            slopes = limit_slopes(slopes, tile.X, clip)
         if self.loss.outputs == 1:
             _add_single(tile, slopes[:, 0], clip, total)
         else:
-            add_several(self.rows, tile, slopes, clip, total)
+            add_multi_output(self.rows, tile, slopes, clip, total)
 
-    def _add_alone(self, tile: Tile, clip: float, total: FloatArray) -> None:
+    def _add_large_block(self, tile: Tile, clip: float, total: FloatArray) -> None:
         """Add one block with more rows than a tile, with a gradient in double precision."""
         gradient = np.zeros_like(total)
         for first in range(0, len(tile.y), TILE_ROWS):
             own = slice(first, first + TILE_ROWS)
             slopes = self._slopes(tile.X[own], tile.y[own])
-            gradient += formed(tile.X[own], within(slopes, tile.X[own], clip))
-        total += shortened(gradient / len(tile.y), clip)
+            gradient += block_gradient(tile.X[own], limit_slopes(slopes, tile.X[own], clip))
+        total += clipped_vector(gradient / len(tile.y), clip)
 
 
 def _gathered(tile: Tile, slopes: Array) -> FloatArray:
@@ -212,7 +219,7 @@ def _formed_each(tile: Tile, slopes: Array) -> FloatArray:
     means = np.empty((len(tile.sizes), slopes.shape[1] * tile.X.shape[1]))
     for place, (start, size) in enumerate(zip(tile.starts, tile.sizes, strict=True)):
         own = slice(int(start), int(start + size))
-        means[place] = (formed(tile.X[own], slopes[own]) / size).ravel()
+        means[place] = (block_gradient(tile.X[own], slopes[own]) / size).ravel()
     return means
 
 
@@ -244,8 +251,32 @@ def _clipped_rows(slopes: Array, longest: Array, clip: float) -> Array:
 
 def _added(sums: Any, sizes: Any, clip: float) -> Array:
     """Return the sum of clipped means from the blocks' sums, (p,)."""
-    norms = squared_lengths(sums)
+    norms = row_squared_norms(sums)
     if not np.isfinite(norms.sum()):
-        sums = without(sums, ~np.isfinite(norms))
+        sums = zero_rows(sums, ~np.isfinite(norms))
     total: Array = factors(np.sqrt(norms, out=norms), sizes, clip) @ sums
     return total
+
+
+def parallel_map(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """Apply a function to all items in parallel, and return the results in order.
+
+    The number of threads is the number that BLAS may use. BLAS itself then uses one thread, because
+    its threads would wait for each other longer than they compute on small tiles.
+
+    >>> parallel_map(abs, [-1, 2])
+    [1, 2]
+    """
+    blas = _blas()
+    threads = max((library.num_threads for library in blas.lib_controllers), default=1)
+    with blas.limit(limits=1):
+        if threads == 1 or len(items) < 2:
+            return [work(item) for item in items]
+        with ThreadPoolExecutor(min(threads, len(items))) as pool:
+            return list(pool.map(work, items))
+
+
+@cache
+def _blas() -> Any:
+    """Return the BLAS libraries of this process; cached, because the search is slow."""
+    return ThreadpoolController().select(user_api="blas")

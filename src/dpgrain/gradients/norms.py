@@ -33,7 +33,7 @@ _BATCH_ENTRIES = 1 << 17
 
 
 @dataclass(frozen=True)
-class Norms:
+class NormHistogram:
     """Noisy histogram, (bins,), of the norms of blocks' gradients in half octaves."""
 
     counts: FloatArray
@@ -93,13 +93,13 @@ class Norms:
         share = min(max(float(beyond.sum()) / self.blocks, 0.0), 1.0)
         return share, self.noise_sd * math.sqrt(len(beyond)) / self.blocks
 
-    def most_beyond(self, edge: float) -> float:
+    def max_share_beyond(self, edge: float) -> float:
         """Return the largest plausible share of blocks beyond a bin edge, at two noise sds."""
         share, error = self.share_beyond(edge)
         return min(share + 2 * error, 1.0)
 
 
-def release_norms(gradients: Contributions, event: Gaussian, source: RandomSource) -> Norms:
+def release_norms(gradients: Contributions, event: Gaussian, source: RandomSource) -> NormHistogram:
     """Publish a noisy histogram of the norms of blocks' gradients.
 
     Zero gradients are in no bin. The sensitivity of ``event`` is in blocks.
@@ -115,13 +115,15 @@ def release_norms(gradients: Contributions, event: Gaussian, source: RandomSourc
     2.0
     """
     counts = (
-        gradients.in_bins() if isinstance(gradients, DistributedGradients) else counts_of(gradients)
+        gradients.in_bins()
+        if isinstance(gradients, DistributedGradients)
+        else norm_counts(gradients)
     )
     noisy = add_gaussian_noise(counts.astype(np.float64), 1.0, event.noise_multiplier, source)
-    return Norms(noisy, event.noise_multiplier)
+    return NormHistogram(noisy, event.noise_multiplier)
 
 
-def counts_of(gradients: Contributions) -> IntArray:
+def norm_counts(gradients: Contributions) -> IntArray:
     """Return the number of blocks by gradient norm, (BINS,), without zero gradients."""
     counts = np.zeros(BINS, dtype=np.int64)
     most = max(1, _BATCH_ENTRIES // max(gradients.dimension, 1))

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
-from dpgrain.inputs.calls import by_record, silent
+from dpgrain.inputs.callbacks import map_records, silent
 from dpgrain.means.protocol import Drawn
 from dpgrain.numerics.row_clipping import clipped
 
@@ -64,11 +64,11 @@ class RecordBlocks:
         """Number of blocks."""
         return len(self.starts) - 1
 
-    def taken(self, which: Drawn) -> RecordBlocks:
+    def select(self, which: Drawn) -> RecordBlocks:
         """Return the blocks with these indices, in order.
 
         >>> blocks = RecordBlocks.arrange([[1.0], [2.0], [3.0]], [0.0, 0.0, 0.0], [0, 1, 1])
-        >>> blocks.taken(np.array([1])).X.ravel().tolist()
+        >>> blocks.select(np.array([1])).X.ravel().tolist()
         [2.0, 3.0]
         """
         sizes = np.diff(self.starts)[which]
@@ -92,7 +92,7 @@ class RecordBlocks:
 
         def per_record(X: Any, y: Any) -> FloatArray:
             # The loss can be the caller's. If it fails on a record, the record's block is zero.
-            gradients = by_record(
+            gradients = map_records(
                 lambda first, last: loss.gradient(theta, X[first:last], y[first:last]),
                 len(X),
                 (len(theta),),

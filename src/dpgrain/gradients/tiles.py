@@ -2,7 +2,7 @@
 
 Small blocks come first, so that blocks of equal size are adjacent. Features are copied once, in
 bounded batches; the rest is a few numbers per block, and the products XX' of some blocks
-(:meth:`LinearBlocks.grams_of`).
+(:meth:`LinearBlocks.block_grams`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COPIED_BYTES = 1 << 19
 # Minimum rows of a tile, for any width.
 _FEWEST_TILE_ROWS = 64
 # Maximum rows of a block for cached products XX', and maximum bytes of cached products.
-MOST_KEPT_ROWS, _KEPT_BYTES = 128, 1 << 25
+MAX_CACHED_ROWS, _KEPT_BYTES = 128, 1 << 25
 # Public range of absolute values of features and targets, by bytes of their dtype.
 _NUMBER_RANGE = {4: (1e-30, 1e30), 8: (1e-100, 1e100)}
 
@@ -138,9 +138,9 @@ class LinearBlocks:
             room = _KEPT_BYTES - sum(kept.nbytes for kept in self._grams.values())
             new = size not in self._grams and 8 * count * size**2 <= room
             if new and size > 1 and by_gram(size):
-                self._grams[size] = self._made_grams(size, count)
+                self._grams[size] = self._compute_grams(size, count)
 
-    def _made_grams(self, size: int, count: int) -> Array:
+    def _compute_grams(self, size: int, count: int) -> Array:
         """Return the products XX' of all blocks of a size, (count, size, size)."""
         first = int(self.starts[np.searchsorted(self.sizes, size)])
         most = max(1, _TILE_BYTES_OF_SEVERAL // (8 * size * self.width))
@@ -150,7 +150,7 @@ class LinearBlocks:
             grams[begin : begin + most] = _grams(self.X[some], size)
         return grams
 
-    def grams_of(self, tile: Tile, blocks: slice, rows: slice) -> Array:
+    def block_grams(self, tile: Tile, blocks: slice, rows: slice) -> Array:
         """Return the products XX' of equal-sized blocks, (n, s, s), cached or recomputed.
 
         Both give the same bits. ``blocks`` and ``rows`` are slices of the tile.

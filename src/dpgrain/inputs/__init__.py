@@ -1,1 +1,1 @@
-"""The values that callers pass, read one by one, so that an odd value changes no other."""
+"""Rows and labels from callers, read cell by cell, and their blocks, one per privacy unit."""

@@ -1,8 +1,8 @@
-"""Columns of Arrow, Polars and pandas as Python's values, read cell by cell.
+"""Columns of Arrow, Polars and pandas as Python values, read cell by cell.
 
 Arrow stores values that Python lacks: days after the year 9999, nanoseconds of a day, text that is
-not UTF-8. One such cell would end the conversion of everybody's column, and the error would quote it.
-Here times keep the numbers that they are stored as, and any other such cell is a null.
+not UTF-8. One such cell would stop the conversion of the whole column, and the error would quote
+it. Times are therefore read as their stored integers, and any other such cell becomes null.
 """
 
 from __future__ import annotations
@@ -25,9 +25,17 @@ else:
     pa = lazy_import("pyarrow")
     kinds = lazy_import("pyarrow.types")
 
-__all__ = ["is_text", "is_time", "kind_of", "lie_elsewhere", "stored", "types_of", "values"]
+__all__ = [
+    "arrow_type",
+    "column_types",
+    "is_distributed",
+    "is_text",
+    "is_time",
+    "type_name",
+    "values",
+]
 
-# The kinds of NumPy's types in words without sizes: the length of the longest text reveals its row.
+# Names of NumPy types without sizes, because the length of the longest text would reveal its row.
 _WORDS_OF_KINDS = {
     "U": "text",
     "S": "text",
@@ -39,15 +47,10 @@ _WORDS_OF_KINDS = {
 
 
 def values(column: Any) -> NDArray[Any] | None:
-    """Return a column that Arrow or Polars stores as an array; None for any other column.
+    """Return a column stored by Arrow or Polars as an array; None for any other column.
 
-    Args:
-        column: an Arrow array, chunked or not, a Polars series, or a series or array of pandas that
-            Arrow stores, or of categories.
-
-    Returns:
-        (m,) times and durations in NumPy's types, and anything else as objects, with None for a cell
-        that is null or has no value in Python.
+    Times and durations have NumPy types. Anything else becomes objects, (m,), with None for a cell
+    that is null or has no value in Python.
 
     >>> values(pa.chunked_array([["a", None], ["b"]])).tolist()
     ['a', None, 'b']
@@ -58,35 +61,35 @@ def values(column: Any) -> NDArray[Any] | None:
         kind = column.dtype
         if isinstance(kind, pd.CategoricalDtype):
             categorical = column.array if isinstance(column, pd.Series) else column
-            return _taken(_plain(kind.categories), np.asarray(categorical.codes))  # type: ignore[union-attr]
-        arrow = stored(kind) is not None or (
+            return _look_up(_plain(kind.categories), np.asarray(categorical.codes))  # type: ignore[union-attr]
+        arrow = arrow_type(kind) is not None or (
             isinstance(kind, pd.StringDtype) and kind.storage == "pyarrow"
         )
-        return _several(pa.array(column.array)) if arrow else None
+        return _from_arrow(pa.array(column.array)) if arrow else None
     if type(column).__module__.partition(".")[0] == "polars" and hasattr(column, "to_arrow"):
         if str(column.dtype) in ("Object", "Int128", "UInt128"):
-            # Arrow has no such types, and Polars may panic when it is asked for one.
+            # Arrow lacks these types, and Polars may panic when converting them.
             return objects(column.to_list())
-        return _several(column.to_arrow())
-    return _several(column) if isinstance(column, pa.Array | pa.ChunkedArray) else None
+        return _from_arrow(column.to_arrow())
+    return _from_arrow(column) if isinstance(column, pa.Array | pa.ChunkedArray) else None
 
 
-def stored(kind: Any) -> pa.DataType | None:
-    """Return the Arrow type in which a column of pandas is stored, None where NumPy stores it.
+def arrow_type(kind: Any) -> pa.DataType | None:
+    """Return the Arrow type of a pandas column; None if NumPy stores it.
 
-    >>> stored(pd.ArrowDtype(pa.date32())), stored(np.dtype("int64"))
+    >>> arrow_type(pd.ArrowDtype(pa.date32())), arrow_type(np.dtype("int64"))
     (DataType(date32[day]), None)
     """
     return kind.pyarrow_dtype if isinstance(kind, pd.ArrowDtype) else None
 
 
 def is_time(kind: Any) -> bool:
-    """Return True for a type of moments, spans or times of day, in NumPy, pandas, Polars or Arrow.
+    """Return True for a type of timestamps, durations or times of day, of any library.
 
     >>> is_time(pa.time64("ns")), is_time(np.dtype("M8[s]")), is_time(pa.int64())
     (True, True, False)
     """
-    arrow = kind if isinstance(kind, pa.DataType) else stored(kind)
+    arrow = kind if isinstance(kind, pa.DataType) else arrow_type(kind)
     if arrow is not None:
         if kinds.is_dictionary(arrow):
             return is_time(arrow.value_type)
@@ -94,28 +97,28 @@ def is_time(kind: Any) -> bool:
     if isinstance(kind, pd.DatetimeTZDtype | pd.PeriodDtype):
         return True
     if hasattr(kind, "is_temporal"):
-        # This is a type of Polars.
+        # A type of Polars.
         return bool(kind.is_temporal())
     return isinstance(kind, np.dtype) and kind.kind in "mM"
 
 
 def is_text(kind: Any) -> bool:
-    """Return True for a type of text, in pandas, Polars or Arrow; NumPy's depends on single cells.
+    """Return True for a text type of pandas, Polars or Arrow; NumPy types depend on single cells.
 
     >>> is_text(pd.StringDtype()), is_text(pa.string()), is_text(np.dtype("U3")), is_text(pa.int64())
     (True, True, False, False)
     """
-    arrow = kind if isinstance(kind, pa.DataType) else stored(kind)
+    arrow = kind if isinstance(kind, pa.DataType) else arrow_type(kind)
     if arrow is not None:
         return bool(kinds.is_string(arrow) or kinds.is_large_string(arrow))
-    # Polars calls the type so.
+    # The name of the type in Polars.
     return isinstance(kind, pd.StringDtype) or str(kind) == "String"
 
 
-def types_of(X: Any) -> list[tuple[Any, Any]]:
-    """Return the names and types of the columns of a frame or Arrow table; nothing for anything else.
+def column_types(X: Any) -> list[tuple[Any, Any]]:
+    """Return the names and types of the columns of a frame or Arrow table; otherwise an empty list.
 
-    >>> types_of(pa.table({"a": [1]})), types_of([[1]])
+    >>> column_types(pa.table({"a": [1]})), column_types([[1]])
     ([('a', DataType(int64))], [])
     """
     if isinstance(X, pa.Table):
@@ -127,10 +130,10 @@ def types_of(X: Any) -> list[tuple[Any, Any]]:
     return []
 
 
-def kind_of(kind: Any) -> str:
-    """Name a type in words that do not show the length of the longest cell.
+def type_name(kind: Any) -> str:
+    """Return the name of a type, without the length of the longest cell.
 
-    >>> kind_of(np.dtype("U12")), kind_of(np.dtype("M8[ns]")), kind_of(np.dtype("i4"))
+    >>> type_name(np.dtype("U12")), type_name(np.dtype("M8[ns]")), type_name(np.dtype("i4"))
     ('text', 'times', 'int32')
     """
     if not isinstance(kind, np.dtype):
@@ -139,30 +142,30 @@ def kind_of(kind: Any) -> str:
 
 
 def _plain(column: Any) -> NDArray[Any]:
-    """Return a column as objects, whichever library stores it."""
+    """Return a column of any library as objects."""
     cells = values(column)
     if cells is None:
         cells = column.to_numpy(dtype=object)
     return cells if cells.dtype == object else objects(cells)
 
 
-def _several(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+def _from_arrow(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     """Convert an Arrow column, chunk by chunk."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     kind = _unit(column.type)
-    arrays = [_one(chunk) for chunk in chunks]
+    arrays = [_from_chunk(chunk) for chunk in chunks]
     return np.concatenate([np.empty(0, dtype=object if kind is None else kind), *arrays])
 
 
-def _one(chunk: pa.Array) -> NDArray[Any]:
+def _from_chunk(chunk: pa.Array) -> NDArray[Any]:
     """Convert one Arrow array."""
     if kinds.is_dictionary(chunk.type):
         codes = np.array([-1 if code is None else code for code in chunk.indices.to_pylist()], int)
-        return _taken(_plain_arrow(chunk.dictionary), codes)
+        return _look_up(_plain_arrow(chunk.dictionary), codes)
     unit = _unit(chunk.type)
     if unit is not None:
         counts = chunk.cast(pa.int32()) if kinds.is_date32(chunk.type) else chunk
-        # The stored numbers are viewed without being interpreted, so that none can be out of range.
+        # View the stored integers without interpreting them, so that none can be out of range.
         counts = counts.view(pa.int64()) if not kinds.is_date32(chunk.type) else counts
         there = np.asarray(counts.is_valid())
         raw = counts.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -180,12 +183,12 @@ def _one(chunk: pa.Array) -> NDArray[Any]:
 
 
 def _plain_arrow(column: pa.Array) -> NDArray[Any]:
-    cells = _one(column)
+    cells = _from_chunk(column)
     return cells if cells.dtype == object else objects(cells)
 
 
 def _unit(kind: pa.DataType) -> np.dtype[Any] | None:
-    """Return the NumPy type that counts moments or spans as an Arrow type does, None if none does."""
+    """Return the NumPy type with the unit of an Arrow type of times; None if there is none."""
     if kinds.is_date32(kind):
         return np.dtype("M8[D]")
     if kinds.is_date64(kind):
@@ -196,7 +199,7 @@ def _unit(kind: pa.DataType) -> np.dtype[Any] | None:
 
 
 def _moment(count: int | None, unit: Any) -> Any:
-    """Make a moment in UTC from its count since 1970, None where pandas cannot."""
+    """Return a timestamp in UTC from its count since 1970; None if pandas cannot represent it."""
     try:
         return (
             None
@@ -209,30 +212,27 @@ def _moment(count: int | None, unit: Any) -> Any:
 
 
 def _python(cell: Any) -> Any:
-    """Convert one cell, to bytes if it is text that is not UTF-8, to None if Python lacks its value."""
+    """Convert one cell: bytes if it is text that is not UTF-8, None if Python lacks its value."""
     try:
         return cell.as_py()
     except UnicodeDecodeError:
-        # A cell of text has a buffer of its own; text inside another cell has none.
+        # A text cell has a buffer; text nested in another cell has none.
         return cell.as_buffer().to_pybytes() if hasattr(cell, "as_buffer") else None
     except BaseException as error:
         reraise_keyboard_interrupt(error)
         return None
 
 
-def _taken(values_of_codes: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:
-    """Look up values by their codes, with None for a code that has no value."""
+def _look_up(values_of_codes: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:
+    """Look up values by their codes, with None for an invalid code."""
     there = (codes >= 0) & (codes < len(values_of_codes))
     return np.append(values_of_codes, objects([None]))[np.where(there, codes, len(values_of_codes))]
 
 
 def objects(cells: Any) -> NDArray[Any]:
-    """Make an array of cells as they are: a list among them is one cell.
+    """Return an array with the cells as objects; a list among them is one cell.
 
-    NumPy would write booleans beside text as text, and all text as wide as the widest.
-
-    Args:
-        cells: the cells.
+    NumPy would convert booleans to text if other cells are text, and pad all text to the longest.
 
     >>> objects([True, "a", [1, 2]]).tolist()
     [True, 'a', [1, 2]]
@@ -243,14 +243,12 @@ def objects(cells: Any) -> NDArray[Any]:
     return out
 
 
-def lie_elsewhere(rows: Any) -> bool:
-    """Return whether rows lie on a cluster, without loading what reads them there.
+def is_distributed(rows: Any) -> bool:
+    """Return whether rows are on a cluster, without loading its library.
 
-    Args:
-        rows: the rows as they were passed: a frame of Spark, or an object that says so by an attribute
-            ``distributed`` that is True.
+    Rows on a cluster are a Spark frame, or an object with the attribute ``distributed = True``.
 
-    >>> lie_elsewhere(np.zeros((2, 1)))
+    >>> is_distributed(np.zeros((2, 1)))
     False
     """
     of = type(rows)

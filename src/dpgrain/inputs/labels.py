@@ -1,18 +1,18 @@
-"""Labels of users, elements, classes and items: this module alone decides which two are equal.
+"""Equality of labels of users, elements, classes and items, defined only in this module.
 
-* **Text** is equal to the same text and to nothing else: ``"007"``, ``"7"``, ``"7.0"`` and ``" 7"``
-  are four labels. Bytes are the text that they encode.
-* **Numbers** are equal by value, as in Python, whatever their type, and ``True`` is 1. **Times** are
-  equal by moment. A number or a time is equal to no text.
-* **Stated labels**, which are public (classes, values of a domain, keys of a mapping, places in a
-  roster), match text as well: a stated number matches its own canonical decimal text (1 the text
-  ``"1"``, 2.5 the text ``"2.5"``; a truth the text ``"True"``), and no other text. The caller knows
-  which side is stated, and each cell is matched by itself. Files of text and the command line state
-  text, which matches a column of numbers in the same way.
-* NaN, nulls, objects that cannot be hashed, and numbers of more than :data:`BITS` bits are no labels.
+* **Text** equals only the same text: ``"007"``, ``"7"``, ``"7.0"`` and ``" 7"`` are four labels.
+  Bytes are the text that they encode.
+* **Numbers** are equal by value for all types, and ``True`` is 1. **Times** are equal if they are
+  the same instant. Numbers and times never equal text.
+* **Stated labels** are public: classes, values of a domain, keys of a mapping, indices of a
+  population. They also match text: a stated number matches its canonical decimal text (1 the text
+  ``"1"``, 2.5 the text ``"2.5"``; a boolean the text ``"True"``), and no other text. The caller
+  specifies which side is stated, and each cell is matched separately. Text files and the command
+  line state text, which matches a column of numbers in the same way.
+* NaN, nulls, unhashable objects, and numbers with more than :data:`BITS` bits are not labels.
 
-The data of a unit are the rows that bear one label. If two parts of the library disagreed on which
-labels are equal, a promise would break, so all of them ask here.
+The data of a privacy unit are the rows with one label. If two parts of the library disagreed on
+equality, a guarantee would be false, so all of them use this module.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
-from dpgrain.inputs.long_labels import is_long, label_of_stated
+from dpgrain.inputs.long_labels import is_long, stated_label
 
 Key: TypeAlias = tuple[str, str]
 
-#: The most bits of a label's numerator and of its denominator, so that a label of a few letters, such
-#: as ``Decimal("1e99999999")``, is not expanded. All floating-point numbers are shorter.
+#: Maximum bits of numerator and denominator of a label, so that a short label such as
+#: ``Decimal("1e99999999")`` is not expanded. All floating-point numbers have fewer.
 BITS = 1 << 15
-# A decimal number with more digits than this has more than BITS bits.
+# Decimal numbers with more digits have more than BITS bits.
 _MOST_DIGITS = math.ceil(BITS * math.log10(2))
-# Digits of a text that matches a stated number, at most; floats have fewer before the point.
+# Maximum digits of a text that matches a stated number; floats have fewer before the point.
 _WRITTEN_DIGITS = 400
-# Levels to which tuples may be nested, at most.
+# Maximum nesting of tuples.
 _MOST_LEVELS = 4
 _WHOLE = re.compile(rf"0|-?[1-9][0-9]{{0,{_WRITTEN_DIGITS - 1}}}")
 _fraction = Fraction
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-# The lengths in seconds of the units of NumPy that have a fixed length.
+# Seconds in the units of NumPy with a fixed length.
 _SECONDS = {
     "W": Fraction(604800),
     "D": Fraction(86400),
@@ -64,15 +64,15 @@ _SECONDS = {
 
 
 def key(label: Any) -> Key | None:
-    """Return the key of a label, None for what is no label; equal keys mean equal labels.
+    """Return the key of a label, None if it is not a label; equal keys mean equal labels.
 
-    The time it takes is in proportion to the length of the label, whatever the label says.
+    The running time is proportional to the length of the label, for all labels.
 
     >>> key(True) == key(1.0) == key(np.int8(1)), key("1"), key("01"), key(None)
     (True, ('text', '1'), ('text', '01'), None)
     """
     if type(label) is int and -(2**63) < label < 2**63:
-        # Most labels are such numbers; this is the result of `_number`, without its cost.
+        # Fast path of `_number`, for most labels.
         return "number", f"{label:x}/1"
     text = _text(label)
     if text is not None:
@@ -95,53 +95,52 @@ def key(label: Any) -> Key | None:
     if label is None or _is_missing(label):
         return None
     if isinstance(label, tuple | frozenset):
-        return _several(label)
+        return _collection(label)
     try:
-        # A value that cannot be hashed, such as a list, is no label.
+        # Unhashable values, such as lists, are not labels.
         hash(label)
-        # The name of a type has a point, which no other kind of key has.
+        # The name of a type contains a dot, unlike all other types of keys.
         return f"{type(label).__module__}.{type(label).__qualname__}", repr(label)
     except BaseException as error:
         reraise_keyboard_interrupt(error)
         return None
 
 
-def label_of(name: Key) -> Any:
-    """Make a publishable label from its key alone.
+def label_from_key(name: Key) -> Any:
+    """Return a publishable label from its key only.
 
-    People may write equal labels in different types, and the published label must not be that of one
-    person's row. Numbers become whole numbers, floats, or exact decimals or fractions; moments and
-    spans become those of ``datetime``, or of NumPy where these do not reach. Any other label becomes
-    the text that it prints.
+    Equal labels can have different types, and the published label must not be that of one person's
+    row. Numbers become integers, floats, or exact decimals or fractions. Times and durations become
+    those of ``datetime``, or of NumPy if out of range. Any other label becomes its printed text.
 
-    >>> label_of(key(1 + 0j)), label_of(key(Decimal("2.50"))), label_of(key((True, "a")))
-    (1, 2.5, (1, 'a'))
-    >>> label_of(key(datetime.date(2024, 5, 1))), label_of(key(np.datetime64("10000-01-01")))
-    (datetime.datetime(2024, 5, 1, 0, 0), np.datetime64('10000-01-01T00:00:00'))
+    >>> [label_from_key(key(label)) for label in (1 + 0j, Decimal("2.50"), (True, "a"))]
+    [1, 2.5, (1, 'a')]
+    >>> [str(label_from_key(key(day))) for day in (datetime.date(2024, 5, 1), np.datetime64("10000"))]
+    ['2024-05-01 00:00:00', '10000-01-01T00:00:00']
     """
     kind, value = name
     match kind.partition(" ")[0]:
         case "number":
-            return _spoken_number(_parsed(value))
+            return _publishable_number(_parsed(value))
         case "complex":
             real, imag = map(_parsed, value.split(" "))
             number = complex(float(real), float(imag))
             return number if key(number) == name else value
         case "tuple" | "frozenset" if kind in ("tuple", "frozenset"):
             parts = [ast.literal_eval(part) for part in ast.literal_eval(value)]
-            labels = [None if part is None else label_of(part) for part in parts]
+            labels = [None if part is None else label_from_key(part) for part in parts]
             return tuple(labels) if kind == "tuple" else frozenset(labels)
         case "time" | "duration" if "/" in value:
-            return _spoken_time(kind, Fraction(*(int(part, 16) for part in value.split("/"))))
+            return _publishable_time(kind, Fraction(*(int(part, 16) for part in value.split("/"))))
         case "duration" if kind.endswith((" M", " generic")):
             return np.timedelta64(int(value, 16), kind.split(" ")[1])  # type: ignore[call-overload]
     return value
 
 
 def rank(name: Key) -> tuple[str, Any]:
-    """Return the sorting place of a key: keys are sorted by kind, and by value within a kind.
+    """Return the sort key of a label key: by type, then by value.
 
-    >>> [label_of(name) for name in sorted(map(key, ["b", 10, 9, "a", 9.5]), key=rank)]
+    >>> [label_from_key(name) for name in sorted(map(key, ["b", 10, 9, "a", 9.5]), key=rank)]
     [9, 9.5, 10, 'a', 'b']
     """
     kind, value = name
@@ -150,12 +149,12 @@ def rank(name: Key) -> tuple[str, Any]:
 
 
 def _parsed(value: str) -> Fraction | float:
-    """Return the number that a key states."""
+    """Return the number in a key."""
     above, line, below = value.partition("/")
     return Fraction(int(above, 16), int(below, 16)) if line else float(value)
 
 
-def _spoken_number(number: Fraction | float) -> Any:
+def _publishable_number(number: Fraction | float) -> Any:
     if isinstance(number, float):
         return number
     if number.denominator == 1:
@@ -168,8 +167,8 @@ def _spoken_number(number: Fraction | float) -> Any:
     return number if digits is None else Decimal(digits)
 
 
-def _spoken_time(kind: str, seconds: Fraction) -> Any:
-    """Make a moment or a span from its seconds, in the first unit that can express it."""
+def _publishable_time(kind: str, seconds: Fraction) -> Any:
+    """Return a time or duration from its seconds, in the first unit that represents it."""
     parts = seconds * 10**6
     if parts.denominator == 1:
         with contextlib.suppress(OverflowError):
@@ -185,61 +184,58 @@ def _spoken_time(kind: str, seconds: Fraction) -> Any:
     return f"{kind} {_seconds(seconds)}"
 
 
-def written(label: Any) -> str | None:
-    """Return the only text that a stated label matches, None if there is none.
+def canonical_text(label: Any) -> str | None:
+    """Return the only text that a stated label matches; None if there is none.
 
-    >>> written(1), written(2.50), written(1e-5), written(True), written("007"), written(float("inf"))
-    ('1', '2.5', '0.00001', 'True', '007', None)
+    >>> [canonical_text(label) for label in (1, 2.50, 1e-5, True, "007", float("inf"))]
+    ['1', '2.5', '0.00001', 'True', '007', None]
     """
     text = _text(label)
     if text is not None:
         return text
     if isinstance(label, bool | np.bool_):
         return str(bool(label))
-    number = exact(label)
+    number = as_fraction(label)
     return None if number is None else _decimal(number)
 
 
-def whole(label: Any) -> int | None:
-    """Return the whole number that a label is, or whose canonical text it is; None for any other.
+def as_integer(label: Any) -> int | None:
+    """Return the integer that equals a label, or has it as canonical text; None for other labels.
 
-    >>> whole(7.0), whole("7"), whole("007"), whole(7.5), whole("+7")
+    >>> as_integer(7.0), as_integer("7"), as_integer("007"), as_integer(7.5), as_integer("+7")
     (7, 7, None, None, None)
     """
     text = _text(label)
     if text is not None:
         return int(text) if _WHOLE.fullmatch(text) else None
-    number = exact(label)
+    number = as_fraction(label)
     return number.numerator if number is not None and number.denominator == 1 else None
 
 
-def exact(label: Any) -> Fraction | None:
-    """Return the value of a label if it is a finite number, None for any other."""
+def as_fraction(label: Any) -> Fraction | None:
+    """Return the value of a label if it is a finite number; None for other labels."""
     value = _exact(label) if _is_number(label) else None
     return value if isinstance(value, Fraction) else None
 
 
-def matching(
+def match_stated(
     name: str, stated: Sequence[Any] | NDArray[Any], cells: Sequence[Key]
 ) -> NDArray[np.intp]:
-    """Find the place of each label of a column among stated labels, −1 if it is not there.
+    """Return the index of each label of a column among stated labels; −1 if it is not among them.
 
-    Args:
-        name: the name of the stated labels in messages.
-        stated: public labels, such as classes.
-        cells: (V,) the keys of the labels of a column. Each is matched by itself: by its key, or, if
-            it is text, by the text of a stated number.
+    ``cells`` are the keys of the labels of a column, (V,). Each is matched separately: by its key,
+    or, if it is text, by the text of a stated number. ``name`` is for messages.
 
     Raises:
-        ParameterError: if a stated label is null, two are equal, or two numbers have one text.
+        ParameterError: if a stated label is null, two are equal, or two numbers have the same text.
 
-    >>> matching("classes", [1, 2.5, "a"], [key("1"), key(1), key("2.5"), key("01"), key("a")]).tolist()
+    >>> match_stated("classes", [1, 2.5, "a"], list(map(key, ["1", 1, "2.5", "01", "a"]))).tolist()
     [0, 0, 1, -1, 2]
     """
     place: dict[Key, int] = {}
     texts: dict[Key, int] = {}
     for i, label in enumerate(stated):
-        name_of_label, text = key(label), written(label)
+        name_of_label, text = key(label), canonical_text(label)
         if name_of_label is None:
             raise ParameterError(
                 f"{name} must be labels without nulls, not {_validate.describe(label)}."
@@ -257,22 +253,22 @@ def matching(
                 f"{name} must differ as text, but several are written {text!r}; pass them as text."
             )
         if name_of_label[0] == "text" and is_long(name_of_label[1]):
-            # Tables have a long text's replacement, and rows in arrays the text.
-            texts[key(label_of_stated(name_of_label[1])) or name_of_label] = i
+            # Tables contain the label of a long text, and arrays the text.
+            texts[key(stated_label(name_of_label[1])) or name_of_label] = i
     places = {**texts, **place}
     return np.array([places.get(cell, -1) for cell in cells], dtype=np.intp)
 
 
 def cell_text(label: Any) -> str | None:
-    """Write a cell of any type as a cell of a column of text; None where it is no label.
+    """Convert a cell of any type to text; None if it is not a label.
 
-    Text stays as it is, a number becomes its canonical decimal text, and a moment its date and time.
-    Any other cell becomes the text that it prints.
+    Text is unchanged, a number becomes its canonical decimal text, and a timestamp its date and
+    time. Any other cell becomes its printed text.
 
     >>> cell_text(7.0), cell_text("7.0"), cell_text(True), cell_text(None), cell_text([7])
     ('7', '7.0', 'True', None, '[7]')
     """
-    text = written(label)
+    text = canonical_text(label)
     if text is not None:
         return text
     name = key(label)
@@ -288,7 +284,7 @@ def cell_text(label: Any) -> str | None:
 
 
 def _shown(kind: str, value: str) -> str:
-    """Write a moment, or a number that has no decimal text, from its key."""
+    """Return the text of a timestamp, or of a number without decimal text, from its key."""
     above, _, below = value.partition("/")
     if kind.startswith("time"):
         parts, rest = divmod(int(above, 16) * 10**6, int(below, 16))
@@ -305,10 +301,10 @@ def _shown(kind: str, value: str) -> str:
 
 
 def _text(label: Any) -> str | None:
-    """Return the text that a label is, or that its bytes encode; None for any other label."""
+    """Return the text of a label that is text or bytes; None for other labels."""
     if isinstance(label, bytes):
         return bytes.decode(label, "utf-8", "surrogateescape")
-    # A subclass of str may print as something else, which must not change its text.
+    # A subclass of str can print other text, which must not affect its key.
     return str.__str__(label) if isinstance(label, str) else None
 
 
@@ -324,13 +320,13 @@ def _is_number(label: Any) -> bool:
     return isinstance(label, float | Integral | Rational | Decimal | np.number | np.bool_)
 
 
-def _several(label: tuple[Any, ...] | frozenset[Any]) -> Key | None:
-    """Make the key of a tuple or a set from the keys of its parts."""
+def _collection(label: tuple[Any, ...] | frozenset[Any]) -> Key | None:
+    """Return the key of a tuple or a set from the keys of its parts."""
     level: list[Any] = [label]
     for _ in range(_MOST_LEVELS):
         level = [part for each in level if isinstance(each, tuple | frozenset) for part in each]
     if level:
-        # No label is nested so deep, and the keys of deeper ones would grow faster than their length.
+        # Keys of deeper nested tuples would grow faster than their length.
         return None
     parts = [repr(key(part)) for part in label]
     if isinstance(label, frozenset):
@@ -346,12 +342,12 @@ def _number(value: Any) -> Key | None:
 
 
 def _exact(value: Any) -> Fraction | float | None:
-    """Return a number as a fraction or an infinity; None for NaN and numbers beyond :data:`BITS`."""
+    """Return a number as a fraction or an infinity; None for NaN and beyond :data:`BITS`."""
     try:
         if isinstance(value, Decimal):
-            return _of_decimal(value)
+            return _decimal_value(value)
         if isinstance(value, np.generic):
-            # A number in extended precision has no equal among Python's numbers, and stays.
+            # Numbers in extended precision have no equivalent in Python.
             value = value if isinstance(value, np.longdouble) else value.item()
         if isinstance(value, float | np.floating):
             if not np.isfinite(value):
@@ -360,15 +356,15 @@ def _exact(value: Any) -> Fraction | float | None:
         above, below = int(value.numerator), int(value.denominator)
     except BaseException as error:
         reraise_keyboard_interrupt(error)
-        # A number of somebody's own class may raise anything.
+        # A number of a custom class may raise any error.
         return None
     if max(above.bit_length(), below.bit_length()) > BITS:
         return None
     return _fraction(above, below)
 
 
-def _of_decimal(value: Decimal) -> Fraction | float | None:
-    """Return a decimal as a fraction, making no number much longer than its text on the way."""
+def _decimal_value(value: Decimal) -> Fraction | float | None:
+    """Return a decimal as a fraction, with intermediate numbers not much longer than its text."""
     if not value.is_finite():
         return None if value.is_nan() else float(value)
     sign, digits, exponent = value.as_tuple()
@@ -377,8 +373,8 @@ def _of_decimal(value: Decimal) -> Fraction | float | None:
         return Fraction(0)
     assert isinstance(exponent, int)  # noqa: S101 - of a finite number
     exponent += len(digits) - last
-    # The digits are no multiple of ten now, so that the reduced denominator keeps at least all of its
-    # twos or all of its fives.
+    # The digits are not a multiple of ten now, so the reduced denominator retains all factors of two
+    # or all factors of five.
     if last > _MOST_DIGITS or exponent > _MOST_DIGITS or exponent < -BITS:
         return None
     coefficient = int(Decimal((sign, digits[:last], 0)))
@@ -388,7 +384,7 @@ def _of_decimal(value: Decimal) -> Fraction | float | None:
 
 
 def _decimal(number: Fraction) -> str | None:
-    """Write a number in the fewest decimal digits that identify a float; None if too many."""
+    """Return the fewest decimal digits that identify a float; None if there are too many."""
     if number.denominator == 1:
         short = number.numerator.bit_length() <= _WRITTEN_DIGITS * 3
         return str(number.numerator) if short else None
@@ -408,11 +404,11 @@ def _decimal(number: Fraction) -> str | None:
 
 
 def _time(value: Any) -> Key | None:
-    """Make the key of a moment: its seconds since 1970, in UTC where it states a time zone."""
+    """Return the key of a time: seconds since 1970, in UTC if it has a time zone."""
     if _is_missing(value):
         return None
     if hasattr(value, "asm8"):
-        # This is a moment of pandas, which has nanoseconds.
+        # A timestamp of pandas, with nanoseconds.
         return _since("time" if value.tzinfo is None else "time UTC", value.asm8)
     if isinstance(value, np.datetime64):
         return _since("time", value)
@@ -427,7 +423,7 @@ def _time(value: Any) -> Key | None:
         return "time UTC", _seconds(_exactly(local) - _exactly(offset))
     except BaseException as error:
         reraise_keyboard_interrupt(error)
-        # A time zone of somebody's own class may raise anything.
+        # A time zone of a custom class may raise any error.
         return None
 
 
@@ -439,7 +435,7 @@ def _duration(value: Any) -> Key | None:
 
 
 def _since(kind: str, value: np.datetime64 | np.timedelta64) -> Key | None:
-    """Make the key of a moment or duration of NumPy, in any of its units."""
+    """Return the key of a time or duration of NumPy, in any unit."""
     if np.isnat(value):
         return None
     unit, step = np.datetime_data(value.dtype)
@@ -447,7 +443,7 @@ def _since(kind: str, value: np.datetime64 | np.timedelta64) -> Key | None:
     if unit in _SECONDS:
         return kind, _seconds(count * _SECONDS[unit])
     if kind == "duration" or unit == "generic":
-        # Months and years have no fixed length, and a bare number has no unit.
+        # Months and years have no fixed length, and generic durations have no unit.
         count, unit = (count * 12, "M") if unit == "Y" else (count, unit)
         return f"{kind} {unit}", f"{count:x}"
     year, month = divmod(count, 12) if unit == "M" else (count, 0)
@@ -455,8 +451,8 @@ def _since(kind: str, value: np.datetime64 | np.timedelta64) -> Key | None:
 
 
 def _days(year: int, month: int) -> int:
-    """Count the days from 1970 to the first of a month (0 to 11) of any Gregorian year."""
-    # The calendar repeats itself every 400 years, which have 146,097 days.
+    """Return the days from 1970 to the first of a month (0 to 11) of any Gregorian year."""
+    # The calendar has a period of 400 years, or 146,097 days.
     turns, year = divmod(year - 2000, 400)
     return (
         turns * 146097 + datetime.date(2000 + year, month + 1, 1).toordinal() - _EPOCH.toordinal()

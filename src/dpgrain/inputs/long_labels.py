@@ -1,15 +1,14 @@
-"""Labels of long texts: the beginning and a hash, row by row and the same on every engine.
+"""Labels of long texts: the beginning and a hash, row by row and equal on every engine.
 
-Wherever texts of rows name things (users, items, cells, distinct values, the most frequent value),
-engines keep one copy of each different text, and one person can bring any number of long ones. So a
-text of more than :data:`WHOLE_BYTES` bytes in UTF-8 has another label: its first :data:`SHOWN`
-characters, ``…``, and the SHA-256 of the whole text in hexadecimal digits. Such a label has more than
-:data:`WHOLE_BYTES` and at most :data:`MOST_BYTES` bytes.
+Engines store each distinct user, item, cell or value once, and one person can contribute any number
+of long texts. A text with more than :data:`WHOLE_BYTES` bytes in UTF-8 is therefore replaced by its
+first :data:`SHOWN` characters, ``…``, and the SHA-256 of the whole text in hexadecimal digits. Such
+a label has more than :data:`WHOLE_BYTES` and at most :data:`MOST_BYTES` bytes.
 
-The label is a function of the text only, and no two texts have the same label unless SHA-256 collides:
-a text that looks like the label of another one is long, so its own label is a different one. Texts are
-renamed and never merged, so that all guarantees stay the same. A *stated* text, which is public, can be
-either the text or the published label.
+The label is a function of the text only, and two texts have equal labels only if SHA-256 collides:
+a text that looks like a label is itself long, so it has another label. Texts are renamed and never
+merged, so all guarantees are unchanged. A *stated* text, which is public, can be either the text or
+its published label.
 """
 
 from __future__ import annotations
@@ -21,26 +20,23 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: Bytes of the longest text, in UTF-8, that is its own label. E-mail addresses, host names, file names
-#: and titles of Wikipedia end before 256 bytes, and so do nearly all addresses of pages.
+#: Maximum bytes, in UTF-8, of a text that is not replaced. E-mail addresses, host names, file names
+#: and Wikipedia titles have fewer bytes, and so do nearly all URLs.
 WHOLE_BYTES = 256
-#: Characters of a longer text that its replacement shows: as few as make every replacement, of 190
-#: characters, a mark of 3 bytes and 64 digits, longer than WHOLE_BYTES.
+#: Characters of a longer text in its label: the fewest that make every label, with a mark of 3 bytes
+#: and 64 digits, longer than WHOLE_BYTES.
 SHOWN = 190
 #: Mark between the beginning of a text and its hash.
 MARK = "…"
-#: Bytes of the longest label: characters have at most 4.
+#: Maximum bytes of a label: characters have at most 4.
 MOST_BYTES = 4 * SHOWN + 67
 _REPLACEMENT = re.compile(rf".{{{SHOWN}}}{MARK}[0-9a-f]{{64}}", re.DOTALL)
 
 
-def label_of(text: str) -> str:
-    """Return the label of a text of rows.
+def text_label(text: str) -> str:
+    """Return the label of a text in a row.
 
-    Args:
-        text: the text.
-
-    >>> label_of("short"), len(label_of("x" * 257)), label_of("x" * 257)[185:195]
+    >>> text_label("short"), len(text_label("x" * 257)), text_label("x" * 257)[185:195]
     ('short', 255, 'xxxxx…15eb')
     """
     if not is_long(text):
@@ -49,58 +45,38 @@ def label_of(text: str) -> str:
     return f"{text[:SHOWN]}{MARK}{digest}"
 
 
-def label_of_stated(text: str) -> str:
-    """Return the label that a public text means: a published replacement stands for itself.
+def stated_label(text: str) -> str:
+    """Return the label of a public text; a published label is its own label.
 
-    Args:
-        text: the text, as a domain or a partition states it.
-
-    >>> label_of_stated(label_of("x" * 300)) == label_of_stated("x" * 300) == label_of("x" * 300)
+    >>> stated_label(text_label("x" * 300)) == stated_label("x" * 300) == text_label("x" * 300)
     True
     """
-    return text if is_replacement(text) else label_of(text)
+    return text if is_replacement(text) else text_label(text)
 
 
 def is_replacement(text: str) -> bool:
-    """Return whether a text has the form of the label of a long one.
-
-    Args:
-        text: the text.
-    """
+    """Return whether a text has the form of the label of a long text."""
     return _REPLACEMENT.fullmatch(text) is not None
 
 
 def is_long(text: str) -> bool:
-    """Return whether a text is replaced.
-
-    Args:
-        text: the text.
-    """
+    """Return whether a text is replaced."""
     return len(text) > WHOLE_BYTES // 4 and len(text.encode("utf-8", "surrogatepass")) > WHOLE_BYTES
 
 
 def any_long(texts: Iterable[str]) -> bool:
-    """Return whether one of some texts is replaced.
-
-    Args:
-        texts: the texts.
-    """
+    """Return whether any of some texts is replaced."""
     return any(map(is_long, texts))
 
 
-def labels_of_texts(column: pa.ChunkedArray, longest: int) -> pa.ChunkedArray:
-    """Return the labels of a column of texts.
-
-    Args:
-        column: the texts.
-        longest: the bytes of the longest text that is read; longer ones are null.
-    """
+def text_labels(column: pa.ChunkedArray, longest: int) -> pa.ChunkedArray:
+    """Return the labels of a column of texts; null for texts of more than ``longest`` bytes."""
     size = pc.binary_length(column)
     long = pc.greater(size, WHOLE_BYTES)
     if not pc.any(long).as_py():
         return column.cast(pa.string())
     kept = pc.if_else(pc.greater(size, longest), None, column)
-    texts = [label_of(text) for text in kept.filter(long).to_pylist() if text is not None]
+    texts = [text_label(text) for text in kept.filter(long).to_pylist() if text is not None]
     short = pc.if_else(long, None, kept).cast(pa.string()).combine_chunks()
     there = pc.and_(pc.fill_null(long, False), kept.is_valid()).combine_chunks()
     made = pc.replace_with_mask(short, there, pa.array(texts, pa.string()))

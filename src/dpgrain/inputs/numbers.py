@@ -1,4 +1,4 @@
-"""Cells of tables as numbers, read one by one, so that an odd cell changes no other."""
+"""Numeric cells of tables, each read separately, so that an invalid cell affects no other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpgrain.errors import (
     reraise_keyboard_interrupt,
 )
 from dpgrain.inputs import columns
-from dpgrain.inputs.columns import is_time, kind_of
+from dpgrain.inputs.columns import is_time, type_name
 
 if TYPE_CHECKING:
     import pandas
@@ -29,16 +29,16 @@ else:
     pd, pandas = loaded_types("pandas"), lazy_import("pandas")
     pa = lazy_import("pyarrow")
 
-#: The texts that stand for truths, and their numbers.
-TRUTHS = {"True": 1, "False": 0, "true": 1, "false": 0}
-# Types of cells that NumPy reads as numbers without changing one for the sake of another.
+#: Texts of booleans, and their numbers.
+BOOLEANS = {"True": 1, "False": 0, "true": 1, "false": 0}
+# Cell types that NumPy converts independently of each other.
 _PLAIN = frozenset(
     (bool, int, float, np.bool_, np.float64, np.float32, np.int64, np.int32, np.int16, np.int8)
 )
 
 
 def numbers(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Read each cell of an array as a number by itself, NaN for what is none.
+    """Read each cell of an array as a number; NaN if it is not numeric.
 
     >>> numbers(np.array([1, "2", None, "abc"], dtype=object)).tolist()
     [1.0, 2.0, nan, nan]
@@ -47,47 +47,43 @@ def numbers(values: NDArray[Any]) -> NDArray[np.float64]:
         with np.errstate(all="ignore"):
             return values.astype(np.float64)
     if values.dtype.kind == "c":
-        # One complex number makes the others complex, without changing them.
+        # One complex number makes the others complex, with the same values.
         with np.errstate(all="ignore"):
             return np.where(values.imag == 0, values.real, np.nan).astype(np.float64)
     out = np.full(values.shape, np.nan)
     if values.dtype.kind not in "OUS":
-        # Times are no numbers: NumPy would count each column of them in its own steps.
+        # NumPy would convert times to counts of a unit that depends on the column.
         return out
     flat = out.reshape(-1)
     with warnings.catch_warnings():
-        # A warning would reveal the cell, so that a cell that causes one is no number.
+        # A warning would reveal the cell, so a cell that causes one becomes NaN.
         warnings.simplefilter("error")
         for place, value in enumerate(values.astype(object).reshape(-1)):
             try:
-                # NumPy writes truths as text beside text.
-                flat[place] = float(TRUTHS.get(value, value) if isinstance(value, str) else value)
+                # NumPy converts booleans to text if other cells are text.
+                flat[place] = float(BOOLEANS.get(value, value) if isinstance(value, str) else value)
             except BaseException as error:
                 reraise_keyboard_interrupt(error)
                 continue
     return out
 
 
-def readable(X: Any, width: int | None = None, *, name: str = "X") -> Any:
-    """Read each cell of a table as a number by itself; NaN, which counts as 0, for what is none.
+def numeric_table(X: Any, width: int | None = None, *, name: str = "X") -> Any:
+    """Read each cell of a table as a number; NaN, later treated as 0, if it is not numeric.
 
-    Args:
-        X: an array, a data frame, an Arrow table, a sparse matrix, or a list of rows.
-        width: the public number of cells in a row of a list; needed for a list.
-        name: the name of the table in messages.
-
-    Returns:
-        an array, a pandas data frame or a sparse matrix of numbers.
+    ``X`` is an array, a data frame, an Arrow table, a sparse matrix, or a list of rows; ``width``
+    is the public number of cells in a row of a list. Returns an array, a pandas data frame or a
+    sparse matrix.
 
     Raises:
-        ParameterError: if the form of X, whatever its values, is no table of numbers: it has times,
-            also in one column only, or is a list and the length of its rows is not stated.
+        ParameterError: if X is not numeric, independently of its values: it has a column of times,
+            or is a list without ``width``.
 
-    One odd cell turns a whole table into objects, or an array into text or complex numbers, and must
-    neither be an error nor change how others are read. A row of a list that does not have ``width``
-    cells has no cell that is a number.
+    One invalid cell can turn a table into objects, or an array into text or complex numbers. It
+    must neither raise an error nor change how other cells are read. A row of a list without exactly
+    ``width`` cells is NaN.
 
-    >>> readable([[True, 2], [1j, "4"], None, [5]], 2).tolist()
+    >>> numeric_table([[True, 2], [1j, "4"], None, [5]], 2).tolist()
     [[1.0, 2.0], [nan, 4.0], [nan, nan], [nan, nan]]
     """
     if isinstance(X, pa.Table) or _is_polars(X):
@@ -101,7 +97,7 @@ def readable(X: Any, width: int | None = None, *, name: str = "X") -> Any:
         def read(i: int) -> Any:
             if _is_wide(kinds[i]):
                 return X.iloc[:, i]
-            # Narrow numbers are read as float64, to which an odd cell elsewhere would widen them.
+            # Narrow numbers become float64, because an invalid cell elsewhere would also widen them.
             return pd.Series(numbers(vector(X.iloc[:, i])), index=X.index)
 
         return pd.DataFrame({i: read(i) for i in range(X.shape[1])}).set_axis(X.columns, axis=1)
@@ -110,25 +106,18 @@ def readable(X: Any, width: int | None = None, *, name: str = "X") -> Any:
             return X
         X = X.tocsr()
         return sparse.csr_array((numbers(X.data), X.indices, X.indptr), shape=X.shape)
-    if isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and _holds_rows(X, width)):
-        return _rows(X, stated_width(width))
+    if isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and _is_list_of_rows(X, width)):
+        return _rows(X, required_width(width))
     array = _array(X)
     if not isinstance(X, np.ndarray):
         _no_times(name, [0], [getattr(X, "dtype", None) or getattr(X, "type", None)])
     if array.dtype.kind in "mMV":
-        raise ParameterError(f"{name} must be numbers, not {kind_of(array.dtype)}.")
+        raise ParameterError(f"{name} must be numbers, not {type_name(array.dtype)}.")
     return numbers(array) if array.dtype.kind in "OUSc" or array.dtype.itemsize > 8 else array
 
 
-def stated_width(width: int | None) -> int:
-    """Return the public number of cells in a row of a list.
-
-    Args:
-        width: the number, if it is stated.
-
-    Raises:
-        ParameterError: if it is not: no rule may take it from the rows, of which one could decide.
-    """
+def required_width(width: int | None) -> int:
+    """Return the stated width, or raise: one row could change a width derived from the rows."""
     if width is None:
         raise ParameterError(
             "n_features must be passed for a list of rows, such as n_features=2, because rows "
@@ -138,35 +127,24 @@ def stated_width(width: int | None) -> int:
     return width
 
 
-def cells(X: Any, width: int | None = None, *, name: str = "X") -> NDArray[Any]:
-    """Read each cell of a table as a number by itself, and return an array; NaN for what is none.
+def numeric_array(X: Any, width: int | None = None, *, name: str = "X") -> NDArray[Any]:
+    """Read a table as an array of numbers, as :func:`numeric_table` does.
 
-    Args:
-        X: an array, a data frame, an Arrow table, a sparse matrix, or a list of rows.
-        width: the public number of cells in a row of a list; needed for a list.
-        name: the name of the table in messages.
-
-    Raises:
-        ParameterError: where :func:`readable` raises it.
-
-    >>> cells(pd.DataFrame({"a": ["2", None]})).tolist()
+    >>> numeric_array(pd.DataFrame({"a": ["2", None]})).tolist()
     [[2.0], [nan]]
     """
-    table = readable(X, width, name=name)
+    table = numeric_table(X, width, name=name)
     if isinstance(table, pd.DataFrame) and len({*table.dtypes}) > 1:
-        # NumPy would turn truths beside numbers into objects.
+        # NumPy would convert columns of booleans and numbers to objects.
         return table.to_numpy(dtype=np.float64)
     return table.toarray() if sparse.issparse(table) else np.asarray(table)
 
 
-def passed(make: Callable[[], Any]) -> Any:
-    """Return what a caller's own iterator or lazy frame makes of its rows.
-
-    Args:
-        make: the function that passes through it.
+def collect_rows(make: Callable[[], Any]) -> Any:
+    """Call a function that reads a caller's iterator or lazy frame.
 
     Raises:
-        DataError: if it raises, which would quote a row.
+        DataError: if it raises, without its message, which could quote a row.
     """
     try:
         return make()
@@ -176,27 +154,22 @@ def passed(make: Callable[[], Any]) -> Any:
         raise_without_context(DataError(f"{told}; collect it into an array first."))
 
 
-def unread(X: Any, width: int | None = None, *, name: str = "X") -> tuple[Any, tuple[int, ...]]:
-    """Return a table, and the shape that :func:`cells` will have; no cell is read.
+def table_and_shape(
+    X: Any, width: int | None = None, *, name: str = "X"
+) -> tuple[Any, tuple[int, ...]]:
+    """Return a table, and the shape of its :func:`numeric_array`, without reading a cell.
 
-    Args:
-        X: an array, a data frame, an Arrow table, a sparse matrix, or a list of rows. What has no shape
-            of its own, such as a range or a lazy frame, becomes an array or a frame.
-        width: the public number of cells in a row of a list; needed for a list.
-        name: the name of the table in messages.
+    Objects without a shape, such as a range or a lazy frame, are converted to an array or a frame.
 
-    Raises:
-        ParameterError: where :func:`readable` raises it.
-
-    >>> unread([[1.0, "2"], None], 2)[1], unread(pd.DataFrame({"a": [1, 2, 3]}))[1]
+    >>> table_and_shape([[1.0, "2"], None], 2)[1], table_and_shape(pd.DataFrame({"a": [1, 2, 3]}))[1]
     ((2, 2), (3, 1))
     """
-    if isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and _holds_rows(X, width)):
+    if isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and _is_list_of_rows(X, width)):
         assert width is not None  # noqa: S101 - it is stated for a list
         return X, (len(X), width)
     if _is_polars(X) and hasattr(X, "collect"):
-        X = passed(X.collect)
-    types = columns.types_of(X)
+        X = collect_rows(X.collect)
+    types = columns.column_types(X)
     if types:
         _no_times(name, *zip(*types, strict=True))
     elif not isinstance(X, np.ndarray):
@@ -207,15 +180,14 @@ def unread(X: Any, width: int | None = None, *, name: str = "X") -> tuple[Any, t
         X = _array(X)
     kind = getattr(X, "dtype", None)
     if isinstance(kind, np.dtype) and kind.kind in "mMV":
-        raise ParameterError(f"{name} must be numbers, not {kind_of(kind)}.")
+        raise ParameterError(f"{name} must be numbers, not {type_name(kind)}.")
     return X, tuple(X.shape)
 
 
 def vector(values: Any) -> NDArray[Any]:
-    """Read each cell of a column as a number by itself, NaN for what is none.
+    """Read each cell of a column as a number; NaN if it is not numeric.
 
-    Args:
-        values: an array, a series or a list; each item of a list is one cell, even if it is a list.
+    Each item of a list is one cell, even if it is a list.
 
     >>> vector([1, "2", [3.0], None]).tolist()
     [1.0, 2.0, nan, nan]
@@ -227,7 +199,7 @@ def vector(values: Any) -> NDArray[Any]:
 
 
 def _array(values: Any) -> NDArray[Any]:
-    """Return any column as an array, of objects where NumPy lacks its type."""
+    """Return any column as an array, of objects if NumPy lacks its type."""
     cells = columns.values(values)
     if cells is not None:
         return cells
@@ -237,7 +209,7 @@ def _array(values: Any) -> NDArray[Any]:
 
 
 def _rows(values: Sequence[Any] | NDArray[Any], width: int) -> NDArray[np.float64]:
-    """Return (m, width) the numbers in the rows of a list."""
+    """Return the numbers in the rows of a list, (m, width)."""
     try:
         if (
             all(type(row) in (list, tuple) and len(row) == width for row in values)
@@ -245,7 +217,7 @@ def _rows(values: Sequence[Any] | NDArray[Any], width: int) -> NDArray[np.float6
         ):
             return np.array(list(values), dtype=np.float64).reshape(len(values), width)
     except OverflowError:
-        # A whole number is too large for a float, and becomes no number below.
+        # An integer too large for a float becomes NaN below.
         pass
     cells = np.full((len(values), width), None, dtype=object)
     for place, row in enumerate(values):
@@ -256,22 +228,22 @@ def _rows(values: Sequence[Any] | NDArray[Any], width: int) -> NDArray[np.float6
                 cells[place] = columns.objects(list(row))
         except BaseException as error:
             reraise_keyboard_interrupt(error)
-            # A row that does not give its cells has none that is a number.
+            # A row that cannot be read is NaN.
             continue
     return numbers(cells)
 
 
-def _holds_rows(X: NDArray[Any], width: int | None) -> bool:
+def _is_list_of_rows(X: NDArray[Any], width: int | None) -> bool:
     """Return True if an array is a list of rows: a column of objects, each with several numbers."""
     return X.dtype == object and X.ndim == 1 and width is not None and width > 1
 
 
 def _framed(X: Any, name: str) -> pd.DataFrame:
-    """Read an Arrow table or a Polars frame as a pandas frame of numbers."""
+    """Convert an Arrow table or a Polars frame to a pandas frame of numbers."""
     if isinstance(X, pa.Table):
         names, columns_given, kinds = X.column_names, X.columns, X.schema.types
     else:
-        # The frame is read by column, since Arrow lacks types that Polars has.
+        # Read column by column, because Arrow lacks some types of Polars.
         X = X.collect() if hasattr(X, "collect") else X
         names, columns_given, kinds = X.columns, X.get_columns(), X.dtypes
     _no_times(name, names, kinds)
@@ -282,22 +254,22 @@ def _framed(X: Any, name: str) -> pd.DataFrame:
 
 
 def _no_times(name: str, names: Iterable[Any], kinds: Iterable[Any]) -> None:
-    """Refuse a table with times by its schema: their numbers would depend on how they are stored."""
+    """Reject a schema with times, because their numbers would depend on how they are stored."""
     for column, kind in zip(names, kinds, strict=False):
         if is_time(kind):
             raise ParameterError(
-                f"{name} must be numbers, not {kind_of(kind)} as in its column "
+                f"{name} must be numbers, not {type_name(kind)} as in its column "
                 f"{column!r}; omit it, or convert it to a number, such as days since a fixed "
                 "date."
             )
 
 
 def _is_polars(X: Any) -> bool:
-    """Return True for a frame of Polars, without loading Polars."""
+    """Return True for a Polars frame, without loading Polars."""
     frame = hasattr(X, "get_columns") or hasattr(X, "collect")
     return frame and type(X).__module__.partition(".")[0] == "polars"
 
 
 def _is_wide(kind: Any) -> bool:
-    """Return True if a column holds float64, whole numbers or truths, which need no conversion."""
+    """Return True if a column contains float64, integers or booleans, which need no conversion."""
     return isinstance(kind, np.dtype) and (kind == np.float64 or kind.kind in "iub")

@@ -11,8 +11,8 @@ import numpy as np
 
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Event, Laplace
-from dpgrain.arrays.blocks import unit_of
 from dpgrain.choices.scores import STEPS
+from dpgrain.inputs.blocks import default_unit
 from dpgrain.learn.classes import Labels
 from dpgrain.learn.scoring import (
     MISSES,
@@ -122,7 +122,7 @@ def accuracy(
     >>> round(query.plan.guarantee.epsilon(), 6)
     1.0
     """
-    promise = Promise.of(unit_of(unit, users), epsilon, delta, relation, share)
+    promise = Promise.of(default_unit(unit, users), epsilon, delta, relation, share)
     rows = scored_rows(promise, y, predicted, users, elements)
     return AccuracyQuery(**rows, labels=Labels.of(classes), random_state=random_state)
 

@@ -12,8 +12,8 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
-from dpgrain.arrays.guarantees import Sampling
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.guarantees import Sampling
 from dpgrain.learn.program import Known, Recipe
 from dpgrain.noise import RandomState
 from dpgrain.optimize import CoinBetting, FullMatrixAdagrad, Solver

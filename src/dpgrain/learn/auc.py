@@ -9,9 +9,9 @@ import numpy as np
 
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Event
-from dpgrain.arrays.blocks import unit_of
 from dpgrain.choices.scores import STEPS
-from dpgrain.inputs.codes import codes, ordered
+from dpgrain.inputs.blocks import default_unit
+from dpgrain.inputs.codes import codes, distinct_labels
 from dpgrain.learn.classes import Labels
 from dpgrain.learn.given import none_of
 from dpgrain.learn.scoring import (
@@ -175,11 +175,11 @@ def auc(
     >>> round(query.plan.guarantee.epsilon(), 6)
     1.0
     """
-    promise = Promise.of(unit_of(unit, users), epsilon, delta, relation, share)
+    promise = Promise.of(default_unit(unit, users), epsilon, delta, relation, share)
     rows = scored_rows(promise, y, probability, users, elements)
     require_numbers("probability", none_of(rows["predicted"]))
     return AucQuery(
-        **rows, label=Labels(ordered("positive", [positive])), random_state=random_state
+        **rows, label=Labels(distinct_labels("positive", [positive])), random_state=random_state
     )
 
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.accounting import Event
-from dpgrain.arrays.roster import Roster, check_stated
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.tiles import LinearBlocks
+from dpgrain.inputs.population import Population, check_n_users
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.fitted import Data, Fitted, Form
@@ -43,7 +43,7 @@ class Plan:
     @property
     def facts(self) -> tuple[Fact, ...]:
         """Public facts."""
-        roster = Roster(self.n_users).facts
+        roster = Population(self.n_users).facts
         return (*roster, *self.public, *self.program.facts, *self.ask.facts)
 
 
@@ -52,7 +52,7 @@ def plan(ask: Ask, form: Form, lot: int | None) -> Plan:
 
     ``lot`` is a public random number for recipes that return a random iterate.
     """
-    n = check_stated(ask.n_users, ask.how)
+    n = check_n_users(ask.n_users, ask.how)
     if form.targets.labels is not None:
         raise ParameterError(f"classes is required with {ask.how}; pass all labels as classes=[…].")
     loss = form.loss(form.targets.classes)

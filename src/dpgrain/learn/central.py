@@ -11,10 +11,10 @@ import numpy as np
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Contribution, Event, Gaussian, Selection, calibrate
-from dpgrain.arrays.guarantees import rate_of
-from dpgrain.arrays.roster import Roster, beside
-from dpgrain.gradients.norms import Norms, release_norms
+from dpgrain.gradients.norms import NormHistogram, release_norms
 from dpgrain.gradients.records import RecordBlocks
+from dpgrain.inputs.guarantees import block_sampling_rate
+from dpgrain.inputs.population import Population, compose_events
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.classes import fact, selected, selection
@@ -57,7 +57,7 @@ class Plan:
     mean: ClippedMean
     norms: Gaussian | None
     evidence: Gaussian | None
-    roster: Roster
+    roster: Population
     names: Selection | None = None
     public: tuple[Fact, ...] = ()
     care: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class Plan:
     def event(self) -> Event:
         """Accounting event of the whole fit."""
         return self.mean.event.beside(
-            beside(self.norms, self.evidence, self.roster.event, self.names)
+            compose_events(self.norms, self.evidence, self.roster.event, self.names)
         )
 
     @property
@@ -99,9 +99,9 @@ def planned(ask: Ask, *, names: bool = False) -> Plan:
     tuned = "auto" in (ask.clipping, ask.elements_per_user)
     norms = _part(promise, contribution, _TUNING, 2 if ask.warms_up else 1) if tuned else None
     evidence = _part(promise, signed, ask.intervals) if ask.intervals else None
-    roster = Roster.of(ask.n_users, promise)
+    roster = Population.of(ask.n_users, promise)
     labels = selection(promise) if names else None
-    rate = rate_of(ask.sampling, ask.sampling_rate, ask.n_users)
+    rate = block_sampling_rate(ask.sampling, ask.sampling_rate, ask.n_users)
     mean = ClippedMean.calibrate(
         epsilon=promise.epsilon,
         delta=promise.delta,
@@ -113,7 +113,7 @@ def planned(ask: Ask, *, names: bool = False) -> Plan:
         sampling_rate=rate,
         sampling="users" if ask.sampling == "users" else "pairs",
         exact=ask.exact,
-        beside=beside(norms, evidence, roster.event, labels),
+        beside=compose_events(norms, evidence, roster.event, labels),
     )
     return Plan(ask, mean, norms, evidence, roster, labels)
 
@@ -124,7 +124,7 @@ def run(plan: Plan, data: Readable, charge: Charge) -> Fitted:
     n = users_of(plan.roster, data.enrolled, charge) if stated is None else stated
     if plan.names is not None:
         data = _told(plan, cast(Data, data), plan.names, charge.lend(plan.names))
-    source = charge.lend(plan.mean.event.beside(beside(plan.norms, plan.evidence)))
+    source = charge.lend(plan.mean.event.beside(compose_events(plan.norms, plan.evidence)))
     with Progress(plan.mean.rounds, plan.ask.progress) as bar:
         return _Run(plan, data, n, source, bar).fitted()
 
@@ -181,7 +181,7 @@ class _Run:
         self.loss, self.data = data.loss(self.classes), data
         self.gradients = data.arranged(self.ask)
         self.ridge = ridge_of(self.ask, self.loss.outputs, data.width)
-        self.looks: list[Norms] = []
+        self.looks: list[NormHistogram] = []
 
     def fitted(self) -> Fitted:
         """Run the whole release."""
@@ -254,7 +254,7 @@ class _Run:
             return mean
         return mean.scaled(clip=clip, blocks_per_user=held)
 
-    def _look(self, theta: FloatArray) -> Norms:
+    def _look(self, theta: FloatArray) -> NormHistogram:
         """Publish the histogram of norms at a point; their number is fixed by the charge."""
         event = self.plan.norms
         assert event is not None  # noqa: S101 - for the type checker

@@ -16,10 +16,10 @@ from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Contribution, Selection
 from dpgrain.accounting.losses.gaussian import gaussian_mu
-from dpgrain.arrays.blocks import Rows
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.codes import Key, as_array, codes, matching, ordered
-from dpgrain.inputs.labels import label_of, rank
+from dpgrain.inputs.blocks import ArrangedRows
+from dpgrain.inputs.codes import Key, codes, distinct_labels, label_array, match_stated
+from dpgrain.inputs.labels import label_from_key, rank
 from dpgrain.inputs.numbers import numbers
 from dpgrain.noise import RandomSource
 from dpgrain.noise.distributions import MAX_SCALE, raise_scale
@@ -66,7 +66,7 @@ class Labels:
     @staticmethod
     def of(stated: Any) -> Labels:
         """Build the rule from a caller's labels, in any order."""
-        classes = ordered("classes", stated)
+        classes = distinct_labels("classes", stated)
         if len(classes) < 2:
             raise ParameterError(
                 f"classes must be at least two labels, not {len(classes)}; pass all labels as "
@@ -77,7 +77,7 @@ class Labels:
     def __call__(self, y: NDArray[Any]) -> FloatArray:
         """Return the index of each label, (m,); NaN for other labels."""
         result, keys = codes(y)
-        place = matching("classes", self.classes, keys)
+        place = match_stated("classes", self.classes, keys)
         of = np.append(np.where(place < 0, np.nan, place), np.nan)
         values: FloatArray = of[result]
         return values
@@ -150,7 +150,7 @@ def fact(event: Selection) -> Fact:
 
 
 def selected(
-    targets: Targets, rows: Rows, event: Selection, source: RandomSource
+    targets: Targets, rows: ArrangedRows, event: Selection, source: RandomSource
 ) -> tuple[NDArray[Any], FloatArray]:
     """Return the labels selected privately, (C,), and each row's index among them, (m,).
 
@@ -183,7 +183,7 @@ def selected(
         )
     # The order of published labels depends only on their keys, not on their spelling in a row.
     named = np.array(sorted(named, key=lambda code: rank(known[code])), dtype=np.intp)
-    labels = as_array([label_of(known[code]) for code in named])
+    labels = label_array([label_from_key(known[code]) for code in named])
     place = np.full(len(known) + 1, np.nan)
     place[named] = np.arange(len(named))
     every = np.where(np.isfinite(targets.values), targets.values, -1).astype(np.intp)

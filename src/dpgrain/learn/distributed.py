@@ -21,12 +21,12 @@ from dpgrain import _validate
 from dpgrain._lazy_import import lazy_import
 from dpgrain._progress import step
 from dpgrain._types import FloatArray, IntArray
-from dpgrain.arrays.blocks import arrange
-from dpgrain.arrays.guarantees import Sampling
-from dpgrain.arrays.shares import BRING_HERE
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.norms import BINS
 from dpgrain.gradients.records import BlockVectors, RecordBlocks
+from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.guarantees import Sampling
+from dpgrain.inputs.worker_tables import LOAD_LOCALLY
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.classes import Numbers, TargetRule, Targets
 from dpgrain.learn.distributed_blocks import (
@@ -267,13 +267,13 @@ def ask_there(ask: Ask) -> Ask:
         takes = "'auto' or a solver of dpgrain.optimize" if name == "algorithm" else "'central'"
         raise ParameterError(
             f"{name} must be {takes} for rows on a cluster, not {getattr(ask, name)!r}, which "
-            f"visits users in turn; change it, {BRING_HERE}",
+            f"visits users in turn; change it, {LOAD_LOCALLY}",
             name=name,
         )
     if ask.intervals:
         raise ParameterError(
             f"intervals must be 0 for rows on a cluster, not {_validate.describe(ask.intervals)}; "
-            f"omit it, {BRING_HERE}",
+            f"omit it, {LOAD_LOCALLY}",
             name="intervals",
         )
     require_all_blocks(ask.sampling, ask.sampling_rate)
@@ -285,13 +285,13 @@ def require_all_blocks(sampling: Sampling, rate: float | None) -> None:
     if sampling == "users":
         raise ParameterError(
             "sampling must be 'full' for rows on a cluster, not 'users', because every round "
-            f"uses all blocks; change it, {BRING_HERE}",
+            f"uses all blocks; change it, {LOAD_LOCALLY}",
             name="sampling",
         )
     if rate not in (None, 1, 1.0):
         raise ParameterError(
             f"sampling_rate must be 1 for rows on a cluster, not {_validate.describe(rate)}, because "
-            f"every round uses all blocks; omit it, {BRING_HERE}",
+            f"every round uses all blocks; omit it, {LOAD_LOCALLY}",
             name="sampling_rate",
         )
 

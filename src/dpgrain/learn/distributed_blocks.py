@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from dpgrain._types import FloatArray, IntArray
-from dpgrain.arrays.blocks import arrange
-from dpgrain.arrays.shares import CELL_BYTES, RUN_BYTES, Batches, tables_of
 from dpgrain.gradients.linear import LinearGradients
-from dpgrain.gradients.norms import BINS, counts_of
+from dpgrain.gradients.norms import BINS, norm_counts
 from dpgrain.gradients.records import BlockVectors, RecordBlocks
 from dpgrain.gradients.tiles import LinearBlocks
+from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.worker_tables import CELL_BYTES, RUN_BYTES, Batches, worker_tables
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.classes import TargetRule
 from dpgrain.learn.features import Parts
@@ -91,7 +91,7 @@ class Arrange:
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Yield the blocks in the schema :data:`BLOCKS`."""
-        for table in tables_of(batches, users=self.parts.users):
+        for table in worker_tables(batches, users=self.parts.users):
             yield from self._arranged(table)
 
     def _arranged(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -207,7 +207,7 @@ class InBins:
         """Return the counts."""
         counts = np.zeros(BINS, dtype=np.int64)
         for run in runs(batches):
-            counts += counts_of(self.added(*run))
+            counts += norm_counts(self.added(*run))
         return counts
 
 

@@ -20,7 +20,7 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain._validate import MISFIT_ERRORS
 from dpgrain.errors import ParameterError, ScoreWarning
-from dpgrain.inputs.columns import kind_of
+from dpgrain.inputs.columns import type_name
 from dpgrain.learn.accuracy import Accuracy, accuracy
 from dpgrain.learn.ask import check_scale
 from dpgrain.learn.auc import Auc, auc
@@ -240,7 +240,7 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
 
     def _targets(self, y: NDArray[Any]) -> Targets:
         if y.dtype.kind not in "biufO":
-            raise ParameterError(f"y must be numbers, not {kind_of(y.dtype)}.")
+            raise ParameterError(f"y must be numbers, not {type_name(y.dtype)}.")
         return Targets(self._rule(None)(y))
 
     def _rule(self, classes: Classes) -> TargetRule:  # noqa: ARG002 - numbers have no labels

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.long_labels import label_of_stated
+from dpgrain.inputs.long_labels import stated_label
 from dpgrain.publishing import Charge
 from dpgrain.publishing.curator import Curator
 from dpgrain.publishing.facts import Fact
@@ -85,7 +85,7 @@ class Category:
 
     def values(self, column: pa.ChunkedArray) -> list[FloatArray]:
         """Return the features."""
-        levels = pd.Index(list(map(label_of_stated, self.levels)))
+        levels = pd.Index(list(map(stated_label, self.levels)))
         codes = levels.get_indexer(pd.Index(column.to_pandas()))
         return [(codes == code).astype(np.float64) for code in range(len(self.levels))]
 

@@ -18,7 +18,7 @@ from dpgrain._files import atomic_write, read_guarantee, record_input
 from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.errors import DataError, ParameterError
-from dpgrain.gradients.norms import Norms
+from dpgrain.gradients.norms import NormHistogram
 from dpgrain.learn.confidence import Evidence, Intervals
 from dpgrain.learn.fitted import Fitted
 from dpgrain.learn.rounds import History
@@ -315,7 +315,7 @@ def _fitted(values: dict[str, Any], outputs: int) -> Fitted:
         ),
         # Older files have no norms and no warm-up.
         tuple(
-            Norms(_array(look["counts"]), float(look["noise_sd"]))
+            NormHistogram(_array(look["counts"]), float(look["noise_sd"]))
             for look in values.get("norms", ())
         ),
         int(values.get("warm_up", 0)),

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Event
-from dpgrain.arrays.blocks import Rows
 from dpgrain.gradients.linear import LinearGradients
-from dpgrain.gradients.norms import Norms
+from dpgrain.gradients.norms import NormHistogram
 from dpgrain.gradients.tiles import LinearBlocks
+from dpgrain.inputs.blocks import ArrangedRows
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.classes import Targets
@@ -50,7 +50,7 @@ class Data:
 
     X: Any
     targets: Targets
-    rows: Rows
+    rows: ArrangedRows
     users: Any
     loss: Callable[[Classes], MarginLoss]
 
@@ -139,7 +139,7 @@ class Fitted:
     sampled: bool = False
     classes: Classes = None
     evidence: Evidence | None = None
-    looks: tuple[Norms, ...] = ()
+    looks: tuple[NormHistogram, ...] = ()
     warm_up: int = 0
 
     def coefficients(

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpgrain.arrays.blocks import Unread
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.calls import part_of
-from dpgrain.inputs.numbers import passed, stated_width
+from dpgrain.inputs.blocks import LabelledRows
+from dpgrain.inputs.callbacks import slice_records
+from dpgrain.inputs.numbers import collect_rows, required_width
 from dpgrain.publishing import Charge
 from dpgrain.units import Unit
 
@@ -22,7 +22,7 @@ NOT_AS_MANY = "y must have one target per row of X."
 
 def made(values: Any) -> Any:
     """Evaluate a lazy frame, so that it has a form."""
-    return passed(values.collect) if hasattr(values, "collect") else values
+    return collect_rows(values.collect) if hasattr(values, "collect") else values
 
 
 def listed(values: Any) -> Any:
@@ -34,7 +34,7 @@ def listed(values: Any) -> Any:
     values = made(values)
     if hasattr(values, "shape") or (hasattr(values, "__len__") and hasattr(values, "__getitem__")):
         return values
-    return passed(lambda: list(values)) if hasattr(values, "__iter__") else values
+    return collect_rows(lambda: list(values)) if hasattr(values, "__iter__") else values
 
 
 def count_of(values: Any) -> int:
@@ -56,7 +56,7 @@ def none_of(values: Any) -> Any:
     ((0, 2), [])
     """
     try:
-        return part_of(values, 0, 0)
+        return slice_records(values, 0, 0)
     except (TypeError, IndexError, KeyError):
         # It has no rows; code that reads it raises an error.
         return values
@@ -74,7 +74,7 @@ def no_features(X: Any, width: int | None = None) -> Any:
         form = X.shape
         return sparse.csr_array((0, form[1]), dtype=X.dtype) if len(form) == 2 else X
     if isinstance(X, list | tuple):
-        return np.empty((0, stated_width(width)))
+        return np.empty((0, required_width(width)))
     return none_of(X)
 
 
@@ -137,7 +137,9 @@ class Passed(Given):
         if count_of(self.y) != count_of(self.X):
             raise ParameterError(NOT_AS_MANY)
         others = {"X": self.X, "y": self.y}
-        Unread.of(count_of(self.X), self.users, self.elements, unit, places=places, others=others)
+        LabelledRows.of(
+            count_of(self.X), self.users, self.elements, unit, places=places, others=others
+        )
 
     def read(self, charge: Charge) -> Read:
         """Return the rows, which are already in memory."""

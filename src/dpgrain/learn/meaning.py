@@ -17,7 +17,7 @@ from dpgrain.gradients.norms import LARGEST_BOUND
 from dpgrain.units import Element, Record, Unit
 
 if TYPE_CHECKING:
-    from dpgrain.gradients.norms import Norms
+    from dpgrain.gradients.norms import NormHistogram
     from dpgrain.learn.model import LinearModel
 
 # Share of the users that should affect a fit, below which it is doubtful, and the number of
@@ -201,7 +201,7 @@ def warn_of(model: LinearModel) -> None:
         warnings.warn(text, CareWarning, stacklevel=2)
 
 
-def _off_scale(model: LinearModel, looks: Sequence[Norms]) -> tuple[str, ...]:
+def _off_scale(model: LinearModel, looks: Sequence[NormHistogram]) -> tuple[str, ...]:
     """Report gradients of a classifier that are too large for features on a scale of 1."""
     length = _FAR_OFF_SCALE * math.sqrt(model.n_features_in_ + model.asked_.fit_intercept)
     for look in looks:

@@ -14,9 +14,6 @@ from numpy.typing import ArrayLike
 from dpgrain import _validate
 from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
-from dpgrain.arrays.blocks import Rows, Unread, unit_of
-from dpgrain.arrays.guarantees import Sampling, guarantee_of, rate_of
-from dpgrain.arrays.roster import Roster, check_stated
 from dpgrain.errors import ParameterError, raise_without_context
 from dpgrain.gradients.records import (
     LONGEST,
@@ -25,9 +22,12 @@ from dpgrain.gradients.records import (
     ModelSteps,
     RecordBlocks,
 )
-from dpgrain.inputs.calls import silent
-from dpgrain.inputs.columns import lie_elsewhere
-from dpgrain.inputs.numbers import cells, vector
+from dpgrain.inputs.blocks import ArrangedRows, LabelledRows, default_unit
+from dpgrain.inputs.callbacks import silent
+from dpgrain.inputs.columns import is_distributed
+from dpgrain.inputs.guarantees import Sampling, array_guarantee, block_sampling_rate
+from dpgrain.inputs.numbers import numeric_array, vector
+from dpgrain.inputs.population import Population, check_n_users
 from dpgrain.learn.given import count_of, made, no_features, none_of
 from dpgrain.learn.program import Program, Recipe, Task
 from dpgrain.learn.rounds import (
@@ -165,11 +165,13 @@ def minimise(
     except (TypeError, ValueError, OverflowError):
         told = f"start must be a list of numbers, not {_validate.describe(start)}."
         raise_without_context(ParameterError(told, name="start"))
-    there = distributed.RowsThere.of(X, y, users, elements) if lie_elsewhere(X) else None
+    there = distributed.RowsThere.of(X, y, users, elements) if is_distributed(X) else None
     if there is not None:
         # A table defines the users of its rows.
         users, elements = there.users, there.elements
-    unit = unit_of(User() if unit is None and isinstance(solver, Recipe) else unit, users, n_users)
+    unit = default_unit(
+        User() if unit is None and isinstance(solver, Recipe) else unit, users, n_users
+    )
     _validate.one_of(get_args(Sampling), sampling=sampling)
     _validate.positive(elements_per_user=elements_per_user)
     promise = Promise.of(unit, epsilon, delta, relation, share)
@@ -233,15 +235,15 @@ class MinimumQuery(Query[Minimum]):
             self.check_unit(self.rows.whose.unit)
 
     @cached_property
-    def roster(self) -> Roster:
+    def roster(self) -> Population:
         """Number of users, and its release if it is not stated."""
-        return Roster.of(self.n_users, self.promise)
+        return Population.of(self.n_users, self.promise)
 
     @cached_property
     def program(self) -> Program:
         """Program of the recipe."""
         assert isinstance(self.solver, Recipe)  # noqa: S101 - asked where it is one
-        n = check_stated(self.n_users, "a recipe")
+        n = check_n_users(self.n_users, "a recipe")
         program = self.solver.plan(Task(n, tuple(self.start), self.promise, lot=self.lot))
         check_program(program, self.users, self.loss)
         return program
@@ -258,7 +260,7 @@ class MinimumQuery(Query[Minimum]):
             clip=self.clip,
             unit=promise.unit,
             relation=promise.relation,
-            sampling_rate=rate_of(self.sampling, self.sampling_rate, n_users),
+            sampling_rate=block_sampling_rate(self.sampling, self.sampling_rate, n_users),
             sampling="users" if self.sampling == "users" else "pairs",
             blocks_per_user=self.elements_per_user,
             exact=self.exact,
@@ -276,7 +278,7 @@ class MinimumQuery(Query[Minimum]):
             event, facts = self.mean.event.beside(roster.event), facts_of(self.mean, self.clip)
             if self.exact:
                 facts += (Fact("separate-gradients"),)
-        guarantee = guarantee_of(
+        guarantee = array_guarantee(
             self.promise,
             event,
             (*roster.facts, *facts),
@@ -306,7 +308,7 @@ class MinimumQuery(Query[Minimum]):
         features, targets, rows = charge.read(self.rows.read)
         index = roster_index(program, self.users, rows)
         records = _records(features, targets, rows)
-        n = check_stated(self.n_users, "a recipe")
+        n = check_n_users(self.n_users, "a recipe")
         return (*follow(program, records, index, self.loss, self.start, source), n)
 
     def _here(
@@ -350,9 +352,9 @@ class _Here:
     X: Any
     y: Any
     width: int
-    whose: Unread
+    whose: LabelledRows
 
-    def read(self) -> tuple[FloatArray, FloatArray, Rows]:
+    def read(self) -> tuple[FloatArray, FloatArray, ArrangedRows]:
         """Read records and targets as numbers, and group the records into blocks."""
         return (*_read(self.X, self.y, self.width), self.whose.arranged())
 
@@ -366,11 +368,11 @@ def _held(
     if count_of(X) != count_of(y):
         raise ParameterError(_SHAPES)
     others = {"X": X, "y": y}
-    whose = Unread.of(count_of(X), users, elements, unit, places=places, others=others)
+    whose = LabelledRows.of(count_of(X), users, elements, unit, places=places, others=others)
     return _Here(X, y, width, whose), features.shape[1]
 
 
-def _records(features: FloatArray, targets: FloatArray, rows: Rows) -> RecordBlocks:
+def _records(features: FloatArray, targets: FloatArray, rows: ArrangedRows) -> RecordBlocks:
     """Return records by block, without records that lack a target."""
     has = np.isfinite(targets[rows.kept])
     kept = rows.kept[has]
@@ -402,7 +404,7 @@ def _check_there(
 def _read(X: ArrayLike, y: ArrayLike, width: int) -> tuple[FloatArray, FloatArray]:
     """Return records and targets as numbers."""
     # The row length of a list is taken from the start, which is public.
-    features, targets = cells(X, width), vector(y)
+    features, targets = numeric_array(X, width), vector(y)
     if features.ndim != 2 or targets.shape != (len(features),):
         raise ParameterError(_SHAPES)
     with np.errstate(all="ignore"):

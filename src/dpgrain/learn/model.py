@@ -20,11 +20,11 @@ from dpgrain._formatting import format_facts
 from dpgrain._lazy_import import lazy_import
 from dpgrain._report_mixins import ModelReportMixin
 from dpgrain._types import FloatArray
-from dpgrain.arrays.blocks import unit_of
-from dpgrain.arrays.guarantees import Sampling
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.columns import lie_elsewhere
-from dpgrain.inputs.numbers import readable
+from dpgrain.inputs.blocks import default_unit
+from dpgrain.inputs.columns import is_distributed
+from dpgrain.inputs.guarantees import Sampling
+from dpgrain.inputs.numbers import numeric_table
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.bounding import bounded, finite
 from dpgrain.learn.classes import TargetRule, Targets
@@ -233,7 +233,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         """
         self.asked()
         self.check_process()
-        there = distributed.RowsThere.of(X, y, users, elements) if lie_elsewhere(X) else None
+        there = distributed.RowsThere.of(X, y, users, elements) if is_distributed(X) else None
         if there is None:
             given = X if isinstance(X, Given) else Passed.of(X, y, users, elements)
             if self.tune is not None:
@@ -362,7 +362,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         fitted, ask, shortened, blocks = self.fitted_, self.asked_, 0.0, 1.0
         if fitted.looks:
             look = fitted.looks[-1]
-            shortened = look.most_beyond(fitted.history.clip)
+            shortened = look.max_share_beyond(fitted.history.clip)
             if ask.elements_per_user != "auto":
                 blocks = look.blocks / (self.evidence_.n_users * ask.elements_per_user)
         width = self.n_features_in_ + ask.fit_intercept
@@ -391,7 +391,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
             ParameterError: if the fit is for whole users, but users are not passed.
         """
         stated = User() if self.unit is None and self.asked().recipe is not None else self.unit
-        return unit_of(stated, users, self.n_users)
+        return default_unit(stated, users, self.n_users)
 
     def asked(self, unit: Unit | None = None) -> Ask:
         """Return the validated parameters.
@@ -542,7 +542,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         with without_rows("X", "X must be a table of numbers: one row for each record."):
             X = validate_data(
                 self,
-                readable(X, self.n_features_in_),
+                numeric_table(X, self.n_features_in_),
                 accept_sparse="csr",
                 reset=False,
                 dtype=(np.float64, np.float32),

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from dpgrain.arrays.blocks import Unread
-from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.calls import silent
+from dpgrain.inputs.blocks import LabelledRows
+from dpgrain.inputs.callbacks import silent
+from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.learn import by_recipe, central
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.fitted import Data, Form, Unopened, Way
@@ -69,7 +69,7 @@ class RowsHere:
             with silent():
                 # Warnings about the form were issued before the charge.
                 X, targets = self.model.read(result.X, result.y)
-            whose = Unread.of(
+            whose = LabelledRows.of(
                 count_of(X), result.users, result.elements, self.unit, places=self.places
             )
             return Data(X, targets, whose.arranged(), result.users, self.model.loss)
@@ -108,7 +108,7 @@ class FitQuery(Query["LinearModel"]):
     def plan(self) -> Planned:
         """Noise of the whole release of the fit."""
         check_same(self.model, self.stated)
-        guarantee = guarantee_of(
+        guarantee = array_guarantee(
             self.promise,
             self._planned.event,
             self._planned.facts,

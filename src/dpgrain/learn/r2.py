@@ -11,9 +11,9 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Event, Laplace
-from dpgrain.arrays.blocks import unit_of
 from dpgrain.choices.scores import STEPS
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.blocks import default_unit
 from dpgrain.learn.given import none_of
 from dpgrain.learn.scoring import (
     MISSES,
@@ -130,7 +130,7 @@ def r2(
             f"lower must be below upper, {upper!r}, not {_validate.describe(lower)}.",
             name="lower",
         )
-    promise = Promise.of(unit_of(unit, users), epsilon, delta, relation, share)
+    promise = Promise.of(default_unit(unit, users), epsilon, delta, relation, share)
     rows = scored_rows(promise, y, predicted, users, elements)
     for name, of in (("y", rows["y"]), ("predicted", rows["predicted"])):
         require_numbers(name, none_of(of))

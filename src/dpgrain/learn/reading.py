@@ -13,12 +13,12 @@ from scipy import sparse
 from sklearn.utils import column_or_1d
 
 from dpgrain._types import FloatArray
-from dpgrain.arrays.blocks import Rows
 from dpgrain.errors import DpgrainError, ParameterError, raise_without_context
 from dpgrain.gradients.records import RecordBlocks
+from dpgrain.inputs.blocks import ArrangedRows
 from dpgrain.inputs.codes import column
-from dpgrain.inputs.columns import is_text, types_of
-from dpgrain.inputs.numbers import readable
+from dpgrain.inputs.columns import column_types, is_text
+from dpgrain.inputs.numbers import numeric_table
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.bounding import finite
 from dpgrain.learn.given import NOT_AS_MANY
@@ -50,7 +50,7 @@ def ridge_of(ask: Ask, outputs: int, features: int) -> FloatArray:
     return strength.ravel()
 
 
-def by_record(X: Any, targets: FloatArray, rows: Rows, *, intercept: bool) -> RecordBlocks:
+def by_record(X: Any, targets: FloatArray, rows: ArrangedRows, *, intercept: bool) -> RecordBlocks:
     """Group dense rows, (m, d), by block; rows without a target are dropped."""
     there = np.isfinite(targets)
     dense = finite(X[there].toarray() if sparse.issparse(X) else X[there])
@@ -62,7 +62,7 @@ def by_record(X: Any, targets: FloatArray, rows: Rows, *, intercept: bool) -> Re
 def table(X: Any, features: int | None) -> Any:
     """Check that features have two dimensions; scikit-learn's errors would reveal rows."""
     _check_types(X)
-    found = readable(X, features)
+    found = numeric_table(X, features)
     if len(found.shape) != 2:
         raise ParameterError(
             f"X must be (m, d). Expected 2D array, got {len(found.shape)}D array instead. Reshape your "
@@ -86,7 +86,7 @@ def _check_types(X: Any) -> None:
 
     Columns of objects are accepted, because a single malformed cell can convert a numeric column.
     """
-    named = types_of(X)
+    named = column_types(X)
     text = [repr(name) for name, kind in named if is_text(kind)]
     if text:
         raise ParameterError(

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray
-from dpgrain.arrays.blocks import Rows
-from dpgrain.arrays.roster import Roster, check_holds_all, places_of
 from dpgrain.errors import EndedWarning, ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
+from dpgrain.inputs.blocks import ArrangedRows
+from dpgrain.inputs.population import Population, check_population_size, population_indices
 from dpgrain.learn.program import Program, Smoothing
 from dpgrain.means import ClippedMean, Contributions, Mean
 from dpgrain.means.protocol import Drawn
@@ -200,7 +200,7 @@ def follow(
             there = np.diff(records.starts) > 0
             if len(program.stages) > 1:
                 there &= (roster >= phase.users.start) & (roster < phase.users.stop)
-            own = records.taken(np.flatnonzero(there))
+            own = records.select(np.flatnonzero(there))
             smooth, longest = _smoothed(loss, stage.smoothing, source), LONGEST * stage.mean.reach
 
             def at(
@@ -268,10 +268,10 @@ def check_program(program: Program, users: Any, loss: Loss) -> None:
                 f"unlike {loss!r}."
             )
     if program.by_place and users is None:
-        places_of(users, np.zeros(0, dtype=np.intp), _BY_PLACE)
+        population_indices(users, np.zeros(0, dtype=np.intp), _BY_PLACE)
 
 
-def roster_index(program: Program, users: Any, rows: Rows) -> NDArray[np.int64]:
+def roster_index(program: Program, users: Any, rows: ArrangedRows) -> NDArray[np.int64]:
     """Return the population index of each user for the program's phases, (blocks,).
 
     Several phases, or rounds with different users, require integer labels from 0 to n−1, so that an
@@ -282,9 +282,9 @@ def roster_index(program: Program, users: Any, rows: Rows) -> NDArray[np.int64]:
     if not program.by_place:
         mean = program.stages[0].mean
         if mean.compares:
-            check_holds_all(mean.n_users, rows.users)
+            check_population_size(mean.n_users, rows.users)
         return np.zeros(len(rows.owners), dtype=np.int64)
-    return places_of(users, rows.owners, _BY_PLACE)
+    return population_indices(users, rows.owners, _BY_PLACE)
 
 
 def lot_of(random_state: RandomState) -> int:
@@ -298,12 +298,12 @@ def after_lot(random_state: RandomState, source: RandomSource) -> None:
         source.words(1)
 
 
-def users_of(roster: Roster, found: int, charge: Charge) -> int:
+def users_of(roster: Population, found: int, charge: Charge) -> int:
     """Return the stated number of users, or release it with noise."""
     if roster.stated is not None:
         return roster.stated
     assert roster.event is not None  # noqa: S101 - for the type checker
-    return roster.users(found, charge.lend(roster.event))
+    return roster.size(found, charge.lend(roster.event))
 
 
 def _smoothed(loss: Loss, smoothing: Smoothing | None, source: RandomSource) -> Loss:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from dpgrain._formatting import quantity
 from dpgrain._types import IntArray
 from dpgrain.accounting import Contribution, Event, Laplace
-from dpgrain.arrays.blocks import Unread
-from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.choices.scores import BlockLosses, sum_losses
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.blocks import LabelledRows
+from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.inputs.numbers import numbers
 from dpgrain.learn.given import count_of, listed, made, no_features, none_of
 from dpgrain.learn.reading import vector
@@ -69,7 +69,7 @@ def scored_rows(
         )
     # For a model's predictions, these are the features.
     rows = {"X": predicted.X} if isinstance(predicted, Predictions) else {"predicted": predicted}
-    whose = Unread.of(count_of(y), users, elements, unit, others={"y": y, **rows})
+    whose = LabelledRows.of(count_of(y), users, elements, unit, others={"y": y, **rows})
     return {"promise": promise, "y": y, "predicted": predicted, "whose": whose}
 
 
@@ -80,7 +80,7 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
     promise: Promise
     y: Any
     predicted: Any
-    whose: Unread
+    whose: LabelledRows
     random_state: RandomState = None
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
     def plan(self) -> Planned:
         """Noise of all sums."""
         return Planned(
-            guarantee_of(
+            array_guarantee(
                 self.promise,
                 self.event,
                 self.public,

@@ -15,9 +15,9 @@ from sklearn.base import clone
 from dpgrain import _validate
 from dpgrain.accounting import Contribution, Event, Gaussian, Parallel, SelectBest, calibrate
 from dpgrain.accounting.losses.gaussian import gaussian_mu
-from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.choices.scores import STEPS, BlockLosses, sum_losses
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.central import Plan, planned, run
 from dpgrain.learn.confidence import check_curvature
@@ -203,7 +203,7 @@ class TunedQuery(Query[Model]):
         """Noise of all runs, and of the choice between them."""
         check_same(self.model, self.stated)
         noise = self._noise
-        guarantee = guarantee_of(
+        guarantee = array_guarantee(
             self.promise,
             noise.event,
             (

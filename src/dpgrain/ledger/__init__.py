@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
-    from dpgrain.ledger.entries import Entry
+    from dpgrain.ledger.entries import LedgerEntry
     from dpgrain.ledger.ledger import Ledger
     from dpgrain.ledger.promise import LastingPromise
     from dpgrain.ledger.window import AnyDays, AnyHours
 
-__all__ = ["AnyDays", "AnyHours", "Entry", "LastingPromise", "Ledger"]
+__all__ = ["AnyDays", "AnyHours", "LastingPromise", "Ledger", "LedgerEntry"]
 
 lazy_package(
     __name__,
     {
-        "dpgrain.ledger.entries": ("Entry",),
+        "dpgrain.ledger.entries": ("LedgerEntry",),
         "dpgrain.ledger.ledger": ("Ledger",),
         "dpgrain.ledger.promise": ("LastingPromise",),
         "dpgrain.ledger.window": ("AnyDays", "AnyHours"),

@@ -1,4 +1,4 @@
-"""``dg.Ledger``: one record of all publications about some people, charged before data are read."""
+"""``dg.Ledger``: a durable record of releases about some people, charged before data are read."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from dpgrain import _validate
-from dpgrain._formatting import powers, rounded_up
+from dpgrain._formatting import percent, powers, rounded_up
 from dpgrain._report_mixins import LedgerReportMixin
 from dpgrain.errors import DataError, ParameterError, RefusedError
 from dpgrain.ledger import accounts, plans
-from dpgrain.ledger.accounts import Charged, DoesNotFitError, TakenError
-from dpgrain.ledger.entries import Entry, seeds_in_words
-from dpgrain.ledger.lines import Line, checked
+from dpgrain.ledger.accounts import AlreadyReleasedError, BudgetExceededError, Charged
+from dpgrain.ledger.entries import LedgerEntry, seed_note
+from dpgrain.ledger.lines import StoredLine, check_chain
+from dpgrain.ledger.messages import refusal_text, remaining_text
 from dpgrain.ledger.promise import LastingPromise
-from dpgrain.ledger.refusal import left_in_words, refusal
 from dpgrain.ledger.stores import store_at
-from dpgrain.ledger.stores.memory import memory_page
-from dpgrain.ledger.stores.protocol import FORMAT, Page
+from dpgrain.ledger.stores.memory import memory_transaction
+from dpgrain.ledger.stores.protocol import FORMAT, Transaction
 from dpgrain.ledger.units import Units
 from dpgrain.ledger.window import Meeting
 from dpgrain.publishing import ledgers
@@ -30,40 +30,40 @@ from dpgrain.publishing.prices import Price
 from dpgrain.publishing.receipt import Receipt
 from dpgrain.scope.regions import EVERYTHING, Region
 
-# Version of the language in which lines are written.
+# Version of the format of lines.
 _LANGUAGE = 1
 
 
-class _TakenBack(Exception):  # noqa: N818 - it is no error: a dry run writes nothing
-    """The end of a dry run: the transaction with its line is taken back."""
+class _RolledBack(Exception):  # noqa: N818 - not an error: a dry run writes nothing
+    """End of a dry run: the transaction is rolled back."""
 
 
-class _RenewedMeanwhile(Exception):  # noqa: N818 - it is no error: the charge is tried again
-    """A promise was renewed after prices were found for it."""
+class _PromiseRenewed(Exception):  # noqa: N818 - not an error: the charge is repeated
+    """A promise was renewed after prices were computed for it; the charge is repeated."""
 
 
 class Ledger(LedgerReportMixin):
-    """A lasting record of releases: one that would break a promise of it is refused beforehand.
+    """A durable record of releases, which refuses a release that would break one of its promises.
 
     Args:
         place: the file, or the address of a PostgreSQL database (``postgresql://…``).
-        expected: a hash that the ledger must hold, such as that of the last receipt that you know: an
-            older copy that was put in its place does not hold it.
+        expected: a hash that the ledger must contain, such as the hash of the last receipt you
+            know. An older copy of the file does not contain it.
 
     Raises:
-        DataError: if there is no ledger, it is damaged, a later version has made it, or it does not
-            hold the expected hash.
+        DataError: if there is no ledger, it is damaged, a later version wrote it, or it does not
+            contain the expected hash.
 
-    Every release, fit and shuffled sum inside ``with`` is charged to every promise of the ledger, in
-    this process and in those that it forks or starts (which find it by ``DPGRAIN_LEDGER`` in their
-    environment), and is on the disk before anything is read. What was charged counts as released,
-    whatever happens then. A budget inside is a narrower promise: a release must fit into both. A line
-    can be read by everybody who reads the releases; it holds nothing of the data.
+    Inside ``with``, every release, fit and shuffled sum is charged to every promise of the ledger,
+    in this process and in processes that it forks or starts (they find the ledger through the
+    environment variable ``DPGRAIN_LEDGER``). The charge is on the disk before anything is read, and
+    counts as a release whatever happens next. A budget inside the ledger is a second, narrower
+    limit. Anyone who may read the releases may read the lines, because they contain no data.
 
-    Formal guarantee: each promise holds for everything that the ledger has charged, however each
-    release was chosen from the outcomes of those before. It is assumed that these people's records are
-    published through this ledger alone, that each of them has one id, and that no older copy is put in
-    its place. Source: docs/theory, "Ledgers".
+    Formal guarantee: each promise holds for everything charged to the ledger, for adaptively chosen
+    releases. This assumes that all releases about these people are charged to this ledger, that
+    each person has one id, and that the file is never replaced by an older copy. Source:
+    docs/theory, "Ledgers".
 
     >>> import tempfile
     >>> import pyarrow as pa
@@ -75,6 +75,9 @@ class Ledger(LedgerReportMixin):
     ...     visits = count(table, unit=User(), clip=5.0, epsilon=0.5, delta=1e-7)
     >>> visits.guarantee.receipts[0].number, ledger.verify().number
     (2, 2)
+    >>> print(*str(ledger).splitlines()[1:])  # doctest: +NORMALIZE_WHITESPACE
+    Promise on line 1: ε = 1, δ = 10⁻⁶ per user, for records of any time (zero_out).
+    At least 77.7% remains.
     """
 
     def __init__(self, place: str | Path, *, expected: str | None = None) -> None:
@@ -88,7 +91,7 @@ class Ledger(LedgerReportMixin):
         with self._store.reading() as page:
             result = page.format()
         if result is not None and result < FORMAT:
-            self._make_accounts_again()
+            self._rebuild_accounts()
         with self._store.reading() as page:
             self._check_format(page)
             first, self._seen = self._checked(page, expected)
@@ -99,21 +102,24 @@ class Ledger(LedgerReportMixin):
     def create(
         place: str | Path, *, name: str, promises: Iterable[LastingPromise], user: str = ""
     ) -> Ledger:
-        """Make a ledger, and open it.
+        """Create and open a ledger.
 
         Args:
             place: the file, or the address of a PostgreSQL database.
-            name: the name of the people whose records it is about.
-            promises: what is promised to them; each release must fit into all promises.
-            user: the column that names the user of a record, if all tables have the same.
+            name: the name of the people or data set that the ledger covers.
+            promises: the promises; each release must fit into all of them.
+            user: the user column, if it has the same name in all tables.
+
+        Returns:
+            The new ledger.
 
         Raises:
-            ParameterError: if there is no promise, or something at the place.
+            ParameterError: if there are no promises, or the place is not empty.
             DataError: if the place cannot be written.
         """
         if not isinstance(name, str) or not name.strip():
             raise ParameterError(f"name must be text, not {_validate.describe(name)}.")
-        # An array without axes says that it can be listed, and cannot.
+        # A 0-dimensional array is an Iterable, but cannot be iterated.
         is_listed = isinstance(promises, Iterable) and getattr(promises, "ndim", 1) > 0
         given = list(promises) if is_listed else []
         listed = [one for one in given if isinstance(one, LastingPromise)]
@@ -127,16 +133,16 @@ class Ledger(LedgerReportMixin):
         noted: dict[str, Any] = {"language": _LANGUAGE, "id": secrets.token_hex(16), "name": name}
         with store_at(place).creating() as page:
             page.set_format(FORMAT)
-            last = Line.after(None, _now(), "ledger", **noted, user=user)
+            last = StoredLine.after(None, _now(), "ledger", **noted, user=user)
             page.append(last)
             for promise in listed:
-                last = _promised(page, last, promise)
+                last = _activate(page, last, promise)
                 page.append(last)
         return Ledger(place)
 
     # ------------------------------------------------------------------------------ opening
 
-    def _check_format(self, page: Page) -> None:
+    def _check_format(self, page: Transaction) -> None:
         result = page.format()
         if result is None:
             raise DataError(f"{self._store.name!r} contains no ledger; create a new one.")
@@ -149,11 +155,11 @@ class Ledger(LedgerReportMixin):
             "version or a later one."
         )
 
-    def _checked(self, page: Page, expected: str | None) -> tuple[Line, Line]:
-        """Check the chain of lines, and return the first and the last."""
+    def _checked(self, page: Transaction, expected: str | None) -> tuple[StoredLine, StoredLine]:
+        """Check the hash chain, and return the first and the last line."""
         first = last = None
         held = expected is None
-        for last in checked(page.lines()):
+        for last in check_chain(page.lines()):
             first = first or last
             held = held or last.hash == expected
         if first is None or last is None or first.values.get("kind") != "ledger":
@@ -168,14 +174,14 @@ class Ledger(LedgerReportMixin):
             )
         return first, last
 
-    def _make_accounts_again(self) -> None:
-        """Bring what is kept beside the lines to this version's format; the lines stay."""
+    def _rebuild_accounts(self) -> None:
+        """Rebuild the accounts in the format of this version; lines are unchanged."""
         try:
             with self._store.writing() as page:
                 page.clear_accounts()
-                accounts.made_again(page, page.lines())
+                accounts.rebuild(page, page.lines())
                 page.set_format(FORMAT)
-        except DoesNotFitError as error:
+        except BudgetExceededError as error:
             raise DataError(
                 f"{self._store.name!r} has charged more than the promise of line "
                 f"{error.charged.promise:,} allows, because earlier versions treated dates in "
@@ -187,7 +193,7 @@ class Ledger(LedgerReportMixin):
 
     @property
     def place(self) -> str:
-        """The file or database, as another process can open it."""
+        """File or database address, as another process can open it."""
         return self._store.place
 
     def __enter__(self) -> Ledger:
@@ -204,49 +210,49 @@ class Ledger(LedgerReportMixin):
         return False
 
     def close(self) -> None:
-        """Close the connection to the file or database; it is opened again when it is needed."""
+        """Close the connection to the file or database; it is reopened on the next access."""
         self._store.close()
 
     def charge(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> Receipt:
-        """Charge releases that are about to be made; when this returns, that is on the disk.
+        """Charge releases before they are made; on return, the charge is on the disk.
 
         Args:
-            guarantees: what each release promises. Several are charged as a whole or not at all; those
-                that read the same region for the same units are composed exactly, and all must be
-                fixed before the first of them is made. One that a promise plans is taken out of that
-                plan, and takes nothing of its caps.
-            mark: a text by which :attr:`entries` can be searched for the line.
-            again: False to refuse a mark that a line has already, whoever has charged it.
+            guarantees: the guarantee of each release. Several are charged together or not at all.
+                Releases that read the same region for the same units are composed exactly, so all
+                must be fixed before the first one is made. A release in the plan of a promise costs
+                nothing of its caps.
+            mark: a text to find the line in :attr:`entries`.
+            again: False refuses a mark that any line already has.
 
         Returns:
-            The receipt, which is that of all these releases.
+            The receipt of all these releases.
 
         Raises:
-            RefusedError: if a promise does not hold the releases, or the mark is refused; nothing is
-                charged then.
+            RefusedError: if a promise has no room for the releases, or the mark is refused; nothing
+                is charged.
             DataError: if the ledger cannot be written, or was changed.
         """
-        line = self._charged_in_a_line(guarantees, mark, again=again, kept=True)
+        line = self._charge_line(guarantees, mark, again=again, kept=True)
         return Receipt(self.id, self.name, line.number, line.hash)
 
     def rehearse(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> None:
-        """Raise what :meth:`charge` would raise now, and charge nothing.
+        """Raise the errors that :meth:`charge` would raise now, without a charge.
 
         Args:
-            guarantees: what each release promises.
-            mark: the text by which the line would be found.
-            again: False to refuse a mark that a line has already.
+            guarantees: the guarantee of each release.
+            mark: the mark of the line.
+            again: False refuses a mark that any line already has.
 
         Raises:
-            RefusedError: if a promise does not hold the releases, or the mark is refused.
+            RefusedError: if a promise has no room for the releases, or the mark is refused.
             DataError: if the ledger cannot be written, or was changed.
         """
-        self._charged_in_a_line(guarantees, mark, again=again, kept=False)
+        self._charge_line(guarantees, mark, again=again, kept=False)
 
-    def _charged_in_a_line(
+    def _charge_line(
         self, guarantees: tuple[Guarantee, ...], mark: str, *, again: bool, kept: bool
-    ) -> Line:
-        """Return the line that charges releases, written unless it is to be taken back."""
+    ) -> StoredLine:
+        """Return the line that charges releases; written only if ``kept``."""
         if not guarantees:
             raise ParameterError("guarantees must contain at least one guarantee.")
         for guarantee in guarantees:
@@ -255,7 +261,7 @@ class Ledger(LedgerReportMixin):
         if not isinstance(mark, str):
             raise ParameterError(f"mark must be text, not {_validate.describe(mark)}.", name="mark")
         _check_users(self._user, guarantees)
-        # Prices take a while to find, and are found before others have to wait.
+        # Computing prices is slow, so it precedes the transaction that blocks other processes.
         promises = self.promises
         charged = [
             each
@@ -263,64 +269,69 @@ class Ledger(LedgerReportMixin):
             for each in self._charges(number, promise, guarantees)
         ]
 
-        def noted(page: Page, last: Line) -> Line:
+        def noted(page: Transaction, last: StoredLine) -> StoredLine:
             if page.in_force() != list(promises):
-                raise _RenewedMeanwhile
+                raise _PromiseRenewed
             before = None if again else page.marked(mark)
             if before is not None:
-                raise self._charged_before(page, mark, before)
+                raise self._already_charged(page, mark, before)
             for each in charged:
                 accounts.charge(page, promises[each.promise], each)
             released = [guarantee.to_dict() for guarantee in guarantees]
             listed = [each.to_dict() for each in charged]
             more = {"mark": mark} if mark else {}
-            line = Line.after(last, _now(), "release", releases=released, charged=listed, **more)
+            line = StoredLine.after(
+                last, _now(), "release", releases=released, charged=listed, **more
+            )
             if mark:
                 page.set_mark(mark, line.number)
             return line
 
         try:
             return self._append(noted, kept=kept)
-        except (_RenewedMeanwhile, TakenError):
-            return self._charged_in_a_line(guarantees, mark, again=again, kept=kept)
-        except DoesNotFitError as error:
-            told = refusal(self.name, promises[error.charged.promise], error, self.entries)
+        except (_PromiseRenewed, AlreadyReleasedError):
+            return self._charge_line(guarantees, mark, again=again, kept=kept)
+        except BudgetExceededError as error:
+            told = refusal_text(self.name, promises[error.charged.promise], error, self.entries)
             raise RefusedError(told) from None
 
-    def add(self, promise: LastingPromise) -> Entry:
-        """Add a promise to a ledger that has charged nothing yet.
+    def add(self, promise: LastingPromise) -> LedgerEntry:
+        """Add a promise to a ledger without charges.
+
+        Args:
+            promise: the promise.
 
         Returns:
             The line of the promise.
 
         Raises:
-            ParameterError: if something was charged: it would not be counted.
+            ParameterError: if anything was charged, because the new promise would not count it.
             DataError: if the ledger cannot be written.
         """
         promise = _validate.instance(LastingPromise, promise=promise)
         _check_users(self._user, promise.plan)
 
-        def noted(page: Page, last: Line) -> Line:
-            # As long as nothing was charged, every line but the first is a promise.
+        def noted(page: Transaction, last: StoredLine) -> StoredLine:
+            # Without charges, every line except the first is a promise.
             if last.values.get("kind") == "release" or len(page.in_force()) < last.number:
                 raise ParameterError(
                     "promise must be added before anything is charged, because it would not "
                     "count that; renew a promise, or create another ledger, which adds its "
                     "promises to these."
                 )
-            return _promised(page, last, promise)
+            return _activate(page, last, promise)
 
         return self._entry(self._append(noted))
 
-    def renew(self, number: int, promise: LastingPromise) -> Entry:
-        """Let a promise take the place of an earlier one, whose caps then count as used up.
+    def renew(self, number: int, promise: LastingPromise) -> LedgerEntry:
+        """Replace a promise by a new one; the caps of the old one count as fully spent.
 
         Args:
             number: the line of the earlier promise.
-            promise: the promise for what is released from now on, to the same units.
+            promise: the promise for later releases, to the same units.
 
         Returns:
-            The line of the new promise; :meth:`LastingPromise.together` says what both promise.
+            The line of the new promise; :meth:`LastingPromise.together` returns the total of both.
 
         Raises:
             ParameterError: if the earlier promise is not in force, or protects other units.
@@ -336,17 +347,19 @@ class Ledger(LedgerReportMixin):
                 "units create another ledger, which adds its promises to these."
             )
 
-        def noted(page: Page, last: Line) -> Line:
+        def noted(page: Transaction, last: StoredLine) -> StoredLine:
             if number not in page.in_force():
                 raise ParameterError(
                     f"number = {number} was renewed in the meantime; check the ledger."
                 )
-            return _promised(page, last, promise, renews=number)
+            return _activate(page, last, promise, renews=number)
 
         return self._entry(self._append(noted))
 
-    def _append(self, noted: Callable[[Page, Line], Line], *, kept: bool = True) -> Line:
-        """Append a line durably, after the last one was checked; or take it back."""
+    def _append(
+        self, noted: Callable[[Transaction, StoredLine], StoredLine], *, kept: bool = True
+    ) -> StoredLine:
+        """Append a line durably after checking the last one; roll back unless ``kept``."""
         try:
             with self._store.writing() as page:
                 self._check_format(page)
@@ -354,35 +367,35 @@ class Ledger(LedgerReportMixin):
                 line = noted(page, last)
                 page.append(line)
                 if not kept:
-                    raise _TakenBack
-        except _TakenBack:
+                    raise _RolledBack
+        except _RolledBack:
             return line
         self._seen = line
         return line
 
-    def _last(self, page: Page) -> Line:
-        """Return the last line, which must be what was written, and not before what was seen."""
+    def _last(self, page: Transaction) -> StoredLine:
+        """Return the last line; raise if it was changed, or precedes a line seen before."""
         last, seen = page.last(), page.line(self._seen.number)
         if last is None or seen is None or seen.hash != self._seen.hash:
-            raise self._older()
+            raise self._replaced_by_older()
         last.check(last.number)
         return last
 
-    def _older(self) -> DataError:
+    def _replaced_by_older(self) -> DataError:
         return DataError(
-            f"{self._store.name!r} lacks lines that were seen before: it was replaced by an "
+            f"{self._store.name!r} lacks lines seen earlier: it was replaced by an "
             "older copy; treat every promise in it as fully spent."
         )
 
     def _charges(
         self, number: int, promise: LastingPromise, guarantees: Iterable[Guarantee]
     ) -> list[Charged]:
-        """Return what releases take of a promise: its plan first, then the caps."""
+        """Return the charges of releases to a promise, planned releases first."""
         taken = set[int]()
         if promise.plan:
             with self._store.reading() as page:
-                taken = page.taken(number)
-        planned, others = plans.taken_out(promise.plan, guarantees, taken)
+                taken = page.used_plan(number)
+        planned, others = plans.split_planned(promise.plan, guarantees, taken)
         free = [
             Charged(number, Price(), promise.reach(guarantee.scope), place)
             for place, guarantee in planned.items()
@@ -396,30 +409,30 @@ class Ledger(LedgerReportMixin):
     def _charged(
         self, number: int, promise: LastingPromise, guarantee: Guarantee, meeting: Meeting
     ) -> Charged:
-        """Return what a release takes of a promise, and of which accounts."""
+        """Return the charge of a release to a promise."""
         region, room = promise.reach(guarantee.scope), None
         if promise.caps.pure > 0:
-            # Where the promise keeps pure ε, the choice between prices depends on what is left.
-            room = self._spent(number, promise, region).rest_of(promise.caps)
+            # With reserved pure ε, the choice between prices depends on the remaining budget.
+            room = self._spent(number, promise, region).remaining(promise.caps)
         price = promise.price(guarantee, room, meeting)
         return Charged(number, price, region, meeting=meeting)
 
     # ------------------------------------------------------------------------------ reading
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
-        """All lines, in their order."""
+    def entries(self) -> tuple[LedgerEntry, ...]:
+        """All lines in order."""
         with self._store.reading() as page:
             return tuple(map(self._entry, page.lines()))
 
     @property
     def promises(self) -> dict[int, LastingPromise]:
-        """The promises in force, by the numbers of their lines."""
+        """Promises in force, by line."""
         with self._store.reading() as page:
             return {number: self._promise(page, number) for number in page.in_force()}
 
-    def renewed_with(self, number: int) -> str:
-        """Say what a promise and all those that it renews promise together; empty if it renews none.
+    def renewal_text(self, number: int) -> str:
+        """Describe the total of a promise and all that it renews; empty if it renews none.
 
         Args:
             number: the line of the promise.
@@ -430,13 +443,13 @@ class Ledger(LedgerReportMixin):
         earlier = sorted(set(self._chain(number)) - {number})
         if not earlier:
             return ""
-        epsilon, delta = self.promised(number)
+        epsilon, delta = self.combined_parameters(number)
         return (
             f"renews line {' and '.join(map(str, earlier))}; together they promise "
             f"ε = {rounded_up(epsilon)} at δ = {powers(delta)}."
         )
 
-    def promised(self, number: int) -> tuple[float, float]:
+    def combined_parameters(self, number: int) -> tuple[float, float]:
         """Return ε and δ of a promise together with all promises that it renews.
 
         Args:
@@ -452,11 +465,11 @@ class Ledger(LedgerReportMixin):
         return latest.together(*earlier).epsilon(delta), delta
 
     def left(self, number: int, region: Region = EVERYTHING) -> float:
-        """Return the share of a promise that is left; a note, not a promise.
+        """Return the remaining share of a promise, for information only.
 
         Args:
             number: the line of the promise.
-            region: the region of units that are asked about, of which the fullest account counts.
+            region: the region of the units; the fullest account in it counts.
 
         Raises:
             ParameterError: if no such promise is in force.
@@ -465,8 +478,8 @@ class Ledger(LedgerReportMixin):
         region = _validate.instance(Region, region=region)
         return max(1.0 - self._spent(number, promise, promise.reach(region)).share, 0.0)
 
-    def left_in_words(self, number: int) -> str:
-        """Say how much ε of a promise is used, which part of it is scarce, and what would fit; a note.
+    def remaining_text(self, number: int) -> str:
+        """Describe the spent ε of a promise, its other parts, and a release that would fit.
 
         Args:
             number: the line of the promise.
@@ -475,10 +488,10 @@ class Ledger(LedgerReportMixin):
             ParameterError: if no such promise is in force.
         """
         promise = self._in_force(number)
-        return left_in_words(promise, self._spent(number, promise, promise.reach(EVERYTHING)))
+        return remaining_text(promise, self._spent(number, promise, promise.reach(EVERYTHING)))
 
     def fullest(self, number: int) -> Region:
-        """Return the region of the units of which least is left, the first one of several; a note.
+        """Return the region of the first account with the smallest remaining budget.
 
         Args:
             number: the line of the promise.
@@ -490,26 +503,27 @@ class Ledger(LedgerReportMixin):
         with self._store.reading() as page:
             return accounts.fullest(page, promise, number)
 
-    def would_take(self, number: int, *guarantees: Guarantee) -> tuple[Charged, ...]:
-        """Return what releases would take of a promise if they were charged now; a note.
+    def projected_charges(self, number: int, *guarantees: Guarantee) -> tuple[Charged, ...]:
+        """Return what releases would charge to a promise now, for information only.
 
         Args:
             number: the line of the promise.
-            guarantees: what each release promises.
+            guarantees: the guarantee of each release.
 
         Raises:
-            ParameterError: if no such promise is in force, or nothing bounds what a unit adds.
+            ParameterError: if no such promise is in force, or the contribution of a unit is
+                unbounded.
         """
         return tuple(self._charges(number, self._in_force(number), guarantees))
 
-    def holds(self, receipt: Receipt) -> bool:
-        """Return whether a release was charged in a line of this ledger.
+    def contains(self, receipt: Receipt) -> bool:
+        """Return whether this ledger charged the release of a receipt.
 
         Args:
-            receipt: what the release carries of its line.
+            receipt: the receipt of a release.
 
         Raises:
-            DataError: if the receipt is of this ledger, and the line is not there.
+            DataError: if the receipt names this ledger, but the line is missing.
         """
         receipt = _validate.instance(Receipt, receipt=receipt)
         if receipt.ledger != self.id:
@@ -517,29 +531,29 @@ class Ledger(LedgerReportMixin):
         with self._store.reading() as page:
             line = page.line(receipt.number)
         if line is None or line.hash != receipt.hash:
-            raise self._older()
+            raise self._replaced_by_older()
         return True
 
     def verify(self) -> Receipt:
-        """Check every line, and that the accounts are what the lines make them; return the last.
+        """Check the hash chain and the accounts, and return the receipt of the last line.
 
         Raises:
             DataError: if the chain breaks, with the number of the line, or the accounts differ.
         """
         with self._store.reading() as page:
             _, last = self._checked(page, None)
-            with memory_page() as anew:
-                accounts.made_again(anew, page.lines())
-                if _kept(anew) != _kept(page):
+            with memory_transaction() as anew:
+                accounts.rebuild(anew, page.lines())
+                if _account_state(anew) != _account_state(page):
                     raise DataError(
                         f"the accounts of {self._store.name!r} do not match its lines: the "
                         "file was changed; the lines themselves are intact."
                     )
         return self._entry(last).receipt
 
-    def _charged_before(self, page: Page, mark: str, number: int) -> RefusedError:
+    def _already_charged(self, page: Transaction, mark: str, number: int) -> RefusedError:
         line = page.line(number)
-        seeded = "" if line is None else seeds_in_words([self._entry(line)])
+        seeded = "" if line is None else seed_note([self._entry(line)])
         said = (
             f"{mark!r} was charged before, in line {number:,} of the ledger, whether or not "
             "it was published; pass again=True (--again) to publish again, which is charged "
@@ -547,15 +561,15 @@ class Ledger(LedgerReportMixin):
         )
         return RefusedError(f"{said} {seeded}".rstrip(), line=number)
 
-    def _entry(self, line: Line) -> Entry:
-        return Entry(self.id, self.name, line)
+    def _entry(self, line: StoredLine) -> LedgerEntry:
+        return LedgerEntry(self.id, self.name, line)
 
     def _spent(self, number: int, promise: LastingPromise, region: Region) -> Units:
         with self._store.reading() as page:
             return accounts.spent(page, promise, number, region)
 
     def _in_force(self, number: int) -> LastingPromise:
-        """Return the promise of a line, which must be in force."""
+        """Return the promise of a line; raise if it is not in force."""
         promise = self.promises.get(number) if isinstance(number, int) else None
         if promise is None:
             raise ParameterError(
@@ -564,7 +578,7 @@ class Ledger(LedgerReportMixin):
         return promise
 
     def _chain(self, number: int) -> dict[int, LastingPromise]:
-        """Return a promise and those that it renews, the latest first, by their lines' numbers."""
+        """Return a promise and those that it renews, latest first, by line."""
         chain: dict[int, LastingPromise] = {}
         renews: Any = _validate.integer(minimum=0, number=number)
         with self._store.reading() as page:
@@ -576,11 +590,11 @@ class Ledger(LedgerReportMixin):
                         name="number",
                     )
                 chain[renews] = self._promise(page, renews)
-                renews = line.optional("renews", int)
+                renews = line.optional_field("renews", int)
         return chain
 
-    def _promise(self, page: Page, number: int) -> LastingPromise:
-        """Return the promise of a line, which is read once: lines do not change."""
+    def _promise(self, page: Transaction, number: int) -> LastingPromise:
+        """Return the promise of a line, cached because lines do not change."""
         if number not in self._known:
             line = page.line(number)
             if line is None:
@@ -596,11 +610,19 @@ class Ledger(LedgerReportMixin):
         )
 
     def __repr__(self) -> str:
-        return f"Ledger({self._store.name!r}: {self.name}, {self._seen.number:,} lines seen)"
+        return f"Ledger({self._store.name!r}, name={self.name!r})"
+
+    def __str__(self) -> str:
+        promises = (
+            f"Promise on line {number}: {promise}. At least {percent(left, up=False)} remains."
+            for number, promise in self.promises.items()
+            for left in (self.left(number),)
+        )
+        return "\n".join([f"Ledger {self.name!r} in {self._store.name!r}", *promises])
 
 
 def _check_users(user: str, guarantees: Iterable[Guarantee]) -> None:
-    """Raise unless releases distinguish users as the ledger does, where both say how."""
+    """Raise if a release identifies users by another column than the ledger."""
     for guarantee in guarantees:
         if user and guarantee.user and guarantee.user != user:
             raise ParameterError(
@@ -610,24 +632,26 @@ def _check_users(user: str, guarantees: Iterable[Guarantee]) -> None:
             )
 
 
-def _promised(page: Page, last: Line, promise: LastingPromise, renews: int | None = None) -> Line:
+def _activate(
+    page: Transaction, last: StoredLine, promise: LastingPromise, renews: int | None = None
+) -> StoredLine:
     """Put a promise in force, and return its line."""
     noted = {} if renews is None else {"renews": renews}
-    line = Line.after(last, _now(), "promise", promise=promise.to_dict(), **noted)
-    accounts.put_in_force(page, line.number, renews)
+    line = StoredLine.after(last, _now(), "promise", promise=promise.to_dict(), **noted)
+    accounts.activate(page, line.number, renews)
     return line
 
 
-def _kept(page: Page) -> tuple[object, ...]:
-    """Return the accounts, which planned releases were made, and which lines have marks."""
-    return page.accounts(), page.all_taken(), page.all_marks()
+def _account_state(page: Transaction) -> tuple[object, ...]:
+    """Return the accounts, the published planned releases and the marks."""
+    return page.accounts(), page.all_used_plans(), page.all_marks()
 
 
 def _composed(guarantees: Iterable[Guarantee]) -> list[Guarantee]:
-    """Compose the guarantees that are about the same units in the same region."""
+    """Compose the guarantees that affect the same units in the same region."""
     groups: dict[Any, Guarantee] = {}
     for one in guarantees:
-        about = plans.about(one)
+        about = plans.scope_key(one)
         groups[about] = groups[about] + one if about in groups else one
     return list(groups.values())
 

@@ -1,6 +1,6 @@
-"""The lines of a ledger, each with the hash of the one before.
+"""Lines of a ledger, each with the hash of the previous line.
 
-The lines are the ledger. All else in its file is made of them, and can be made again.
+The lines are the ledger. Everything else in its file is derived from them and can be rebuilt.
 """
 
 from __future__ import annotations
@@ -19,13 +19,10 @@ Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
-class Line:
-    """One line, as it is stored.
+class StoredLine:
+    """One stored line: its number (from 0), the SHA-256 of the body, and the body.
 
-    Args:
-        number: the number of the line, from 0 on.
-        hash: the SHA-256 of the body, in hexadecimal.
-        body: JSON that names the number, the hash of the line before, the time and what is noted.
+    The body is JSON with the number, the hash of the previous line, the time and further fields.
     """
 
     number: int
@@ -33,17 +30,14 @@ class Line:
     body: str
 
     @staticmethod
-    def after(last: Line | None, at: str, kind: str, **noted: Any) -> Line:
-        """Make the next line after another.
+    def after(last: StoredLine | None, at: str, kind: str, **noted: Any) -> StoredLine:
+        """Create the line after ``last``, or the first line if it is None.
 
-        Args:
-            last: the line before; None for the first.
-            at: the time by this machine's clock, which is a note: nothing depends on it.
-            kind: the kind of line.
-            noted: what the line holds.
+        ``at`` is the time on this machine's clock, for information only. The other fields are
+        stored in the body.
 
-        >>> first = Line.after(None, "2026-01-01T00:00:00Z", "ledger", name="visits")
-        >>> second = Line.after(first, "2026-01-02T00:00:00Z", "release")
+        >>> first = StoredLine.after(None, "2026-01-01T00:00:00Z", "ledger", name="visits")
+        >>> second = StoredLine.after(first, "2026-01-02T00:00:00Z", "release")
         >>> second.number, second.values["before"] == first.hash
         (1, True)
         """
@@ -55,14 +49,14 @@ class Line:
             allow_nan=False,
             separators=(",", ":"),
         )
-        return Line(number, _hash(body), body)
+        return StoredLine(number, _hash(body), body)
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """The fields of the body.
+        """Fields of the body.
 
         Raises:
-            DataError: if the body is not what this ledger writes.
+            DataError: if the body is not JSON from this ledger.
         """
         try:
             values = _validate.parse_json(self.body, "a line of a ledger")
@@ -73,71 +67,47 @@ class Line:
         return values
 
     def field(self, name: str) -> Any:
-        """Return a field that a line of this kind has.
-
-        Args:
-            name: the field.
-
-        Raises:
-            DataError: if the line has none.
-        """
+        """Return a required field; raise DataError if it is missing."""
         if name not in self.values:
             raise _broken(self.number, f"has no field {name!r}")
         return self.values[name]
 
-    def several(self, name: str) -> list[Any]:
-        """Return the parts of a field, which is a list; none where there is no such field.
-
-        Args:
-            name: the field.
-
-        Raises:
-            DataError: if the field is no list.
+    def list_field(self, name: str) -> list[Any]:
+        """Return a field that contains a list, empty if it is missing; raise DataError for other
+        types.
         """
         found = self.values.get(name, [])
         if not isinstance(found, list):
             raise _broken(self.number, f"has no list in its field {name!r}")
         return found
 
-    def optional(self, name: str, kind: type[Kind]) -> Kind | None:
-        """Return a field, or None where there is none.
-
-        Args:
-            name: the field.
-            kind: what it is.
-
-        Raises:
-            DataError: if the field is of another kind.
-        """
+    def optional_field(self, name: str, kind: type[Kind]) -> Kind | None:
+        """Return a field of a type, or None if it is missing; raise DataError for other types."""
         found = self.values.get(name)
         if found is not None and type(found) is not kind:
             raise _broken(self.number, f"has an invalid field {name!r}")
         return found
 
     def check(self, number: int, before: str | None = None) -> None:
-        """Check the line by itself, and against the one before where that is known.
-
-        Args:
-            number: the number that the line must have.
-            before: the hash of the line before.
+        """Check the number and hash of the line, and the hash of the previous one if it is known.
 
         Raises:
             DataError: if the line is not the one that was written.
         """
         if self.hash != _hash(self.body):
             raise _broken(number, "does not match its hash")
-        # Both are looked up as they are written, since reading the JSON of all lines takes long.
+        # Compare text, because parsing the JSON of all lines is slow.
         if self.number != number or not self.body.startswith(f'{{"number":{number},"before":"'):
             raise _broken(number, "is missing")
-        if before is not None and not self.body.startswith(_begin(number, before)):
+        if before is not None and not self.body.startswith(_prefix(number, before)):
             raise _broken(number, "does not follow the previous line")
 
 
-def checked(lines: Iterable[Line]) -> Iterator[Line]:
-    """Yield lines in their order from the first on, each checked against the one before.
+def check_chain(lines: Iterable[StoredLine]) -> Iterator[StoredLine]:
+    """Yield lines in order, each checked against the previous one.
 
     Raises:
-        DataError: if the chain breaks, with the number of the line where it does.
+        DataError: if the chain breaks, with the number of the line.
     """
     before = ""
     for number, line in enumerate(lines):
@@ -146,8 +116,8 @@ def checked(lines: Iterable[Line]) -> Iterator[Line]:
         yield line
 
 
-def _begin(number: int, before: str) -> str:
-    """Return the text with which the body of a line begins."""
+def _prefix(number: int, before: str) -> str:
+    """Return the beginning of the body of a line."""
     return f'{{"number":{number},"before":"{before}",'
 
 

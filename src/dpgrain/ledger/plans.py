@@ -1,7 +1,7 @@
-"""The plan of a promise: releases fixed when it is made, composed exactly, each made once.
+"""Plans of promises: releases fixed in advance, composed exactly, each published at most once.
 
-A planned release that is made is taken out of the plan and takes nothing of the caps. Proof:
-docs/theory, "Budgets" and "Ledgers".
+A planned release is charged to the plan and costs nothing of the caps. Proof: docs/theory,
+"Budgets" and "Ledgers".
 """
 
 from __future__ import annotations
@@ -20,20 +20,17 @@ from dpgrain.units import Level, Relation
 
 
 @lru_cache(maxsize=64)
-def loss_of(
+def plan_loss(
     plan: tuple[Guarantee, ...], level: Level, cells: Partition | None, relation: Relation
 ) -> Loss:
     """Return the privacy loss of all planned releases together for one promised unit.
 
-    Args:
-        plan: the guarantees of the planned releases. Every unit is taken to meet all of them.
-        level: the promised unit.
-        cells: the partition into promised elements; None for records and users.
-        relation: the neighbouring relation of the promise.
+    Every unit is assumed to be affected by all of them. ``cells`` is the partition into promised
+    elements; None for records and users.
 
     Raises:
-        ParameterError: if nothing bounds what one promised unit adds to a release, or the release
-            has no one pair for both orders of exchanged data.
+        ParameterError: if the contribution of one promised unit to a release is unbounded, or a
+            replaced unit's loss differs between the two orders of neighbours.
     """
     return sum((_loss(each, level, cells, relation) for each in plan), Loss())
 
@@ -43,8 +40,8 @@ def _loss(guarantee: Guarantee, level: Level, cells: Partition | None, relation:
     asked = query_for_unit(guarantee, level, cells, relation)
     loss = guarantee.event.loss(asked.units, asked.relation, asked.unit)
     pairs = [pair for way in loss.alternatives for pair, _ in way.pairs]
-    # An exchange may remove something from one release and add it to another, so that the orders of
-    # the neighbours mix; a pair that is its own mirror image holds for both.
+    # A replacement can remove data from one release and add data to another, which mixes the orders
+    # of neighbours. A symmetric pair of distributions is valid in both orders.
     if asked.relation == "replace" and any(pair.swapped != pair for pair in pairs):
         raise ParameterError(
             f"plan must not contain {type(guarantee.event).__name__} if data are replaced, "
@@ -54,8 +51,8 @@ def _loss(guarantee: Guarantee, level: Level, cells: Partition | None, relation:
     return loss
 
 
-def about(guarantee: Guarantee) -> Any:
-    """Return what must be the same of releases that are about the same units of the same records."""
+def scope_key(guarantee: Guarantee) -> Any:
+    """Return a key that is equal for releases that affect the same units of the same records."""
     return (
         guarantee.level,
         guarantee.elements,
@@ -66,27 +63,21 @@ def about(guarantee: Guarantee) -> Any:
     )
 
 
-def taken_out(
+def split_planned(
     plan: Sequence[Guarantee], guarantees: Iterable[Guarantee], taken: Collection[int]
 ) -> tuple[dict[int, Guarantee], list[Guarantee]]:
-    """Divide releases into those that a plan still holds, and those that are charged.
+    """Split releases into planned ones, by index in the plan, and charged ones.
 
-    Args:
-        plan: the guarantees of the planned releases.
-        guarantees: the guarantees of the releases that are about to be made.
-        taken: the places in the plan of those that were made before.
-
-    Returns:
-        The planned releases by their places in the plan, and the others. A release is a planned one if
-        its event, units, users, partition, relation and region are the same.
+    ``taken`` are the indices of releases that were already published. A release is planned if its
+    event, units, users, partition, relation and region are those of an unused release of the plan.
     """
     free = defaultdict[Any, list[int]](list)
     for place in reversed(range(len(plan))):
         if place not in taken:
-            free[about(plan[place]), plan[place].event].append(place)
+            free[scope_key(plan[place]), plan[place].event].append(place)
     planned, others = dict[int, Guarantee](), []
     for one in guarantees:
-        if places := free.get((about(one), one.event)):
+        if places := free.get((scope_key(one), one.event)):
             planned[places.pop()] = one
         else:
             others.append(one)

@@ -1,4 +1,4 @@
-"""Promises of ledgers: a unit, a window, a relation, ε and δ, with caps fixed when they are made."""
+"""Promises of ledgers: unit, window, relation, ε and δ, with caps fixed at creation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpgrain._formatting import powers, rounded_up
 from dpgrain.accounting import Loss
 from dpgrain.errors import ParameterError
 from dpgrain.ledger import plans
-from dpgrain.ledger.window import Meeting, Window
+from dpgrain.ledger.window import Meeting, TimeWindow
 from dpgrain.publishing.budget import planned_guarantee
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.guarantee import Guarantee
@@ -33,32 +33,31 @@ from dpgrain.units import (
     User,
 )
 
-# Factor by which caps beside a plan are smaller, so that a machine with other rounding finds them
-# kept.
+# Factor that reduces caps with a plan, so that they hold on machines with other rounding.
 _LESS = 1 - 1e-6
 
 
 @dataclass(frozen=True)
 class LastingPromise:
-    """A promise for all releases charged by a ledger, whoever makes them and whenever.
+    """A promise for all releases charged to a ledger, by any process at any time.
 
     Args:
         level: the privacy unit, ``"record"``, ``"element"`` or ``"user"``.
         partition: the public partition into elements; None for other units.
-        window: the stretch of time of a person that is protected; None for all of it.
+        window: the protected time window of a person; None protects all times.
         relation: the neighbouring relation.
         epsilon: the promised ε of all releases together.
         delta: the promised δ of all releases together.
-        caps: the prices that the promise holds for each unit, fixed when the ledger is made.
-        plan: the guarantees of releases that are fixed when the promise is made. Each is made once
-            without being charged; every unit is taken to meet all of them.
+        caps: the total price per unit, fixed at creation.
+        plan: the guarantees of releases fixed at creation. Each can be published once without a
+            charge; every unit is assumed to be affected by all of them.
 
     Raises:
-        ParameterError: if a value is out of range, unit, partition and window do not go together, or
-            the caps do not keep the promise; :meth:`of` makes caps that do.
+        ParameterError: if a value is out of range, unit, partition and window contradict each
+            other, or the caps exceed the promise; :meth:`of` computes valid caps.
 
-    Formal guarantee: everything that the ledger charged is (ε, δ)-DP for each unit, however each
-    release was chosen from the outcomes of those before. Source: docs/theory, "Ledgers".
+    Formal guarantee: everything charged to the ledger is (ε, δ)-DP for each unit, for adaptively
+    chosen releases. Source: docs/theory, "Ledgers".
 
     >>> promise = LastingPromise.of(User(), 1.0, 1e-6)
     >>> round(promise.caps.mu, 4), str(promise)
@@ -67,7 +66,7 @@ class LastingPromise:
 
     level: Level
     partition: Partition | None
-    window: Window | None
+    window: TimeWindow | None
     relation: Relation
     epsilon: float
     delta: float
@@ -107,31 +106,31 @@ class LastingPromise:
         delta: float = 0.0,
         *,
         relation: Relation = "zero_out",
-        window: Window | None = None,
+        window: TimeWindow | None = None,
         pure: float | None = None,
         leak: float | None = None,
         plan: Iterable[Query[Any] | Callable[[], Any] | Guarantee] = (),
     ) -> LastingPromise:
-        """Make a promise from what is to be protected, and how well.
+        """Create a promise from a privacy unit, ε and δ.
 
         Args:
             unit: the privacy unit; elements by a column, a list of columns, or a
-                :class:`~dpgrain.scope.partitions.Partition`, such as that of the days of a time.
+                :class:`~dpgrain.scope.partitions.Partition`, such as the days of a timestamp.
             epsilon: the promised ε of all releases together.
             delta: the promised δ of all releases together.
             relation: the neighbouring relation.
-            window: the stretch of time of a person that is protected, such as
-                ``AnyDays(30, "day")`` or ``AnyHours(720, "at")``; by default all of it.
-            pure: the part of ε that is kept for releases without Gaussian noise; by default none,
-                and all of ε where δ = 0.
-            leak: the part of δ that is kept for delta mass; by default a tenth.
-            plan: releases that are fixed beforehand, each as a query, as a function without arguments
-                that makes it, or as its guarantee; ``dg.plan_releases(path).guarantees`` are those of
-                a file. They are composed exactly, and may then be made once each, in any order, or
-                left out; the caps are what they leave.
+            window: the protected time window of a person, such as ``AnyDays(30, "day")`` or
+                ``AnyHours(720, "at")``; by default all times.
+            pure: the part of ε reserved for releases without Gaussian noise; by default none, or
+                all of ε if δ = 0.
+            leak: the part of δ reserved for delta mass; by default a tenth.
+            plan: releases fixed in advance, each as a query, a function without arguments that
+                returns one, or its guarantee; ``dg.plan_releases(path).guarantees`` are those of a
+                release file. They are composed exactly. Each may be published once, in any order,
+                or not at all; the caps are the remainder of the promise.
 
         Raises:
-            ParameterError: if a parameter is out of range, or the plan does not fit.
+            ParameterError: if a parameter is out of range, or the plan exceeds the promise.
 
         >>> print(LastingPromise.of(Element("day"), 1.0, 1e-6).partition)
         'day'
@@ -143,54 +142,54 @@ class LastingPromise:
 
     @property
     def unit(self) -> Unit:
-        """The plain unit of the level."""
+        """Privacy unit of the level, without a partition."""
         return PLAIN_UNITS[self.level]
 
     def price(
         self, guarantee: Guarantee, room: Price | None = None, meeting: Meeting = "any"
     ) -> Price:
-        """Return what a release takes of the caps of each unit that it meets.
+        """Return the price of a release for each unit that it affects.
 
         Args:
-            guarantee: what the release promises.
-            room: what is left of the caps, as far as that is known.
-            meeting: the windows that are meant, of those that meet what the release reads. Of one that
-                holds all of it, a promise without a window is about the same records.
+            guarantee: the guarantee of the release.
+            room: the remaining price below the caps, if known.
+            meeting: the selected windows among those that overlap the region of the release. For
+                windows that contain all of it, the window makes no difference.
 
         Raises:
-            ParameterError: if nothing bounds what one unit adds to the release.
+            ParameterError: if the contribution of one unit to the release is unbounded.
 
         Formal guarantee: that of :func:`~dpgrain.publishing.unit_price.price_for_unit`.
         """
         cells = self.partition if meeting == "whole" else self.cells
-        return price_for_unit(guarantee, *self._asked(cells), self.caps, room)
+        return price_for_unit(guarantee, *self._promised_unit(cells), self.caps, room)
 
-    def _asked(self, cells: Partition | None) -> tuple[Level, Partition | None, Relation]:
-        """Return the promised unit, counted by some cells or not, as prices and losses ask for it."""
+    def _promised_unit(self, cells: Partition | None) -> tuple[Level, Partition | None, Relation]:
+        """Return the promised unit with some cells, in the form that prices and losses take."""
         return self.level if cells is None else "element", cells, self.relation
 
     @property
     def cells(self) -> Partition | None:
-        """The partition into promised units, of which windows are one rule; None without any."""
+        """Partition into promised units, with windows as one rule; None without any."""
         rules = () if self.partition is None else self.partition.rules
         if self.window is not None:
             rules = (*rules, self.window.rule)
         return Partition(rules) if rules else None
 
     def meetings(self, scope: Region) -> tuple[Meeting, ...]:
-        """Return the kinds of windows that pay different prices for a release of a scope."""
+        """Return the selections of windows that pay different prices for a release of a region."""
         if self.window is None:
             return ("any",)
         return self.window.meetings(scope.side(self.window.column))
 
     def reach(self, scope: Region) -> Region:
-        """Return the region of the promised units that a release meets.
+        """Return the region of the promised units that a release affects.
 
         Args:
             scope: the region of the records that the release reads.
 
-        Sides of columns that do not distinguish promised units are left out: a unit has records on
-        both sides.
+        Sides of columns that do not define promised units are dropped, because a unit can have
+        records on both sides.
         """
         if self.level == "record":
             return scope
@@ -207,10 +206,17 @@ class LastingPromise:
         leak: float | None = None,
         plan: Iterable[Query[Any] | Callable[[], Any] | Guarantee] = (),
     ) -> LastingPromise:
-        """Return a promise to the same units, with the parameters of :meth:`of`.
+        """Return a promise for the same units, with the parameters of :meth:`of`.
+
+        Args:
+            epsilon: the promised ε of all releases together.
+            delta: the promised δ of all releases together.
+            pure: the part of ε reserved for releases without Gaussian noise.
+            leak: the part of δ reserved for delta mass.
+            plan: releases fixed in advance.
 
         Raises:
-            ParameterError: as :meth:`of` does.
+            ParameterError: as for :meth:`of`.
         """
         epsilon = _validate.positive(epsilon=epsilon)
         delta = _validate.delta(allow_zero=True, delta=delta)
@@ -223,15 +229,19 @@ class LastingPromise:
 
     @property
     def whole(self) -> Caps:
-        """The caps beside the plan, whose curve is promised."""
+        """Caps and plan, with the privacy curve that is promised."""
         return Caps(self.caps, self._loss(self.plan))
 
     def _loss(self, plan: tuple[Guarantee, ...]) -> Loss:
-        """Return what a plan costs each promised unit."""
-        return plans.loss_of(plan, *self._asked(self.cells))
+        """Return the privacy loss of a plan for each promised unit."""
+        return plans.plan_loss(plan, *self._promised_unit(self.cells))
 
     def together(self, *earlier: LastingPromise) -> Caps:
-        """Return the caps and plans of this promise and of those that it renews: all may be used up."""
+        """Return caps and plans of this promise and of those it renews, all of which may be spent.
+
+        Args:
+            earlier: the renewed promises.
+        """
         wholes = [each.whole for each in (self, *earlier)]
         return Caps(
             sum((one.price for one in wholes), Price()),
@@ -250,7 +260,7 @@ class LastingPromise:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the promise as plain JSON values, the plan only where there is one."""
+        """Return the promise as JSON values, with the plan only if it has one."""
         values = asdict(replace(self, plan=()))
         values["partition"] = None if self.partition is None else self.partition.to_dict()
         values["plan"] = [each.to_dict() for each in self.plan]
@@ -258,7 +268,10 @@ class LastingPromise:
 
     @staticmethod
     def from_dict(values: Any) -> LastingPromise:
-        """Read the promise described by :meth:`to_dict`.
+        """Read a promise from :meth:`to_dict`.
+
+        Args:
+            values: the JSON values.
 
         Raises:
             ParameterError: if a field is missing, unknown or wrong.
@@ -268,7 +281,7 @@ class LastingPromise:
 
 @lru_cache(maxsize=64)
 def _delta(caps: Caps, epsilon: float) -> float:
-    """Return the δ that caps and a plan promise, which takes a while to compose."""
+    """Return the δ of caps and a plan at ε; cached, because composition is slow."""
     return caps.delta(epsilon)
 
 

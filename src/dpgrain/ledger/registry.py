@@ -15,7 +15,7 @@ from typing import Any
 from dpgrain import __version__
 from dpgrain._formatting import powers, quantity, rounded_up
 from dpgrain.accounting import Event
-from dpgrain.ledger.entries import Entry, seeds_in_words
+from dpgrain.ledger.entries import LedgerEntry, seed_note
 from dpgrain.ledger.ledger import Ledger
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.publishing.guarantee import CHANGED
@@ -135,10 +135,10 @@ def _fields(ledger: Ledger, decided_by: str) -> dict[str, Any]:
     }
 
 
-def _privacy_loss(ledger: Ledger, entries: Iterable[Entry]) -> dict[str, Any]:
+def _privacy_loss(ledger: Ledger, entries: Iterable[LedgerEntry]) -> dict[str, Any]:
     """Return the unit and parameters of the first promise, and a description of all promises."""
     first, *_ = promises = list(ledger.promises.items())
-    seeded = seeds_in_words(entries)
+    seeded = seed_note(entries)
     assumed = sorted(
         {one.provenance for entry in entries for one in entry.guarantees} & {"as given"}
     )
@@ -153,7 +153,7 @@ def _privacy_loss(ledger: Ledger, entries: Iterable[Entry]) -> dict[str, Any]:
         "privacy_parameters": (
             _ForPeople("none, because a release had a seed; see the details")
             if seeded
-            else _parameters(*ledger.promised(first[0]))
+            else _parameters(*ledger.combined_parameters(first[0]))
         ),
         "privacy_parameters_details": "\n".join(
             [
@@ -176,8 +176,8 @@ def _parameters(epsilon: float, delta: float) -> dict[str, float]:
 
 def _strength(ledger: Ledger, number: int, promise: LastingPromise) -> str:
     """Describe ε and δ of one promise and all that it renews together."""
-    epsilon, delta = ledger.promised(number)
-    renewed = " (with the promises that it renews)" if ledger.renewed_with(number) else ""
+    epsilon, delta = ledger.combined_parameters(number)
+    renewed = " (with the promises that it renews)" if ledger.renewal_text(number) else ""
     return (
         f"Promise {number}: {_unit(promise)}, ε = {rounded_up(epsilon)}, "
         f"δ = {powers(delta)}{renewed}."
@@ -201,7 +201,7 @@ def _neighbours(promise: LastingPromise) -> str:
 def _variant(ledger: Ledger) -> str:
     """Name the variant of the first promise, with all that it renews."""
     first = next(iter(ledger.promises))
-    return "Approximate DP" if ledger.promised(first)[1] else "Pure DP"
+    return "Approximate DP" if ledger.combined_parameters(first)[1] else "Pure DP"
 
 
 def _model(mechanisms: Iterable[str]) -> str | _ForPeople:

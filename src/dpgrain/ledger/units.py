@@ -1,4 +1,4 @@
-"""Prices as whole numbers, whose sums are exact in every order and in every database."""
+"""Prices as integers, with sums that are exact in every order and in every database."""
 
 from __future__ import annotations
 
@@ -11,24 +11,18 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.prices import Price
 
-# Units of a cap.
+# Integer units in a cap.
 WHOLE = 1 << 60
-# Units by which sums may exceed a cap, less than 10^-9 of it: caps are lower than what the promise
-# allows by more than that, so that shares of 1/365 fit 365 times.
+# Tolerance of caps, less than 10^-9 of them, so that 365 shares of 1/365 fit. Caps are below the
+# limit of the promise by more than this.
 _SPARE = 1 << 30
-# Largest count; what does not fit is not counted farther.
+# Sentinel for prices that exceed a cap many times.
 _TOO_MUCH = 1 << 61
 
 
 @dataclass(frozen=True)
 class Units:
-    """Units of the caps of a promise: of pure ε, of the square of μ, and of the delta mass.
-
-    Args:
-        pure: the units of E, the cap on pure ε.
-        mu: the units of M², the cap on the square of μ.
-        leak: the units of D, the cap on delta mass.
-    """
+    """Integer units of the caps of a promise: pure ε, the square of μ, and delta mass."""
 
     pure: int = 0
     mu: int = 0
@@ -56,25 +50,25 @@ class Units:
 
     @property
     def fits(self) -> bool:
-        """True if no part is more than its cap."""
+        """True if no part exceeds its cap."""
         return max(self.pure, self.mu, self.leak) <= WHOLE + _SPARE
 
     @property
     def share(self) -> float:
-        """The largest part, as a share of its cap."""
+        """Largest part as a share of its cap."""
         return max(self.pure, self.mu, self.leak) / WHOLE
 
-    def rest_of(self, caps: Price) -> Price:
-        """Return what these units leave of the caps, as a note."""
+    def remaining(self, caps: Price) -> Price:
+        """Return the remaining price below the caps, for information only."""
         pure, mu, leak = (max(1 - part / WHOLE, 0.0) for part in (self.pure, self.mu, self.leak))
         return Price(caps.pure * pure, caps.mu * math.sqrt(mu), caps.leak * leak)
 
 
 def check_price(price: Price) -> None:
-    """Refuse a price that is no price: negative, NaN, or so small that sums would lose it.
+    """Reject prices that are negative, NaN, or so small that sums would lose them.
 
     Raises:
-        ParameterError: if a part is none of 0, a normal number, and infinity.
+        ParameterError: if a part is neither 0 nor a normal number nor infinity.
     """
     for name, part in (("pure", price.pure), ("mu", price.mu), ("leak", price.leak)):
         if not (part == 0 or part >= sys.float_info.min):
@@ -86,7 +80,7 @@ def check_price(price: Price) -> None:
 
 
 def _units(part: float, cap: float, power: int) -> int:
-    """Return a part of a price, to a power, as units of a cap to that power, rounded up."""
+    """Return a part of a price, raised to a power, in units of a cap to that power, rounded up."""
     if part == 0:
         return 0
     if cap == 0 or not part <= cap * 2:

@@ -1,4 +1,4 @@
-"""Windows: the stretch of time of a person's records in one promise of a ledger."""
+"""Time windows of a promise: a person's records within any window of some length are one unit."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from dpgrain.scope.regions import Side, Span
 from dpgrain.scope.zones import check_zone, midnight
 
 _EPOCH = date(1970, 1, 1).toordinal()
-# The microseconds of an hour.
+# Microseconds of an hour.
 _HOUR = 3600 * 10**6
 
 
-#: Which windows that meet an interval are meant: any, those that hold all of it, or those that do not.
+#: Selection of the windows that overlap an interval: all, those that contain it, or the others.
 Meeting: TypeAlias = Literal["any", "whole", "parts"]
 
 
-class Window:
-    """A stretch of time of one promise; each is known by its start."""
+class TimeWindow:
+    """Windows of one length in a column of times; each is identified by its start."""
 
     column: str
 
     @property
     def rule(self) -> Rule:
-        """The stretches as a rule, by which releases are priced for one of them."""
+        """Partition rule with these windows, for pricing releases."""
         raise NotImplementedError
 
     def starts(self, span: Span) -> tuple[int | None, int | None]:
-        """Return the first start, and the one after the last, of windows that meet an interval."""
+        """Return the first start of windows that overlap an interval, and the end of the starts."""
         raise NotImplementedError
 
     def meetings(self, side: Side | None) -> tuple[Meeting, ...]:
-        """Return the kinds of windows that pay different prices for what a side of the column holds."""
+        """Return the selections of windows that pay different prices for a side of the column."""
         raise NotImplementedError
 
-    def starts_that(self, meeting: Meeting, span: Span) -> list[tuple[int | None, int | None]]:
-        """Return the starts of windows that meet an interval in one of these ways, as intervals."""
+    def window_starts(self, meeting: Meeting, span: Span) -> list[tuple[int | None, int | None]]:
+        """Return the starts of the selected windows that overlap an interval, as intervals."""
         raise NotImplementedError
 
     def records(self, starts: Span) -> Span:
-        """Return what the first window of some starts holds, or the last one if there is no first."""
+        """Return the interval of the first window of a range of starts, otherwise of the last."""
         raise NotImplementedError
 
     @staticmethod
-    def from_dict(values: Any) -> Window:
-        """Read a window from its fields in JSON.
+    def from_dict(values: Any) -> TimeWindow:
+        """Read a window from JSON values.
 
         Raises:
             ParameterError: if a field is missing, unknown or wrong.
@@ -58,21 +58,21 @@ class Window:
 
 
 @dataclass(frozen=True)
-class AnyDays(Window):
-    """Any window of a stated number of days: a promise for what a person has in each such window.
+class AnyDays(TimeWindow):
+    """Any window of consecutive days: the promise covers a person's records in each such window.
 
     Args:
         days: the number of days, w.
-        column: the column whose days are meant: times, or whole numbers that count days.
-        zone: the zone in which days of moments begin, such as ``"Europe/Paris"``; by default UTC.
+        column: the column of days: timestamps, dates, or integers that count days.
+        zone: the time zone for days of timestamps, such as ``"Europe/Paris"``; by default UTC.
 
-    A window is known by the day on which it starts. A release on the days a to b meets the windows
-    that start on a−w+1 to b, so that each start has an account of its own. Records without a day lie
-    in no window: those without a value, before all days and after all of them are three units of their
-    own, which share an account. Source: docs/theory, "Ledgers".
+    A window is identified by its first day. A release on the days a to b affects the windows that
+    start on a−w+1 to b, and each start has an account. Records without a day are in no window:
+    records with a missing day, before all days and after all days are three separate units, which
+    share an account. Source: docs/theory, "Ledgers".
 
     Raises:
-        ParameterError: if the number is not a whole one of at least 1, or there is no such zone.
+        ParameterError: if ``days`` is not an integer of at least 1, or ``zone`` is unknown.
 
     >>> AnyDays(30, "day").starts(Span("whole", 100, 101))
     (71, 101)
@@ -89,25 +89,25 @@ class AnyDays(Window):
 
     @property
     def rule(self) -> Rule:
-        """The stretches as a rule, by which releases are priced for one of them."""
+        """Partition rule with these windows, for pricing releases."""
         return Rule(self.column, "any", days=self.days, zone=self.zone)
 
     def meetings(self, side: Side | None) -> tuple[Meeting, ...]:  # noqa: ARG002
-        """Return one kind: a window holds whole days, and a release by days is charged as such."""
+        """Return one selection: windows contain whole days, and releases are charged by the day."""
         return ("any",)
 
-    def starts_that(self, meeting: Meeting, span: Span) -> list[tuple[int | None, int | None]]:  # noqa: ARG002
-        """Return the starts of windows that meet some days."""
+    def window_starts(self, meeting: Meeting, span: Span) -> list[tuple[int | None, int | None]]:  # noqa: ARG002
+        """Return the starts of windows that overlap some days."""
         return [self.starts(span)]
 
     def starts(self, span: Span) -> tuple[int | None, int | None]:
-        """Return the first start, and the one after the last, of windows that meet some days.
+        """Return the first start of windows that overlap some days, and the end of the starts.
 
         Args:
-            span: the interval of days, times or moments.
+            span: the interval of days, times or timestamps.
 
         Returns:
-            Days counted from 1970, or as the column counts them; None where there is no end.
+            Days counted from 1970, or as the column counts them; None for an open end.
         """
         if span.axis == "whole":
             first, end = span.low, span.high
@@ -119,8 +119,8 @@ class AnyDays(Window):
         return None if first is None else first - self.days + 1, end
 
     def records(self, starts: Span) -> Span:
-        """Return what the first window of some starts holds, or the last one if there is no first."""
-        first = _one_of(starts)
+        """Return the interval of the first window of a range of starts, otherwise of the last."""
+        first = _any_start(starts)
         ends = None if first is None else (first, first + self.days)
         if ends is None or starts.axis == "whole":
             return Span(starts.axis, *(ends or ()))
@@ -134,24 +134,24 @@ class AnyDays(Window):
 
 
 @dataclass(frozen=True)
-class AnyHours(Window):
-    """Any window of a stated number of hours: a promise for what a person has in each such window.
+class AnyHours(TimeWindow):
+    """Any window of consecutive hours: the promise covers a person's records in each such window.
 
     Args:
         hours: the number of hours.
-        column: the column of times that is meant.
+        column: the column of timestamps.
 
-    A window is known by the microsecond in which it starts, and has an account for it. It may hold a
-    part of a day that is released: such windows pay for parts of blocks, and those that hold all of
-    what is released for whole blocks. Records without a time lie in no window; they are units of their
-    own. Source: docs/theory, "Ledgers".
+    A window is identified by the microsecond of its start, which has an account. It can overlap a
+    released day in part: such windows are charged for parts of blocks, and windows that contain
+    everything released for whole blocks. Records without a time are in no window; they are separate
+    units. Source: docs/theory, "Ledgers".
 
     Raises:
-        ParameterError: if the number is not a whole one of at least 1.
+        ParameterError: if ``hours`` is not an integer of at least 1.
 
     >>> hour = 3600 * 10**6
     >>> window, day = AnyHours(720, "at"), Span("time", 0, 24 * hour)
-    >>> whole, parts = window.starts_that("whole", day), window.starts_that("parts", day)
+    >>> whole, parts = window.window_starts("whole", day), window.window_starts("parts", day)
     >>> whole == [(-696 * hour, 1)], parts == [(-720 * hour + 1, -696 * hour), (1, 24 * hour)]
     (True, True)
     """
@@ -165,25 +165,25 @@ class AnyHours(Window):
 
     @property
     def rule(self) -> Rule:
-        """The stretches as a rule, by which releases are priced for one of them."""
+        """Partition rule with these windows, for pricing releases."""
         return Rule(self.column, "any", hours=self.hours)
 
     def starts(self, span: Span) -> tuple[int | None, int | None]:
-        """Return the first start, and the one after the last, of windows that meet an interval.
+        """Return the first start of windows that overlap an interval, and the end of the starts.
 
         Args:
             span: the interval of times, in microseconds.
 
         Returns:
-            Microseconds since 1970; None where there is no end. Numbers that count something else lie
-            in any window.
+            Microseconds since 1970; None for an open end. Columns with other units overlap all
+            windows.
         """
         if span.axis == "whole":
             return None, None
         return None if span.low is None else span.low - self._length + 1, span.high
 
     def meetings(self, side: Side | None) -> tuple[Meeting, ...]:
-        """Return the kinds of windows that pay different prices for what a side of the column holds."""
+        """Return the selections of windows that pay different prices for a side of the column."""
         values = None if side is None else side.values
         if side is None or side.missing or not isinstance(values, Span) or values.axis == "whole":
             return ("any",)
@@ -191,8 +191,8 @@ class AnyHours(Window):
             return ("any",)
         return ("whole", "parts")
 
-    def starts_that(self, meeting: Meeting, span: Span) -> list[tuple[int | None, int | None]]:
-        """Return the starts of windows that meet an interval in one of these ways, as intervals."""
+    def window_starts(self, meeting: Meeting, span: Span) -> list[tuple[int | None, int | None]]:
+        """Return the starts of the selected windows that overlap an interval, as intervals."""
         first, end = self.starts(span)
         if meeting == "any" or span.low is None or span.high is None:
             return [(first, end)]
@@ -203,8 +203,8 @@ class AnyHours(Window):
         return [(first, first_of_whole), (last_of_whole, end)]
 
     def records(self, starts: Span) -> Span:
-        """Return what the first window of some starts holds, or the last one if there is no first."""
-        first = _one_of(starts)
+        """Return the interval of the first window of a range of starts, otherwise of the last."""
+        first = _any_start(starts)
         return Span(starts.axis, *(() if first is None else (first, first + self._length)))
 
     @property
@@ -215,6 +215,6 @@ class AnyHours(Window):
         return f"any {self.hours} hours in a row of {self.column!r}"
 
 
-def _one_of(starts: Span) -> int | None:
-    """Return the first start, or the last one; None where there is neither."""
+def _any_start(starts: Span) -> int | None:
+    """Return the first start, otherwise the last; None if both ends are open."""
     return starts.low if starts.low is not None or starts.high is None else starts.high - 1

@@ -19,8 +19,8 @@ import pyarrow as pa
 from dpgrain import _validate
 from dpgrain._progress import step
 from dpgrain._types import FloatArray, IntArray
-from dpgrain.arrays.shares import BRING_HERE, CELL_BYTES, RUN_BYTES, Batches, tables_of
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.worker_tables import CELL_BYTES, LOAD_LOCALLY, RUN_BYTES, Batches, worker_tables
 from dpgrain.means import rules
 from dpgrain.means.grid import added_in_steps
 from dpgrain.means.problem import Method
@@ -101,7 +101,7 @@ def require_sums(method: Method) -> None:
         raise ParameterError(
             "method must be 'auto', 'clip' or 'recentred' for rows on a cluster, not "
             f"{_validate.describe(method.name)}, which needs all users' vectors in one place; change "
-            f"it, {BRING_HERE}",
+            f"it, {LOAD_LOCALLY}",
             name="method",
         )
 
@@ -165,7 +165,7 @@ class Average:
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Yield the vectors in the schema :data:`VECTORS`."""
-        for table in tables_of(batches, users=self.users):
+        for table in worker_tables(batches, users=self.users):
             yield from self._averaged(table)
 
     def _averaged(self, table: pa.Table) -> Iterator[pa.RecordBatch]:

@@ -27,10 +27,10 @@ from dpgrain._formatting import (
 )
 from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
-from dpgrain.arrays.guarantees import guarantee_of
-from dpgrain.arrays.roster import Roster
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.columns import lie_elsewhere
+from dpgrain.inputs.columns import is_distributed
+from dpgrain.inputs.guarantees import array_guarantee
+from dpgrain.inputs.population import Population
 from dpgrain.means import Recentred, looks
 from dpgrain.means.clipped import METHOD as CLIP
 from dpgrain.means.clipped import ClippedMean, around_zero, weights
@@ -297,12 +297,12 @@ class MeanQuery(Query[MeanOfUsers]):
         self.check_unit(User())
 
     @cached_property
-    def roster(self) -> Roster:
+    def roster(self) -> Population:
         """Release of the number of users with records, if the method releases it first.
 
         A stated population does not reveal how many of its users have records.
         """
-        return Roster.of(None, self.promise)
+        return Population.of(None, self.promise)
 
     @cached_property
     def way(self) -> Candidate:
@@ -326,11 +326,11 @@ class MeanQuery(Query[MeanOfUsers]):
     def plan(self) -> Planned:
         """Noise of the mean and, if it is released first, of the number of users."""
         way, roster, n = self.way, self.roster, self.n_users
-        guarantee = guarantee_of(
+        guarantee = array_guarantee(
             self.promise,
             way.event.beside(roster.event if way.counts else None),
             (
-                *(() if n is None else Roster.of(n, self.promise).facts),
+                *(() if n is None else Population.of(n, self.promise).facts),
                 *(roster.facts if way.counts else ()),
                 Fact("dimension", (self.records.dimension,)),
                 Fact("record-bound", (self.bound,)),
@@ -355,7 +355,7 @@ class MeanQuery(Query[MeanOfUsers]):
             number = None
             if way.counts:
                 assert roster.event is not None  # noqa: S101 - a size that is not stated is released
-                result = roster.users(users_there(), charge.lend(roster.event))
+                result = roster.size(users_there(), charge.lend(roster.event))
                 number = Number(result, roster.noise_sd, n)
                 way = way if way.then is None else way.then(number)
             return _published(way.run(vectors, source, number), self.bound, charge.guarantee, way)
@@ -393,7 +393,7 @@ def _published(found: Found, bound: float, guarantee: Guarantee, plan: Candidate
 
 def _gathered(X: Any, users: Any, dimension: int | None) -> Records:
     """Return records with their users, wherever they are stored."""
-    if not isinstance(X, Records) and not lie_elsewhere(X):
+    if not isinstance(X, Records) and not is_distributed(X):
         return RecordsHere.of(X, users, dimension)
     records = X if isinstance(X, Records) else distributed.RecordsThere.of(X, users)
     if dimension is not None:

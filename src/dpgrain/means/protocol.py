@@ -270,7 +270,7 @@ class Vectors:
                     "dimension is required for a list of vectors, because rows of different "
                     "lengths would decide it; or pass an array, which has a shape."
                 )
-            vectors = numbers.cells(vectors, dimension, name="vectors")
+            vectors = numbers.numeric_array(vectors, dimension, name="vectors")
         array = np.asarray(vectors)
         if array.ndim != 2 or array.dtype.kind not in "fiub":
             raise ParameterError(

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain._types import FloatArray
-from dpgrain.arrays.blocks import Rows, Unread, arrange
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.numbers import cells, unread
+from dpgrain.inputs.blocks import ArrangedRows, LabelledRows, arrange
+from dpgrain.inputs.numbers import numeric_array, table_and_shape
 from dpgrain.means.protocol import Vectors
 from dpgrain.numerics.row_clipping import clipped
 from dpgrain.publishing.array_origin import ArrayOrigin
@@ -23,7 +23,7 @@ from dpgrain.publishing.charge import Charge
 from dpgrain.units import User
 
 
-def by_user(records: FloatArray, users: Any) -> Rows:
+def by_user(records: FloatArray, users: Any) -> ArrangedRows:
     """Group records, (m, d), by user, and sort each user's records by value.
 
     A user's contribution then does not depend on the order of the rows.
@@ -36,7 +36,7 @@ def by_user(records: FloatArray, users: Any) -> Rows:
     return _in_order(arrange(len(records), users, None, User()), records)
 
 
-def _in_order(rows: Rows, records: FloatArray) -> Rows:
+def _in_order(rows: ArrangedRows, records: FloatArray) -> ArrangedRows:
     return rows.by_value(records, np.zeros(len(records)))
 
 
@@ -77,7 +77,7 @@ class RecordsHere(Records):
 
     table: Any
     width: int
-    whose: Unread
+    whose: LabelledRows
 
     @staticmethod
     def of(X: Any, labels: Any, dimension: int | None = None) -> RecordsHere:
@@ -92,14 +92,14 @@ class RecordsHere(Records):
                 "dimension is required for a list of records, such as dimension=2, because rows "
                 "of different lengths would decide it; or pass an array, which has a shape."
             )
-        table, shape = unread(X, dimension)
+        table, shape = table_and_shape(X, dimension)
         if len(shape) == 1:
             shape = (*shape, 1)
         if len(shape) != 2 or shape[1] == 0:
             raise ParameterError("X must be numbers of shape (m, d), one row per record.")
         check_dimension(dimension, shape[1])
         return RecordsHere(
-            table, shape[1], Unread.of(shape[0], labels, None, User(), others={"X": X})
+            table, shape[1], LabelledRows.of(shape[0], labels, None, User(), others={"X": X})
         )
 
     @property
@@ -125,7 +125,7 @@ class RecordsHere(Records):
         yield Vectors(means), lambda: rows.users
 
     def _numbers(self) -> FloatArray:
-        array = cells(self.table, self.width).reshape(self.whose.rows, self.width)
+        array = numeric_array(self.table, self.width).reshape(self.whose.rows, self.width)
         with np.errstate(all="ignore"):
             # C order: sums along a row must not depend on the number of rows.
             array = array.astype(np.float64, order="C")

@@ -20,6 +20,13 @@ _SAFE_SQUARES = 1e-200, 1e200
 def clipped(vectors: FloatArray, clip: float) -> FloatArray:
     """Clip each row to norm ``clip``; each result depends only on its row.
 
+    Args:
+        vectors: (rows, dimension) the vectors.
+        clip: the maximum l2 norm of a row.
+
+    Raises:
+        ParameterError: if vectors are not a numeric array of two axes, or clip is not positive.
+
     >>> clipped(np.array([[3.0, 4.0], [1e300, 1e300]]), 1.0).round(3).tolist()
     [[0.6, 0.8], [0.707, 0.707]]
     """

@@ -21,7 +21,7 @@ from dpgrain.accounting import (
     calibrate_laplace,
 )
 from dpgrain.errors import ParameterError, raise_without_context
-from dpgrain.inputs.numbers import cells, numbers, unread
+from dpgrain.inputs.numbers import numbers, numeric_array, table_and_shape
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.facts import Fact
@@ -164,7 +164,7 @@ def release_mean(
             "of different lengths would decide it; or pass an array, which has a shape.",
             name="dimension",
         )
-    values, shape = unread(values, dimension, name="values")
+    values, shape = table_and_shape(values, dimension, name="values")
     if len(shape) == 1 and dimension is not None:
         shape = (*shape, 1)
     if len(shape) not in (1, 2) or shape[0] == 0:
@@ -246,5 +246,5 @@ class ReleaseQuery(Query[MeanRelease]):
     def _rows(self) -> FloatArray:
         """Return the users' values as numbers, converted independently; invalid are 0."""
         width = self.shape[1] if len(self.shape) > 1 else None
-        array = numbers(cells(self.values, width, name="values"))
+        array = numbers(numeric_array(self.values, width, name="values"))
         return _finite(array.reshape(self.shape[0], -1))

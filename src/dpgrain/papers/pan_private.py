@@ -16,7 +16,7 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting import Event, Gaussian, calibrate
 from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.numbers import cells
+from dpgrain.inputs.numbers import numeric_array
 from dpgrain.means.grid import on_grid
 from dpgrain.means.protocol import Contributions, CountedRounds
 from dpgrain.means.roster import Roster
@@ -356,7 +356,7 @@ class PanPrivateStream:
             return np.zeros((0, d))
         given: Any = vector
         if not isinstance(given, np.ndarray):
-            return zero_nonfinite_rows(cells([given], d, name="vector"))
+            return zero_nonfinite_rows(numeric_array([given], d, name="vector"))
         if given.shape != (d,) or given.dtype.kind not in "fiub":
             raise ParameterError(
                 f"vector must be {d} numbers or None, not {given.shape} of {given.dtype}."

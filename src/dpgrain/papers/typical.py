@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.accounting import ExponentialMechanism
-from dpgrain.arrays.blocks import Unread
-from dpgrain.arrays.guarantees import guarantee_of
-from dpgrain.arrays.roster import Roster
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.blocks import LabelledRows
+from dpgrain.inputs.guarantees import array_guarantee
+from dpgrain.inputs.population import Population
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.facts import Fact
@@ -85,7 +85,7 @@ def typical_records(
         )
     if (largest := _validate.integer(minimum=1, largest=largest)) > 2**40:
         raise ParameterError(f"largest must be at most 2^40, not {_validate.describe(largest)}.")
-    whose = Unread.of_all(users, User())
+    whose = LabelledRows.of_all(users, User())
     n = None if n_users is None else _validate.integer(minimum=1, n_users=n_users)
     return TypicalQuery(promise, whose, largest, n, random_state)
 
@@ -95,7 +95,7 @@ class TypicalQuery(Query[TypicalRecords]):
     """A query for a typical number of records."""
 
     promise: Promise
-    whose: Unread
+    whose: LabelledRows
     largest: int
     n_users: int | None = None
     random_state: RandomState = None
@@ -108,8 +108,8 @@ class TypicalQuery(Query[TypicalRecords]):
     @property
     def plan(self) -> Planned:
         """The guarantee and the noise of the release."""
-        enrolled = () if self.n_users is None else Roster(self.n_users).facts
-        guarantee = guarantee_of(
+        enrolled = () if self.n_users is None else Population(self.n_users).facts
+        guarantee = array_guarantee(
             self.promise,
             self.event,
             (*enrolled, Fact("most-records", (self.largest,))),

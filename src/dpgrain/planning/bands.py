@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from dpgrain import _validate
+from dpgrain._formatting import quantity
 from dpgrain.errors import ParameterError
 from dpgrain.means.in_bands import MOST_BANDS, best, in_bands, noise_of_sums
 from dpgrain.planning.error_plan import ErrorPlan, PlanRow, checked_promise, promise_text
@@ -89,7 +90,7 @@ def plan_bands(
         ),
     )
     title = (
-        f"Noise of {rounds:,} rounds at the rate {rate:g}, "
+        f"Noise of {quantity(rounds, 'round')} at the rate {rate:g}, "
         f"{promise_text(epsilon, delta, relation, unit)}"
     )
     notes = (

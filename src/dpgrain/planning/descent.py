@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from dpgrain import _validate
+from dpgrain._formatting import quantity
 from dpgrain._lazy_import import lazy_import
 from dpgrain.accounting.calibration import calibrate, calibrate_gaussian
 from dpgrain.errors import ParameterError
@@ -133,7 +134,7 @@ def plan_gradient(
         ),
     ]
     title = (
-        f"Gradient run, {rounds:,} rounds over {n:,} gradients of dimension {dimension:,}, "
+        f"Gradient run, {quantity(rounds, 'round')} over {n:,} gradients of dimension {dimension:,}, "
         f"{promise_text(epsilon, delta, relation, unit)}"
     )
     notes = ["G is the clipping bound, R the distance from the first point to the optimum."]

@@ -76,22 +76,22 @@ SENTENCES = MappingProxyType(
         "gradient-bound": "a clipping bound of {:g}",
         "counted-with-sum": "a division by the noisy number of users, published with the sum",
         "clipping-radius": "a clipping radius of {:g}",
-        "full-rounds": "{:,} rounds with all users",
-        "sampled-rounds": "{:,} rounds of samples, each with probability {:g}",
+        "full-rounds": "{:,|round} with all users",
+        "sampled-rounds": "{:,|round} of samples, each with probability {:g}",
         "turns": "{:,} random parts of the users in turn, with noise of the same number of bands",
         "followed-norms": "vectors in units of a clipping bound, {:g} in the first round, which "
         "then follows the norms that {:,} of their coordinates count",
         "radius-around": "a clipping radius of {:g} around the result of the previous round",
         "radius-at-most": "a clipping radius of at most {:g} around the result of the previous "
         "round",
-        "iterations": "{:,} iterations, each around the result of the previous one, within a "
+        "iterations": "{:,|iteration}, each around the result of the previous one, within a "
         "privately chosen radius that leaves about {:.0%} of the users outside in the end, unless a "
         "check within the budget shows that these move the mean, in which case all vectors are "
         "clipped to the bound",
-        "iterations-at-most": "at most {:,} iterations, each around the result of the previous "
+        "iterations-at-most": "at most {:,|iteration}, each around the result of the previous "
         "one, within a privately chosen radius, and their number and shares of the noise follow "
         "from the published number of users",
-        "iterations-or-mean": "at most {:,} iterations, each around the result of the previous "
+        "iterations-or-mean": "at most {:,|iteration}, each around the result of the previous "
         "one, within a privately chosen radius, or one mean of vectors clipped to the bound, "
         "and their number and shares of the noise follow from the published number of users",
         "radii": "{:,} radii from {:g} to {:.3g}",
@@ -101,10 +101,10 @@ SENTENCES = MappingProxyType(
         "stated-concentration": "a concentration radius of {:g}, which only accuracy rests on",
         "chosen-concentration": "a concentration radius chosen privately with {:.0%} of ε, from "
         "{:.3g} to {:g}",
-        "fresh-rounds": "{:,} rounds with {:,} users each, who are identified by their numbers "
+        "fresh-rounds": "{:,|round} with {:,} users each, who are identified by their numbers "
         "and asked once",
         "unused-users": "the last {:,} enrolled users are never asked",
-        "ordered-rounds": "{:,} rounds with {} users each, in the order of enrolment",
+        "ordered-rounds": "{:,|round} with {} users each, in the order of enrolment",
         "state-seen": "the internal state is seen at most once, at any time between two users",
         "rotated-vectors": "vectors of {:,} numbers, clipped to norm {:g}, padded to {:,} and "
         "rotated by public random signs",
@@ -114,7 +114,7 @@ SENTENCES = MappingProxyType(
         "padded-vectors": "vectors padded to {:,} coordinates and rotated by public random "
         "signs, and each coordinate is clipped to a privately chosen interval",
         "intervals-of-few": "intervals are arbitrary if fewer than about {:,} users have a vector",
-        "rounds-at-most": "at most {:,} rounds with all of {:,} users",
+        "rounds-at-most": "at most {:,|round} with all of {:,} users",
         "close-users": "a run ends if about {:,} users are not close to the same number of others",
         "no-mean": "no mean unless about {:,} users are close to the same number of others",
         "sensitivity": "the element sensitivity {:g}, as stated by the caller",
@@ -128,9 +128,9 @@ SENTENCES = MappingProxyType(
         "device-vectors": "vectors of {:,|coordinate} and norm at most {:g}, clipped on the device",
         "device-numbers": "numbers of at most {:g}, clipped on the device",
         # Fits and choices.
-        "block-rounds": "{:,} rounds, each block sampled with probability {:g}",
-        "user-rounds": "{:,} rounds, each user sampled with probability {:g}",
-        "all-rounds": "{:,} rounds with all blocks",
+        "block-rounds": "{:,|round}, each block sampled with probability {:g}",
+        "user-rounds": "{:,|round}, each user sampled with probability {:g}",
+        "all-rounds": "{:,|round} with all blocks",
         "features": "the features, their number and their scale",
         "scaled-feature": "the range of {!r}, {:g} to {:g}, scaled to [0, 1]",
         "levels": "the levels of {!r}: {}",

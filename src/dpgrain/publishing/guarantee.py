@@ -281,7 +281,8 @@ class Guarantee(GuaranteeReportMixin):
         as_given = self.provenance == "as given"
         # Full texts of mappings are too long for one line.
         elements = _MAPPING.sub(r"\3 in \1 \2", self.elements).removeprefix("the column ")
-        users = f"users {self.user!r}" if self.user else "each row is one user" * as_given
+        users = f"users {_user_ids(self.user)}" if self.user else "each row is one user" * as_given
+        users = users.replace("users the ids", "users by the ids")
         facts = (
             elements,
             users if self.level != "record" else "",
@@ -307,7 +308,7 @@ class Guarantee(GuaranteeReportMixin):
             most = " without a limit at this δ"
         facts = "; ".join(dict.fromkeys(map(str, self.public)))
         public = f" Assumed public and fixed in advance: {facts}." if facts else ""
-        users = f" Users are identified by {self.user!r}." if self.user else ""
+        users = f" Users are identified by {_user_ids(self.user)}." if self.user else ""
         read = "" if self.scope.everything else f" Only these records are read: {self.scope}."
         given = _AS_GIVEN if self.provenance == "as given" else ""
         warning = "" if self.private else f"{_SEEDED} "
@@ -428,8 +429,13 @@ def _together(parts: tuple[_Part, ...]) -> Event:
 
 
 def _unit_text(level: str, elements: str, relation: str, user: str) -> str:
-    users = f", users by {user!r}" if user else ""
+    users = f", users by {_user_ids(user)}" if user else ""
     return f"{level} ({elements or 'no partition'}, {relation}{users})"
+
+
+def _user_ids(user: str) -> str:
+    """Describe the user ids: a column in quotes, or unnamed ids."""
+    return user if user.startswith("the ids passed (#") else repr(user)
 
 
 def check_guarantee(guarantee: object) -> None:

@@ -31,7 +31,7 @@ class OpenLedger(Protocol):
     def charge(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> Receipt:
         """Charge releases durably, or raise RefusedError."""
 
-    def holds(self, receipt: Receipt) -> bool:
+    def contains(self, receipt: Receipt) -> bool:
         """Return whether a receipt is of this ledger."""
 
 

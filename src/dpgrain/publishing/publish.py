@@ -130,7 +130,7 @@ def before_resuming(guarantee: Guarantee, *, n_users: int | None = None) -> Guar
     An open budget is charged for the whole release, because it cannot know an earlier budget.
     """
     ledger = open_ledger()
-    if ledger is None or not any(ledger.holds(receipt) for receipt in guarantee.receipts):
+    if ledger is None or not any(ledger.contains(receipt) for receipt in guarantee.receipts):
         return before_publishing(guarantee, n_users=n_users)
     budget = open_budget()
     return guarantee if budget is None else budget.charge(guarantee)

@@ -18,9 +18,9 @@ from dpgrain.errors import DataError, DpgrainError, ParameterError
 from dpgrain.releases.keys import Key, check_keys, keys_of
 from dpgrain.releases.kinds import KINDS, Asked, Kind
 from dpgrain.releases.validation_errors import ValidationErrors
-from dpgrain.tables.engines.given import is_address
-from dpgrain.tables.engines.postgres_source import holds_secret
 from dpgrain.tables.expression import is_expression
+from dpgrain.tables.sources.postgres import contains_password
+from dpgrain.tables.sources.read_arguments import is_address
 from dpgrain.tables.table import UserTable, read
 from dpgrain.units import Element, Level, Record, Relation, Unit, User
 
@@ -393,7 +393,7 @@ def _opened(
 ) -> UserTable | None:
     """Open a table; invalid options are dropped, to find all of them."""
     listed = [source] if isinstance(source, str) else source or []
-    if any(map(holds_secret, listed)):
+    if any(map(contains_password, listed)):
         errors.add(
             place,
             "source must not contain a password, which every reader of the file would see; set "

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpgrain.arrays.blocks import Unread
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.blocks import LabelledRows
 from dpgrain.learn.distributed import RowsThere
 from dpgrain.learn.features import (
     Encoding,
@@ -32,12 +32,12 @@ from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
 from dpgrain.scope.partitions import Partition
 from dpgrain.tables.blocks import partition_rule
-from dpgrain.tables.engines.column_types import TRUTH
 from dpgrain.tables.engines.per_user import (
     derivation_facts,
     require_whole_users,
 )
 from dpgrain.tables.shared_table import reject_table
+from dpgrain.tables.sources.column_types import BOOLEAN
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Unit
 
@@ -48,7 +48,7 @@ def column_labels(labels: Sequence[Any], kind: str | None) -> list[Any]:
     Raises:
         ParameterError: if a label of a boolean column is not a boolean.
     """
-    if kind != TRUTH:
+    if kind != BOOLEAN:
         return list(labels)
     named = [str(label).lower() for label in labels]
     if other := [name for name in named if name not in ("false", "true")]:
@@ -180,7 +180,7 @@ class TableInputs(Given):
 
     def check(self, unit: Unit, *, places: bool) -> None:
         """Raise ParameterError for unused or missing elements."""
-        Unread.of(0, self.users, self.elements, unit, places=places)
+        LabelledRows.of(0, self.users, self.elements, unit, places=places)
 
     def read(self, charge: Charge) -> Read:
         """Read the columns."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dpgrain.publishing.guarantee import Guarantee
     from dpgrain.releases.run import Releases
     from dpgrain.shuffle.protocol import ShuffledSum
-    from dpgrain.statistics.holdings import Holdings
+    from dpgrain.statistics.contribution_counts import Holdings
     from dpgrain.statistics.release import Release
     from dpgrain.torch.training_result import Training
 

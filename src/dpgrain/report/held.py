@@ -12,7 +12,7 @@ from dpgrain._formatting import powers
 from dpgrain.errors import ParameterError
 from dpgrain.report.promises import SOME_ELEMENTS, Odds
 from dpgrain.report.words import text
-from dpgrain.statistics.holdings import Holdings
+from dpgrain.statistics.contribution_counts import Holdings
 from dpgrain.statistics.release import Release
 
 
@@ -83,7 +83,7 @@ def held_of(release: Release, known: Holdings | None) -> Held | None:
         kind,
         shares,
         total <= 4 * error,
-        text(known.asked.items_in_words or "elements", 60),
+        text(known.asked.keys_text or "elements", 60),
         sentence,
         together,
         odds,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dpgrain._formatting import percent, powers, quantity, rounded_up
 from dpgrain.errors import ParameterError
-from dpgrain.ledger.entries import Entry
+from dpgrain.ledger.entries import LedgerEntry
 from dpgrain.ledger.ledger import Ledger
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.publishing.guarantee import Guarantee
@@ -106,11 +106,11 @@ def plot_ledger(ledger: Ledger, ax: Axes | None = None) -> Axes:
 
 
 def _promised(
-    ledger: Ledger, number: int, promise: LastingPromise, entries: Sequence[Entry]
+    ledger: Ledger, number: int, promise: LastingPromise, entries: Sequence[LedgerEntry]
 ) -> _Promised:
     left = ledger.left(number)
     windows = _used(ledger, number, entries)
-    renewed = ledger.renewed_with(number)
+    renewed = ledger.renewal_text(number)
     return _Promised(
         number,
         text(promise, 2000),
@@ -124,7 +124,7 @@ def _promised(
     )
 
 
-def _released(entry: Entry, promises: dict[int, LastingPromise]) -> _Released:
+def _released(entry: LedgerEntry, promises: dict[int, LastingPromise]) -> _Released:
     regions = dict.fromkeys(str(one.scope) for one in entry.guarantees)
     shares = [
         each.price.share_of(promises[each.promise].caps)
@@ -146,7 +146,7 @@ def _released(entry: Entry, promises: dict[int, LastingPromise]) -> _Released:
     )
 
 
-def _timeline(released: Sequence[Entry]) -> Timeline:
+def _timeline(released: Sequence[LedgerEntry]) -> Timeline:
     """Return the releases by window of the first column with windows."""
     axes = (_axis_of(one.scope) for entry in released for one in entry.guarantees)
     column, axis = next((result for result in axes if result is not None), ("", "whole"))
@@ -174,7 +174,7 @@ def _window(region: Region, column: str, axis: Axis) -> Window:
     return Window(side.values.low, side.values.high)
 
 
-def _used(ledger: Ledger, number: int, entries: Sequence[Entry]) -> Timeline | None:
+def _used(ledger: Ledger, number: int, entries: Sequence[LedgerEntry]) -> Timeline | None:
     """Return the used share of a promise per window; None if no release has a window."""
     regions = [each.region for one in entries for each in one.charged if each.promise == number]
     result = next((axis for axis in map(_axis_of, regions) if axis is not None), None)
@@ -208,7 +208,9 @@ def _beyond(ledger: Ledger, number: int, windows: Timeline) -> str:
     return f"Used outside of the figure: at most {' and at most '.join(parts)}."
 
 
-def _together(released: Sequence[Entry], promises: Iterable[LastingPromise]) -> list[_Together]:
+def _together(
+    released: Sequence[LedgerEntry], promises: Iterable[LastingPromise]
+) -> list[_Together]:
     """Compose all releases so far, per unit, partition and relation, at the δ of the promise."""
     deltas = {promise.level: promise.delta for promise in promises}
     if len(released) > _MOST_COMPOSED:

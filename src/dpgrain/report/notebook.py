@@ -15,13 +15,13 @@ from dpgrain.report.figures import svg
 from dpgrain.report.plots import plot_curve, plot_estimates
 from dpgrain.report.plots.estimates import drawn
 from dpgrain.report.words import is_one, text, words_of
-from dpgrain.statistics.printed import (
+from dpgrain.statistics.formatting import (
+    format_rows,
     key_headings,
-    lines_of,
-    more_rows,
     notes,
     number_headings,
     shown,
+    table_footer,
     title,
 )
 from dpgrain.statistics.release import Release
@@ -75,14 +75,14 @@ def _table(release: Release) -> Markup:
     heads += number_headings(release)
     rows = [
         [*line.keys, *line.numbers(release)]
-        for line in lines_of(release, shown(release, _ROWS), letters=_LETTERS)
+        for line in format_rows(release, shown(release, _ROWS), letters=_LETTERS)
     ]
     head = Markup("").join(Markup("<th>{}</th>").format(name) for name in heads)
     body = Markup("\n").join(
         Markup("<tr>{}</tr>").format(Markup("").join(Markup("<td>{}</td>").format(c) for c in row))
         for row in rows
     )
-    footer = more_rows(release, len(rows))
+    footer = table_footer(release, len(rows))
     rest = Markup("<p>{}</p>").format(footer) if footer else ""
     table = Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>{}")
     return table.format(head, body, rest)

@@ -27,8 +27,14 @@ from dpgrain.report.words import (
     value_of,
     words_of,
 )
-from dpgrain.statistics.holdings import Holdings
-from dpgrain.statistics.printed import Line, counts_capped, known_more, lines_of, shown
+from dpgrain.statistics.contribution_counts import Holdings
+from dpgrain.statistics.formatting import (
+    PrintedRow,
+    counts_are_clipped,
+    extra_columns,
+    format_rows,
+    shown,
+)
 from dpgrain.statistics.release import Histogram, Release
 from dpgrain.statistics.statistic import Noun
 from dpgrain.units import Level
@@ -191,9 +197,9 @@ def _heading(facts: _Facts) -> dict[str, object]:
         "by": words.by and text(words.by, 60),
         "asked": [(_asked_name(release, key), text(v)) for key, v in release.asked.items()],
         "weight": text(release.asked.counts),
-        "shares": release.asked.of_shares,
-        "range_was_found": release.asked.range_was_found,
-        "cut_off": release.asked.cut_off,
+        "shares": release.asked.is_weighted,
+        "range_was_found": release.asked.range_was_private,
+        "cut_off": release.asked.bounds_effect,
         "processed": bool(release.asked.processed),
         "groups": groups_of(release),
         "nonnegative": getattr(release, "nonnegative", False),
@@ -208,8 +214,8 @@ def _estimated(facts: _Facts, salt: str = "") -> dict[str, object]:
     """Return the estimates as a number, a table and a figure."""
     release = facts.release
     one = is_one(release)
-    known = known_more(release)
-    lines = lines_of(release, shown(release, _LISTED_ROWS), letters=_NAME_LETTERS)
+    known = extra_columns(release)
+    lines = format_rows(release, shown(release, _LISTED_ROWS), letters=_NAME_LETTERS)
     return {
         "one": lines[0] if one else None,
         "one_more": {**dict.fromkeys(_MORE, ""), **(_named(release, lines[0]) if one else {})},
@@ -218,19 +224,19 @@ def _estimated(facts: _Facts, salt: str = "") -> dict[str, object]:
         "ranks": [f"{rank:g}" for rank in ranks(release)],
         "heads": [text(head, 60) for head in facts.words.heads],
         "value": text(value_of(release), 60),
-        "measured": text(release.asked.measured, 80),
+        "measured": text(release.asked.quantity, 80),
         "made": release.statistic.made_of(one).replace("record", _ROWS_OF[release.asked.rows]),
         "rows": release.asked.rows,
         "everyone": release.asked.over == "everyone",
         "estimand": text(release.estimand),
-        "capped": release.asked.capped,
-        "cut": release.asked.cut,
-        "counts_capped": counts_capped(release),
+        "capped": release.asked.is_clipped,
+        "cut": release.asked.is_limited,
+        "counts_are_clipped": counts_are_clipped(release),
         "estimates": [(line, _named(release, line)) for line in lines],
         "plotted": min(_PLOTTED_ROWS, groups_of(release)),
         "over_time": _over_time(release),
         "notes": _notes(facts) if lines else [],
-        "care": release.asked.take_care and text(release.asked.take_care, 2000),
+        "care": release.asked.warnings and text(release.asked.warnings, 2000),
         "estimate_plots": "" if one or not len(release) else _estimate_plots(release, salt),
     }
 
@@ -240,7 +246,11 @@ def _over_time(release: Release) -> str:
     lines = lines_over_time(release)
     if lines is None:
         return ""
-    of = " of the clipped sums" if isinstance(release, Histogram) and release.asked.capped else ""
+    of = (
+        " of the clipped sums"
+        if isinstance(release, Histogram) and release.asked.is_clipped
+        else ""
+    )
     total, shown_lines = lines.total, len(lines.lines)
     some = f" Largest {shown_lines} of {total:,} lines." if total > shown_lines else ""
     gaps = " Lines are interrupted where nothing was published." if lines.gaps else ""
@@ -251,12 +261,12 @@ def _notes(facts: _Facts) -> list[str]:
     """Return the limits of the estimates of this release, as sentences."""
     asked, threshold = facts.release.asked, _threshold(facts.events)
     notes = (
-        asked.left_out,
-        asked.outside,
+        asked.clipping_effect,
+        asked.clamping_effect,
         f"Only {facts.words.noun}s with {threshold} were published"
         if threshold and facts.selected
         else "",
-        f"Post-processed ({asked.afterwards}), at no privacy cost" if asked.processed else "",
+        f"Post-processed ({asked.post_processing}), at no privacy cost" if asked.processed else "",
     )
     return [text(f"{note[0].upper()}{note[1:].rstrip('.')}.", 2000) for note in notes if note]
 
@@ -265,12 +275,12 @@ def _more_name(release: Release, name: str) -> str:
     """Return the heading of an additional column."""
     if name == "count" and release.asked.rows == "people":
         return "People" if release.asked.over == "everyone" else "People (noisy)"
-    if name == "count" and counts_capped(release):
+    if name == "count" and counts_are_clipped(release):
         return "Records, clipped (noisy)"
     return _MORE.get(name, name)
 
 
-def _named(release: Release, line: Line) -> dict[str, str]:
+def _named(release: Release, line: PrintedRow) -> dict[str, str]:
     """Return the additional numbers of a line by name."""
     return dict(zip(release.more, line.more, strict=True))
 
@@ -291,7 +301,7 @@ def _told(release: Release) -> list[str]:
     places = shown(release, rows)
     return [
         f"{', '.join(statistic.keys(line.keys))}: {line.estimate}, 95% from {line.low} to {line.high}"
-        for line in lines_of(release, places, letters=_NAME_LETTERS)
+        for line in format_rows(release, places, letters=_NAME_LETTERS)
     ]
 
 
@@ -320,7 +330,7 @@ def _clip(release: Release, events: set[str]) -> np.ndarray[Any, Any]:
     if (
         not isinstance(release, Histogram)
         or isinstance(release, Holdings)
-        or release.asked.of_shares
+        or release.asked.is_weighted
         or "TruncatedGeometric" in events
     ):
         return np.zeros(0)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpgrain._formatting import one_line, shorten
-from dpgrain.statistics.printed import key_headings
+from dpgrain.statistics.formatting import key_headings
 from dpgrain.statistics.release import Release
 from dpgrain.units import Level, Relation
 
@@ -49,7 +49,7 @@ def words_of(release: Release) -> Words:
     statistic, names, heads = release.statistic, release.groups.names, key_headings(release)
     name, lead, plural = statistic.heading, statistic.lead, statistic.plural
     if statistic.of_items or statistic.of_bins:
-        of = release.asked.items_in_words or "items"
+        of = release.asked.keys_text or "items"
         return Words(name, of, "", lead, statistic.noun, heads, plural)
     known, rows = ranks(release), release.asked.rows
     lead = lead.replace("records", rows)

@@ -1,8 +1,8 @@
-"""Public partitions as facts: the cell of a record, and how two partitions lie in each other.
+"""Public partitions as facts: the cell of a record, and the overlap of two partitions.
 
-A partition gives each record a cell by one rule for each of its columns. Two releases whose partitions
-are known as facts can be charged to a unit that is the cell of neither: a day is a part of a week, and
-a month is 31 whole days.
+A partition assigns each record to a cell by one rule per column. If partitions are known as facts,
+releases can be charged to a unit of another partition: a day is a part of a week, and a month
+consists of at most 31 whole days.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from dpgrain.errors import ParameterError
 from dpgrain.scope.regions import DAY, EVERYTHING, LabelSet, Region, Side, Span
 from dpgrain.scope.zones import midnight
 
-#: A rule's kind: each value for itself; the period that a time lies in; bins of whole numbers; a
-#: stated mapping or function, known by its fingerprint; any stretch of days in a row.
-#: Kinds of rules that are of a calendar.
+#: Kinds of rules with a calendar.
 Period: TypeAlias = Literal["day", "week", "month", "year"]
+#: Kinds of rules: one cell per value; the period of a time; bins of integers; a mapping or
+#: function, identified by its fingerprint; any consecutive days.
 Kind: TypeAlias = Literal["label", "day", "week", "month", "year", "bins", "stated", "any"]
-#: Periods that are kinds of rules.
 PERIODS: tuple[Period, ...] = ("day", "week", "month", "year")
 
-# Periods of a kind that one period meets, at most, where these are whole, …
+# Maximum number of shorter periods in one period that consists of whole ones, …
 _WHOLE = {
     ("week", "day"): 7,
     ("month", "day"): 31,
     ("year", "day"): 366,
     ("year", "month"): 12,
 }
-# … and where some are met in part only. A month of 31 days may meet 6 weeks, a leap year 54.
+# … and of periods that overlap it in part. A month of 31 days can overlap 6 weeks, a leap year 54.
 _PARTS = {("month", "week"): 6, ("year", "week"): 54, ("week", "month"): 2, ("week", "year"): 2}
-# The days of a period at least.
+# Minimum days of a period.
 _SHORTEST = {"day": 1, "week": 7, "month": 28, "year": 365}
-# A period of another zone is moved by up to a day and may be an hour longer: it meets two more.
+# A period of another zone is shifted by up to a day and may be an hour longer: it overlaps two
+# more.
 _MORE_OF_ANOTHER_ZONE = 2
-# A region in which a rule has more cells than this has no useful number of them.
+# Above this number, a rule counts as unbounded in a region.
 _MOST_CELLS = 1_000_000
-# Cells of values that are no day, at most: without a value, before all days, and after them.
+# Maximum cells of values that are not days: missing, before all days, and after them.
 _CELLS_WITHOUT_A_DAY = 3
 
 
@@ -54,18 +54,17 @@ class Rule:
 
     Args:
         column: the name of the column.
-        kind: how its values are divided.
-        zone: the zone of periods of moments, such as ``"UTC"``; empty for times without a zone.
-        edges: the whole numbers at which bins begin, growing: below the first and from the last on
-            lie two more bins.
-        mark: the fingerprint of a stated mapping or function.
-        cells: the number of cells of a stated mapping, where it is finite.
-        days: the length of any stretch of days in a row. Such stretches are no partition, but each of
-            them may be a promised unit.
-        hours: the length of any stretch of hours in a row, which may start at any time.
-        read: the type that values are read as, where each is a cell for itself, or the days of times
-            without a zone are, and how days are written, where that is not like 2025-12-31; empty for
-            other columns of dates, and in a promise, which is about the type that all releases read.
+        kind: the kind of its cells.
+        zone: the zone of periods, such as ``"UTC"``; empty for times without a zone.
+        edges: the increasing lower ends of bins, integers; one more bin is below the first.
+        mark: the fingerprint of a mapping or function.
+        cells: the number of cells of a mapping, if it is finite.
+        days: the length of any window of consecutive days. Windows overlap and form no partition,
+            but each one can be a promised unit.
+        hours: the length of any window of consecutive hours, which may start at any time.
+        read: the type of the column for one cell per value and for days of times without a zone,
+            and the date format unless it is like 2025-12-31; empty for other columns of dates, and
+            in a promise, which refers to the type in all releases.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -105,14 +104,14 @@ class Rule:
             _validate.integer(minimum=1, cells=self.cells)
 
     def overlap(self, promised: Rule) -> Overlap | None:
-        """Return how a cell of a promised rule of the same column lies in cells of this one."""
+        """Return the overlap of a promised rule's cell with this rule's cells; None if unbounded."""
         if self == promised:
             return Overlap(1)
         if self.kind == promised.kind == "label":
-            # The text "7.2" and the number 7 may be one value or two, as it is read.
+            # The text "7.2" and the number 7 are one value or two, depending on the type.
             return None if self.read and promised.read else Overlap(1)
         if self.kind in PERIODS and promised.read not in ("", self.read):
-            # What one holds to be a day of January, another may hold to be one of February.
+            # Formats disagree on dates: a day in January may be one in February.
             return None
         if self.kind in PERIODS and promised.kind in PERIODS:
             return self._periods(promised)
@@ -121,7 +120,8 @@ class Rule:
         if self.kind in PERIODS and promised.hours is not None:
             return self._any_hours(promised.hours)
         if promised.kind == "label" and self.kind == "day" and not (self.zone or self._timed):
-            # A column of dates, which a promise names without its type; of times a day holds several.
+            # A column of dates, without its type in a promise. A day contains several times, but
+            # one date.
             return Overlap(1)
         if promised.kind == "label" and self.kind in ("bins", "stated", *PERIODS):
             return Overlap(1, whole=False)
@@ -141,19 +141,19 @@ class Rule:
         return Overlap(cells, whole=pair in _WHOLE or self.kind == promised.kind)
 
     def _any(self, days: int, zone: str) -> Overlap:
-        """Return how windows of a number of days lie in the periods of this rule."""
+        """Return the overlap of windows of days with the periods of this rule."""
         shortest = _SHORTEST[self.kind]
-        # The stretch is longest in periods where one day lies in the first of them.
+        # Most periods overlap if one day of the window is in the first of them.
         cells = (days + shortest - 2) // shortest + 1
-        # Times without a zone are shown by their own clocks; days of moments begin in UTC by default.
+        # Times without a zone are local; days of times with a zone begin in UTC by default.
         if self.zone and self.zone != (zone or "UTC"):
             return Overlap(cells + _MORE_OF_ANOTHER_ZONE, whole=False)
         return Overlap(cells, whole=self.kind == "day")
 
     def _any_hours(self, hours: int) -> Overlap:
-        """Return how windows of some hours lie in the periods of this rule: in parts of two."""
+        """Return the overlap of windows of hours with the periods of this rule."""
         cells = -(-hours // (24 * _SHORTEST[self.kind])) + 1
-        # Clocks that are put forward make days shorter.
+        # Days are shorter when clocks are put forward.
         return Overlap(cells + (_MORE_OF_ANOTHER_ZONE if self.zone else 0), whole=False)
 
     def _bins(self, promised: Rule) -> Overlap:
@@ -164,11 +164,11 @@ class Rule:
         return Overlap(max(inside) + 1, whole=set(promised.edges) <= set(self.edges))
 
     def cells_in(self, region: Region) -> int | None:
-        """Return the largest number of cells that records of a region lie in; None if unbounded."""
+        """Return the maximum number of cells with records of a region; None if unbounded."""
         side = region.side(self.column)
         missing = 0
         if side is None or side.missing:
-            # A column that is known by its name may be one of dates.
+            # A column known only by name may contain dates.
             missing = _CELLS_WITHOUT_A_DAY if self.kind in ("label", *PERIODS) else 1
         number = self._cells_among(None if side is None else side.values)
         if self.cells is not None:
@@ -188,20 +188,20 @@ class Rule:
         if self._times(values):
             number = self._periods_in(values)
         if self.hours is not None:
-            # A stretch may begin anywhere, and hold a part of what is read.
+            # A window may start anywhere, and contain a part of the region.
             return None
         if self.kind == "any":
-            # Every stretch that meets a single day holds all of it.
+            # A window that overlaps a single day contains all of it.
             return number if number == 1 else None
         return number
 
     def _times(self, values: Span) -> bool:
-        """Return True if an interval is of the times that the rule divides into days or periods."""
+        """Return True if the rule divides the times of an interval into days or periods."""
         axes = ("instant",) if self.zone else ("date", "time")
         return values.axis in axes and self.kind in (*PERIODS, "any")
 
     def _periods_in(self, values: Span) -> int | None:
-        """Count the periods that an interval of times meets; None beyond the years that are known."""
+        """Count the periods that overlap an interval of times; None outside the supported years."""
         first, last = clock_days(values, self.zone)
         if first is None or last is None:
             return None
@@ -215,10 +215,10 @@ class Rule:
         return last.year - first.year + 1
 
     def whole_cells(self, side: Side) -> Side | None:
-        """Return the smallest side made of whole cells that holds a side; None if nothing is known."""
+        """Return the smallest side of whole cells that contains a side; None if unknown."""
         values = side.values
         if self.kind == "label" or not values:
-            # What has no value is a cell by itself.
+            # Records without a value form a cell.
             return side
         if not isinstance(values, Span):
             return None
@@ -235,7 +235,7 @@ class Rule:
         return None
 
     def _end(self, met: date, which: Literal[0, 1]) -> int | None:
-        """Return when the period of a day begins, or ends; None beyond the years that are known."""
+        """Return the start or end of the period of a day; None outside the supported years."""
         try:
             day = period_of(met, self.kind)[which]
         except OverflowError:
@@ -260,11 +260,11 @@ class Rule:
 
 @dataclass(frozen=True)
 class Overlap:
-    """The way in which one cell of a promised partition lies in the cells of another.
+    """The overlap of one cell of a promised partition with the cells of another.
 
     Args:
-        cells: the largest number of cells that it meets.
-        whole: True if it is a union of whole cells, False if it may be a part of some.
+        cells: the maximum number of overlapping cells.
+        whole: True if it is a union of whole cells, False if it may contain parts of cells.
 
     >>> Overlap(7) * Overlap(1, whole=False)
     Overlap(cells=7, whole=False)
@@ -282,7 +282,8 @@ class Partition:
     """A public partition of records into cells, by one rule for each of some columns.
 
     Args:
-        rules: the rules, kept in the order of the columns' names; a cell is a combination of theirs.
+        rules: the rules, stored in the order of column names; a cell is a combination of their
+            cells.
 
     Raises:
         ParameterError: if there is no rule, or a column has two.
@@ -310,7 +311,7 @@ class Partition:
         return next((rule for rule in self.rules if rule.column == column), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the partition as plain JSON values, without the fields that have their defaults."""
+        """Return the partition as plain JSON values, without default fields."""
         plain = asdict(Rule(""))
         rules = [
             {name: value for name, value in asdict(rule).items() if value != plain[name]}
@@ -320,30 +321,30 @@ class Partition:
 
     @property
     def fingerprint(self) -> str:
-        """A text that is equal for equal partitions and, but for accidents, for no others."""
+        """Fingerprint of the partition, a hash."""
         described = json.dumps(self.to_dict(), sort_keys=True)
         return hashlib.sha256(described.encode()).hexdigest()[:16]
 
     def compared(self, promised: Partition, region: Region = EVERYTHING) -> Overlap | None:
-        """Return how one cell of a promised partition lies in the cells of this one.
+        """Return the overlap of one cell of a promised partition with the cells of this one.
 
         Args:
-            promised: the partition whose cells are the promised units.
-            region: only the records of this region are read.
+            promised: the partition into promised units.
+            region: the region of the release.
 
         Returns:
-            The largest number of this partition's cells that a promised cell meets, and whether it is
-            made of whole ones; None where nothing bounds the number.
+            The maximum number of this partition's cells that overlap a promised cell, and whether
+            the latter is a union of whole cells; None if the number is unbounded.
         """
         result = Overlap(1)
         for rule in promised.rules:
-            # A column that this partition does not know divides its cells.
+            # A column without a rule here divides the cells of this partition.
             if self.rule(rule.column) is None and rule.cells_in(region) != 1:
                 result *= Overlap(1, whole=False)
         for rule in self.rules:
             theirs = promised.rule(rule.column)
             overlap = None if theirs is None else rule.overlap(theirs)
-            # A promised cell that holds all that is read holds whole cells.
+            # A promised cell with all records of the region contains whole cells.
             whole = theirs is None or theirs.cells_in(region) == 1
             numbers = [rule.cells_in(region)]
             if overlap is not None:
@@ -355,14 +356,14 @@ class Partition:
         return result
 
     def cells_in(self, region: Region) -> int | None:
-        """Return the largest number of cells that records of a region lie in; None if unbounded."""
+        """Return the maximum number of cells with records of a region; None if unbounded."""
         numbers = [rule.cells_in(region) for rule in self.rules]
         return None if None in numbers else math.prod(number or 1 for number in numbers)
 
     def whole_cells(self, region: Region) -> Region:
-        """Return the smallest known region, made of whole cells, that holds a region.
+        """Return the smallest known region of whole cells that contains a region.
 
-        Sides of columns that have no rule are left out: a cell may reach beyond them.
+        Sides of columns without a rule are dropped, because a cell may extend beyond them.
         """
         sides = [
             rule.whole_cells(side)
@@ -376,10 +377,10 @@ class Partition:
 
 
 def clock_days(times: Span, zone: str) -> tuple[date | None, date | None]:
-    """Return the first and the last day that clocks show in an interval of times.
+    """Return the first and the last local day in an interval of times; None if unbounded or unknown.
 
-    Clocks that are put back past midnight, as in St. John's until 2011, show the end of a day again
-    when the next one has begun.
+    When clocks are put back past midnight, as in St. John's until 2011, the end of a day is
+    repeated after the next day has begun.
     """
     low, high = times.low, times.high
     first = None if low is None else _time(low, zone)
@@ -397,7 +398,7 @@ def clock_days(times: Span, zone: str) -> tuple[date | None, date | None]:
 
 
 def _time(moment: int, zone: str) -> datetime | None:
-    """Return what clocks show at a moment; None beyond the years that are known."""
+    """Return the local time of a timestamp; None outside the supported years."""
     try:
         time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=moment)
         return time.astimezone(ZoneInfo(zone)) if zone else time
@@ -406,7 +407,7 @@ def _time(moment: int, zone: str) -> datetime | None:
 
 
 def _put_back(low: int, high: int, zone: str) -> tuple[datetime, datetime] | None:
-    """Return what clocks show before and after they are put back between two moments of a day."""
+    """Return the local times before and after clocks are put back between two timestamps of a day."""
     before, after = _time(low, zone), _time(high, zone)
     if before is None or after is None or not _offset(after) < _offset(before):
         return None
@@ -424,7 +425,7 @@ def _offset(time: datetime) -> timedelta:
 
 
 def period_of(day: date, kind: str) -> tuple[date, date]:
-    """Return the first day of the period that a day lies in, and the first day after it.
+    """Return the first day of a day's period, and the first day after the period.
 
     >>> [str(end) for end in period_of(date(2026, 2, 28), "month")]
     ['2026-02-01', '2026-03-01']

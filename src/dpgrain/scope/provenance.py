@@ -1,18 +1,18 @@
-"""The origin of rows: a closed list, of which every guarantee states one."""
+"""The origin of rows: a closed list of which every guarantee states one."""
 
 from __future__ import annotations
 
 from typing import Literal, TypeAlias, TypeVar
 
-#: A table as it stands; what this library makes of one, row by row or person by person; or rows as
-#: the caller made them, of which it is assumed that nobody's decide over those of others.
+#: An unchanged table; rows derived from a table by dpgrain, per row or per person; or rows of the
+#: caller, with the assumption that one person's data do not affect other persons' rows.
 Provenance: TypeAlias = Literal["table", "checked", "as given"]
-#: What a guarantee states; nothing in those of version 0.1, and where no rows come together.
+#: Provenance in a guarantee; empty in version 0.1, and if there are no joint rows.
 StatedProvenance: TypeAlias = Literal["", Provenance]
 Kind = TypeVar("Kind", Provenance, StatedProvenance)
-# Kinds of provenance, from what needs no assumption to what needs one.
+# Kinds of provenance by increasing assumptions.
 _BY_ASSUMPTION: tuple[StatedProvenance, ...] = ("table", "checked", "", "as given")
-#: Words on a page for each kind of provenance.
+#: Description of each kind of provenance on a page.
 DESCRIPTIONS: dict[StatedProvenance, str] = {
     "table": "a base table, unchanged",
     "checked": "derived from a table by dpgrain, row by row or person by person",
@@ -25,7 +25,7 @@ DESCRIPTIONS: dict[StatedProvenance, str] = {
 
 
 def after_derivation(provenance: Provenance) -> Provenance:
-    """Return the provenance of rows made here of others, each of one person's alone.
+    """Return the provenance of rows derived from the rows of one person each.
 
     >>> after_derivation("table"), after_derivation("as given")
     ('checked', 'as given')
@@ -34,7 +34,7 @@ def after_derivation(provenance: Provenance) -> Provenance:
 
 
 def combine(*parts: Kind) -> Kind:
-    """Return the provenance of several releases' rows: the one with the most assumptions.
+    """Return the joint provenance of several releases: the one with the strongest assumption.
 
     >>> combine("table", "checked"), combine("table", ""), combine("as given", "")
     ('checked', '', 'as given')

@@ -1,13 +1,12 @@
-"""Regions: public sets of records, each a conjunction of what columns may hold.
+"""Regions: public sets of records, each a conjunction of conditions on columns.
 
-A release that is asked of a region reads the records inside it and nothing else, so that records
-outside have no influence on it. Regions are public facts: they are intersected, compared and taken
-apart without any data.
+A release of a region reads only the records inside it, so records outside have no influence on it.
+Regions are public facts: they are intersected, compared and divided without any data.
 
-A column holds labels (texts or whole numbers), or stands on an axis: whole numbers, or days and times
-in microseconds since 1970. A missing or unreadable value is a value of its
-own, which lies in a side only where the side says so. What is unreadable depends on the type that a
-column is read as, so that sides say it.
+A column contains labels (texts or integers), or values on an axis: integers, or days and times in
+microseconds since 1970. A missing or unreadable value is a separate value, inside a side only if
+``missing`` is True. Which values are unreadable depends on the type of the column, which a side
+therefore states.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from typing import Any, Literal, TypeAlias, get_args
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 
-#: Whole numbers; whole days; times as a clock shows them, without a zone; moments, which have one.
+#: Integers; whole days; local times without a zone; times with a zone.
 Axis: TypeAlias = Literal["whole", "date", "time", "instant"]
 
 _EPOCH = datetime(1970, 1, 1)
-#: The microseconds of a day.
+#: Microseconds of a day.
 DAY = 24 * 60 * 60 * 10**6
-# Microseconds since 1970 of the first moment of the year 1, and of that after the year 9999.
+# Start of the year 1 and end of the year 9999, in microseconds since 1970.
 _FIRST, _END = -62_135_596_800_000_000, 253_402_300_800_000_000
-# Type of a column, unless a side says another.
+# Default type of a column by its axis.
 _USUAL = {
     "whole": "BIGINT",
     "date": "DATE",
@@ -37,7 +36,7 @@ _USUAL = {
     "text": "VARCHAR",
     None: "VARCHAR",
 }
-# Regions that no side divides, at most: more than anyone asks of one table.
+# Maximum number of classes of records, more than one table needs.
 _MOST_ATOMS = 20_000
 
 
@@ -46,7 +45,7 @@ class Span:
     """An interval of an axis, closed below and open above.
 
     Args:
-        axis: what is counted: whole numbers, or microseconds since 1970.
+        axis: the unit: integers, or microseconds since 1970.
         low: the smallest value inside; None if there is none.
         high: the smallest value above; None if there is none.
 
@@ -86,7 +85,7 @@ class Span:
         return Span(self.axis, low, high)
 
     def minus(self, other: Span) -> tuple[Span, ...]:
-        """Return the intervals of this one that lie outside another of the same axis."""
+        """Return the difference from an interval of the same axis, as intervals."""
         below = () if other.low is None else (self.both(Span(self.axis, None, other.low)),)
         above = () if other.high is None else (self.both(Span(self.axis, other.high, None)),)
         return tuple(filter(None, (*below, *above))) if self.both(other) else (self,)
@@ -94,11 +93,11 @@ class Span:
 
 @dataclass(frozen=True)
 class LabelSet:
-    """A finite set of labels, or all labels but those.
+    """A finite set of labels, or its complement.
 
     Args:
-        labels: texts, or whole numbers; they are kept sorted, each once.
-        but: True if all other labels are meant.
+        labels: texts, or integers; stored sorted and without duplicates.
+        but: True for all other labels.
 
     >>> LabelSet(("b", "a", "b")).labels
     ('a', 'b')
@@ -121,7 +120,7 @@ class LabelSet:
 
     @property
     def axis(self) -> Literal["text", "whole"] | None:
-        """The kind of the labels; None without any, which fits every column."""
+        """Type of the labels; None without labels, for any column."""
         if not self.labels:
             return None
         return "whole" if isinstance(self.labels[0], int) else "text"
@@ -134,13 +133,13 @@ class LabelSet:
         return LabelSet(tuple(label for label in one.labels if label in two))
 
     def minus(self, other: LabelSet) -> tuple[LabelSet, ...]:
-        """Return the labels that another set lacks, in at most one part."""
+        """Return the difference from another set, as at most one part."""
         left = self.both(LabelSet(other.labels, but=not other.but))
         return (left,) if left else ()
 
 
 def _label(value: Any) -> int | str:
-    """Return a label: a text that can be written, or a whole number."""
+    """Return a label: valid text or an integer."""
     if not isinstance(value, str):
         return _whole_number("labels", value)
     if not _validate.is_utf8(value):
@@ -152,7 +151,7 @@ def _label(value: Any) -> int | str:
 
 
 def _whole_number(name: str, value: Any) -> int:
-    """Return a whole number of any size, as columns of hashes hold them."""
+    """Return an integer of any size, as in columns of hashes."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ParameterError(
             f"{name} must be text or integers, not {_validate.describe(value)}.", name=name
@@ -182,7 +181,7 @@ def _pieces_in_both(one: Values, two: Values) -> tuple[Values, ...]:
 
 
 def _pieces_outside(one: Values, two: Values) -> tuple[Values, ...]:
-    """Return the disjoint parts of a set that lie outside another of the same column."""
+    """Return the disjoint parts of the difference of sets of one column."""
     match one, two:
         case Span(), Span():
             return one.minus(two)
@@ -206,7 +205,7 @@ def _pieces_outside(one: Values, two: Values) -> tuple[Values, ...]:
 
 
 def _without(span: Span, labels: Sequence[int | str]) -> tuple[Values, ...]:
-    """Return an interval without some of its whole numbers, in parts."""
+    """Return the parts of an interval without some of its integers."""
     parts: list[Span] = [span]
     for label in labels:
         if isinstance(label, int):
@@ -220,11 +219,11 @@ class Side:
     """The values of one column inside a region.
 
     Args:
-        column: the name of the column; of a column of cells also which partition it holds.
+        column: the name of the column; for a column of cells, also its partition.
         values: an interval, or a set of labels.
-        missing: True if records without a value lie inside.
-        kind: the SQL type that the column is read as, which says what is unreadable; empty for the
-            usual one of the values.
+        missing: True if records without a value are inside.
+        kind: the SQL type of the column, which determines its unreadable values; empty for the
+            default type of the values.
     """
 
     column: str
@@ -244,20 +243,20 @@ class Side:
 
     @property
     def everything(self) -> bool:
-        """True if every value lies inside, and what has none as well."""
+        """True if all values and missing values are inside."""
         ends = isinstance(self.values, Span) and (self.values.low, self.values.high) == (None, None)
         return self.missing and (ends or self.values == _ANY)
 
     @property
     def read_as(self) -> str:
-        """The SQL type that the column is read as."""
+        """SQL type of the column."""
         return self.kind or _USUAL[self.values.axis]
 
     def comparable(self, other: Side) -> bool:
         """Return True if the values of both sides are distinguished in the same way.
 
-        A column that one release reads as text and another as numbers may hold "07" in one and 7 in
-        the other for the same record. What is missing in one may be a value in the other.
+        If one release reads a column as text and another as numbers, the same record may have "07"
+        in one and 7 in the other, or a value in one and none in the other.
         """
         axes = {self.values.axis, other.values.axis} - {None}
         return len(axes) <= 1 and self.read_as == other.read_as
@@ -268,12 +267,12 @@ class Side:
         return self._sides(parts, missing=self.missing and other.missing)
 
     def minus(self, other: Side) -> tuple[Side, ...]:
-        """Return the disjoint parts that lie outside a comparable side of the column."""
+        """Return the disjoint parts of the difference from a comparable side of the column."""
         parts = _pieces_outside(self.values, other.values)
         return self._sides(parts, missing=self.missing and not other.missing)
 
     def around(self, other: Side) -> Side | None:
-        """Return a side that holds both sides of the column; None if only everything does."""
+        """Return a side that contains both sides of the column; None for all values."""
         missing = self.missing or other.missing
         match self.values, other.values:
             case LabelSet() as one, LabelSet() as two if (
@@ -297,7 +296,7 @@ class Side:
         return " ".join(filter(None, (self.column, inside, more)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the side as plain JSON values, the type only where it is not the usual one."""
+        """Return the side as plain JSON values, without a default type."""
         if isinstance(self.values, Span):
             low, high = self.values.low, self.values.high
             values: dict[str, Any] = {"axis": self.values.axis, "low": low, "high": high}
@@ -329,14 +328,14 @@ class Side:
 
 @dataclass(frozen=True)
 class Region:
-    """A public set of records: those whose columns hold values of all sides; ``Region()`` is all.
+    """A public set of records: those with values inside all sides; ``Region()`` contains all.
 
     Args:
-        sides: at most one side for each column, kept in the order of the columns' names; one that
-            holds everything is left out.
+        sides: at most one side per column, stored in the order of column names; sides with all
+            values are dropped.
 
     Raises:
-        ParameterError: if a column has two sides, or a side holds nothing.
+        ParameterError: if a column has two sides, or a side is empty.
 
     >>> january = Region((Side("day", days("2026-01-01", "2026-01-31")),))
     >>> print(january.both(Region((Side("country", LabelSet(("FR",))),)))[0])
@@ -358,33 +357,32 @@ class Region:
                     f"the region is empty: it contains no value of {side.column!r}; pass a "
                     "region that records can be in."
                 )
-        told = [side for side in self.sides if not side.everything]
-        ordered = sorted(told, key=lambda side: side.column)
+        limiting = [side for side in self.sides if not side.everything]
+        ordered = sorted(limiting, key=lambda side: side.column)
         object.__setattr__(self, "sides", tuple(ordered))
 
     @property
     def everything(self) -> bool:
-        """True if every record lies in the region."""
+        """True if every record is in the region."""
         return not self.sides
 
     def side(self, column: str) -> Side | None:
-        """Return the side of a column; None where every value lies inside."""
+        """Return the side of a column; None if every value is inside."""
         return next((side for side in self.sides if side.column == column), None)
 
     def only(self, columns: Sequence[str]) -> Region:
-        """Return the larger region that keeps the sides of these columns alone."""
+        """Return the larger region with only the sides of these columns."""
         return Region(tuple(side for side in self.sides if side.column in columns))
 
     def comparable(self, other: Region) -> bool:
-        """Return True if both divide the values of every column that both name in the same way."""
+        """Return True if both have comparable sides in their common columns."""
         pairs = ((side, other.side(side.column)) for side in self.sides)
         return all(two is None or one.comparable(two) for one, two in pairs)
 
     def both(self, other: Region) -> tuple[Region, ...]:
-        """Return the intersection, in disjoint parts; nothing where it is empty.
+        """Return the disjoint parts of the intersection with a comparable region.
 
-        The parts are more than one only where an interval lacks single labels, which ``where`` does
-        not state. The two must be comparable.
+        Several parts occur only if an interval lacks single labels, which ``where`` cannot express.
         """
         result: list[tuple[Side, ...]] = [()]
         for column in dict.fromkeys(side.column for side in self.sides + other.sides):
@@ -394,7 +392,7 @@ class Region:
         return tuple(map(Region, result))
 
     def minus(self, other: Region) -> tuple[Region, ...]:
-        """Return the records that a comparable region lacks, in disjoint parts."""
+        """Return the disjoint parts of the difference from a comparable region."""
         if not self.both(other):
             return (self,)
         parts: list[Region] = []
@@ -405,7 +403,7 @@ class Region:
         return tuple(parts)
 
     def _with(self, side: Side, *, inside: bool) -> list[Region]:
-        """Return the parts that lie inside a side, or outside."""
+        """Return the parts inside or outside a side."""
         whole = Side(side.column, _whole(side.values), True, side.read_as)
         own = self.side(side.column) or whole
         parts = own.both(side) if inside else own.minus(side)
@@ -413,7 +411,7 @@ class Region:
         return [Region((*rest, part)) for part in parts]
 
     def meets(self, other: Region) -> bool:
-        """Return True unless it is certain that no record lies in both regions."""
+        """Return False only if certainly no record is in both regions."""
         for side in self.sides:
             theirs = other.side(side.column)
             if theirs is not None and side.comparable(theirs) and not side.both(theirs):
@@ -421,7 +419,7 @@ class Region:
         return True
 
     def within(self, other: Region) -> bool:
-        """Return True if it is certain that every record of this region lies in the other."""
+        """Return True only if certainly every record of this region is in the other."""
         for theirs in other.sides:
             side = self.side(theirs.column)
             if side is None or not side.comparable(theirs) or side.minus(theirs):
@@ -429,7 +427,7 @@ class Region:
         return True
 
     def around(self, other: Region) -> Region:
-        """Return a region with one side for each column that holds both regions."""
+        """Return a region with one side per column that contains both regions."""
         result = []
         for side in self.sides:
             theirs = other.side(side.column)
@@ -449,12 +447,12 @@ def _whole(values: Values) -> Values:
     return Span(values.axis) if isinstance(values, Span) else _ANY
 
 
-#: The region of every record.
+#: The region of all records.
 EVERYTHING = Region()
 
 
 def atoms(regions: Sequence[Region]) -> dict[Region, frozenset[int]]:
-    """Divide all records into the classes that some regions distinguish."""
+    """Return the disjoint classes of records of some regions, with the indices of their regions."""
     result: dict[Region, frozenset[int]] = {}
     for place, region in enumerate(comparable_regions(regions)):
         rest = [region]
@@ -476,7 +474,7 @@ def atoms(regions: Sequence[Region]) -> dict[Region, frozenset[int]]:
 
 
 def comparable_regions(regions: Sequence[Region]) -> list[Region]:
-    """Return comparable regions: those without the sides of columns that are read in two ways."""
+    """Return the regions without the sides of columns with several types or axes."""
     ways: dict[str, set[tuple[str | None, str]]] = {}
     for region in regions:
         for side in region.sides:
@@ -491,7 +489,7 @@ def comparable_regions(regions: Sequence[Region]) -> list[Region]:
 
 
 def days(first: str, last: str) -> Span:
-    """Return the interval of a column of dates from the first to the last day, both inside.
+    """Return the interval of dates from the first to the last day, inclusive.
 
     >>> days("1970-01-01", "1970-01-02").high == 2 * 24 * 60 * 60 * 10**6
     True
@@ -501,7 +499,7 @@ def days(first: str, last: str) -> Span:
 
 
 def microseconds(moment: datetime) -> int:
-    """Return the microseconds since 1970 of a time; one with a zone is counted in UTC."""
+    """Return the microseconds since 1970 of a time, in UTC if it has a zone."""
     if moment.tzinfo is not None:
         moment = moment.astimezone(UTC).replace(tzinfo=None)
     return (moment - _EPOCH) // timedelta(microseconds=1)
@@ -519,7 +517,7 @@ def _describe(values: Values) -> str:
 
 
 def _describe_ends(span: Span) -> tuple[str, str]:
-    """Return the first and the last value inside: days where these are whole, else times."""
+    """Return the text of the first and the last value: dates for whole days, otherwise times."""
     ends = [end for end in (span.low, span.high) if end is not None]
     daily = span.axis != "whole" and all(end % DAY == 0 for end in ends)
 

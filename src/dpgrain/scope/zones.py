@@ -1,7 +1,6 @@
-"""Days in time zones: when a day begins, and by how much clocks differ from UTC, as facts.
+"""Days in time zones: the start of a day, and the offsets of clocks from UTC.
 
-All of it is what :mod:`zoneinfo` says, so that a day that an engine finds and a day that a ledger
-charges are one.
+All of it comes from :mod:`zoneinfo`, so that engines and ledgers use the same days.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from dpgrain import _validate
 from dpgrain.scope.regions import microseconds
 
-# Year before which no zone was stated; year from which on clocks follow a rule for all years; and
-# the year in which that rule comes again with the calendar, 400 years later.
+# First year with an offset of any zone; first year under a permanent rule; and the year when the
+# rule repeats with the calendar, 400 years later.
 _FIRST, _RULE, _AGAIN = 1800, 2200, 2600
-# Time between two looks at clocks, in which they change once at most; and the same under a rule,
-# where they change at most twice in a year, weeks apart.
+# Steps between two readings of an offset, with at most one change each; longer under the permanent
+# rule, with at most two changes a year, weeks apart.
 _STATED, _RULED = timedelta(days=1), timedelta(days=7)
 
 
@@ -37,7 +36,7 @@ def check_zone(zone: str, *, name: str = "zone") -> str:
 
 
 def midnight(day: date, zone: str) -> int | None:
-    """Return when a day begins: the first time that clocks show its midnight, or would have.
+    """Return the start of a day, (μs since 1970): its first midnight; None outside the supported years.
 
     >>> midnight(date(2026, 3, 30), "Europe/Paris") - midnight(date(2026, 3, 29), "Europe/Paris")
     82800000000
@@ -52,7 +51,7 @@ def midnight(day: date, zone: str) -> int | None:
 
 @lru_cache(maxsize=32)
 def offsets(zone: str) -> tuple[tuple[int, int], ...]:
-    """Return by how much clocks are ahead of UTC, and from when on, until the year 2600."""
+    """Return the offsets of a zone from UTC until 2600: (start, offset) in microseconds."""
     clocks = ZoneInfo(zone)
     time, offset = datetime(_FIRST, 1, 1, tzinfo=UTC), timedelta()
     result: list[tuple[int, int]] = []
@@ -67,13 +66,13 @@ def offsets(zone: str) -> tuple[tuple[int, int], ...]:
     return tuple(result)
 
 
-#: The microseconds since 1970 from which clocks follow a rule, and after which it comes again.
+#: Start of the permanent rule, in microseconds since 1970, and its period.
 RULE_BEGINS = microseconds(datetime(_RULE, 1, 1))
 RULE_LASTS = microseconds(datetime(_AGAIN, 1, 1)) - RULE_BEGINS
 
 
 def _change(before: datetime, after: datetime, clocks: ZoneInfo) -> datetime:
-    """Return the first moment with the offset of the second of two, between which clocks change."""
+    """Return the first time with the later offset, between two times around one change."""
     new = _offset(after, clocks)
     while after - before > timedelta(microseconds=1):
         middle = before + (after - before) // 2

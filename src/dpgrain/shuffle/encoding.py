@@ -84,7 +84,7 @@ class VectorEncoding:
 
     def unread(self, values: ArrayLike) -> tuple[Any, int]:
         """Return unread values with the shape of vectors, and their number."""
-        listed, shape = numbers.unread(values, self.dim, name="vectors")
+        listed, shape = numbers.table_and_shape(values, self.dim, name="vectors")
         return listed, self._rows(shape)
 
     def _rows(self, shape: tuple[int, ...]) -> int:
@@ -154,7 +154,7 @@ def _read(values: ArrayLike, dim: int) -> NDArray[Any]:
     """Return an array of numbers, without errors for malformed cells or rows."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
         return values
-    return numbers.cells(values, dim, name="vectors")
+    return numbers.numeric_array(values, dim, name="vectors")
 
 
 def device_bytes(device: Device) -> bytes:

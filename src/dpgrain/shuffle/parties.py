@@ -200,7 +200,7 @@ class Bag:
         Raises:
             ParameterError: if messages are an array of another shape.
         """
-        array = numbers.cells(messages, 2, name="messages")
+        array = numbers.numeric_array(messages, 2, name="messages")
         if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "fiub":
             raise ParameterError(
                 f"messages must be numbers of shape (k, 2), not {array.shape} of {array.dtype}."

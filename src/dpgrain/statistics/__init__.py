@@ -8,10 +8,10 @@ from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.statistics.bounds import AutoClip
+    from dpgrain.statistics.contribution_counts import Holdings, elements_per_user
     from dpgrain.statistics.covariances import correlation, covariance
     from dpgrain.statistics.distribution import distribution
     from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004 - the field's word
-    from dpgrain.statistics.holdings import Holdings, elements_per_user
     from dpgrain.statistics.moments import mean, std, variance
     from dpgrain.statistics.plan import Plan, plan_histogram
     from dpgrain.statistics.quantiles import quantile, quantiles
@@ -43,8 +43,8 @@ __all__ = [
     "variance",
 ]
 
-#: The statistics by name, each with its module: a line here makes a function of ``dpgrain``, a command,
-#: and a name for files of releases.
+#: Module of each statistic by name. A line here adds a function of ``dpgrain``, a command and a
+#: name in release files.
 OFFERED = {
     "count": "dpgrain.statistics.histogram",
     "sum": "dpgrain.statistics.histogram",
@@ -57,14 +57,14 @@ OFFERED = {
     "distribution": "dpgrain.statistics.distribution",
     "histogram": "dpgrain.statistics.histogram",
     "top": "dpgrain.statistics.top",
-    "elements_per_user": "dpgrain.statistics.holdings",
+    "elements_per_user": "dpgrain.statistics.contribution_counts",
 }
 
 lazy_package(
     __name__,
     {
         "dpgrain.statistics.bounds": ("AutoClip",),
-        "dpgrain.statistics.holdings": ("Holdings",),
+        "dpgrain.statistics.contribution_counts": ("Holdings",),
         "dpgrain.statistics.plan": ("Plan", "plan_histogram"),
         "dpgrain.statistics.quantiles": ("quantile",),
         "dpgrain.statistics.release": ("Estimates", "Histogram", "Release"),

@@ -1,12 +1,13 @@
 """Clipping bounds chosen privately, one per cell, from noisy counts of block norms.
 
-Where there are many cells, there are two looks at the norms. The first counts blocks by cell and norm,
-in coarse bins, and gives every cell a *rough* bound of its own. In the second, cells with similar
-rough bounds share one precise row of counts by norm ÷ rough bound, which says how far off such bounds
-are. The reason: the best bound leaves about as many blocks above it as the noise multiplier of the sums
-(experiments/README.md, "Clipping bounds"), and so few are not visible in one cell's own counts.
+With many cells, two private queries count the norms. The first query counts blocks by cell and
+coarse norm bin, which gives each cell a *rough* bound. In the second query, cells with similar
+rough bounds share one precise row of counts by norm ÷ rough bound, which corrects these bounds.
+This is necessary because the best bound leaves only about as many blocks above it as the noise
+multiplier of the sums (experiments/README.md, "Clipping bounds"), too few to be visible in the
+counts of one cell.
 
-What is computed here is computed from noisy counts, so it is post-processing.
+All functions of this module process noisy counts only (post-processing).
 """
 
 from __future__ import annotations
@@ -23,52 +24,50 @@ from dpgrain.errors import ParameterError
 from dpgrain.statistics.intervals import tail_of
 from dpgrain.units import Law
 
-# Bins of norm ÷ rough bound in the second look: smaller norms have no bin, the last takes larger ones.
+# Edges of norm ÷ rough bound in the second query; the last bin also takes larger norms.
 POOLED_EDGES: FloatArray = 0.25 * 2.0 ** (np.arange(11.0) / 2)
-# Cells that share a row of the second look, at most, and those from which on they learn from it.
+# Maximum number of cells per pool, and minimum number of cells for a pooled query.
 POOL_SIZE, POOL_LEAST = 60, 10
-# Blocks that each person adds to a bin of that row, at most; fewer where users of at most k elements
-# are protected, for whom blocks that pile up cost more than those in cells of their own.
+# Max blocks of one person in a bin of the pooled query; fewer for users with at most k elements,
+# where several blocks in one bin cost more than in separate cells.
 POOL_MOST, POOL_MOST_OF_USER = 20, 8
-# Part of the budget for bounds that the second look gets, at most, and so small a part of the whole
-# that k elements of one person cost at most √(1 + _POOLED_PRICE) = 1.1 times what they would without
+# Maximum share of the pooled query in the budget for bounds, and the limit on its share of the
+# total: k elements of one person cost at most √(1 + _POOLED_PRICE) = 1.1 times as much as without
 # it.
 _POOLED_PART, _POOLED_PRICE = 0.15, 0.21
-# Shares of ε buy less precision than shares of μ² do where they are small.
+# Larger with Laplace noise, because small shares of ε buy less precision than shares of μ².
 _POOLED_PART_OF_LAPLACE = 0.3
-# The share of the budget for one bound, for fewer than POOL_LEAST, and for more, which share a look.
+# Budget share for one bound, for fewer than POOL_LEAST, and for more.
 _ONE_SHARE, _FEW_SHARE, _MANY_SHARE = 0.15, 0.25, 0.2
-# Among the cells found in a bin, this is the expected share of false ones.
+# Expected share of false cells among the cells accepted in a bin.
 _FALSE_SHARE = 0.01
-# The bin where most blocks are is a false one with at most this probability.
+# Maximum probability that the most frequent bin is false.
 _FALSE_BIN = 1e-6
-# Share of the seen cells whose pools may show nothing where shares of all blocks are reported.
-_FEW_UNTOLD = 0.25
-# A number anywhere in a range of length 1 has this variance.
+# Maximum share of visible cells with invisible pools for which shares of all blocks are reported.
+_FEW_UNKNOWN = 0.25
+# Variance of a uniform number in a range of length 1.
 _ANYWHERE_VARIANCE = 1 / 12
-# Neighbouring bins that together span at most this ratio may be found by what they hold together.
+# Maximum ratio spanned by a window of adjacent bins.
 _WINDOW_RATIO = 16.0
-# Factor by which noise is taken to be larger when a rough bound is chosen: counts at the best level
-# are hidden in noise, those at a lower bound are not, and the second look shows the way from one to
-# the other.
+# Noise factor for rough bounds: noise hides the counts at the best level but not at a lower bound,
+# and the second query corrects the difference.
 _ROUGH_NOISE = 4.0
-# Standard deviations from which on counts are believed to be of blocks, where only one is looked at.
+# Standard deviations that make a single count credible.
 _VISIBLE = 3.0
-# Standard deviations of noise that are taken off what clipping takes from a ratio, and the smallest
-# share that is reported, as it depends on where norms lie within a bin.
+# Standard deviations subtracted from the clipped part of a ratio, and the smallest reported share,
+# which depends on the distribution of norms within a bin.
 _LOST_MARGIN, _LOST_KNOWN = 1.645, 0.01
-# Share of the mean cell that most cells that were not seen must hold, by all their counts, for them to
-# be alike; and standard errors that are added to the variance between them beforehand.
+# Smallest share of the mean cell for similar invisible cells, and the standard errors added to the
+# variance between them.
 _ALIKE, _SPREAD_MARGIN = 0.5, 2.0
-# Largest factor by which the second look raises a bound where nothing was seen.
+# Maximum factor by which the second query raises a bound of an invisible pool.
 _UNSEEN_MOST = 2.0
-# Standard deviations of each of two bins beyond the top ones of several cells from which on a tail is
-# heavy, and the power of the norm like which it falls at least.
+# Standard deviations of each of two bins beyond the top bins for a heavy tail, and its smallest
+# power.
 _HEAVY_VISIBLE, _HEAVIEST = 1.5, 1.2
-# The tail beyond the last bin that is believed, where it falls with the square of the norm: it holds at
-# most what a standard deviation times this allows beyond what was counted.
+# Standard deviations added to the next count in the tail, for pools and for single cells.
 _POOLED_ALLOWANCE, _OWN_ALLOWANCE = 0.5, 0.3
-# Cells whose bounds are chosen at once.
+# Cells per chunk.
 _CHUNK = 1 << 14
 
 
@@ -77,13 +76,13 @@ class AutoClip:
     """Choose a clipping bound per cell from noisy histograms of block norms.
 
     Args:
-        share: the share of the budget (of μ², or of ε under Laplace noise) that the choice gets; by
-            default 15% where there is one bound to choose, 25% where there are fewer than ten, and 20%
-            where there are more, which share a second look.
+        share: the share of the budget (of μ², or of ε with Laplace noise) for the choice; by
+            default 15% for one bound, 25% for two to nine, and 20% for more, which share a second
+            query.
         low: the smallest norm of interest, public; 1 for counts.
         high: the largest norm of interest, public.
-        ratio: the ratio of neighbouring edges of bins; by default 2 where there are fewer than ten
-            bounds to choose, and 4 where there are more.
+        ratio: the ratio of consecutive bin edges; by default 2 for fewer than ten bounds, and 4
+            otherwise.
 
     Raises:
         ParameterError: if the share is not in (0, 1), or the range is empty or wider than 2^30.
@@ -111,7 +110,7 @@ class AutoClip:
             raise ParameterError(f"ratio must be above 1 and at most high/low, not {self.ratio!r}.")
 
     def edges(self, *, cells: int) -> FloatArray:
-        """Return the edges of the bins; the first bin also takes smaller norms, the last larger ones.
+        """Return the bin edges; smaller norms count in the first bin, larger ones in the last.
 
         Args:
             cells: the number of bounds to choose.
@@ -123,17 +122,17 @@ class AutoClip:
     def shares(
         self, *, one_bound: bool, cells: int | None = None, most: int | None = POOL_MOST
     ) -> tuple[float, float]:
-        """Return the shares of the budget of the look at each cell and of the pooled look.
+        """Return the budget shares of the query per cell and of the pooled query.
 
         Args:
-            one_bound: whether one bound serves all.
-            cells: the public number of bounds to choose, if it is known.
-            most: the largest number of blocks of one person that a bin of the pooled look counts;
-                None under Laplace noise, where k elements cost k wherever they lie.
+            one_bound: True for one bound in total.
+            cells: the public number of bounds to choose, if known.
+            most: the maximum number of blocks of one person in a bin of the pooled query; None with
+                Laplace noise, where k elements cost k in any bins.
 
-        The pooled look gets s with s·(m − 1) ≤ 0.21, where m is ``most``, or ``cells`` if that is
-        less: k elements of one person move its counts by at most √(m·k), so that they cost at most
-        √(1 + s·(m − 1)) ≤ 1.1 times what they would cost without it.
+        The pooled query gets s with s·(m − 1) ≤ 0.21, where m is ``most``, or ``cells`` if that is
+        less: k elements of one person change its counts by at most √(m·k), so they cost at most √(1
+        + s·(m − 1)) ≤ 1.1 times as much as without it.
 
         >>> own, pooled = AutoClip().shares(one_bound=False, cells=1000)
         >>> round(own, 3), round(pooled, 3)
@@ -153,15 +152,15 @@ class AutoClip:
 
 @dataclass(frozen=True, eq=False)
 class RoughBounds:
-    """A rough clipping bound per cell, and the pools of cells that share a second look.
+    """Rough clipping bound per cell, and the pools of cells that share the second query.
 
     Args:
         bounds: (K,) rough clipping bounds, in the units of the norms.
-        seen: (K,) whether any blocks of the cell stood out from the noise.
-        pool: (K,) the pool of each cell, 0 … pools − 1.
-        weight: (K,) the weight of a block of the cell in its pool's counts, in 2^-10ths, 1 to 1024.
-        blocks: the estimated number of all blocks; 0 where they are not visible.
-        norms: the estimated sum of all norms; 0 where it is not visible.
+        seen: (K,) True for cells with blocks above the noise.
+        pool: (K,) pool of each cell, 0 … pools − 1.
+        weight: (K,) weight of a block of the cell in its pool's counts, in 2^-10ths, 1 to 1024.
+        blocks: estimated number of all blocks; 0 if not visible.
+        norms: estimated sum of all norms; 0 if not visible.
     """
 
     bounds: FloatArray
@@ -173,22 +172,21 @@ class RoughBounds:
 
     @property
     def pools(self) -> int:
-        """The number of pools."""
+        """Number of pools."""
         return int(self.pool.max()) + 1 if self.pool.size else 0
 
 
 @dataclass(frozen=True, eq=False)
 class ChosenBounds:
-    """The clipping bounds of a release, and what is known about clipping at them.
+    """Clipping bounds of a release, with the estimated effect of clipping.
 
     Args:
         bounds: (K,) clipping bounds, in the units of the norms.
-        seen: (K,) whether any blocks of the cell stood out from the noise.
-        above: the estimated share of blocks that lie above their bound; None where too few are visible.
-        lost: the estimated share of the sum of norms that clipping takes, or None. It holds little of
-            what lies beyond the last visible bin, so that it is far too low where tails are heavy, and
-            it is no more exact than the bins: neither share is a guarantee. Of ratios, noise that may
-            look like blocks is taken off.
+        seen: (K,) True for cells with blocks above the noise.
+        above: estimated share of blocks above their bound; None if too few are visible.
+        lost: estimated share of the sum of norms that clipping removes, or None. It contains little
+            of the tail beyond the last visible bin, so it is much too low for heavy tails. Neither
+            share is a guarantee. For ratios, possible noise is subtracted.
     """
 
     bounds: FloatArray
@@ -197,11 +195,11 @@ class ChosenBounds:
     lost: float | None = None
 
     def at_most(self, high: float) -> ChosenBounds:
-        """Return the same with no bound above ``high``."""
+        """Return these bounds limited to ``high``."""
         return replace(self, bounds=np.minimum(self.bounds, high))
 
     def take(self, cells: IntArray) -> ChosenBounds:
-        """Return the same for each group, whose cells are ``cells``, (V,)."""
+        """Return the bounds of each group, (V,), by its cell."""
         return replace(self, bounds=self.bounds[cells], seen=self.seen[cells])
 
 
@@ -213,23 +211,22 @@ def choose_bounds(
     noise_multiplier: float,
     law: Law = "gaussian",
 ) -> ChosenBounds:
-    """Return the clipping bound of every cell from its own noisy counts: the only look at few cells.
+    """Return the clipping bound of each cell from its own noisy counts, for few cells.
 
     Args:
         noisy_counts: (K, bins) noisy numbers of blocks.
         edges: (bins + 1,) a geometric sequence.
-        count_sd: the standard deviation of the noise of a count.
-        coordinates: (K,) the number of items in each cell.
+        count_sd: standard deviation of the noise of a count.
+        coordinates: (K,) number of items in each cell.
         noise_multiplier: noise sd of the sums ÷ clipping bound.
-        law: the law of the noise of counts: what may be a false bin depends on its tails.
+        law: noise distribution of the counts.
 
-    A cell with blocks of norms x_i in m coordinates, clipped at r, loses at most T(r) = Σ(x_i − r)₊
-    and gets noise of energy m(r·noise_multiplier)². T² + m(r·noise_multiplier)² is minimised, with T
-    estimated from the counts: those of the bins up to the top one that is believed
-    (:func:`_top_bins`), negative ones as 0, and a tail beyond it, which falls with the square of the
-    norm: from bin to bin by ratio^-2, or by what the next count allows, if that is less; or more
-    slowly where the cells together show a heavier one. Where nothing is found, the bound is the lowest
-    edge: then nothing is known, and ``seen`` says so.
+    For blocks of norms x_i in m coordinates, clipping at r loses at most T(r) = Σ(x_i − r)₊ and
+    adds noise of energy m(r·noise_multiplier)². The bound minimises T² + m(r·noise_multiplier)²,
+    with T estimated from the bins up to the highest credible one (:func:`_top_bins`), negative
+    counts as 0, plus a tail. From bin to bin, the tail falls by ratio^-2 or, if that is less, by
+    the limit from the next count; more slowly if the cells together show a heavier tail. Without a
+    credible bin, the bound is the lowest edge, and ``seen`` is False.
 
     >>> choose_bounds(np.array([[0.0, 900.0, 0.0]]), np.array([1.0, 2, 4, 8]), 4.0,
     ...               np.array([1]), 4.0).bounds.round(2)
@@ -243,7 +240,7 @@ def choose_bounds(
         tail = partial(_continued, *seen, _OWN_ALLOWANCE, bins=edges.size)
         best = _best(*_spread(tail(least=_heavy_tail(*seen)), edges), energy)
         bounds[rows] = np.maximum(best, edges[0])
-        # A heavy tail is assumed for the choice; it is not shown as if it had been seen.
+        # The heavy tail is assumed for the choice only, and not reported.
         points, mass = _spread(tail(), edges)
         beyond = np.maximum(points - bounds[rows, None], 0.0)
         number += float(mass[beyond > 0].sum())
@@ -253,7 +250,7 @@ def choose_bounds(
 
 
 def can_pool(cells: int) -> bool:
-    """Return whether so many cells are enough to learn from a common row of counts."""
+    """Return True if there are enough cells for a pooled query."""
     return cells >= POOL_LEAST
 
 
@@ -266,22 +263,22 @@ def bound_of_ratios(
     bias: float,
     law: Law = "gaussian",
 ) -> ChosenBounds:
-    """Return the one clipping bound of sums by group that are divided by their group's count.
+    """Return the common clipping bound of group sums that are divided by the group's count.
 
     Args:
         noisy_counts: (1, B) noisy numbers of blocks, by norm.
         edges: (B + 1,) a geometric sequence.
-        count_sd: the standard deviation of the noise of a count.
-        shares: (G,) about the share of each group in all records, above 0.
+        count_sd: standard deviation of the noise of a count.
+        shares: (G,) approximate share of each group in all records, above 0.
         noise_multiplier: noise sd of a group's sum ÷ clipping bound.
-        bias: the rough share of what clipping takes that shows in a ratio.
-        law: the law of the noise of counts.
+        bias: rough fraction of the clipped part that affects a ratio.
+        law: noise distribution of the counts.
 
-    Clipped at r, blocks of norms x leave N(r) = Σ min(x, r), of which group g has its share s_g. Its
-    ratio has noise of sd r·noise_multiplier/(s_g·N(r)), and is off by bias·(1 − N(r)/N(∞)) for what
-    clipping takes. The bound minimises the mean of the squares of both over the groups; a group counts
-    with at most the variance of a number anywhere in the range, as its ratio says nothing then. So
-    small groups, whose ratios the noise would drown, have their say.
+    For a bound r, N(r) = Σ min(x, r) of the block norms x remains, of which group g has its share
+    s_g. The noise of its ratio has sd r·noise_multiplier/(s_g·N(r)), and the bias is bias·(1 −
+    N(r)/N(∞)). The bound minimises the mean of both squares over groups. The variance of a group is
+    limited to that of a uniform number in the range, because a noisier ratio has no information. So
+    small groups matter too.
 
     >>> counts, edges = np.array([[0.0, 9000.0, 900.0]]), np.array([1.0, 4, 16, 64])
     >>> even, uneven = np.array([0.5, 0.5]), np.array([0.9, 0.1])
@@ -292,7 +289,7 @@ def bound_of_ratios(
     top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0], law)
     if top[0] < 0:
         return ChosenBounds(edges[:1].copy(), top >= 0)
-    # Ratios suffer less from what is lost than from noise: no tail is assumed where none is visible.
+    # Noise affects ratios more than clipping does, so no invisible tail is assumed.
     kept = np.where(np.arange(noisy_counts.shape[1]) <= top[0], np.maximum(noisy_counts, 0), 0.0)
     points, mass = _spread(kept, edges)
     candidates = np.unique(np.concatenate([edges[:1], points[mass[0] > 0]]))
@@ -313,14 +310,7 @@ def bound_of_ratios(
 def _least_lost(
     noisy_counts: FloatArray, edges: FloatArray, count_sd: float, bound: float
 ) -> float:
-    """Return about the least that clipping takes of blocks, whose noise may look like more of them.
-
-    Args:
-        noisy_counts: (1, B) noisy numbers of blocks, by norm, none of them raised to 0.
-        edges: at least B + 1 edges of bins.
-        count_sd: the standard deviation of the noise of a count.
-        bound: the clipping bound.
-    """
+    """Return a lower estimate of the clipped part, minus what noise may have added."""
     bins = noisy_counts.shape[1]
     points, _ = _spread(noisy_counts, edges[: bins + 1])
     beyond = np.maximum(points[::-1] - bound, 0.0).reshape(bins, -1).mean(axis=1)
@@ -336,20 +326,12 @@ def rough_bounds(
     noise_multiplier: float,
     law: Law = "gaussian",
 ) -> RoughBounds:
-    """Return a rough bound per cell from its own noisy counts, and pools of cells with similar ones.
+    """Return a rough bound per cell from its own noisy counts, and pools of similar cells.
 
-    Args:
-        noisy_counts: (K, bins) noisy numbers of blocks.
-        edges: (bins + 1,) a geometric sequence.
-        count_sd: the standard deviation of the noise of a count.
-        coordinates: (K,) the number of items in each cell.
-        noise_multiplier: noise sd of the sums ÷ clipping bound.
-        law: the law of the noise of counts.
-
-    Cells that were seen and those that were not are pooled apart, in the order of their rough bounds.
-    Those that were not start at one bound: the lowest edge, or a higher one if they are alike.
-    A block of a cell of many items counts less in its pool, in proportion to 1/√items, since the best
-    bound of such a cell leaves more blocks above it in this proportion.
+    Visible and invisible cells have separate pools, in the order of their rough bounds. Invisible
+    cells start at a common bound: the lowest edge, or a higher one if they are similar. Blocks of
+    cells with many items have weight 1/√items in their pool, because the best bound of such a cell
+    leaves more blocks above it in this proportion.
 
     >>> counts = np.repeat([[0.0, 900.0, 0.0], [0.0, 0.0, 900.0]], 10, axis=0)
     >>> rough = rough_bounds(counts, np.array([1.0, 4, 16, 64]), 4.0, np.ones(20, int), 4.0)
@@ -361,7 +343,7 @@ def rough_bounds(
     energy = np.asarray(coordinates * noise_multiplier**2, dtype=np.float64)
     bounds = _rough(noisy_counts, top, edges, count_sd, _ROUGH_NOISE**2 * energy)
     pool = _pools(bounds, seen)
-    # Cells that share their pool with too few others keep what is best by their own counts.
+    # Cells in a small pool use only their own counts.
     alone = np.bincount(pool)[pool] < POOL_LEAST
     bounds[alone] = _rough(noisy_counts[alone], top[alone], edges, count_sd, energy[alone])
     bounds[~seen] = _start(noisy_counts[~seen], edges, count_sd, energy[~seen], law)
@@ -383,21 +365,21 @@ def pooled_bounds(
     noise_multiplier: float,
     low: float,
 ) -> ChosenBounds:
-    """Return a clipping bound per cell from its rough one and the noisy row of its pool.
+    """Return a clipping bound per cell from its rough bound and the noisy row of its pool.
 
     Args:
         rough: the rough bounds.
         noisy_rows: (pools, bins) noisy weighted numbers of blocks, by norm ÷ rough bound, with the
-            edges ``POOLED_EDGES``; the last bin also takes larger ones.
-        row_sd: the standard deviation of the noise of each, in blocks.
-        coordinates: (K,) the number of items in each cell.
+            edges ``POOLED_EDGES``; larger norms count in the last bin.
+        row_sd: standard deviation of their noise, in blocks.
+        coordinates: (K,) number of items in each cell.
         noise_multiplier: noise sd of the sums ÷ clipping bound.
         low: the smallest bound.
 
-    All rough bounds of a pool are moved by one factor a, which minimises what the mean cell loses:
-    T(a)² + m(a·noise_multiplier)², in units of its rough bound. A single far block counts as one block
-    of 8 rough bounds among all cells of the pool, and a bound moves within [1/4, 8] of its own rough
-    one, so neither a far block nor a false count can move a bound by more.
+    A common factor a per pool minimises the loss of the mean cell, T(a)² + m(a·noise_multiplier)²,
+    in units of its rough bound. A distant block counts as one block of 8 rough bounds among all
+    cells of the pool, and factors are limited to [1/4, 8], so a distant block or a false count has
+    limited influence.
 
     >>> rough = RoughBounds(np.full(20, 10.0), np.ones(20, bool), np.zeros(20, int),
     ...                     np.full(20, 1024), 2000.0, 16000.0)
@@ -421,13 +403,13 @@ def pooled_bounds(
     factor = _best(points, mass, energy * noise_multiplier**2)
     factor = np.where(last >= 0, np.clip(factor, POOLED_EDGES[0], most), 1.0)
     bounds = np.maximum(rough.bounds * factor[rough.pool], low)
-    # What a pool counts is weighted; a block that counts as one stands for 1/weight of them.
+    # Counts of pools are weighted: a count of one is 1/weight blocks.
     beyond = np.maximum(points - factor[:, None], 0.0)
     number = (mass * (beyond > 0)).sum(axis=1)[rough.pool] / weight
     lost = rough.bounds * (mass * beyond).sum(axis=1)[rough.pool] / weight
-    untold = rough.seen & (last < 0)[rough.pool]
-    if untold.sum() > _FEW_UNTOLD * rough.seen.sum():
-        # Of cells whose pool shows nothing it is not known what lies above their bounds.
+    unknown = rough.seen & (last < 0)[rough.pool]
+    if unknown.sum() > _FEW_UNKNOWN * rough.seen.sum():
+        # Nothing is known above the bounds of cells in invisible pools.
         return ChosenBounds(bounds, rough.seen)
     above, missing = (
         _share(float(number.sum()), rough.blocks),
@@ -437,14 +419,14 @@ def pooled_bounds(
 
 
 def _top_bins(noisy_counts: FloatArray, count_sd: float, ratio: float, law: Law) -> IntArray:
-    """Return the highest bin of each cell that is believed to hold blocks, (K,); −1 for none.
+    """Return the highest credible bin of each cell, (K,); −1 for none.
 
-    Bins are tried from the lowest up, each by the best of several windows of neighbouring bins that end
-    there, hold no bin that was found before, and count over a standard deviation in the bin itself.
-    The cells found in a bin are those of Benjamini and Hochberg: the k best, for the largest k
-    whose k-th level is at most _FALSE_SHARE·k/K. A bin that lies j bins beyond the last one found, or
-    beyond the bin where most blocks of all cells are, needs a level ratio^(-2j) times as small: a false
-    bin there costs ratio^j times as much noise, so that every bin adds the same to the mean square.
+    Bins are tested in increasing order, each with the best of several windows of adjacent bins that
+    end there, exclude earlier credible bins, and have more than one standard deviation in the last
+    bin. Cells are accepted by Benjamini and Hochberg: the k best, for the largest k whose k-th
+    level is at most _FALSE_SHARE·k/K. A bin j bins beyond the last credible one, or beyond the most
+    frequent bin of all cells, needs a level smaller by ratio^(-2j): a false bin there causes
+    ratio^j times the noise, so all bins contribute equally to the mean square.
     """
     cells, bins = noisy_counts.shape
     top = np.full(cells, -1, dtype=np.int64)
@@ -468,7 +450,7 @@ def _top_bins(noisy_counts: FloatArray, count_sd: float, ratio: float, law: Law)
 
 
 def _usual_bin(noisy_counts: FloatArray, count_sd: float, law: Law) -> int:
-    """Return the bin where most blocks of all cells are; 0 if it does not stand out."""
+    """Return the bin with the most blocks of all cells; 0 if it is not significant."""
     whole = noisy_counts.sum(axis=0)
     fullest = int(whole.argmax())
     score = whole[fullest] / (count_sd * math.sqrt(max(len(noisy_counts), 1)))
@@ -478,10 +460,10 @@ def _usual_bin(noisy_counts: FloatArray, count_sd: float, law: Law) -> int:
 def _rough(
     noisy_counts: FloatArray, top: IntArray, edges: FloatArray, count_sd: float, energy: FloatArray
 ) -> FloatArray:
-    """Return the bounds that are best by coarse counts, (K,); where nothing was found, the lowest edge.
+    """Return the best bounds by coarse counts, (K,); the lowest edge if no bin is credible.
 
-    The next bin beyond the top one counts with what exceeds two standard deviations, at most what the
-    top one counts: the tail rarely ends where it stops being visible.
+    The bin after the highest one counts with its excess over two standard deviations, limited to
+    the count of the highest bin, because tails rarely end where they become invisible.
     """
     bounds = np.full(top.size, edges[0])
     for rows in _chunks(top >= 0):
@@ -493,12 +475,12 @@ def _rough(
 def _start(
     noisy_counts: FloatArray, edges: FloatArray, count_sd: float, energy: FloatArray, law: Law
 ) -> float:
-    """Return the bound at which cells start in which nothing was seen.
+    """Return the initial bound of invisible cells.
 
-    Together they may show what none of them does. Where that is spread unevenly, the best bound of the
-    mean cell is too high for most of them, and they start at the lowest edge. But if by their counts
-    the standard deviation between cells is at most half of their mean, they start at the bound that is
-    best for a cell that holds less than the mean one by that deviation.
+    The counts of all of them together may be visible. If they are uneven, the best bound of the
+    mean cell is too high for most cells, and the lowest edge is used. If the standard deviation
+    between cells is at most half of the mean, the bound is optimal for a cell one such deviation
+    below the mean.
 
     >>> alike, edges = np.tile([0.0, 0.0, 9.0], (100, 1)), np.array([1.0, 4, 16, 64])
     >>> noisy = alike + np.random.default_rng(0).normal(scale=8, size=(100, 3))
@@ -517,12 +499,12 @@ def _start(
     if not shown.size:
         return float(edges[0])
     mean = np.where(np.arange(bins) <= shown[-1], np.maximum(whole, 0.0), 0.0) / cells
-    # What a cell holds of what the mean one does, each norm with its own weight.
+    # Size of each cell relative to the mean cell, by weighted norms.
     weight = mean * np.sqrt(edges[:-1] * edges[1:])
-    held = noisy_counts @ (weight / np.linalg.norm(weight))
+    size = noisy_counts @ (weight / np.linalg.norm(weight))
     noise = (1 - _SPREAD_MARGIN * math.sqrt(2 / cells)) * count_sd**2
-    between = math.sqrt(max(float(held.var(ddof=1)) - noise, 0.0))
-    part = 1 - between / max(float(held.mean()), np.finfo(np.float64).tiny)
+    between = math.sqrt(max(float(size.var(ddof=1)) - noise, 0.0))
+    part = 1 - between / max(float(size.mean()), np.finfo(np.float64).tiny)
     if part < _ALIKE:
         return float(edges[0])
     best = _best(*_spread(mean[None, :] * part, edges), np.median(energy, keepdims=True))
@@ -542,7 +524,7 @@ def _pools(bounds: FloatArray, seen: BoolArray) -> IntArray:
 
 
 def _chunks(found: BoolArray) -> list[IntArray]:
-    """Return the indices of the cells that were found, in parts that are minimised at once."""
+    """Return the indices of the True cells in chunks."""
     rows = np.flatnonzero(found)
     return [rows[start : start + _CHUNK] for start in range(0, rows.size, _CHUNK)]
 
@@ -558,17 +540,17 @@ def _continued(
     falls: bool = True,
     least: float = 0.0,
 ) -> FloatArray:
-    """Return the counts up to the top bins, negative ones as 0, with a geometric tail beyond.
+    """Return the counts up to the top bins, negative ones as 0, and a geometric tail.
 
     Args:
         noisy_counts: (rows, B) noisy counts.
-        top: (rows,) the highest bin that is believed; −1 for none.
-        count_sd: the standard deviation of the noise of a count.
+        top: (rows,) highest credible bin; −1 for none.
+        count_sd: standard deviation of the noise of a count.
         edges: (B + 1,) a geometric sequence.
-        allowance: the next bin holds at most its count plus so many standard deviations.
-        bins: the number of bins of the tail.
-        falls: whether a bin of the tail holds at most ratio^-2 of the one before, rather than as much.
-        least: the share of the one before that a bin of the tail holds at least.
+        allowance: the next bin is at most its count plus this number of standard deviations.
+        bins: number of bins of the tail.
+        falls: True to limit a bin to ratio^-2 of the previous one, False to limit it to that one.
+        least: smallest fraction of the previous bin.
     """
     row, last = np.arange(top.size), np.maximum(top, 0)
     index = np.arange(noisy_counts.shape[1])
@@ -586,10 +568,10 @@ def _continued(
 def _heavy_tail(
     noisy_counts: FloatArray, top: IntArray, count_sd: float, edges: FloatArray
 ) -> float:
-    """Return by how much counts fall from bin to bin beyond the top ones of several cells together.
+    """Return the common fall of counts from bin to bin beyond the top bins of several cells.
 
-    It is 0 unless both bins beyond them stand out, and at most what a norm of infinite mean would have,
-    nearly: ratio^-1.2. One cell alone shows too little of its tail.
+    It is 0 unless both next bins are significant, and at most ratio^-1.2, close to infinite mean
+    norms. A single cell has too few blocks in its tail.
     """
     cells, bins = noisy_counts.shape
     if cells < 2:
@@ -604,9 +586,9 @@ def _heavy_tail(
 
 
 def _spread(counts: FloatArray, edges: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return points in falling order, about 2^(1/8) to 2^(1/2) apart, and the mass on each of them.
+    """Return points in decreasing order, 2^(1/8) to 2^(1/2) apart, and their masses.
 
-    The mass of a bin lies evenly in log scale on its points.
+    The mass of a bin is uniform in log scale on its points.
     """
     bins = counts.shape[1]
     parts = max(4, round(2 * math.log2(edges[1] / edges[0])))
@@ -616,7 +598,7 @@ def _spread(counts: FloatArray, edges: FloatArray) -> tuple[FloatArray, FloatArr
 
 
 def _best(points: FloatArray, mass: FloatArray, energy: FloatArray) -> FloatArray:
-    """Return the minimiser r of T(r)² + energy·r² of every row, where T(r) = Σ mass·(points − r)₊.
+    """Return the minimiser r of T(r)² + energy·r² of each row, where T(r) = Σ mass·(points − r)₊.
 
     T is the maximum of the lines A_j − r·S_j (sum and number of the points from e_j up), so the
     objective is convex, and its minimiser is max_j min(e_j, A_j S_j/(S_j² + energy)).
@@ -629,10 +611,10 @@ def _best(points: FloatArray, mass: FloatArray, energy: FloatArray) -> FloatArra
 def _totals(
     noisy_counts: FloatArray, top: IntArray, edges: FloatArray, count_sd: float
 ) -> tuple[float, float]:
-    """Return the estimated number of all blocks and the sum of their norms; 0 where not visible.
+    """Return the estimated number of blocks and sum of norms; 0 if not visible.
 
-    The bins up to the highest one of any cell count, each with the mean norm of blocks that are spread
-    evenly in log scale.
+    It uses the bins up to the highest credible one of any cell, with the mean norm of a log-uniform
+    bin.
     """
     whole = noisy_counts[:, : int(top.max(initial=-1)) + 1].sum(axis=0)
     means = np.diff(edges)[: whole.size] / math.log(edges[1] / edges[0])
@@ -644,5 +626,5 @@ def _totals(
 
 
 def _share(part: float, whole: float) -> float | None:
-    """Return a share of a whole, within [0, 1]; None where there is nothing."""
+    """Return part ÷ whole limited to [0, 1]; None without a whole."""
     return min(max(part / whole, 0.0), 1.0) if whole > 0 else None

@@ -1,4 +1,4 @@
-"""``dg.covariance`` and ``dg.correlation`` of two columns of numbers, overall or by group."""
+"""Covariance and correlation of two numeric columns, overall or by group."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from dpgrain.statistics.intervals import half_width, root_interval
 from dpgrain.statistics.ranges import AutoRange
 from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.request import By, Request, key_columns
-from dpgrain.statistics.run import Measured, SumsQuery
+from dpgrain.statistics.run import NoisySums, SumsQuery
 from dpgrain.statistics.statistic import CORRELATION, COVARIANCE, Statistic
-from dpgrain.statistics.values import PAIRED, Pairs
+from dpgrain.statistics.values import PAIRED, PairMoments
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.derived_columns import CompiledExpression
 from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode, Node
@@ -32,11 +32,11 @@ from dpgrain.tables.shared_table import reject_table
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
 
-# Standard errors of a count from which it is known well enough to divide by its square.
+# Standard errors of a count that is large enough to divide by its square.
 _KNOWN = 6.0
-# Standard errors of a variance from which its root is known well enough to divide by it.
+# Standard errors of a variance that is large enough to divide by its root.
 _STANDS_OUT = 4.0
-# Largest covariance of two numbers in [0, 1], and their largest variance.
+# Largest covariance and variance of numbers in [0, 1].
 _LARGEST = 0.25
 
 
@@ -66,21 +66,21 @@ def covariance(
     It divides by the count, overall or by group.
 
     Args:
-        other: the other column of numbers. Rows without a finite number in both are left out.
-        bounds: the public range (low, high) of ``value``, beyond which numbers are cut off.
+        other: the other numeric column. Rows without a finite number in both are dropped.
+        bounds: the public range (low, high) of ``value``, to which numbers are clamped.
         other_bounds: the same for ``other``.
 
     Returns:
-        An :class:`~dpgrain.Estimates`. Its intervals are first-order ones; where the count is within
-        noise they are all that the bounds allow.
+        An :class:`~dpgrain.Estimates`. Its intervals are first-order; for a count within the noise,
+        they are the whole range that the bounds allow.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`.
 
     Formal guarantee: (ε, δ)-DP for one unit, for every table. Each record's 1 is split between nine
-    corners (products of Bernstein polynomials of degree 2), of which the count and all first and second
-    moments of both columns are linear functions. Numbers are read to 2^-26 of their range. Source:
-    docs/theory, "Two numbers".
+    corners (products of Bernstein polynomials of degree 2). The count and all first and second
+    moments of both columns are linear functions of them. Numbers are read to 2^-26 of their range.
+    Source: docs/theory, "Two numbers".
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, read
@@ -131,24 +131,24 @@ def correlation(
 ) -> Query[Estimates]:
     """Publish the correlation of two columns.
 
-    It is :func:`dpgrain.covariance` divided by both standard deviations, from one noisy vector, overall
-    or by group.
+    It is :func:`dpgrain.covariance` divided by both standard deviations, from one noisy vector,
+    overall or by group.
 
     Args:
-        other: the other column of numbers. Rows without a finite number in both are left out.
-        bounds: the public range (low, high) of ``value``, beyond which numbers are cut off.
+        other: the other numeric column. Rows without a finite number in both are dropped.
+        bounds: the public range (low, high) of ``value``, to which numbers are clamped.
         other_bounds: the same for ``other``.
 
     Returns:
-        An :class:`~dpgrain.Estimates`. Its intervals hold all correlations for which the noisy
-        covariance is not too far from that multiple of the noisy deviations: from −1 to 1 where these
-        do not stand out from the noise.
+        An :class:`~dpgrain.Estimates`. Its intervals contain all correlations that are compatible
+        with the
+        noisy covariance and deviations: from −1 to 1 if these are within the noise.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`.
 
-    Formal guarantee: (ε, δ)-DP for one unit, for every table; it is post-processing of the sums of a
-    covariance. Source: docs/theory, "Two numbers".
+    Formal guarantee: (ε, δ)-DP for one unit, for every table; it is post-processing of the sums of
+    a covariance. Source: docs/theory, "Two numbers".
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, read
@@ -188,22 +188,10 @@ def _query(
     progress: bool | None,
     **asked: Any,
 ) -> Query[Estimates]:
-    """Return the query for what is made of the second moments of two columns.
-
-    Args:
-        statistic: the statistic.
-        made: makes the estimates of noisy masses.
-        scale: the function from the widths of both ranges to the unit of an estimate.
-        table: the table.
-        columns: both columns.
-        stated: the ranges that are stated for them.
-        random_state: a seed, for tests and research.
-        progress: show progress.
-        **asked: what else a request is made of.
-    """
+    """Return the query for a statistic of the second moments of two columns."""
     if not isinstance(table, UserTable):
         reject_table(table, statistic.name)
-    # What else is wrong is told of the columns that the table has, before another one is added.
+    # Other errors are reported for the columns of the caller, before another one is added.
     by, own = asked["by"], getattr(asked["promise"].unit, "by", None)
     known = table.with_expressions(by, own)
     UnitBlocks.of_unit(asked["promise"].unit, known, key_columns(known, by))
@@ -226,11 +214,7 @@ def _query(
 
 
 def _range_of(name: str, stated: Any) -> tuple[float, float]:
-    """Return a range that is stated.
-
-    Raises:
-        ParameterError: if it is no two numbers.
-    """
+    """Return a stated range, or raise if it is not two numbers."""
     checked = None if stated is None else checked_bounds(stated)
     if checked is None or isinstance(checked, AutoRange):
         raise ParameterError(
@@ -244,15 +228,10 @@ def _range_of(name: str, stated: Any) -> tuple[float, float]:
 def paired_column(
     table: UserTable, columns: tuple[str, str], ranges: list[tuple[float, float]]
 ) -> tuple[UserTable, str]:
-    """Return a table with a column of pairs of numbers, and its name.
-
-    Args:
-        table: the table.
-        columns: two columns of numbers.
-        ranges: the public range of each, within which its numbers are read to 2^-26.
+    """Return a table with a column of pairs of numbers, and the name of this column.
 
     Raises:
-        SchemaError: if a column is missing or holds no numbers.
+        SchemaError: if a column is missing or not numeric.
     """
     table = table.with_expressions(*columns)
     for name, role in zip(columns, ("value", "other"), strict=True):
@@ -260,7 +239,7 @@ def paired_column(
     first, second = (_place(column, *ends) for column, ends in zip(columns, ranges, strict=True))
     node = CallNode("+", (CallNode("*", (first, ConstantNode(PAIRED + 1))), second))
     said = " and ".join(
-        f"{column} between {low:,.6g} and {high:,.6g}"
+        f"{column} clamped to [{low:,.6g}, {high:,.6g}]"
         for column, (low, high) in zip(columns, ranges, strict=True)
     )
     name = f"{columns[0]} and {columns[1]}"
@@ -270,8 +249,8 @@ def paired_column(
 
 
 def _place(column: str, low: float, high: float) -> Node:
-    """Return the expression of a number's place in its range, a whole number from 0 to 2^26 − 1."""
-    # Cut off first, as a number divided by a narrow range may be beyond all numbers.
+    """Return the expression of a number's position in its range, an integer from 0 to 2^26 − 1."""
+    # Clamp first, because a number divided by a narrow range may overflow.
     above = CallNode("greatest", (ColumnNode(column), ConstantNode(low)))
     within = CallNode("least", (above, ConstantNode(high)))
     share = CallNode("/", (CallNode("-", (within, ConstantNode(low))), ConstantNode(high - low)))
@@ -279,15 +258,15 @@ def _place(column: str, low: float, high: float) -> Node:
 
 
 @dataclass(frozen=True, eq=False)
-class _Moments:
-    """The second moments of two numbers in [0, 1], with what noise of each mass does to them.
+class _SecondMoments:
+    """Second moments of two numbers in [0, 1], with the effect of the noise of each mass.
 
     Args:
-        count: (V,) the noisy counts.
-        known: (V,) whether a count stands out enough to divide by it.
-        covariance: (V,) the covariances.
+        count: (V,) noisy counts.
+        known: (V,) True for counts that are large enough to divide by.
+        covariance: (V,) covariances.
         variances: (2, V) both variances, at least 0.
-        by_mass: (3, V, 9) how the covariance and both variances change with each mass.
+        by_mass: (3, V, 9) derivatives of the covariance and both variances by each mass.
     """
 
     count: FloatArray
@@ -297,23 +276,23 @@ class _Moments:
     by_mass: FloatArray
 
     @staticmethod
-    def of(measured: Measured) -> _Moments:
+    def of(measured: NoisySums) -> _SecondMoments:
         masses = measured.masses
         count = masses.sum(axis=1)
         known = count > _KNOWN * count_error(measured)
         divisor = np.where(known, count, np.inf)[:, None]
-        x, y = Pairs.places()
-        functions = np.stack([x, y, *Pairs.squares(), x * y])
+        x, y = PairMoments.places()
+        functions = np.stack([x, y, *PairMoments.squares(), x * y])
         mean_x, mean_y, square_x, square_y, both = (
             (masses * function).sum(axis=1, keepdims=True) / divisor for function in functions
         )
         moves = [
             (x * y - both) - mean_x * (y - mean_y) - mean_y * (x - mean_x),
-            (Pairs.squares()[0] - square_x) - 2 * mean_x * (x - mean_x),
-            (Pairs.squares()[1] - square_y) - 2 * mean_y * (y - mean_y),
+            (PairMoments.squares()[0] - square_x) - 2 * mean_x * (x - mean_x),
+            (PairMoments.squares()[1] - square_y) - 2 * mean_y * (y - mean_y),
         ]
         variances = np.stack([square_x - mean_x**2, square_y - mean_y**2])[..., 0]
-        return _Moments(
+        return _SecondMoments(
             count,
             known,
             (both - mean_x * mean_y)[:, 0],
@@ -322,15 +301,15 @@ class _Moments:
         )
 
 
-def count_error(measured: Measured) -> FloatArray:
+def count_error(measured: NoisySums) -> FloatArray:
     """Return the standard error of each count, (V,)."""
     return math.sqrt(measured.masses.shape[1]) * measured.sd
 
 
-def _covariances(measured: Measured, z: float, unit: float) -> Estimates:
-    """Return the covariances of noisy masses, with intervals of z standard errors."""
-    found = _Moments.of(measured)
-    # No covariance is larger than the geometric mean of the variances: the matrix is projected.
+def _covariances(measured: NoisySums, z: float, unit: float) -> Estimates:
+    """Return covariances of noisy masses, with intervals of z standard errors."""
+    found = _SecondMoments.of(measured)
+    # Project the matrix: a covariance is at most the geometric mean of the variances.
     most = np.sqrt(found.variances.prod(axis=0))
     estimate = np.clip(found.covariance, -most, most)
     error = np.linalg.norm(found.by_mass[0], axis=1) * measured.sd
@@ -343,17 +322,17 @@ def _covariances(measured: Measured, z: float, unit: float) -> Estimates:
         unit * np.minimum(np.maximum(found.covariance + half, estimate), _LARGEST),
         found.count,
         measured.guarantee,
-        measured.cautioned(measured.masses.shape[1]),
+        measured.metadata_with_caution(measured.masses.shape[1]),
         count_error(measured),
     )
 
 
-def _correlations(measured: Measured, z: float, unit: float) -> Estimates:  # noqa: ARG001
-    """Return the correlations of noisy masses, with intervals of z standard errors."""
-    found = _Moments.of(measured)
+def _correlations(measured: NoisySums, z: float, unit: float) -> Estimates:  # noqa: ARG001
+    """Return correlations of noisy masses, with intervals of z standard errors."""
+    found = _SecondMoments.of(measured)
     (x, y), deviations = found.variances, np.sqrt(found.variances.prod(axis=0))
     errors = np.linalg.norm(found.by_mass[1:], axis=2) * measured.sd
-    # The root of a variance within its noise has no slope to go by.
+    # The root of a variance within its noise has no reliable derivative.
     there = found.known & (found.variances > _STANDS_OUT * errors).all(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         halves = np.stack([np.sqrt(y / x), np.sqrt(x / y)]) / 2
@@ -373,6 +352,6 @@ def _correlations(measured: Measured, z: float, unit: float) -> Estimates:  # no
         np.where(there, np.maximum(high, ratio), 1.0),
         found.count,
         measured.guarantee,
-        measured.cautioned(measured.masses.shape[1]),
+        measured.metadata_with_caution(measured.masses.shape[1]),
         count_error(measured),
     )

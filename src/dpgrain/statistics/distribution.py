@@ -1,4 +1,4 @@
-"""``dg.distribution``: the shares of numbers that are at least so large, and their counts in bins."""
+"""Shares of numbers at or above thresholds (``dg.distribution``), and counts in bins."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from dpgrain.noise.additive import noise_by_name
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
-from dpgrain.statistics.consistent import consistent
+from dpgrain.statistics.consistency import consistent
 from dpgrain.statistics.intervals import at_least, ratio_interval
 from dpgrain.statistics.ranges import AutoRange
 from dpgrain.statistics.release import Estimates, Histogram
 from dpgrain.statistics.request import By, Request
-from dpgrain.statistics.run import Measured, SumsQuery
+from dpgrain.statistics.run import NoisySums, SumsQuery
 from dpgrain.statistics.statistic import BINNED, DISTRIBUTION, Statistic
 from dpgrain.statistics.values import Bins
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
 
-# Edges that are chosen, and those that are stated, at most.
+# Maximum number of chosen and of stated edges.
 _MOST_CHOSEN, _MOST_STATED = 40, 1000
-# Numbers with a fraction have edges down to this share of the largest; whole ones to 1, or to this.
+# Smallest edge ÷ largest magnitude, for real numbers and for integers (at least 1).
 _SMALLEST, _SMALLEST_WHOLE = 1e-4, 1e-12
 _SMALLEST_OF_TWO_SIGNS = 1e-6
 _STEPS = (1.0, 2.0, 5.0)
-# Draws from which the width of a band is found, and their level: above 95% by more than their error.
+# Number of draws that determine the width of a band, and their level: 95% plus their error.
 _DRAWN, _LEVEL = 8_000_000, 0.955
 
 
@@ -64,22 +64,23 @@ def distribution(
     """Publish the share of numbers at or above each threshold.
 
     Args:
-        table: from :func:`dpgrain.read`; or of people, from :meth:`~dpgrain.UserTable.per_user`.
-        at: the public thresholds, increasing; round ones in a range found privately without it. Finding
-            the range takes 15% of the budget; round numbers are 1, 2, 5, 10 and so on.
+        table: from :func:`dpgrain.read`; or a per-user table from
+            :meth:`~dpgrain.UserTable.per_user`.
+        at: the public thresholds, increasing; by default round numbers (1, 2, 5, 10 and so on) in a
+            privately chosen range, which takes 15% of the budget.
 
     Returns:
-        An :class:`~dpgrain.Estimates` with a row for each group and threshold; the key ``at_least`` is
-        the threshold. Shares fall from threshold to threshold. The intervals of a group are a band: in
-        95% of releases they hold all of its shares at once, as these would be without noise.
+        An :class:`~dpgrain.Estimates` with a row for each group and threshold; the key ``from`` is
+        the threshold. Shares decrease. The intervals of a group are a band: in 95% of releases, it
+        contains all noise-free shares of the group at once.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`; also if thresholds do not
             increase.
 
-    Formal guarantee: (ε, δ)-DP for one unit, for every table: each record counts 1 in its bin between
-    two thresholds, and shares are post-processing of the noisy counts. Source: docs/theory, "Numbers
-    as masses" and "The band of a distribution".
+    Formal guarantee: (ε, δ)-DP for one unit, for every table: each record counts 1 in its bin
+    between two thresholds, and shares are post-processing of the noisy counts. Source: docs/theory,
+    "Numbers as masses" and "The band of a distribution".
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, read
@@ -99,9 +100,9 @@ def distribution(
     return SumsQuery(request, made, random_state, progress)
 
 
-def _distributions(measured: Measured, law: Law) -> Estimates:
-    """Return the shares at or above each threshold, with bands for noise of a law."""
-    counts = Counts.of(measured)
+def _distributions(measured: NoisySums, law: Law) -> Estimates:
+    """Return the shares at or above each threshold, with bands."""
+    counts = BinCounts.of(measured)
     estimate, low, high = _shares(counts, law)
     rows = np.repeat(np.arange(len(counts.masses)), counts.edges.size)
     known = measured.groups.take(rows)
@@ -114,7 +115,7 @@ def _distributions(measured: Measured, law: Law) -> Estimates:
         high.ravel(),
         counts.masses.sum(axis=1)[rows],
         measured.guarantee,
-        measured.cautioned(counts.bins),
+        measured.metadata_with_caution(counts.bins),
         counts.whole_error[rows],
     )
 
@@ -129,31 +130,24 @@ def binned(
     progress: bool | None,
     **options: Any,
 ) -> SumsQuery[Histogram]:
-    """Return the query for records in bins of a number, as ``dg.histogram(edges=…)`` has them.
-
-    Args:
-        table: the table.
-        value: the column of numbers; rows without a finite one are left out.
-        edges: increasing: a bin holds its lower edge and not its upper one, and the first and the last
-            have no end. ``"auto"`` finds round ones in a range that is found privately.
-        promise: what is promised.
-        random_state: a seed, for tests and research.
-        progress: show progress.
-        **options: the options of :func:`_request`.
-    """
+    """Return the query for records in bins of a number, for ``dg.histogram(edges=…)``."""
     known = None if isinstance(edges, str) and edges == "auto" else _checked_edges("edges", edges)
     request = _request(BINNED, table, value, known, promise=promise, **options)
     made = partial(_bins, law=request.noise)
     return SumsQuery(request, made, random_state, progress)
 
 
-def _bins(measured: Measured, law: Law) -> Histogram:
-    """Return the counts of bins, with intervals for noise of a law."""
-    counts = Counts.of(measured)
+def _bins(measured: NoisySums, law: Law) -> Histogram:
+    """Return the counts of bins, with intervals."""
+    counts = BinCounts.of(measured)
     rows = np.repeat(np.arange(len(counts.masses)), counts.bins)
     groups, ends = measured.groups.take(rows), _whole_if_all(counts.edges).tolist()
     lower, upper = (pa.array(part * len(counts.masses)) for part in ([None, *ends], [*ends, None]))
-    estimate, error, capped = counts.masses.ravel(), counts.errors.ravel(), measured.asked.capped
+    estimate, error, capped = (
+        counts.masses.ravel(),
+        counts.errors.ravel(),
+        measured.asked.is_clipped,
+    )
     return Histogram(
         Groups.of((*groups.names, "from", "below"), (*groups.columns, lower, upper)),
         estimate,
@@ -176,12 +170,12 @@ def _request(
     by: By = None,
     **options: Any,
 ) -> Request:
-    """Return the request for counts between stated edges, or between round ones in a found range."""
+    """Return the request for counts between stated edges, or round edges in a private range."""
     whole = isinstance(table, UserTable) and table.is_whole(value)
 
     def made(low: float, high: float) -> tuple[float, ...]:
         result = round_edges(low, high, whole) if edges is None else edges
-        # A bin is to hold its lower edge, where it holds its upper one by itself.
+        # Move edges down, so that bins contain their lower edge instead of the upper one.
         return tuple(np.nextafter(result, -math.inf).tolist())
 
     corners = 1 + (_MOST_CHOSEN if edges is None else len(edges))
@@ -198,14 +192,14 @@ def _request(
 
 
 @dataclass(frozen=True, eq=False)
-class Counts:
-    """Noisy counts of bins; of a stated number of people, who is in no other bin is in that of 0.
+class BinCounts:
+    """Noisy counts of bins; with a stated number of people, missing people are in that of 0.
 
     Args:
-        edges: (E,) the edges between the bins.
-        masses: (V, E + 1) the counts.
-        sd: (V, 1) the standard deviation of the noise of one count.
-        nothing: the bin of 0, where the number of people is stated; else None.
+        edges: (E,) edges between the bins.
+        masses: (V, E + 1) counts.
+        sd: (V, 1) standard deviation of the noise of one count.
+        nothing: bin of 0 for a stated number of people; else None.
     """
 
     edges: FloatArray
@@ -214,26 +208,26 @@ class Counts:
     nothing: int | None
 
     @staticmethod
-    def of(measured: Measured) -> Counts:
-        """Return the counts of the bins that the edges make."""
+    def of(measured: NoisySums) -> BinCounts:
+        """Return the counts of the bins between the edges."""
         split = measured.split
         assert isinstance(split, Bins)  # noqa: S101 - what values.binned makes
         edges = np.nextafter(split.edges, math.inf)
         masses, nothing = measured.masses[:, : edges.size + 1].copy(), None
         if measured.everyone is not None:
             nothing = int(np.searchsorted(edges, 0.0, side="right"))
-            # Post-processing: the bin of 0 holds all who are not counted in others.
+            # Post-processing: the bin of 0 contains all people who are not in other bins.
             masses[:, nothing] += measured.everyone - masses.sum(axis=1)
-        return Counts(edges, masses, measured.sd[:, None], nothing)
+        return BinCounts(edges, masses, measured.sd[:, None], nothing)
 
     @property
     def bins(self) -> int:
-        """The number of bins."""
+        """Number of bins."""
         return self.edges.size + 1
 
     @property
     def errors(self) -> FloatArray:
-        """The standard error of each count, (V, E + 1)."""
+        """Standard error of each count, (V, E + 1)."""
         errors = np.repeat(self.sd, self.bins, axis=1)
         if self.nothing is not None:
             errors[:, self.nothing] *= math.sqrt(self.bins - 1)
@@ -241,12 +235,12 @@ class Counts:
 
     @property
     def whole_error(self) -> FloatArray:
-        """The standard error of the sum of all counts, (V,); 0 where it is stated."""
+        """Standard error of the sum of all counts, (V,); 0 for a stated sum."""
         error = self.sd[:, 0] * math.sqrt(self.bins)
         return error if self.nothing is None else np.zeros_like(error)
 
 
-def _shares(counts: Counts, law: Law) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _shares(counts: BinCounts, law: Law) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the shares at or above each edge with their bands, (V, E) each: post-processing."""
     above, whole = _above(counts.masses), counts.masses.sum(axis=1, keepdims=True)
     radius, edge = _band(counts.bins, counts.nothing, law) * counts.sd, np.arange(1.0, counts.bins)
@@ -255,7 +249,7 @@ def _shares(counts: Counts, law: Law) -> tuple[FloatArray, FloatArray, FloatArra
     else:
         radius = radius * np.sqrt(_terms(counts.bins, counts.nothing))
         low, high = (above - radius) / whole, (above + radius) / whole
-    # Shares are known to fall, which narrows what noise leaves open.
+    # Shares decrease, which narrows the band.
     low = np.maximum.accumulate(np.clip(low, 0.0, 1.0)[:, ::-1], axis=1)[:, ::-1]
     high = np.minimum.accumulate(np.clip(high, 0.0, 1.0), axis=1)
     near = _nearest(counts)
@@ -269,8 +263,8 @@ def _above(masses: FloatArray) -> FloatArray:
     return np.asarray(np.cumsum(masses[:, ::-1], axis=1)[:, ::-1][:, 1:])
 
 
-def _nearest(counts: Counts) -> FloatArray:
-    """Return the nearest counts that are not negative and have the same sum, (V, E + 1)."""
+def _nearest(counts: BinCounts) -> FloatArray:
+    """Return the nearest non-negative counts with the same sum, (V, E + 1)."""
     if not counts.masses.size:
         return counts.masses
     rows = np.repeat(np.arange(len(counts.masses)), counts.bins)
@@ -280,9 +274,10 @@ def _nearest(counts: Counts) -> FloatArray:
 
 
 def _terms(bins: int, nothing: int) -> FloatArray:
-    """Return the number of noisy counts that the number of people above each edge is made of, (E,).
+    """Return the number of noisy counts in the number of people above each edge, (E,).
 
-    Above 0 these are the counts above the edge; below 0 those below it are taken off the whole.
+    Above 0, these are the counts above the edge; below 0, those below it are subtracted from the
+    total.
     """
     edge = np.arange(1.0, bins)
     return np.where(edge > nothing, bins - edge, edge)
@@ -290,13 +285,10 @@ def _terms(bins: int, nothing: int) -> FloatArray:
 
 @lru_cache
 def _band(bins: int, nothing: int | None, law: Law) -> float:
-    """Return by how many standard deviations all counts above edges may be off at once, in 95%.
+    """Return the 95% quantile of the largest error of counts above edges, in standard deviations.
 
-    Args:
-        bins: the number of bins.
-        nothing: the bin of 0, where the number of people is stated: one count above or below an edge
-            then tells its share. Else both do, by Cauchy's inequality, whatever the share is.
-        law: the law of the noise.
+    With a stated number of people, one count above or below an edge determines its share; otherwise
+    both do, by Cauchy's inequality, for any share.
     """
     rng, shape = np.random.default_rng(0), (min(_DRAWN // bins, 40_000), bins)
     kind = noise_by_name(law)
@@ -311,8 +303,8 @@ def _band(bins: int, nothing: int | None, law: Law) -> float:
     return float(np.quantile(off.max(axis=1), _LEVEL))
 
 
-def _pointwise(share: FloatArray, counts: Counts) -> FloatArray:
-    """Return the standard error of each share that the noise causes, (V, E)."""
+def _pointwise(share: FloatArray, counts: BinCounts) -> FloatArray:
+    """Return the standard error of each share due to noise, (V, E)."""
     edge = np.arange(1.0, counts.bins)
     terms = (1 - share) ** 2 * (counts.bins - edge) + share**2 * edge
     if counts.nothing is not None:
@@ -322,12 +314,7 @@ def _pointwise(share: FloatArray, counts: Counts) -> FloatArray:
 
 
 def round_edges(low: float, high: float, whole: bool) -> tuple[float, ...]:
-    """Return round numbers within a range, from near 0 to its ends: 1, 2, 5, 10, 20, 50 and so on.
-
-    Args:
-        low: the lower end.
-        high: the upper end.
-        whole: True for whole numbers, which have no edges between 0 and 1.
+    """Return round numbers in a range, from near 0 to its ends: 1, 2, 5, 10, 20, 50 and so on.
 
     >>> round_edges(0.0, 64.0, whole=True)
     (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
@@ -343,7 +330,7 @@ def round_edges(low: float, high: float, whole: bool) -> tuple[float, ...]:
     inside = tuple(edge for edge in edges if low < edge <= high)
     if len(inside) >= 4 or (low <= 0 <= high and inside):
         return inside
-    # A narrow range far from 0 has edges at equal steps, between 8 and 20 of them.
+    # A narrow range away from 0 has 8 to 20 edges at equal steps.
     steps = _round_numbers((high - low) / 100, high - low)
     step = next(size for size in steps if 20 * size >= high - low)
     step = max(step, 1.0) if whole else step
@@ -352,7 +339,7 @@ def round_edges(low: float, high: float, whole: bool) -> tuple[float, ...]:
 
 
 def _round_numbers(least: float, most: float) -> list[float]:
-    """Return the numbers 1, 2 and 5 times a power of ten between two positive ones."""
+    """Return the numbers 1, 2 and 5 times a power of ten between two positive numbers."""
     first, last = math.floor(math.log10(least)), math.ceil(math.log10(most))
     powers = (float(f"1e{power}") for power in range(first, last + 1))
     result = [step * power for power, step in itertools.product(powers, _STEPS)]
@@ -360,14 +347,14 @@ def _round_numbers(least: float, most: float) -> list[float]:
 
 
 def _whole_if_all(edges: FloatArray) -> Any:
-    """Return edges as whole numbers where all are, so that tables show 5 in place of 5.0."""
+    """Return integer edges if all are integers, so that tables show 5 instead of 5.0."""
     whole = (edges == np.rint(edges)).all() and (np.abs(edges) < 2.0**53).all()
     return edges.astype(np.int64) if whole else edges
 
 
 def _checked_edges(name: str, edges: Any) -> tuple[float, ...]:
     if isinstance(edges, np.ndarray):
-        # Values of an array are not told one by one, as they may be rows.
+        # Array values are not listed, because they may be rows.
         edges = _validate.float_array(**{name: edges})
     listed = [_validate.real(**{name: edge}) for edge in _validate.sequence(**{name: edges})]
     increasing = all(one < two for one, two in itertools.pairwise(listed))

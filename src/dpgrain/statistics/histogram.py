@@ -1,4 +1,4 @@
-"""``dg.histogram``, ``dg.count`` and ``dg.sum`` publish how much users hold, with a true promise."""
+"""Histograms, counts and sums (``dg.histogram``, ``dg.count``, ``dg.sum``)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from dpgrain.statistics.plan import clip_rule
 from dpgrain.statistics.ranges import AutoRange
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.request import By, Request
-from dpgrain.statistics.run import Measured, SumsQuery
-from dpgrain.statistics.shared import SharedQuery
+from dpgrain.statistics.run import NoisySums, SumsQuery
+from dpgrain.statistics.shared_records import SharedQuery
 from dpgrain.statistics.statistic import COUNT, HISTOGRAM, SUM
-from dpgrain.statistics.values import Parts
+from dpgrain.statistics.values import SignParts
 from dpgrain.tables.shared_table import SharedTable
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
@@ -52,30 +52,29 @@ def histogram(
     """Publish how often people have each item, or how much.
 
     Args:
-        item: the column of items, or several: then each combination is an item.
-        domain: the public list of items, each of which is published. By default it is the keys of a
-            public mapping given as the unit's partition; without one, items are selected privately. Of
-            several columns a mapping from column to its values (columns that it lacks are selected
-            privately), or a list of tuples.
-        weight: the column of what each record counts, negative numbers as 0; 1 without it.
-        edges: the public edges of bins, of an item that is a number; ``auto`` finds round ones. A bin
-            holds its lower edge and not its upper one, and the first and the last have no end. Finding
-            edges takes 15% of the budget.
-        noise: the law of the noise; ``laplace`` needs no δ.
-        nonnegative: set negative estimates to 0. This is free: post-processing.
+        item: the column of items, or several columns, whose combinations are items.
+        domain: the public list of items; all of them are published. The default is the keys of a
+            public mapping passed as the unit's partition; without one, items are selected
+            privately. For several columns, a mapping from column to its values (other columns are
+            selected privately), or a list of tuples.
+        weight: the column of record weights, with negative ones treated as 0; by default 1.
+        edges: the public edges of bins, for a numeric item; ``auto`` chooses round ones with 15% of
+            the budget. A bin contains its lower edge but not its upper one, and the outer bins are
+            open.
+        noise: the noise distribution; ``laplace`` needs no δ.
+        nonnegative: set negative estimates to 0. This is free post-processing.
 
     Returns:
-        A :class:`~dpgrain.Histogram`: item, estimate, standard error and 95% interval for the sum of
-        clipped contributions, what the total before clipping is at least, and up to what it may be,
-        with its guarantee.
+        A :class:`~dpgrain.Histogram`: item, estimate, standard error and 95% interval for the sum
+        of clipped contributions, a lower bound on the unclipped total, and the guarantee.
 
     Raises:
         ParameterError, SchemaError: if a parameter or the schema is wrong, before anything is read.
         DataError: if the source cannot be read; nothing is released then.
 
-    Formal guarantee: (ε, δ)-DP for one unit under the relation, for every table; the guarantee's
-    curve answers for more units and other units. Source: element-level paper, eq. (9), with the exact
-    Gaussian curve in place of Lemma 3.2(ii), which is false; sums and noise are integers.
+    Formal guarantee: (ε, δ)-DP for one unit under the relation, for every table; the curve of the
+    guarantee covers more units and other units. Source: element-level paper, eq. (9), with the
+    exact Gaussian curve instead of Lemma 3.2(ii), which is false; sums and noise are integers.
 
     >>> import pyarrow as pa
     >>> from dpgrain import Element, read
@@ -125,9 +124,9 @@ def histogram(
 
 
 def _without_negatives(query: SumsQuery[Histogram]) -> SumsQuery[Histogram]:
-    """Return the query whose negative estimates are set to 0."""
+    """Return the query with negative estimates set to 0."""
 
-    def made(measured: Measured) -> Histogram:
+    def made(measured: NoisySums) -> Histogram:
         return query.made(measured).without_negatives()
 
     return replace(query, made=made)
@@ -154,7 +153,7 @@ def count(
     """Publish the number of records, overall or by group.
 
     Args:
-        value: the column in which a record must have a finite number to count.
+        value: the column in which counted records have a finite number.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.histogram`.
@@ -211,16 +210,16 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     """Publish the sum of a column, overall or by group.
 
     Args:
-        clip: the clipping bound of a unit's data, a number or ``auto``. It is in units of the largest
-            magnitude within bounds, for their l2 norm, or l1 under Laplace noise; by default one for
-            each cell is chosen privately with a share of the budget.
+        clip: the clipping bound of a unit's data, a number or ``auto``. It limits their l2 norm, or
+            l1 with Laplace noise, in units of the largest magnitude within bounds; by default one
+            bound per cell is chosen privately with a share of the budget.
 
     Raises:
-        ParameterError, SchemaError, DataError: as :func:`dpgrain.histogram`; also if the bounds are not
-            two increasing numbers.
+        ParameterError, SchemaError, DataError: as :func:`dpgrain.histogram`; also if the bounds are
+            not two increasing numbers.
 
-    Formal guarantee: (ε, δ)-DP for one unit, for every table; where bounds leave both signs an
-    exchanged unit moves the sum by twice the clipping bound. Source: element-level paper, eq. (9);
+    Formal guarantee: (ε, δ)-DP for one unit, for every table; with bounds of both signs, a replaced
+    unit changes the sum by twice the clipping bound. Source: element-level paper, eq. (9);
     docs/theory, "Numbers as masses".
 
     >>> import pyarrow as pa
@@ -252,10 +251,10 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
         max_items=max_items,
     )
 
-    def made(measured: Measured) -> Histogram:
+    def made(measured: NoisySums) -> Histogram:
         split = measured.split
-        assert isinstance(split, Parts)  # noqa: S101 - what values.total makes
-        # A range without numbers above 0 has one corner, for magnitudes.
+        assert isinstance(split, SignParts)  # noqa: S101 - what values.total makes
+        # A range without positive numbers has one corner, for magnitudes.
         sign = -1.0 if split.corners == 1 and split.low < 0 else 1.0
         signed = split.corners > 1
         return as_histogram(measured, request.noise, scale=split.scale, sign=sign, signed=signed)
@@ -266,19 +265,13 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
 def sums_as_histogram(
     request: Request, random_state: RandomState, progress: bool | None
 ) -> SumsQuery[Histogram]:
-    """Return the query for noisy sums of one coordinate.
-
-    Args:
-        request: what is asked for.
-        random_state: a seed, for tests and research.
-        progress: show progress.
-    """
+    """Return the query for noisy sums of one coordinate."""
     made = partial(as_histogram, noise=request.noise)
     return SumsQuery(request, made, random_state, progress)
 
 
 def as_histogram(
-    measured: Measured,
+    measured: NoisySums,
     noise: str,
     *,
     scale: float = 1.0,
@@ -289,15 +282,15 @@ def as_histogram(
 
     Args:
         measured: the noisy sums.
-        noise: the law of their noise.
-        scale: the number that a sum of 1 stands for.
-        sign: −1 where the sums are of magnitudes of numbers below 0.
-        signed: True where numbers may be of either sign.
+        noise: the noise distribution.
+        scale: the number represented by a sum of 1.
+        sign: −1 for magnitudes of negative numbers.
+        signed: True for numbers of both signs.
     """
     estimate, sd = sign * scale * measured.masses[:, 0], scale * measured.sd
     least = None
-    if measured.asked.capped:
-        # What clipping takes of numbers of both signs may move a sum either way.
+    if measured.asked.is_clipped:
+        # Clipping of numbers of both signs may change a sum in either direction.
         falls = not signed and sign > 0
         least = at_least(estimate, sd, noise) if falls else blank(sd.size)
     return Histogram(
@@ -313,7 +306,7 @@ def as_histogram(
 
 
 def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:
-    """Check the range of the numbers that a caller gave; None means finding one."""
+    """Return a stated range, or the rule that chooses one for None."""
     if bounds is None:
         return AutoRange()
     if isinstance(bounds, AutoRange):
@@ -321,8 +314,10 @@ def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:
     try:
         low, high = (float(bound) for bound in bounds)
     except (TypeError, ValueError, OverflowError):
-        told = f"bounds must be two numbers (low, high), or None, not {_validate.describe(bounds)}."
-        raise_without_context(ParameterError(told, name="bounds"))
+        message = (
+            f"bounds must be two numbers (low, high), or None, not {_validate.describe(bounds)}."
+        )
+        raise_without_context(ParameterError(message, name="bounds"))
     if not (
         math.isfinite(low) and math.isfinite(high) and low < high and math.isfinite(high - low)
     ):
@@ -334,7 +329,7 @@ def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:
 
 
 def _from_zero(bounds: Any) -> tuple[float, float]:
-    """Check the range of numbers of records with several owners, none of which is below 0."""
+    """Return the range of numbers of records with several owners, which are not negative."""
     stated = checked_bounds(bounds)
     if not isinstance(stated, tuple) or stated[0] < 0:
         raise ParameterError(
@@ -347,7 +342,7 @@ def _from_zero(bounds: Any) -> tuple[float, float]:
 
 
 def _weight_unit(rule: float | AutoClip) -> float:
-    """Return the unit that weights are truncated to: a power of two of which 2^53 pass any bound."""
+    """Return the unit of truncated weights, a power of two; 2^53 units exceed any bound."""
     if isinstance(rule, AutoClip):
         return 2.0 ** (math.ceil(math.log2(rule.high)) - 52)
     return 2.0 ** (math.floor(math.log2(rule)) - 38)

@@ -1,4 +1,4 @@
-"""Intervals of a noisy number: of the number without noise, and of the total before clipping."""
+"""Intervals of a noisy number: for the noise-free number, and for the unclipped total."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dpgrain.units import Law
 
 
 def quantile_of(noise: str, level: float) -> float:
-    """Return the quantile of a law of noise, in standard deviations.
+    """Return the quantile of a noise distribution, in standard deviations.
 
     Args:
         noise: ``"gaussian"`` or ``"laplace"``.
-        level: the probability of less, in (0, 1).
+        level: the probability of a smaller value, in (0, 1).
 
     Raises:
-        ParameterError: if the law is none of these.
+        ParameterError: if the distribution is neither of these.
 
     >>> round(quantile_of("gaussian", 0.95), 3), round(quantile_of("laplace", 0.95), 3)
     (1.645, 1.628)
@@ -28,12 +28,7 @@ def quantile_of(noise: str, level: float) -> float:
 
 
 def tail_of(noise: Law, deviations: Any, terms: int = 1) -> FloatArray:
-    """Return the probability of noise of this shape beyond a number of standard deviations.
-
-    Args:
-        noise: the name of the law.
-        deviations: any numbers.
-        terms: the number of independent draws that the noise is the sum of.
+    """Return the probability of noise beyond a number of standard deviations, for ``terms`` draws.
 
     >>> tail_of("gaussian", [0.0, 3.0]).round(5), tail_of("laplace", [0.0, 3.0]).round(5)
     (array([0.5    , 0.00135]), array([0.5    , 0.00718]))
@@ -47,22 +42,14 @@ def half_width(noise: str) -> float:
 
 
 def radius(noise: str, std_error: FloatArray) -> FloatArray:
-    """Return the half-widths of 95% intervals, (V,).
-
-    Args:
-        noise: ``"gaussian"``, ``"laplace"``, or ``"geometric"``: whole numbers whose probabilities
-            fall by one factor on either side.
-        std_error: (V,) the standard deviation of the noise.
-
-    Raises:
-        ParameterError: if the law is none of these.
+    """Return the half-widths of 95% intervals, (V,); ``"geometric"`` is two-sided geometric noise.
 
     >>> radius("geometric", np.array([1.357, 100.0])), radius("laplace", np.array([100.0])).round(1)
     (array([  3., 212.]), array([211.8]))
     """
     if noise != "geometric":
         return half_width(noise) * std_error
-    # The variance is 2d/(1−d)², and more than t is passed with probability 2dᵗ⁺¹/(1+d).
+    # The variance is 2d/(1−d)², and more than t has probability 2dᵗ⁺¹/(1+d).
     inverse = 1 / np.maximum(std_error, np.finfo(np.float64).tiny ** 0.25) ** 2
     fall = 1 / (1 + inverse + np.sqrt(inverse * (inverse + 2)))
     passed = np.log(0.025 * (1 + fall)) / np.log(fall)
@@ -70,16 +57,11 @@ def radius(noise: str, std_error: FloatArray) -> FloatArray:
 
 
 def at_least(estimate: FloatArray, std_error: FloatArray, noise: str) -> FloatArray:
-    """Return what totals before clipping are at least, (V,), each with 95% confidence.
+    """Return 95% lower bounds on unclipped totals, (V,), from noisy sums of clipped contributions.
 
-    Args:
-        estimate: (V,) the noisy sums of clipped contributions, as they came out.
-        std_error: (V,) the standard deviation of their noise.
-        noise: the law of the noise.
-
-    Contributions must not be negative: clipping then only lowers a sum, so that a lower limit of the
-    clipped sum is one of the total, whatever the data are. There is no upper one: one unit may hold
-    any amount, and no private release shows it (docs/theory, "What clipping leaves").
+    Contributions must not be negative: clipping then only lowers a sum, and a lower bound on the
+    clipped sum is also one on the total, for any data. An upper bound is impossible, because one
+    unit may have any amount that no private release shows (docs/theory, "What clipping leaves").
 
     >>> at_least(np.array([100.0, 3.0]), np.array([10.0, 10.0]), "gaussian").round(1)
     array([83.6,  0. ])
@@ -99,12 +81,12 @@ def ratio_interval(
     Args:
         upper: A, of any shape.
         lower: B, of the same shape.
-        radius: the half-width of an interval of one noisy term.
-        upper_terms: the number of noisy terms that A is the sum of.
-        lower_terms: the number of those of B.
+        radius: half-width of an interval of one noisy term.
+        upper_terms: number of noisy terms in A.
+        lower_terms: number of noisy terms in B.
 
-    u lies in it if |(1−u)A − uB| ≤ radius·√(a(1−u)² + bu²), for a and b terms: a quadratic inequality
-    in u. Without a count above the noise every share is possible.
+    u is in the interval if |(1−u)A − uB| ≤ radius·√(a(1−u)² + bu²), for a and b terms: a quadratic
+    inequality in u. If the count is within the noise, every share is possible.
     """
     total, spread = upper + lower, radius**2
     first = total**2 - (upper_terms + lower_terms) * spread
@@ -124,17 +106,17 @@ def root_interval(
     lower_moves: FloatArray,
     radius: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return Fieller's interval for A/G in [−1, 1], of A and G > 0 that the same noise moves.
+    """Return Fieller's interval for A/G in [−1, 1], for A and G > 0 with common noise.
 
     Args:
         upper: (V,) A.
         lower: (V,) G.
-        upper_moves: (V, C) how A changes with each of C noisy numbers of one law.
-        lower_moves: (V, C) how G does.
-        radius: (V,) the half-width of an interval of one of these.
+        upper_moves: (V, C) derivatives of A by C noisy numbers of one distribution.
+        lower_moves: (V, C) derivatives of G.
+        radius: (V,) half-width of an interval of one of these numbers.
 
-    r lies in it if |A − rG| ≤ radius·‖∂A − r∂G‖: a quadratic inequality in r. Where G does not stand
-    out from its noise every r is possible.
+    r is in the interval if |A − rG| ≤ radius·‖∂A − r∂G‖: a quadratic inequality in r. If G is
+    within the noise, every r is possible.
     """
     spread = radius**2
     first = lower**2 - spread * (lower_moves**2).sum(axis=1)
@@ -148,12 +130,12 @@ def root_interval(
 
 
 def blank(size: int) -> FloatArray:
-    """Return blank numbers, none of them known, (V,)."""
+    """Return unknown numbers, (V,)."""
     return np.full(size, np.nan)
 
 
 def as_column(values: FloatArray) -> Any:
-    """Return an Arrow column with nulls for unknown numbers, so that files leave them blank."""
+    """Return an Arrow column with nulls for unknown numbers, which files leave blank."""
     import pyarrow as pa
 
     return pa.array(values, from_pandas=True)

@@ -1,4 +1,4 @@
-"""``dg.mean``, ``dg.variance`` and ``dg.std`` of a column of numbers, overall or by group."""
+"""Mean, variance and standard deviation of a numeric column, overall or by group."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from dpgrain.statistics.histogram import checked_bounds
 from dpgrain.statistics.intervals import half_width, ratio_interval
 from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.request import By, Request
-from dpgrain.statistics.run import Measured, SumsQuery
+from dpgrain.statistics.run import NoisySums, SumsQuery
 from dpgrain.statistics.statistic import MEAN, STD, VARIANCE
 from dpgrain.statistics.values import Powers
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
 
-# Share of the range that a standard deviation is taken to be in a plan, which knows no numbers.
+# Assumed ratio of standard deviation to range in a plan, which reads no numbers.
 _SHARE_OF_RANGE = 1 / 6
 
 
@@ -52,14 +52,15 @@ def mean(
     Args:
 
     Returns:
-        An :class:`~dpgrain.Estimates`: each mean with the noisy number of records that it divides by.
+        An :class:`~dpgrain.Estimates`: each mean with the noisy number of records by which it is
+        divided.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`.
 
-    Formal guarantee: (ε, δ)-DP for one unit, for every table. Each record's 1 is split between the two
-    bounds, so that sum and count are one noisy non-negative vector; the mean is post-processing of it
-    and divides by a noisy count. Source: docs/theory, "Numbers as masses".
+    Formal guarantee: (ε, δ)-DP for one unit, for every table. Each record's 1 is split between the
+    two bounds, so that sum and count are one noisy non-negative vector; the mean is post-processing
+    of it and divides by a noisy count. Source: docs/theory, "Numbers as masses".
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, read
@@ -85,10 +86,10 @@ def mean(
     return SumsQuery(request, made, random_state, progress)
 
 
-def _means(measured: Measured, z: float) -> Estimates:
-    """Return the means of noisy masses, with intervals of z standard errors."""
+def _means(measured: NoisySums, z: float) -> Estimates:
+    """Return means of noisy masses, with intervals of z standard errors."""
     low, width = _range(measured)
-    whole = _Whole.of(measured)
+    whole = _Totals.of(measured)
     part = _shares(whole.masses)[:, 1]
     error = _bounded_error(np.hypot(*whole.slopes(part, np.array([0.0, 1.0]))) * measured.sd, whole)
     if measured.everyone is None:
@@ -103,7 +104,7 @@ def _means(measured: Measured, z: float) -> Estimates:
         low + width * np.clip(np.maximum(top, part), 0.0, 1.0),
         whole.count,
         measured.guarantee,
-        measured.cautioned(measured.masses.shape[1]),
+        measured.metadata_with_caution(measured.masses.shape[1]),
         whole.count_error,
     )
 
@@ -134,15 +135,15 @@ def variance(
     Args:
 
     Returns:
-        An :class:`~dpgrain.Estimates`. Its intervals are first-order ones; where the count is within
-        noise they are all that the bounds allow.
+        An :class:`~dpgrain.Estimates`. Its intervals are first-order; for a count within the noise,
+        they are the whole range that the bounds allow.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`.
 
-    Formal guarantee: (ε, δ)-DP for one unit, for every table. Each record's 1 is split between three
-    corners (Bernstein polynomials of degree 2), of which count, mean and second moment are linear
-    functions. Source: docs/theory, "Numbers as masses".
+    Formal guarantee: (ε, δ)-DP for one unit, for every table. Each record's 1 is split between
+    three corners (Bernstein polynomials of degree 2). Count, mean and second moment are linear
+    functions of them. Source: docs/theory, "Numbers as masses".
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, read
@@ -168,14 +169,14 @@ def variance(
     return SumsQuery(request, made, random_state, progress)
 
 
-def _variances(measured: Measured, z: float) -> Estimates:
-    """Return the variances of noisy masses, with intervals of z standard errors."""
+def _variances(measured: NoisySums, z: float) -> Estimates:
+    """Return variances of noisy masses, with intervals of z standard errors."""
     _, width = _range(measured)
-    whole = _Whole.of(measured)
+    whole = _Totals.of(measured)
     part = _shares(whole.masses)
     m = part[:, 1] / 2 + part[:, 2]
     spread = np.clip(part[:, 2] - m**2, 0.0, 0.25)
-    # These are the derivatives of q − m² by each corner, with q and m as ratios to the count.
+    # Derivatives of q − m² by each corner, with q and m as ratios to the count.
     slope = whole.slopes(part[:, 2] - 2 * m**2, np.stack([0 * m, -m, 1 - 2 * m]))
     error = _bounded_error(np.linalg.norm(slope, axis=0) * measured.sd, whole)
     known = whole.count > 4 * whole.count_error
@@ -188,7 +189,7 @@ def _variances(measured: Measured, z: float) -> Estimates:
         width**2 * np.minimum(spread + half, 0.25),
         whole.count,
         measured.guarantee,
-        measured.cautioned(measured.masses.shape[1]),
+        measured.metadata_with_caution(measured.masses.shape[1]),
         whole.count_error,
     )
 
@@ -219,7 +220,7 @@ def std(
     Args:
 
     Returns:
-        An :class:`~dpgrain.Estimates`, whose intervals are the roots of those of the variance.
+        An :class:`~dpgrain.Estimates`, with the roots of the intervals of the variance.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`.
@@ -252,17 +253,17 @@ def std(
 
 
 def _of_deviations(low: float, high: float) -> float:
-    """Return by what noise of one record moves a deviation that is a sixth of the range, roughly."""
+    """Return the effect of one record's noise on a deviation of a sixth of the range."""
     variance, deviation = values.moments(2).stands_for(low, high), _SHARE_OF_RANGE * (high - low)
     return variance / (2 * deviation)
 
 
-def _deviations(measured: Measured, z: float) -> Estimates:
+def _deviations(measured: NoisySums, z: float) -> Estimates:
     """Return the roots of the variances of noisy masses."""
     squared = _variances(measured, z)
     low, high = np.sqrt(squared.lower), np.sqrt(squared.upper)
     deviation = np.sqrt(squared.estimate)
-    # Near 0 the root has no slope; the error is no larger than the half of the interval then.
+    # Near 0 the root has no derivative, and the error is at most half of the interval.
     with np.errstate(divide="ignore", invalid="ignore"):
         slope = squared.std_error / (2 * deviation)
     error = np.fmin(slope, (high - low) / (2 * z))
@@ -270,14 +271,14 @@ def _deviations(measured: Measured, z: float) -> Estimates:
 
 
 @dataclass(frozen=True, eq=False)
-class _Whole:
-    """The masses of all that an estimate is over: of records, or of people of a stated number.
+class _Totals:
+    """Masses of all rows that an estimate covers: records, or a stated number of people.
 
     Args:
-        masses: (V, C) the masses, with those of people without records where these count 0.
+        masses: (V, C) masses, including those of people without records if these count 0.
         count: (V,) their sum.
-        count_error: (V,) its standard error; 0 where it is stated.
-        nothing: (C,) what a person without records adds to each corner; None where nobody does.
+        count_error: (V,) its standard error; 0 for a stated number.
+        nothing: (C,) contribution of a person without records; None if they do not count.
     """
 
     masses: FloatArray
@@ -286,44 +287,44 @@ class _Whole:
     nothing: FloatArray | None
 
     @staticmethod
-    def of(measured: Measured) -> _Whole:
+    def of(measured: NoisySums) -> _Totals:
         masses, split = measured.masses, measured.split
         count = masses.sum(axis=1)
         if measured.everyone is None:
-            return _Whole(masses, count, math.sqrt(masses.shape[1]) * measured.sd, None)
+            return _Totals(masses, count, math.sqrt(masses.shape[1]) * measured.sd, None)
         assert isinstance(split, Powers)  # noqa: S101 - what values.moments makes
         nothing = split.of(0.0)
-        # Post-processing: whoever of the stated number is not seen in the masses has no records.
+        # Post-processing: the rest of the stated number of people has no records.
         missing = measured.everyone - count
         stated = np.full(count.size, float(measured.everyone))
-        return _Whole(masses + missing[:, None] * nothing, stated, np.zeros(count.size), nothing)
+        return _Totals(masses + missing[:, None] * nothing, stated, np.zeros(count.size), nothing)
 
     def slopes(self, ratio: FloatArray, by_corner: FloatArray) -> FloatArray:
-        """Return how an estimate changes with the noise of each corner, times the count, (C, V).
+        """Return the derivatives of an estimate by each corner's noise, times the count, (C, V).
 
         Args:
-            ratio: (V,) how it changes with the count, from which it is taken off.
-            by_corner: (C,) or (C, V) how it changes with the masses of each corner.
+            ratio: (V,) its derivative by the count, which is subtracted.
+            by_corner: (C,) or (C, V) its derivatives by the masses of the corners.
         """
         corners = by_corner if by_corner.ndim > 1 else by_corner[:, None]
-        # Noise of a corner changes a noisy count, or else the number of those without records.
+        # Noise of a corner changes a noisy count, or the number of people without records.
         return corners - (ratio if self.nothing is None else self.nothing @ corners)
 
 
-def _range(measured: Measured) -> tuple[float, float]:
+def _range(measured: NoisySums) -> tuple[float, float]:
     split = measured.split
     assert isinstance(split, Powers)  # noqa: S101 - what values.moments makes
     return split.low, split.high - split.low
 
 
 def _shares(masses: FloatArray) -> FloatArray:
-    """Return the corners' shares of the count, (V, C); equal ones where all are at most 0."""
+    """Return the corners' shares of the count, (V, C); equal ones if all are at most 0."""
     positive = np.maximum(masses, 0.0)
     total = positive.sum(axis=1, keepdims=True)
     return np.where(total > 0, positive / np.where(total > 0, total, 1.0), 1 / masses.shape[1])
 
 
-def _bounded_error(noise: FloatArray, whole: _Whole) -> FloatArray:
-    """Return the error of a share that lies in [0, 1], for noise on its numerator."""
+def _bounded_error(noise: FloatArray, whole: _Totals) -> FloatArray:
+    """Return the error of a share in [0, 1], for noise on its numerator."""
     least = np.maximum(noise, np.finfo(np.float64).tiny)
     return np.minimum(noise / np.maximum(whole.count, least), 1.0)

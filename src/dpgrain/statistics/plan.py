@@ -1,4 +1,4 @@
-"""Plan of a release: its cost and its accuracy, before anything is spent."""
+"""Plan of a release: its privacy cost and its accuracy, before any budget is spent."""
 
 from __future__ import annotations
 
@@ -26,64 +26,63 @@ from dpgrain.statistics.bounds import POOL_MOST, POOL_MOST_OF_USER, POOL_SIZE, A
 from dpgrain.statistics.intervals import half_width
 from dpgrain.units import PLAIN_UNITS, Level, Relation, Unit, User
 
-# Selecting unknown items gets this share of μ², more where names are what is wanted, and this share of
-# δ for names below the threshold: small, since k elements of one person cost k times it.
+# Share of μ² for the selection of unknown items, larger if only names are published; and its share
+# of δ: small, because k elements of one person cost k times it.
 SELECTION_SHARE, TOP_SHARE = 0.3, 0.7
 SELECTION_DELTA = 0.01
-# Of what selecting in two rounds gets, the first round's share of μ² and of δ.
+# Shares of the first of two selection rounds in μ² and δ of both.
 FIRST_SHARE, FIRST_DELTA = 0.3, 0.5
-# Standard deviations of the first round's noise above which items go on to the second.
+# Standard deviations of the first round's noise above which items enter the second round.
 FLOOR = 2.0
 # Standard deviations above its threshold that the second round aims at.
 ENOUGH = 1.0
-# Items of a user that take part in two rounds, times the variance of the first round's noise: what
-# 1,000 people hold who have so many items each stands out by 3 deviations. And their least and most.
+# Max items of a user in two rounds, times the noise variance of the first round: then an item of
+# 1,000 people with this number of items each exceeds the noise by 3 deviations. And its limits.
 _STANDING_OUT, _LEAST_ITEMS, _MOST_ITEMS = 120_000.0, 200, 20_000
-# Items of a user that take part in two rounds at the most, so that sums of what they need are exact.
+# Largest stated number of items of a user in two rounds, so that sums of weights are exact.
 _MOST_STATED = 1 << 25
-# Where one bound serves many coordinates, this share says how much of what clipping takes adds up in
-# the same ones, or how large the groups are whose counts divide their sums. With few coordinates what
-# clipping takes is taken to add up entirely.
+# Budget share of the sum at equal size, which estimates how much of the clipped parts is align_columns,
+# or the sizes of groups. With fewer coordinates, full alignment is assumed.
 ALIGN_SHARE = 0.05
 MANY_COORDINATES = 32
-# The grid: see `grid_bits`.
 _PARTS = ("select", "ranges", "align", "bounds", "pool", "sums")
-# Counts of blocks are whole numbers, which need no grid.
+# Counts of blocks are integers and need no grid.
 _COUNTS = {"bounds", "pool"}
+# Bits of the noise and of a bound on the grid: see `grid_bits`.
 _NOISE_BITS, _MAX_BITS, _MIN_BITS = 32, 30, 8
-#: The choice of the best items; the second is of people's rows, which a record may carry elsewhere.
-Best: TypeAlias = BoundedRange | ExponentialMechanism
+#: Selection of the best items; the exponential mechanism for rows that a record may move.
+ItemChoice: TypeAlias = BoundedRange | ExponentialMechanism
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The events of a release, calibrated to one promise, and the error to expect.
+    """Events of a release, calibrated to one guarantee, and the expected error.
 
     Args:
         level: the protected unit.
         relation: the neighbouring relation.
-        epsilon: the promised ε.
-        delta: the promised δ.
-        select: how items are selected, if they are: unknown ones by a threshold, known ones by Gumbel
+        epsilon: the guaranteed ε.
+        delta: the guaranteed δ.
+        select: the selection of items, if any: unknown items by a threshold, known items by Gumbel
             noise.
-        again: how items are selected in a second round, if they are.
-        bounds: the noisy norms from which clipping bounds are chosen, if they are.
+        again: the second round of the selection, if any.
+        bounds: the noisy norms from which clipping bounds are chosen, if any.
         sums: the noisy sums.
-        clip: the clipping bound, or None where it is chosen privately.
+        clip: the clipping bound; None if it is chosen privately.
         items: the public number of coordinates, if known.
-        ranges: the noisy counts from which the range of the numbers is chosen, if it is.
-        align: the noisy sum of blocks scaled to one size, from which is read how much of what clipping
-            takes adds up in the same coordinates, or how large groups are.
-        pool: the noisy norms of blocks of many cells, by which bounds of single cells are corrected, if
-            they are.
+        ranges: the noisy counts from which the range of the numbers is chosen, if any.
+        align: the noisy sum of blocks scaled to equal size, from which the alignment of the clipped
+            parts or the sizes of groups are estimated.
+        pool: the noisy norms of blocks of many cells, which correct the bounds of single cells, if
+            any.
 
     >>> from dpgrain import User
     >>> plan = plan_histogram(unit=User(), epsilon=1.0, delta=1e-6, items=100)
     >>> print(plan)
     Noise of a histogram, ε = 1, δ = 10⁻⁶ per user (zero_out):
-      standard error of an estimate: 4.72333 × the clipping bound of its cell
-      95% of estimates within: ±9.25757 × the clipping bound of its cell
-      expected l2 error of all 100 items: 47.2333 × the clipping bound of its cell
+      standard error of an estimate: 4.72333 × the clipping bound
+      95% of estimates within: ±9.25757 × the clipping bound
+      expected l2 error of all 100 items: 47.2333 × the clipping bound
       share of the budget that chooses clipping bounds: 15%
     Clipping adds a bias that depends on the data.
     >>> round(plan.share_of(plan.bounds), 2), plan.event.epsilon(1e-6) <= 1.0
@@ -94,7 +93,7 @@ class Plan:
     relation: Relation
     epsilon: float
     delta: float
-    select: Selection | Best | None
+    select: Selection | ItemChoice | None
     bounds: Additive | None
     sums: Additive
     clip: float | None = None
@@ -106,23 +105,23 @@ class Plan:
 
     @property
     def one_bound(self) -> bool:
-        """Whether there is one clipping bound for all items, rather than one per cell."""
+        """True if all items have a common clipping bound, False for one bound per cell."""
         return one_bound(self.sums.contribution)
 
     @property
     def unit(self) -> Unit:
-        """The protected unit, where only its level matters."""
+        """Protected unit of this level, without its partition."""
         return PLAIN_UNITS[self.level]
 
     @property
-    def _parts(self) -> list[Selection | Best | AdaptiveSelection | Additive]:
-        """The parts that there are, in the order of their draws."""
+    def _parts(self) -> list[Selection | ItemChoice | AdaptiveSelection | Additive]:
+        """Parts of the release, in the order of their draws."""
         own = (self.ranges, self.align, self.bounds, self.pool, self.sums)
         return [part for part in (self.select, self.again, *own) if part is not None]
 
     @property
     def event(self) -> Event:
-        """All that will happen, as the accountant sees it."""
+        """Composition of all parts, for the accountant."""
         event: Event
         event, *rest = self._parts
         for other in rest:
@@ -141,26 +140,26 @@ class Plan:
 
     @property
     def expected_error(self) -> float:
-        """Expected l2 error of all estimates that is due to noise; the bias of clipping comes on top.
+        """Expected l2 error of all estimates due to noise, without the bias of clipping.
 
-        In units of the bound where that is chosen privately; for one item where the number of
-        items is not public.
+        The unit is the bound if the bound is chosen privately. If the number of items is not
+        public, the error is for one item.
         """
         return self.std_error * math.sqrt(1 if self.items is None else self.items)
 
     def share_of(self, *parts: Additive | None) -> float:
-        """Return the share of the budget that parts get: of μ², or of ε under Laplace noise."""
+        """Return the share of the budget of some parts: of μ², or of ε with Laplace noise."""
         power = 1 if self.sums.law.pure else 2
 
         def spent(part: Additive | Selection | AdaptiveSelection) -> float:
             moved = part.contribution.sensitivity(1, self.relation, self.unit)
             return (moved / part.noise_multiplier) ** power
 
-        whole = sum(spent(part) for part in self._parts if not isinstance(part, Best))
+        whole = sum(spent(part) for part in self._parts if not isinstance(part, ItemChoice))
         return sum(spent(part) for part in parts if part is not None) / whole
 
     def __str__(self) -> str:
-        of = "" if self.clip is not None else " × the clipping bound of its cell"
+        of = "" if self.clip is not None else " × the clipping bound"
         promise = (
             f"ε = {self.epsilon:g}, δ = {powers(self.delta)} per {self.level} ({self.relation})"
         )
@@ -175,7 +174,7 @@ class Plan:
             )
         if isinstance(self.select, Selection):
             lines.append(
-                f"  items are selected from a noisy weighted count of {self.select.threshold:.4g} on"
+                f"  items are selected from a noisy weighted count of {self.select.threshold:.4g}"
             )
         if self.bounds is not None:
             lines.append(
@@ -186,12 +185,12 @@ class Plan:
 
 
 def noise_sd(event: Additive) -> float:
-    """Standard deviation of an event's noise in clipping bounds."""
+    """Return the standard deviation of an event's noise, in clipping bounds."""
     return event.law.sd * event.noise_multiplier
 
 
 def one_bound(contribution: Contribution) -> bool:
-    """Whether all blocks share one bound: there is one cell, or the cell is not given by the item."""
+    """Return True if all blocks share one bound: one cell, or cells not determined by the item."""
     in_cells = contribution.block == "element" and contribution.layout == "disjoint"
     return not in_cells or contribution.cells == 1
 
@@ -212,27 +211,26 @@ def make_plan(
     select_share: float = SELECTION_SHARE,
     align_from: int = MANY_COORDINATES,
 ) -> Plan:
-    """Split one promise over the parts of a release and find each part's noise.
+    """Split one budget between the parts of a release, and calibrate the noise of each.
 
     Args:
-        contribution: how blocks enter the sums.
-        promise: what the release promises; its δ is 0 under Laplace noise.
+        contribution: the contribution of a block to the sums.
+        promise: the guarantee; its δ is 0 with Laplace noise.
         noise: ``"gaussian"`` or ``"laplace"``.
-        clip: a fixed bound, or how to choose bounds.
-        select: how blocks enter the counts by which unknown groups are selected; None where the
-            domain is public.
-        select_items: the number of groups of one block that take part in selecting, at most; None for
-            as many as a first round can tell apart.
-        adaptive: whether items are selected in two rounds.
-        ranges: how blocks enter the counts from which the range of the numbers is chosen, if it is.
-        range_share: the share of the budget that this gets.
+        clip: a fixed bound, or the rule that chooses bounds.
+        select: the contribution of a block to the selection counts; None for a public domain.
+        select_items: the maximum number of groups of one block in the selection; None for the
+            number that the first round can distinguish.
+        adaptive: True for a selection in two rounds.
+        ranges: the contribution of a block to the counts for the range, if it is chosen privately.
+        range_share: the budget share of the range.
         items: the public number of coordinates, if known.
-        record_value: the largest norm of what one record adds, if that is known.
-        select_share: the share of the budget that selecting gets.
-        align_from: from so many coordinates on, blocks are also added up at one size.
+        record_value: the largest norm of one record's contribution, if known.
+        select_share: the budget share of the selection.
+        align_from: the number of coordinates from which blocks are also added at equal size.
     """
     unit, relation, law = promise.plain_unit, promise.relation, noise_by_name(noise)
-    # Which bin a block falls into is one of several coordinates, and any record may change it.
+    # Any record may change the bin of a block, which is one of several coordinates.
     binned = replace(contribution, coordinates="nonnegative", record_size=math.inf)
     auto, bound = (clip, None) if isinstance(clip, AutoClip) else (None, clip)
     parts = {"align": contribution, "bounds": binned, "sums": contribution}
@@ -253,7 +251,7 @@ def make_plan(
             parts["pool"] = replace(binned, layout="pooled", per_coordinate=most)
     shares["sums"] = left - shares["align"] - shares["bounds"] - shares["pool"]
     if select is not None:
-        # What a block keeps of its groups may change with any record of it.
+        # Any record may change the selected groups of a block.
         parts["select"] = replace(select, record_size=math.inf)
     if ranges is not None:
         parts["ranges"] = replace(ranges, coordinates="nonnegative", record_size=math.inf)
@@ -281,7 +279,7 @@ def make_plan(
     chosen, again = None, None
     if select is not None:
         noise_multiplier = events["select"].noise_multiplier
-        chosen, again = selecting(
+        chosen, again = plan_selection(
             noise_multiplier, leak, select_items, parts["select"], promise, adaptive=adaptive
         )
     sums = _with_record_size(events["sums"], record_value, bound, items)
@@ -303,24 +301,24 @@ def make_plan(
 
 
 def _most_pooled(contribution: Contribution) -> int:
-    """The number of one person's blocks that a bin of the pooled look counts, whatever is in a pool."""
+    """Return the maximum number of blocks of one person in a bin of the pooled query."""
     most = POOL_MOST if contribution.max_elements is None else POOL_MOST_OF_USER
     if contribution.norm == "l1":
-        # Blocks in one bin cost no more than blocks in several.
+        # Blocks in one bin cost no more than in several.
         most = POOL_SIZE
     return min(POOL_SIZE, most, contribution.cells or POOL_SIZE)
 
 
 def selection_delta(level: Level) -> float:
-    """The share of δ for names below the threshold: small where the curve over k is wanted."""
+    """Return the share of δ for the selection: small if the privacy of k elements matters."""
     return 0.5 if level == "user" else SELECTION_DELTA
 
 
 def grid_bits(noise_multiplier: float) -> int:
-    """Bits of a clipping bound that the grid keeps, for noise of about 2^32 grid steps.
+    """Return the bits of a clipping bound on the grid, for noise of about 2^32 grid steps.
 
     Fine enough that truncating the blocks of 10^6 users biases a total by less than 0.1% of the
-    noise where that is at least 4 clipping bounds (the bias grows with users ÷ noise); coarse
+    noise, for noise of at least 4 clipping bounds (the bias grows with users ÷ noise); coarse
     enough that exact sampling stays fast.
 
     Raises:
@@ -342,11 +340,11 @@ def grid_bits(noise_multiplier: float) -> int:
 def _with_record_size(
     event: Additive, value: float | None, clip: float | None, items: int | None
 ) -> Additive:
-    """Add what one record can move, where that is known: its value plus truncation to the grid."""
+    """Add the largest change by one record, if known: its value plus truncation to the grid."""
     if value is None or clip is None or items is None:
         return event
-    # Truncation, and undoing what rounding took over the bound, move each coordinate of a block by
-    # less than two grid steps, a step being at most 2^(1−bits).
+    # Truncation and the correction of rounding change each coordinate of a block by less than two
+    # grid steps, of at most 2^(1−bits) each.
     steps = float(items) if event.contribution.norm == "l1" else math.sqrt(items)
     size = value / clip + steps * 2.0 ** (2 - grid_bits(event.noise_multiplier))
     return replace(event, contribution=replace(event.contribution, record_size=size))
@@ -376,7 +374,7 @@ def _pure_events(
     }
 
 
-def selecting(
+def plan_selection(
     noise_multiplier: float,
     leak: float,
     max_items: int | None,
@@ -385,17 +383,7 @@ def selecting(
     *,
     adaptive: bool,
 ) -> tuple[Selection, AdaptiveSelection | None]:
-    """The one round of selecting, or the two.
-
-    Args:
-        noise_multiplier: the noise of one round.
-        leak: the most that all rounds give away.
-        max_items: the number of items of one block that take part, at most; None, in two rounds alone,
-            for as many as the first can tell apart.
-        contribution: how blocks enter the counts.
-        promise: the relation and the unit.
-        adaptive: whether there are two.
-    """
+    """Return the selection in one round, or in two."""
     relation, unit = promise.relation, promise.plain_unit
     if adaptive:
         return select_in_rounds(noise_multiplier, leak, max_items, contribution, relation, unit)
@@ -412,7 +400,7 @@ def select_by_threshold(
     relation: Relation,
     unit: Unit,
 ) -> Selection:
-    """The selection with the smallest threshold that gives away at most ``leak``."""
+    """Return the selection with the smallest threshold that spends at most ``leak`` of δ."""
 
     def event(threshold: float) -> Selection:
         return Selection(noise_multiplier, threshold, max_items, contribution)
@@ -425,13 +413,13 @@ def select_by_threshold(
     )
 
 
-def _least_threshold(kept: Callable[[float], bool], noise_multiplier: float) -> float:
-    """Return the least threshold that keeps a promise, which all larger ones keep."""
-    # The noise passes 40 standard deviations with probability below 10^-300.
+def _least_threshold(is_enough: Callable[[float], bool], noise_multiplier: float) -> float:
+    """Return the smallest threshold that meets a condition, which all larger ones meet."""
+    # The noise exceeds 40 standard deviations with probability below 10^-300.
     low, high = 1.0, 1.0 + 40.0 * noise_multiplier
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (low, middle) if kept(middle) else (middle, high)
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
     return high
 
 
@@ -443,30 +431,20 @@ def select_in_rounds(
     relation: Relation,
     unit: Unit,
 ) -> tuple[Selection, AdaptiveSelection]:
-    """The two rounds of selecting that together cost what one of this noise would.
-
-    Args:
-        noise_multiplier: the noise of one round that would cost as much.
-        leak: the most that both rounds give away.
-        max_items: the number of items of one user that take part, at most; None for as many as the
-            first round can tell apart.
-        contribution: how users enter the counts.
-        relation: the neighbouring relation.
-        unit: the protected unit.
-    """
+    """Return two selection rounds that together cost as much as one with this noise."""
     one = noise_multiplier / math.sqrt(FIRST_SHARE)
     # One minus the share is rounded: err towards more noise.
     two = noise_multiplier / math.sqrt(1 - FIRST_SHARE) * (1 + 2.0**-40)
     for noise in (one, two):
         grid_bits(noise)
     if max_items is None:
-        told_apart = int(min(_STANDING_OUT / one**2, _MOST_ITEMS))
-        max_items = max(told_apart, _LEAST_ITEMS)
-    # Whoever holds an item gives it a grid step at least: whether it goes on must not depend on who
-    # else holds it, but by its noisy count.
+        distinguished = int(min(_STANDING_OUT / one**2, _MOST_ITEMS))
+        max_items = max(distinguished, _LEAST_ITEMS)
+    # Each user of an item adds at least one grid step, so only its noisy count decides on the
+    # second round, not its other users.
     max_items = min(max_items, 1 << 2 * (grid_bits(one) - 1), _MOST_STATED)
     part = FIRST_DELTA * leak
-    # Where both sides may hold items of their own, the second round counts the first one's twice.
+    # If both neighbours may have separate items, the second round counts the first one's twice.
     both = 1 if AdaptiveSelection.one_sided(relation, unit) else 2
     first = select_by_threshold(one, part / both, max_items, contribution, relation, unit)
     left = leak - first.loss(1, relation, unit).leak
@@ -497,21 +475,21 @@ def plan_histogram(
     own_items: bool = False,
     weighted: bool = False,
 ) -> Plan:
-    """The noise and the error to expect of :func:`dpgrain.histogram`, from public numbers alone.
+    """Plan the noise and the error of :func:`dpgrain.histogram` from public numbers only.
 
     Args:
-        unit: the privacy unit; what its partition is does not matter here.
-        epsilon: the promised ε.
-        delta: the promised δ; 0 only under Laplace noise.
+        unit: the privacy unit; its partition does not matter.
+        epsilon: the guaranteed ε.
+        delta: the guaranteed δ; 0 only with Laplace noise.
         relation: ``"zero_out"`` or ``"replace"``.
-        clip: a fixed bound or ``"auto"``; then errors are in units of the bound.
+        clip: a fixed bound, or ``"auto"``, which reports errors in units of the bound.
         noise: ``"gaussian"`` or ``"laplace"``.
-        items: the public number of items; None if items have to be selected privately.
+        items: the public number of items; None if items are selected privately.
         cells: the public number of cells, if the cell is a function of the item.
         max_items: as for :func:`dpgrain.histogram`.
-        cell_of_item: whether the cell is a public function of the item.
-        own_items: whether each item is an element by itself, as in ``Element(item)``.
-        weighted: whether records carry weights.
+        cell_of_item: True if the cell is a public function of the item.
+        own_items: True if each item is a separate element, as in ``Element(item)``.
+        weighted: True for records with weights.
 
     Raises:
         ParameterError: if a parameter is out of range.
@@ -566,19 +544,16 @@ def plan_histogram(
 
 
 def _indicator(contribution: Contribution) -> Contribution:
-    """Effect of the blocks of a sum on the counts of who has which item.
+    """Return the contribution of a block of a sum to the counts of items.
 
-    A block that keeps one item may still keep another after a change: "one" only where the sums'
-    blocks are one coordinate each.
+    A block with one item may have another one after a change: "one" only if the blocks of the sums
+    have one coordinate.
     """
     return replace(contribution, record_size=math.inf)
 
 
 def clip_rule(clip: object) -> float | AutoClip:
-    """Return the clipping bound that a caller states, or how to choose bounds.
-
-    Args:
-        clip: a bound, ``"auto"``, or an :class:`AutoClip`.
+    """Return a stated clipping bound, or the rule that chooses bounds.
 
     Raises:
         ParameterError: if it is neither, or the bound is out of range.

@@ -1,4 +1,4 @@
-"""``dg.quantile`` and ``dg.quantiles`` of a column of numbers, overall or by group."""
+"""Quantiles of a numeric column (``dg.quantile``, ``dg.quantiles``), overall or by group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.ranges import AutoRange, AutoTree
 from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.request import By, Request
-from dpgrain.statistics.run import Measured, SumsQuery
+from dpgrain.statistics.run import NoisySums, SumsQuery
 from dpgrain.statistics.statistic import QUANTILES
 from dpgrain.statistics.trees import MOSTLY_EMPTY, MOSTLY_FULL, believed_leaves, consistent_leaves
 from dpgrain.statistics.values import Tree
@@ -32,13 +32,13 @@ from dpgrain.tables.groups import Groups
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
 
-# Groups that are turned into ranks at once.
+# Groups per chunk.
 _CHUNK = 256
-# Ratio of bounds of one sign from which on they are far apart.
+# Ratio of bounds of one sign from which bins are geometric.
 _WIDE = 1000.0
-# Standard deviations of half of a 95% interval.
+# Half-width of a 95% interval, in standard deviations.
 _HALF_WIDTH = 1.96
-# A place so little behind an edge is in the leaf that begins there.
+# Distance after an edge that is inside of the next leaf.
 _INSIDE = 1e-9
 
 
@@ -66,32 +66,34 @@ def quantiles(
 ) -> Query[Estimates]:
     """Publish quantiles of a column, overall or by group.
 
-    Several cost what one costs.
+    Several quantiles cost as much as one.
 
     Args:
-        q: the ranks, each in [0, 1], such as 0.25,0.5,0.75; 0.5 is the median. Without them these
+        q: the ranks, each in [0, 1], such as 0.25,0.5,0.75; 0.5 is the median. By default, these
             three.
-        bins: the number of bins that the range is divided into; 4096, or 256 by group or without
-            bounds, without it. Quantiles are no finer; 16 is possible, too.
-        spacing: the width of the bins: ``even``, or ``geometric``, the wider the farther from 0. By
-            default the column's type and the bounds decide: of a column of whole numbers each has a
-            bin, or many have one far from 0, and quantiles are whole; else geometric where the range is
-            found privately or its ends are a factor of 1000 apart.
-        bounds: the public range (low, high), beyond which numbers are cut off; found privately
-            without it. That takes 30% of the budget, and no number is cut off that is seen.
-        noise: the law of the noise; ``laplace`` needs no δ.
+        bins: the number of bins of the range, which limits the resolution: 16, 256 or 4096; by
+            default 4096, or 256 by group or without bounds.
+        spacing: the width of the bins: ``even``, or ``geometric``, with wider bins away from 0. The
+            default depends on the type of the column and the bounds: integer columns have one bin
+            per integer, or wider bins away from 0, and integer quantiles; otherwise ``geometric``
+            for a privately chosen range or ends with a ratio of 1000.
+        bounds: the public range (low, high), to which numbers are clamped; by default chosen
+            privately with 30% of the budget, without clamping visible numbers.
+        noise: the noise distribution; ``laplace`` needs no δ.
 
     Returns:
-        An :class:`~dpgrain.Estimates` with a row for each group and rank; the key ``quantile`` is the
-        rank. Intervals are for the noise alone. Without bounds 30% of the budget finds where numbers
-        lie; an interval that reaches beyond what is seen has no end there, and no standard error.
+        An :class:`~dpgrain.Estimates` with a row for each group and rank; the key ``quantile`` is
+        the rank. Intervals cover the noise only. Without bounds, 30% of the budget locates the
+        numbers; an interval that extends beyond the visible ones is open there and has no standard
+        error.
 
     Raises:
-        ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`; also if a rank is not in [0, 1].
+        ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`; also if a rank is not in [0,
+            1].
 
-    Formal guarantee: (ε, δ)-DP for one unit, for every table: each record counts 1 in a few nodes of a
-    tree of bins with 16 children each; all ranks are post-processing. Source: docs/theory, "Numbers
-    as masses".
+    Formal guarantee: (ε, δ)-DP for one unit, for every table: each record counts 1 in a few nodes
+    of a tree of bins with 16 children each; all ranks are post-processing. Source: docs/theory,
+    "Numbers as masses".
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, read
@@ -128,14 +130,14 @@ def quantiles(
         max_items=max_items,
     )
     if isinstance(request.bounds, AutoTree):
-        # Both looks count the same leaves, whose smallest magnitude depends on the table.
+        # Both queries count the same leaves, with a smallest magnitude that depends on the table.
         request = replace(request, measure=values.ranks(height, how, request.bounds.near))
     made = partial(_ranks, ranks=ranks, z=half_width(request.noise), ends=_ends(request))
     return SumsQuery(request, made, random_state, progress)
 
 
 def _ends(request: Request) -> tuple[float, float] | None:
-    """Return the ends of numbers beyond a range that was found; None where it was stated."""
+    """Return the limits of numbers outside of a privately chosen range; None for a stated range."""
     if not isinstance(request.bounds, AutoRange):
         return None
     people = per_user_source(request.table)
@@ -144,9 +146,9 @@ def _ends(request: Request) -> tuple[float, float] | None:
 
 
 def _ranks(
-    measured: Measured, ranks: FloatArray, z: float, ends: tuple[float, float] | None
+    measured: NoisySums, ranks: FloatArray, z: float, ends: tuple[float, float] | None
 ) -> Estimates:
-    """Return quantiles of noisy counts of a tree's nodes, with intervals of z standard errors."""
+    """Return quantiles from noisy counts of tree nodes, with intervals of z standard errors."""
     tree, everyone = measured.split, measured.everyone
     assert isinstance(tree, Tree)  # noqa: S101 - what values.ranks makes
     answers = [
@@ -175,25 +177,27 @@ def _ranks(
     return Estimates(
         Groups.of((*known.names, "quantile"), (*known.columns, rank)),
         estimate.ravel(),
-        # An interval without an end says of the noise only that the tail is not seen.
+        # An open interval has no standard error.
         np.where(np.isfinite(high - low), (high - low) / (2 * z), np.nan).ravel(),
         low.ravel(),
         high.ravel(),
         count[rows],
         measured.guarantee,
-        measured.cautioned(tree.branching),
+        measured.metadata_with_caution(tree.branching),
         count_error[rows],
     )
 
 
 @publishes
 def quantile(table: UserTable, value: str, q: float = 0.5, **options: Any) -> Query[Estimates]:
-    """Publish one quantile of a column of numbers, by default the median.
+    """Publish one quantile of a numeric column, by default the median.
 
     Args:
-        value: the column of numbers.
+        value: the numeric column.
         q: the rank, in [0, 1].
         options: as for :func:`dpgrain.quantiles`.
+
+    Formal guarantee, source and exceptions: as :func:`dpgrain.quantiles`.
 
     Formal guarantee, source, and what is raised: as :func:`dpgrain.quantiles`.
 
@@ -210,7 +214,7 @@ def quantile(table: UserTable, value: str, q: float = 0.5, **options: Any) -> Qu
 def _spacing(
     table: UserTable, value: str, bounds: tuple[float, float] | AutoRange
 ) -> values.Spacing:
-    """Return the spacing of bins that suits what is public of a column: its type, and the bounds."""
+    """Return the spacing of bins for public facts of a column: its type, and the bounds."""
     if isinstance(table, UserTable) and table.is_whole(value):
         return "whole"
     if isinstance(bounds, AutoRange):
@@ -228,16 +232,16 @@ def read_ranks(
     everyone: int | None = None,
     ends: tuple[float, float] | None = None,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return quantiles and their 95% intervals from noisy counts of a tree's nodes: post-processing.
+    """Return quantiles and their 95% intervals from noisy counts of tree nodes: post-processing.
 
     Args:
-        masses: (V, nodes) the noisy counts, level by level.
-        radius: (V,) the half-width of the 95% interval of a count of each group.
-        ranks: (R,) the ranks, in [0, 1].
+        masses: (V, nodes) noisy counts, level by level.
+        radius: (V,) half-width of the 95% interval of a count of each group.
+        ranks: (R,) ranks, in [0, 1].
         tree: the tree.
-        everyone: the public number of people, where those who are not in the tree count 0.
-        ends: the ends of numbers beyond a range that was found: an interval that reaches an end of the
-            tree goes on to there, as numbers beyond count as that end.
+        everyone: public number of people; people outside of the tree count 0.
+        ends: limits of numbers outside of a privately chosen range, which end intervals at the ends
+            of the tree.
 
     Returns:
         (V, R) estimates, lower and upper ends.
@@ -247,7 +251,7 @@ def read_ranks(
     if everyone is not None:
         below = np.clip(below, 0.0, everyone)
     if ends is None:
-        # Ranks are known to rise from 0 to the count.
+        # Ranks increase from 0 to the count.
         rising = np.maximum.accumulate(below, axis=1)
         falling = np.minimum.accumulate(below[:, ::-1], axis=1)[:, ::-1]
         steps = (rising + falling) / 2
@@ -262,20 +266,20 @@ def read_ranks(
     for row in range(len(masses)):
         middle[row] = _inverse(steps[row], ranks * total[row])
     first, last = _passed(below, ranks, spread)
-    # Nothing is known within a bin, so intervals are widened to the ends of bins.
+    # Positions within a bin are unknown, so intervals extend to the ends of bins.
     low, high = tree.ends(np.minimum(first, middle), np.maximum(last, middle))
     if everyone is None:
-        # Without a count above the noise, every number is possible.
+        # With a count within the noise, every number is possible.
         count, unknown = masses[:, : tree.branching].sum(axis=1), radius * math.sqrt(tree.branching)
         low[count <= unknown], high[count <= unknown] = tree.low, tree.high
     if ends is not None:
-        # Numbers beyond a range that was found count as its ends.
+        # Numbers outside of a private range were clamped to its ends.
         low = np.where(low <= tree.low, np.minimum(low, ends[0]), low)
         high = np.where(high >= tree.last, ends[1], high)
     estimate = tree.at(middle)
     low, high = np.minimum(low, estimate), np.maximum(high, estimate)
     if ends is not None:
-        # Where no number of a group is seen, nothing says where its quantiles lie.
+        # Quantiles of groups without visible numbers are unknown.
         estimate[steps[:, -1] <= 0] = np.nan
     return estimate, low, high
 
@@ -283,16 +287,11 @@ def read_ranks(
 def _passed(
     below: FloatArray, ranks: FloatArray, spread: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return places among the edges before and after which quantiles lie with 2.5% at most, (V, R).
+    """Return edge indices that quantiles pass with at most 2.5% probability, (V, R).
 
-    Args:
-        below: (V, bins + 1) the noisy numbers below each edge, which need not rise.
-        ranks: (R,) the ranks.
-        spread: (V, R) by how much a number less its share of the count is off, in 2.5% either way.
-
-    Without noise that difference rises from edge to edge, and is 0 where the quantile lies. So one edge
-    alone must be off for a quantile to lie beyond, whereas sums that are made to rise first are
-    larger, the more empty bins follow.
+    Without noise, counts below an edge minus the rank's share increase from edge to edge and are 0
+    at the quantile. So a quantile outside requires an error at one edge. Sums that are made
+    monotone first have larger errors with more empty bins.
     """
     first, last = np.empty_like(spread), np.empty_like(spread)
     edges = below.shape[1]
@@ -304,13 +303,7 @@ def _passed(
 
 
 def _with_nothing(leaves: FloatArray, nothing: int | None, everyone: int) -> FloatArray:
-    """Return counts of leaves with those who are missing from a stated number in one of them.
-
-    Args:
-        leaves: (V, bins) the counts.
-        nothing: the leaf of the number of those who have no records; None where they do not count.
-        everyone: the stated number.
-    """
+    """Return counts of leaves, with missing people added to the leaf of 0."""
     if nothing is None:
         return leaves
     leaves = leaves.copy()
@@ -319,10 +312,7 @@ def _with_nothing(leaves: FloatArray, nothing: int | None, everyone: int) -> Flo
 
 
 def _inverse(steps: FloatArray, wanted: FloatArray) -> FloatArray:
-    """Find at which place among the edges a rising, linear interpolant takes the wanted values.
-
-    Of an inner plateau it is the middle.
-    """
+    """Return the positions of values in an increasing interpolant; the middle of a plateau."""
     left = np.searchsorted(steps, wanted, side="left")
     right = np.searchsorted(steps, wanted, side="right")
     last = steps.size - 1
@@ -330,7 +320,7 @@ def _inverse(steps: FloatArray, wanted: FloatArray) -> FloatArray:
     gap = steps[inside] - steps[inside - 1]
     part = np.where(gap > 0, (wanted - steps[inside - 1]) / np.where(gap > 0, gap, 1.0), 0.5)
     result = inside - 1 + np.clip(part, 0.0, 1.0)
-    # The least rank gets the end of its plateau where numbers begin, the largest that where they end.
+    # The smallest rank is the end of its plateau, the largest the start of its plateau.
     first = np.where(wanted <= steps[0], right - 1 + _INSIDE, left)
     final = np.where(wanted >= steps[-1], left, right - 1 + _INSIDE * (wanted <= steps[0]))
     plateau = (np.clip(first, 0, last) + np.clip(final, 0, last)) / 2
@@ -346,7 +336,7 @@ def _cumulated(leaves: FloatArray) -> FloatArray:
 def _rank_spread(
     height: int, branching: int, ranks: tuple[float, ...], nothing: int | None
 ) -> FloatArray:
-    """Return the largest sd of a rank less its share of the count, (R,), for noise of sd 1."""
+    """Return the largest sd of a count minus its rank's share, (R,), for noise of sd 1."""
     tree = Tree(0.0, 1.0, height, branching)
     noise = np.random.default_rng(0).normal(size=(400, tree.corners))
     below = _cumulated(_with_nothing(consistent_leaves(noise, tree), nothing, 0))

@@ -1,6 +1,6 @@
-"""Ranges of numbers that are found privately, from noisy counts of bins of all magnitudes.
+"""Ranges of numbers chosen privately from noisy counts of bins of all magnitudes.
 
-What is computed here is computed from noisy counts, so it is post-processing.
+All functions of this module process noisy counts only (post-processing).
 """
 
 from __future__ import annotations
@@ -20,42 +20,40 @@ from dpgrain.statistics.values import Bins, Spacing, Tree
 from dpgrain.tables.split import Split
 from dpgrain.units import Law
 
-# --- choosing the range of the numbers ------------------------------------------------------
-
-# Probability, for each bin, that the fullest bin of numbers is false; and that a bin beside it is.
+# Probability, per bin, that the fullest bin of numbers is false; and that an adjacent bin is.
 _FALSE_RANGE, _FALSE_NEIGHBOUR = 1e-5, 1e-3
-# Numbers of neighbouring bins that are taken together where no bin stands out alone. With each, a false
-# one is as improbable as alone, all together.
+# Sizes of windows of adjacent bins, if no single bin is significant; their levels share
+# _FALSE_RANGE.
 _TOGETHER = (2, 3, 4)
-# The 95% quantile of the normal law, in standard deviations.
+# 95% quantile of the normal distribution.
 _MOSTLY = 1.6448536269514722
-# Standard errors from which on counts clearly fall, and up to which a count is likely.
+# Standard errors for a clear fall of counts, and for a likely count.
 _CLEARLY, _LIKELY = 3.0, 2.0
-# Count that stands for none where a logarithm is taken.
+# Replacement of zero counts in logarithms.
 _NOTHING = 1e-100
-# Magnitudes between which numbers are looked for, at most.
+# Limits of magnitudes.
 _LEAST, _LARGEST = 1e-150, 1e150
-# Believed leaves from which on finer ones would say little.
+# Number of credible leaves from which finer ones would add little.
 _MANY_LEAVES = 24
 
 
 @dataclass(frozen=True)
 class AutoRange:
-    """Find bounds for the numbers from a noisy histogram of their magnitudes.
+    """Choose bounds for the numbers from a noisy histogram of their magnitudes.
 
     Args:
-        smallest: magnitudes below it are taken for 0, public.
+        smallest: the magnitude below which numbers are treated as 0, public.
         largest: the largest magnitude of interest, public.
-        tail: the share of the mass that may lie outside, on each side.
-        signed: whether numbers below 0 are looked for; what :func:`dpgrain.UserTable.per_user` counts
-            has none.
+        tail: the share of the mass that may be outside, on each side.
+        signed: True to include negative numbers; counts by :func:`dpgrain.UserTable.per_user` have
+            none.
 
     Raises:
         ParameterError: if a number is not positive, the magnitudes are out of range or in the wrong
-            order, or the tail is a half or more.
+            order, or the tail is at least one half.
 
-    Bins are a factor of 2 wide, with either sign, and one around 0. Each unit's bins are scaled to
-    l2 norm 1, so nobody counts more for holding more.
+    Bins have a ratio of 2, for both signs, with one bin around 0. The bins of each unit are scaled
+    to l2 norm 1, so each unit has about equal weight.
 
     >>> AutoRange(smallest=1.0, largest=4.0).edges.tolist()
     [-4.0, -2.0, -1.0, 1.0, 2.0, 4.0]
@@ -88,37 +86,37 @@ class AutoRange:
 
     @property
     def record_norm(self) -> Mapping[str, float]:
-        """The largest norm of what one record adds to the counts of bins, by norm."""
+        """Largest norm of one record's contribution to the counts of bins, by norm."""
         return {"l2": 1.0, "l1": 1.0}
 
     @property
     def share(self) -> float:
-        """The share of the budget by which the range is found."""
+        """Budget share of the range."""
         return 0.15
 
     @property
     def edges(self) -> FloatArray:
-        """The edges of the bins, (bins + 1,), increasing; 0 lies in the middle bin, or in the first."""
+        """Edges of the bins, (bins + 1,), increasing; 0 is in the middle bin, or in the first."""
         steps = max(math.ceil(math.log2(self.largest / self.smallest)), 1)
         above = self.smallest * 2.0 ** np.arange(steps + 1.0)
         return np.concatenate([-above[::-1] if self.signed else [0.0], above])
 
     def split(self) -> Split:
-        """Return the split in which each record counts 1 in the bin of its number."""
+        """Return the split that counts each record in the bin of its number."""
         inner = tuple(self.edges[1:-1].tolist())
         return Bins(inner, len(inner) + 1)
 
-    def seen(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> FloatArray:
-        """Return the noisy counts of bins that are believed to hold numbers, and 0 of others, (bins,).
+    def credible_counts(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> FloatArray:
+        """Return the credible noisy counts of bins, and 0 for the others, (bins,).
 
         Args:
             noisy: (bins,) the noisy counts.
             sd: the standard deviation of their noise.
-            law: the law of their noise.
+            law: the noise distribution.
 
-        The fullest bin of numbers other than 0 must stand out clearly, or up to four neighbours must
-        together. A bin of magnitudes 2ʲ times as large must stand out the more, by a level 2⁻ʲ: it
-        would widen the range as many times if it were a false one.
+        The fullest bin of non-zero numbers must be significant, or up to four neighbours together.
+        A bin of magnitudes larger by 2ʲ must be significant at a level smaller by 2⁻ʲ, because a
+        false bin there would widen the range by this factor.
         """
         level = tail_of(law, noisy / sd)
         magnitude = np.abs(np.arange(noisy.size) - self._zero)
@@ -134,7 +132,7 @@ class AutoRange:
         return np.where(believed, noisy, 0.0)
 
     def _together(self, noisy: FloatArray, sd: float, law: Law) -> IndexArray:
-        """The places of neighbouring bins of one sign that stand out together; none where none do."""
+        """Return the indices of adjacent bins of one sign that are jointly significant, if any."""
         best, level = np.arange(0), _FALSE_RANGE / len(_TOGETHER)
         sides = (np.arange(self._zero)[::-1], np.arange(self._zero + 1, noisy.size))
         for side in sides:
@@ -148,74 +146,74 @@ class AutoRange:
                     best, level = side[first : first + size], result
         return best
 
-    def stands_out(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> bool:
-        """Return whether any magnitude is seen, besides 0; arguments as those of :meth:`seen`."""
-        return bool(np.delete(self.seen(noisy, sd, law), self._zero).any())
+    def is_detectable(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> bool:
+        """Return True if numbers other than 0 are visible."""
+        return bool(np.delete(self.credible_counts(noisy, sd, law), self._zero).any())
 
     def choose(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> tuple[float, float]:
-        """Return the bounds, from noisy counts of the bins: post-processing.
+        """Return the bounds from noisy counts of the bins: post-processing.
 
         Args:
             noisy: (bins,) the noisy counts.
             sd: the standard deviation of their noise.
-            law: the law of their noise.
+            law: the noise distribution.
 
-        Where nothing is seen they are the widest: that shows in the standard errors.
+        If no numbers are visible, the bounds are the widest, and standard errors are large.
         """
         edges = self.edges
-        if not self.stands_out(noisy, sd, law):
+        if not self.is_detectable(noisy, sd, law):
             return float(edges[0]), float(edges[-1])
-        seen = self.seen(noisy, sd, law)
+        seen = self.credible_counts(noisy, sd, law)
         shares = np.cumsum(seen) / seen.sum()
         low = int(np.searchsorted(shares, self.tail, side="right"))
         high = int(np.searchsorted(shares, 1 - self.tail, side="left"))
-        # Numbers in the bin around 0 are taken for 0, unless no other bin is seen.
+        # Numbers in the bin around 0 are treated as 0, unless no other bin is credible.
         below = 0.0 if low == self._zero and high > self._zero else float(edges[low])
         above = 0.0 if high == self._zero and low < self._zero else float(edges[high + 1])
         return below, above
 
-    def beyond(self, noisy: FloatArray, sd: float, bounds: tuple[float, float]) -> float:
-        """Return the largest share of numbers that may lie outside of bounds, with 95% confidence.
+    def share_outside(self, noisy: FloatArray, sd: float, bounds: tuple[float, float]) -> float:
+        """Return a 95% upper bound on the share of numbers outside of the bounds.
 
         Args:
             noisy: (bins,) the noisy counts.
             sd: the standard deviation of their noise.
             bounds: the bounds.
 
-        The noise of all bins outside adds up to about a normal number.
+        The total noise of all bins outside is approximately normal.
         """
         edges, (low, high) = self.edges, bounds
-        # A number below the smallest magnitude is taken for 0.
+        # Numbers below the smallest magnitude are treated as 0.
         outside = (edges[1:] <= low) | (edges[:-1] >= high)
         outside[self._zero] = not low <= 0.0 <= high
-        # The outermost bins have no end: far numbers in them count as the largest magnitude.
+        # The outermost bins are open: distant numbers count as the largest magnitude.
         outside[-1] = True
         outside[0] |= self.signed
         most = float(noisy[outside].sum()) + _MOSTLY * sd * math.sqrt(int(outside.sum()))
         inside = float(noisy[~outside].sum())
         return min(max(most, 0.0) / max(most + inside, sd), 1.0)
 
-    def weighed(
+    def balanced_bounds(
         self, noisy: FloatArray, sd: float, noise: float, law: Law = "gaussian"
     ) -> tuple[float, float]:
-        """Return the bounds at which a sum loses least, from noisy counts of the bins: post-processing.
+        """Return the bounds with the smallest error of a sum: post-processing.
 
         Args:
             noisy: (bins,) the noisy counts.
             sd: the standard deviation of their noise.
-            noise: the standard deviation of the sum's noise, over the bound.
-            law: the law of the noise of counts.
+            noise: the standard deviation of the sum's noise ÷ bound.
+            law: the noise distribution of the counts.
 
-        What a bound takes of the sum is estimated from the bins that are seen, and beyond these from a
-        tail that falls by 4 from bin to bin or faster, as far numbers often lie where too few are to be
-        seen (:func:`_tail`).
+        The part of the sum beyond a bound is estimated from visible bins, plus a tail that falls by
+        at least 4 from bin to bin, because distant numbers are often too few to be visible
+        (:func:`_tail`).
         """
         low, high = self.choose(noisy, sd, law)
-        if not self.stands_out(noisy, sd, law):
+        if not self.is_detectable(noisy, sd, law):
             return low, high
-        seen, middle = np.maximum(self.seen(noisy, sd, law), 0.0), self._zero
+        seen, middle = np.maximum(self.credible_counts(noisy, sd, law), 0.0), self._zero
         above, below = slice(middle + 1, None), slice(middle - 1, None, -1)
-        # Bins are a factor of 2 wide, so that numbers of one sign keep a bin at least.
+        # Bins have a ratio of 2, so a range of one sign contains at least one bin.
         if high > 0:
             counts = _tail(seen[above], noisy[above], sd)
             high = max(_best_end(counts, self.edges[middle + 1 :], noise), 2 * low)
@@ -226,20 +224,20 @@ class AutoRange:
 
     @property
     def _zero(self) -> int:
-        """The place of the bin around 0."""
+        """Index of the bin around 0."""
         return self.edges.size // 2 - 1 if self.signed else 0
 
 
 @dataclass(frozen=True)
 class AutoTree(AutoRange):
-    """Find where numbers lie from noisy counts of a tree of bins of all magnitudes.
+    """Choose the range from noisy counts of a tree of bins of all magnitudes.
 
     Args:
         spacing: the spacing of the leaves of the tree, by the type of the column.
-        fine: whether the leaves may be what is counted afterwards, too: then the range is all
-            magnitudes where numbers lie in so many leaves that finer ones would tell little.
+        fine: True if the leaves may also be counted for the release: the range is then all
+            magnitudes if numbers are in many leaves, so that finer leaves would add little.
 
-    A leaf is believed to hold numbers where the nodes above it and its own count stand out.
+    A leaf is credible if its count and the counts of the nodes above it are significant.
     """
 
     spacing: Spacing = "geometric"
@@ -247,60 +245,48 @@ class AutoTree(AutoRange):
 
     @staticmethod
     def like(rule: AutoRange, spacing: Spacing, height: int = 2) -> AutoTree:
-        """Return the rule with the magnitudes of another one.
-
-        Args:
-            rule: the other one.
-            spacing: the spacing of the bins that are counted afterwards.
-            height: the number of levels of those bins.
-        """
+        """Return the rule with the magnitudes of another rule."""
         leaves: Spacing = "geometric" if spacing == "even" else spacing
-        # Of all magnitudes a few bins, or bins of one width, tell little.
+        # For all magnitudes, few bins or bins of equal width are too coarse.
         fine = spacing != "even" and height > 1
         return AutoTree(rule.smallest, rule.largest, rule.tail, rule.signed, leaves, fine)
 
     @property
     def record_norm(self) -> Mapping[str, float]:
-        """The largest norm of what one record adds to the counts of nodes, by norm."""
+        """Largest norm of one record's contribution to the counts of nodes, by norm."""
         height = self.tree.height
         return {"l2": math.sqrt(height), "l1": float(height)}
 
     @property
     def share(self) -> float:
-        """The share of the budget by which the leaves are found."""
+        """Budget share of the leaves."""
         return 0.3
 
     @property
     def tree(self) -> Tree:
-        """The tree of all magnitudes of interest."""
+        """Tree of all magnitudes of interest."""
         low = -self.largest if self.signed else 0.0
         return Tree(low, self.largest, 2, spacing=self.spacing, near=self.smallest)
 
     def near(self, low: float, high: float) -> float | None:
-        """Return the smallest magnitude of interest, where bounds are those of all; else None."""
+        """Return the smallest magnitude of interest if the bounds are the widest, else None."""
         every = ((-self.largest, self.largest), (0.0, self.largest))
         return self.smallest if (low, high) in every else None
 
     def split(self) -> Split:
-        """Return the split in which each record counts 1 in each node that holds its number."""
+        """Return the split that counts each record in each node of its number."""
         return self.tree
 
-    def seen(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> FloatArray:  # noqa: ARG002
-        """Return the counts of leaves that are believed to hold numbers, and 0 of others, (bins,).
+    def credible_counts(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> FloatArray:  # noqa: ARG002
+        """Return the counts of credible leaves, and 0 for the others, (bins,).
 
-        Args:
-            noisy: (nodes,) the noisy counts.
-            sd: the standard deviation of their noise.
-            law: the law of their noise; sums of several noises are about normal under any.
+        Sums of several noises are approximately normal for any noise distribution.
         """
         leaves: FloatArray = trees.believed_leaves(noisy[None], self.tree, np.array([sd]))[0]
         return leaves
 
-    def stands_out(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> bool:
-        """Return whether any number is seen; arguments as those of :meth:`seen`.
-
-        A node below the root must stand out clearly, or up to four neighbours must together.
-        """
+    def is_detectable(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> bool:
+        """Return True if a node below the root, or up to four neighbours, are significant."""
         top = noisy[: self.tree.branching]
         windows = (
             (np.convolve(top, np.ones(size), "valid").max(), size) for size in (1, *_TOGETHER)
@@ -309,18 +295,12 @@ class AutoTree(AutoRange):
             tail_of(law, total / (sd * math.sqrt(size)), size) <= _FALSE_RANGE
             for total, size in windows
         )
-        return clear and bool(self.seen(noisy, sd, law).any())
+        return clear and bool(self.credible_counts(noisy, sd, law).any())
 
     def choose(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> tuple[float, float]:
-        """Return the bounds of the leaves in which numbers are seen: post-processing.
-
-        Args:
-            noisy: (nodes,) the noisy counts.
-            sd: the standard deviation of their noise.
-            law: the law of their noise.
-        """
-        tree, places = self.tree, np.flatnonzero(self.seen(noisy, sd, law))
-        if not self.stands_out(noisy, sd, law):
+        """Return the bounds of the credible leaves: post-processing."""
+        tree, places = self.tree, np.flatnonzero(self.credible_counts(noisy, sd, law))
+        if not self.is_detectable(noisy, sd, law):
             return tree.low, tree.high
         first, last = int(places[0]), int(places[-1]) + 1
         whole = tree.whole and bool((np.diff(tree.edges[first : last + 1]) <= 1).all())
@@ -328,40 +308,33 @@ class AutoTree(AutoRange):
             return tree.low, tree.high
         return float(tree.edges[first]), float(tree.edges[last])
 
-    def beyond(self, noisy: FloatArray, sd: float, bounds: tuple[float, float]) -> float:
-        """Return the largest share of numbers that may lie outside of bounds, with 95% confidence.
-
-        Args:
-            noisy: (nodes,) the noisy counts.
-            sd: the standard deviation of their noise.
-            bounds: the bounds, which are edges of leaves.
-        """
+    def share_outside(self, noisy: FloatArray, sd: float, bounds: tuple[float, float]) -> float:
+        """Return a 95% upper bound on the share of numbers outside of the bounds."""
         tree = self.tree
         leaves = trees.consistent_leaves(noisy[None], tree)[0]
         outside = (tree.edges[1:] <= bounds[0]) | (tree.edges[:-1] >= bounds[1])
-        # The outermost leaves have no end: far numbers in them count as the largest magnitude.
+        # The outermost leaves are open: distant numbers count as the largest magnitude.
         outside[-1] = True
         outside[0] |= self.signed
-        # Sums of neighbouring leaves are of a few nodes on each side.
+        # Sums of adjacent leaves are sums of a few nodes on each side.
         off = _MOSTLY * sd * math.sqrt(4 * tree.height * tree.branching)
         most, inside = float(leaves[outside].sum()) + off, float(leaves[~outside].sum())
         return min(max(most, 0.0) / max(most + inside, sd), 1.0)
 
 
 def _tail(seen: FloatArray, noisy: FloatArray, sd: float) -> FloatArray:
-    """Return counts of bins with a guess beyond the last one that is seen, (B,).
+    """Return counts of bins with a guess beyond the last visible one, (B,).
 
     Args:
-        seen: (B,) the counts of bins of increasing magnitude, 0 where none is seen.
-        noisy: (B,) the noisy counts.
-        sd: the standard deviation of their noise.
+        seen: (B,) counts of bins of increasing magnitude, 0 for invisible ones.
+        noisy: (B,) noisy counts.
+        sd: standard deviation of their noise.
 
-    Counts are guessed to fall by 4 from bin to bin, as those of a power law do; by more, and more and
-    more, where the last counts clearly do so, as those of lighter tails. No guess is above what the
-    bin's own noisy count leaves likely.
+    The guess falls by 4 from bin to bin, as for a power law, or faster, and increasingly so, if the
+    last counts clearly fall faster. It is limited by the noisy count of each bin.
     """
     top = int(np.flatnonzero(seen > 0)[-1]) if (seen > 0).any() else 0
-    # The last three counts; where one of them is not seen its error hides all falls.
+    # Last three counts; an invisible one has an error that hides any fall.
     last = np.maximum(np.concatenate([np.zeros(2), seen])[top : top + 3], _NOTHING)
     logs, off = np.log(last), sd / last
     fall = logs[1] - logs[2] - _CLEARLY * math.hypot(off[1], off[2])
@@ -375,12 +348,12 @@ def _tail(seen: FloatArray, noisy: FloatArray, sd: float) -> FloatArray:
 
 
 def _best_end(counts: FloatArray, edges: FloatArray, noise: float) -> float:
-    """Return the edge at which what is cut off and the noise add up to the least square.
+    """Return the edge with the smallest sum of squares of the clamped part and the noise.
 
     Args:
-        counts: (B,) the counts of bins of numbers above 0.
+        counts: (B,) counts of bins of positive numbers.
         edges: (B + 1,) their edges.
-        noise: the standard deviation of the noise, over the edge.
+        noise: standard deviation of the noise ÷ edge.
     """
     middles = np.sqrt(edges[:-1]) * np.sqrt(edges[1:])
     cut = np.maximum(middles - edges[1:, None], 0.0) @ counts

@@ -1,4 +1,4 @@
-"""Published estimates with their promise."""
+"""Published estimates with their guarantee."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from dpgrain._report_mixins import ReleaseReportMixin
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.statistics.asked import Asked
-from dpgrain.statistics.consistent import consistent, reconcile
+from dpgrain.statistics.consistency import consistent, reconcile
+from dpgrain.statistics.formatting import explanation, summary
 from dpgrain.statistics.intervals import as_column, radius
-from dpgrain.statistics.order import misordered_pairs
-from dpgrain.statistics.printed import explanation, summary
-from dpgrain.statistics.shrink import shrink
+from dpgrain.statistics.ordering_loss import misordered_pairs
+from dpgrain.statistics.release_metadata import Asked
+from dpgrain.statistics.shrinkage import shrink
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.tables.groups import Groups
 
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FORMATS = (".parquet", ".csv", ".json")
-# Other modules define these kinds of release, and are imported when such a file is read.
-_ELSEWHERE = {"Holdings": "dpgrain.statistics.holdings"}
-# Facts and columns in files of 0.1 that releases no longer have.
+# Modules of other types of release, imported when such a file is read.
+_ELSEWHERE = {"Holdings": "dpgrain.statistics.contribution_counts"}
+# Fields and columns in files of 0.1 without a use.
 _FORMER = ("chain", "steps", "up_to")
 _METADATA = b"dpgrain"
-#: Columns of numbers in every table of a release; a key never has one of these names.
+#: Numeric columns of releases; keys with these names are renamed.
 COLUMNS = ("estimate", "std_error", "low", "high", "at_least", "count", "count_error")
 _RESERVED = (*COLUMNS, "clipped_share", "covers", "lower", "upper", "clip", "take care")
-# Endings of files that a saved release is none of.
+# Endings of other file types.
 _NOT_SAVED = (".csv", ".json", ".xlsx", ".html", ".pdf")
 
 
 class Release(ReleaseReportMixin, ABC):
-    """Published estimates, one for each group, with their promise.
+    """Published estimates, one per group, with their guarantee.
 
     Everything in a release is public: it may be copied, stored and processed freely.
 
@@ -83,21 +83,21 @@ class Release(ReleaseReportMixin, ABC):
     @property
     @abstractmethod
     def low(self) -> FloatArray:
-        """The lower end of a 95% interval, (V,)."""
+        """Lower end of a 95% interval, (V,)."""
 
     @property
     @abstractmethod
     def high(self) -> FloatArray:
-        """The upper end of a 95% interval, (V,)."""
+        """Upper end of a 95% interval, (V,)."""
 
     @property
     def statistic(self) -> Statistic:
-        """The statistic that was released."""
+        """Published statistic."""
         return self.asked.statistic
 
     @property
     def items(self) -> pa.Array:
-        """The groups, (V,): the values of the key, or of several keys as a struct."""
+        """Groups, (V,): the values of the key, or of several keys as a struct."""
         if len(self.groups.columns) == 1:
             return self.groups.columns[0]
         if not self.groups.columns:
@@ -106,12 +106,12 @@ class Release(ReleaseReportMixin, ABC):
 
     @property
     def more(self) -> dict[str, FloatArray]:
-        """The further columns of numbers, each (V,)."""
+        """Additional numeric columns, each (V,)."""
         return {}
 
     @property
     def covers(self) -> str:
-        """The quantity that ``low`` and ``high`` cover: "clipped total", "total" or "mean", say.
+        """Quantity that ``low`` and ``high`` cover, such as "clipped total", "total" or "mean".
 
         >>> import pyarrow as pa
         >>> from dpgrain import User, count, read
@@ -123,7 +123,7 @@ class Release(ReleaseReportMixin, ABC):
 
     @property
     def key_names(self) -> tuple[str, ...]:
-        """The names of the keys in tables and files; "key estimate" for a key named "estimate"."""
+        """Names of the keys in tables and files; "key estimate" for a key named "estimate"."""
         keys = list(self.groups.names)
         for place, name in enumerate(keys):
             if name in _RESERVED:
@@ -138,14 +138,14 @@ class Release(ReleaseReportMixin, ABC):
         >>> import pyarrow as pa
         >>> from dpgrain import User, count, read
         >>> table = read(pa.table({"who": [1, 2, 2]}), user="who")
-        >>> print(count(table, unit=User(), clip=2.0, epsilon=1.0, delta=1e-6).explain()[:100])
-        Number of records, each user's contribution clipped at 2
+        >>> print(count(table, unit=User(), clip=2.0, epsilon=1.0, delta=1e-6).explain()[:107])
+        Clipped count of records, each user's contribution clipped at 2
         estimate     The clipped total, plus noise.
         """
         return explanation(self)
 
     def unknown(self) -> Self:
-        """Return the release without estimates, for data in which nothing stood out from the noise."""
+        """Return the release without estimates, for data within the noise."""
         kept = ("count", "count_error", "clip")
         blank = {name: np.full(len(self), np.nan) for name in self._columns() if name not in kept}
         return cast("Self", replace(cast("Any", self), **blank))
@@ -154,7 +154,7 @@ class Release(ReleaseReportMixin, ABC):
         return len(self.groups)
 
     def to_arrow(self) -> pa.Table:
-        """Return the keys, then ``estimate``, ``std_error``, ``low``, ``high`` and those of ``more``.
+        """Return keys, ``estimate``, ``std_error``, ``low``, ``high`` and the columns of ``more``.
 
         Unknown numbers are null. The metadata field ``covers`` is :attr:`covers`.
         """
@@ -164,24 +164,24 @@ class Release(ReleaseReportMixin, ABC):
         return pa.table({**keys, **columns}, metadata={"covers": self.covers})
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the table of :meth:`to_arrow` as a pandas frame, with ``covers`` in its ``attrs``."""
+        """Return the table of :meth:`to_arrow` as a pandas frame, with ``covers`` in ``attrs``."""
         require("pandas")
         frame: pd.DataFrame = self.to_arrow().to_pandas()
         frame.attrs["covers"] = self.covers
         return frame
 
     def pivot(self, rows: str, columns: str, value: str | None = None) -> pd.DataFrame:
-        """Return one number of each group as a wide table, a row and a column for values of two keys.
+        """Return one number of each group as a wide table, by the values of two keys.
 
         Args:
-            rows: the key whose values are rows, in the order of the release.
-            columns: the key whose values are columns.
-            value: the number, a column of :meth:`to_arrow`; the estimate without it.
+            rows: the key for the rows, in the order of the release.
+            columns: the key for the columns.
+            value: the number, a column of :meth:`to_arrow`; by default the estimate.
 
         Raises:
             ParameterError: if the groups have other keys, or there is no such number.
 
-        The name of the columns describes the numbers; combinations without a group are missing. For
+        The name of the columns describes the numbers. Combinations without a group are missing. For
         the ends of intervals, pass ``value="low"`` or ``value="high"``.
 
         >>> import pyarrow as pa
@@ -207,7 +207,7 @@ class Release(ReleaseReportMixin, ABC):
                 f"value must be one of {', '.join(numbers)}, not {_validate.describe(number)}.",
                 name="value",
             )
-        # By the groups' own columns: a key may have the name of a column of numbers.
+        # Use the columns of the groups, because a key may be named like a numeric column.
         at = dict(zip(self.groups.names, self.groups.columns, strict=True))
         places = {"row": at[rows], "column": at[columns], "number": table[number]}
         frame: pd.DataFrame = pa.table(places).to_pandas()
@@ -219,31 +219,31 @@ class Release(ReleaseReportMixin, ABC):
         return wide
 
     def largest(self, count: int = 20) -> Self:
-        """Return the release of the groups with the largest estimates only, largest first.
+        """Return the release of the groups with the largest estimates, largest first.
 
-        Where rows have an order of their own, such as ranks, they keep it.
+        Rows with a fixed order, such as ranks, keep their order.
 
         Raises:
-            ParameterError: if ``count`` is not a whole number of at least 1.
+            ParameterError: if ``count`` is not a positive integer.
         """
         count = _validate.integer(minimum=1, count=count)
         places = np.argsort(-self.estimate, kind="stable")[:count]
         return self._taken(np.sort(places) if self.statistic.in_order else places)
 
     def min_people(self, least: int) -> Self:
-        """Return the groups alone whose noisy number of people is large enough: free of charge.
+        """Return the groups with a large noisy number of people, at no privacy cost.
 
         Args:
-            least: the smallest noisy number of people of a group that stays.
+            least: the smallest noisy number of people of a returned group.
 
         Raises:
-            ParameterError: if ``least`` is not a whole number of at least 1, or the numbers are not of
-                people: they are in counts, means and other ratios of a table that
-                :meth:`~dpgrain.UserTable.per_user` made.
+            ParameterError: if ``least`` is not a positive integer, or the numbers do not count
+                people. They do in counts, means and other ratios of a table from
+                :meth:`~dpgrain.UserTable.per_user`.
 
-        It is post-processing of noisy numbers, and no promise about true ones: of Gaussian noise with
-        standard error s, a group of at most ``least`` − s·z people stays with a probability of Φ̄(z) at
-        most, so that one of few people may be shown, and one of more left out.
+        This is post-processing of noisy numbers, without a guarantee on true ones: for Gaussian
+        noise with standard error s, a group of at most ``least`` − s·z people is returned with a
+        probability of at most Φ̄(z). So a smaller group may be returned, and a larger one dropped.
 
         >>> import pyarrow as pa
         >>> from dpgrain import User, count, read
@@ -264,11 +264,11 @@ class Release(ReleaseReportMixin, ABC):
         return self._taken(np.flatnonzero(people >= least))
 
     def _people(self) -> FloatArray | None:
-        """Return the noisy numbers of people of the groups, (V,); None where numbers are of rows."""
+        """Return the noisy numbers of people of the groups, (V,); None for numbers of rows."""
         return None
 
     def _taken(self, places: IntArray) -> Self:
-        """Return the release of the groups at some places."""
+        """Return the release of the groups at these indices."""
         taken: dict[str, Any] = {name: column[places] for name, column in self._columns().items()}
         made: Any = self
         return cast(Self, replace(made, groups=self.groups.take(places), **taken))
@@ -276,10 +276,10 @@ class Release(ReleaseReportMixin, ABC):
     def write(self, path: str | Path) -> Path:
         """Write the table of :meth:`to_arrow` as Parquet, CSV or JSON, by the path's ending.
 
-        In CSV and JSON, :attr:`covers` is the last column; in Parquet it is a field of the metadata.
+        In CSV and JSON, :attr:`covers` is the last column; in Parquet, a field of the metadata.
 
         Raises:
-            ParameterError: if the path ends in none of these.
+            ParameterError: if the path has another ending.
             DataError: if the file cannot be written.
         """
         path = check_format(path)
@@ -301,20 +301,20 @@ class Release(ReleaseReportMixin, ABC):
 
     @abstractmethod
     def _columns(self) -> dict[str, FloatArray]:
-        """Return the fields of shape (V,) from which the release is made again."""
+        """Return the fields of shape (V,) of the release."""
 
     def _about(self) -> dict[str, Any]:
-        """Return the other fields from which the release is made again, but guarantee and request."""
+        """Return the other fields of the release, except guarantee and request."""
         return {}
 
     def save(self, path: str | Path) -> Path:
         """Save the release with its guarantee, as Parquet that any reader can open.
 
         Raises:
-            ParameterError: if the path has the ending of another kind of file.
+            ParameterError: if the path has the ending of another file type.
             DataError: if the file cannot be written.
         """
-        tables = "write(), or --output, writes the table alone as CSV or JSON"
+        tables = "write(), or --output, writes the table as CSV or JSON, without the guarantee"
         check_suffix(path, _NOT_SAVED, "Parquet (.parquet)", instead=tables)
         about = {
             "kind": type(self).__name__,
@@ -340,8 +340,8 @@ class Release(ReleaseReportMixin, ABC):
         """Load a release that :meth:`save` wrote.
 
         Raises:
-            DataError: if the file is missing, broken or not a saved release, or has the guarantee of
-                other numbers beside it.
+            DataError: if the file is missing, broken or not a saved release, or is next to the
+                guarantee of other numbers.
         """
         import pyarrow.parquet
 
@@ -370,7 +370,7 @@ class Release(ReleaseReportMixin, ABC):
                 **{name: table.column(place).to_numpy() for name, place in stored.items()},
                 **own,
             )
-            # Words of another kind are met where they are read.
+            # Check all texts while the file is read.
             _ = str(release), release.explain(), release.hash
             return release
         except (OSError, pa.ArrowException, *_validate.MISFIT_ERRORS) as error:
@@ -381,7 +381,7 @@ class Release(ReleaseReportMixin, ABC):
 
     @property
     def hash(self) -> str:
-        """The SHA-256 hash of groups, numbers, request and promise; the same after save and load."""
+        """SHA-256 hash of groups, numbers, request and guarantee; unchanged by save and load."""
         about = {
             "kind": type(self).__name__,
             "promise": self.guarantee.hash,
@@ -397,17 +397,17 @@ class Release(ReleaseReportMixin, ABC):
             )
         )
         for column in self._columns().values():
-            # A file has one NaN and one zero only.
+            # Files store one NaN and one zero only.
             plain = np.where(np.isnan(column), np.nan, column + 0.0)
             hashed.update(np.ascontiguousarray(plain, dtype="<f8").tobytes())
         return hashed.hexdigest()
 
     @property
     def value(self) -> float:
-        """The one estimate, where there is one group.
+        """Only estimate of a release with one group.
 
         Raises:
-            ParameterError: if there are several.
+            ParameterError: if there are several groups.
         """
         if len(self) != 1:
             raise ParameterError(
@@ -417,7 +417,7 @@ class Release(ReleaseReportMixin, ABC):
 
     @property
     def estimand(self) -> str:
-        """A description of the estimates, which states how contributions are clipped."""
+        """Description of the estimates, with the clipping of contributions."""
         return self.asked.estimand
 
     def __repr__(self) -> str:
@@ -426,20 +426,21 @@ class Release(ReleaseReportMixin, ABC):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Histogram(Release):
-    """Private sums of what users hold, group by group: counts, sums, histograms, top items.
+    """Private sums of contributions by group: counts, sums, histograms, top items.
 
     Args:
         groups: (V,) the groups, in the order of the public domain; selected ones by name.
-        estimate: (V,) noisy sums of clipped contributions; unbiased for those unless non-negative.
+        estimate: (V,) the noisy sums of clipped contributions, unbiased for these unless
+            non-negative.
         std_error: (V,) the standard error of the noise.
         clip: (V,) the clipping bound of the group's cell.
         guarantee: the guarantee of the release.
         asked: the request for the release.
-        noise: the law of the noise: ``"gaussian"``, ``"laplace"``, or ``"geometric"`` (whole numbers).
-        nonnegative: True where estimates below 0 were set to 0.
-        at_least: (V,) the totals before clipping are no less, each with 95% confidence, whatever the
-            data; NaN where values may be below 0. None where clipping takes nothing. It rests on the
-            noisy sums as they came out, so that no post-processing changes it.
+        noise: the noise distribution: ``"gaussian"``, ``"laplace"``, or ``"geometric"`` (integers).
+        nonnegative: True if negative estimates were set to 0.
+        at_least: (V,) 95% lower bounds on the unclipped totals, for any data; NaN if values may be
+            negative. None if clipping has no effect. They use the noisy sums before
+            post-processing.
 
     >>> from dpgrain import User, histogram, read
     >>> rows = pa.table({"who": list(range(900)), "page": ["jobs"] * 600 + ["news"] * 300})
@@ -464,19 +465,19 @@ class Histogram(Release):
 
     @property
     def low(self) -> FloatArray:
-        """The lower end of a 95% interval for the sum of clipped contributions, (V,)."""
+        """Lower end of a 95% interval for the sum of clipped contributions, (V,)."""
         low = self.estimate - radius(self.noise, self.std_error)
         return np.maximum(low, 0.0) if self.nonnegative else low
 
     @property
     def high(self) -> FloatArray:
-        """The upper end of a 95% interval for the sum of clipped contributions, (V,)."""
+        """Upper end of a 95% interval for the sum of clipped contributions, (V,)."""
         high = self.estimate + radius(self.noise, self.std_error)
         return np.maximum(high, 0.0) if self.nonnegative else high
 
     @property
     def more(self) -> dict[str, FloatArray]:
-        """The lower limit of the totals before clipping, where that may take something."""
+        """Lower bound on the unclipped totals, if clipping may have an effect."""
         return {} if self.at_least is None else {"at_least": self.at_least}
 
     def _columns(self) -> dict[str, FloatArray]:
@@ -487,13 +488,13 @@ class Histogram(Release):
         return {"noise": self.noise, "nonnegative": self.nonnegative}
 
     def _people(self) -> FloatArray | None:
-        """Return the noisy counts, where they are of people."""
+        """Return the noisy counts, if they are of people."""
         of_people = self.asked.over == "people" and self.asked.value is None
-        # Numbers that are set to 0 are below any limit, as they were; other processing moves them.
+        # Numbers set to 0 stay below any limit; other post-processing changes counts.
         return self.estimate if of_people and not self.asked.processed else None
 
     def without_negatives(self) -> Self:
-        """Return the same release with negative estimates set to 0: post-processing, free of charge."""
+        """Return the same release with negative estimates set to 0: free post-processing."""
         return replace(
             self,
             estimate=np.maximum(self.estimate, 0.0),
@@ -501,30 +502,30 @@ class Histogram(Release):
         )
 
     def shrunk(self, prior: ArrayLike | None = None) -> Self:
-        """Pull each estimate towards 0 as far as it is probably noise: free of charge.
+        """Shrink each estimate towards 0 by its probability of being noise: free post-processing.
 
         Args:
-            prior: (V,) public values to which the true ones may be proportional; pulled towards these
-                instead of 0.
+            prior: (V,) public values to which the true ones may be proportional; estimates are
+                shrunk towards these instead of 0.
 
         Raises:
-            ParameterError: if the prior has another length, or is not above 0.
+            ParameterError: if the prior has another length, or is not positive.
 
-        An empirical-Bayes rule: :func:`dpgrain.statistics.shrink.shrink`. The standard errors are
-        those of the fitted law of true values, no longer those of the noise. For counts and sums of
-        what cannot be negative.
+        An empirical-Bayes rule: :func:`dpgrain.statistics.shrinkage.shrink`. The standard errors
+        are then those of the fitted prior distribution instead of the noise. For counts and
+        non-negative sums.
         """
         law = "laplace" if self.noise == "geometric" else self.noise
         estimate, error = shrink(self.estimate, self.std_error, prior, noise=law)
         return self._processed(["shrunk"], estimate, error, nonnegative=True)
 
     def consistent(self, total: float | None = None) -> Self:
-        """Return the nearest estimates that are not negative and add up: free of charge.
+        """Return the nearest non-negative estimates with a consistent sum: free post-processing.
 
         Args:
-            total: a public total of what the estimates are of; by default the estimates' own. Of a
-                capped sum it is that of capped contributions: what clipping took of a few groups would
-                be spread over all of them, by their noise.
+            total: a public total of the estimates; by default their sum. For a clipped sum, it is
+                the total of clipped contributions: otherwise the clipped part of a few groups would
+                be spread over all groups.
 
         Raises:
             ParameterError: if the total is negative.
@@ -533,20 +534,20 @@ class Histogram(Release):
         return self._processed(["consistent"], estimate, self.std_error, nonnegative=True)
 
     def reconciled(self, totals: Histogram) -> tuple[Self, Histogram]:
-        """Combine both releases so that the parts add up to the totals; each then rests on both.
+        """Combine both releases so that the parts add up to the totals.
 
         Args:
-            totals: a release of the same statistic by some of this one's keys, such as counts by item
-                where this one's are by item and month. Every group of it must have parts here, and
-                every part its total.
+            totals: a release of the same statistic by some of this one's keys, such as counts by
+                item for counts by item and month. Every group of it must have parts here, and every
+                part its total.
 
         Returns:
-            This release and the totals, each with smaller standard errors than before, and with the
-            guarantee of both releases together: no more is spent, but each now says something of both.
+            This release and the totals, each with smaller standard errors and with the guarantee of
+            both releases together, because each then depends on both. No further budget is spent.
 
         Raises:
             ParameterError: if the keys do not fit, a group is missing, the two are of different
-                statistics or one and the same, or their guarantees are for different units.
+                statistics or the same release, or their guarantees are for different units.
         """
         if not isinstance(totals, Histogram) or _measured(totals) != _measured(self):
             raise ParameterError(
@@ -584,15 +585,15 @@ class Histogram(Release):
         )
 
     def order_loss(self, truth: ArrayLike, gamma: float) -> int:
-        """Return the number of pairs whose order is wrong: for research, since it needs the truth.
+        """Return the number of pairs in the wrong order: for research, because it needs the truth.
 
         Args:
             truth: (V,) the true frequencies p_j of the groups, in their order.
-            gamma: γ; only pairs whose true frequencies differ by at least this count.
+            gamma: γ; only pairs with true frequencies that differ by at least this value count.
 
         Returns:
-            #{(j, l): p_j − p_l ≥ γ, p_j > p_l, estimate_j < estimate_l}. Source: element-level paper,
-            eq. (8), without the expectation and with its second inequality turned the right way round.
+            #{(j, l): p_j − p_l ≥ γ, p_j > p_l, estimate_j < estimate_l}. Source: element-level
+            paper, eq. (8), without the expectation and with its second inequality reversed.
 
         Raises:
             ParameterError: if the truth has another length, or γ is negative.
@@ -606,22 +607,23 @@ class Histogram(Release):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Estimates(Release):
-    """Private means, variances or quantiles, group by group.
+    """Private means, variances or quantiles by group.
 
     Args:
-        groups: (V,) the groups, with the rank as a last key where there are several quantiles.
+        groups: (V,) the groups, with the rank as a last key for several quantiles.
         estimate: (V,) the estimates, within the bounds of the numbers.
-        std_error: (V,) the approximate standard error that the noise causes.
-        lower: (V,) the lower end of a 95% interval for what the estimate would be without noise.
+        std_error: (V,) the approximate standard error due to noise.
+        lower: (V,) the lower end of a 95% interval for the noise-free estimate.
         upper: (V,) the upper end of that interval.
-        count: (V,) the noisy number of records behind each estimate, as clipping leaves them.
+        count: (V,) the noisy number of records behind each estimate, after clipping.
         guarantee: the guarantee of the release.
         asked: the request for the release.
-        count_error: (V,) the standard error of the count; None where it is not known.
+        count_error: (V,) the standard error of the count; None if unknown.
 
     >>> from dpgrain import User, mean, read
     >>> ages = read(pa.table({"who": list(range(1000)), "age": [20, 40] * 500}), user="who")
-    >>> found = mean(ages, "age", unit=User(), bounds=(0, 99), epsilon=1.0, delta=1e-6, random_state=1)
+    >>> found = mean(
+    ...     ages, "age", unit=User(), bounds=(0, 99), epsilon=1.0, delta=1e-6, random_state=1)
     >>> round(found.value), bool(found.low[0] < 30 < found.high[0])
     (30, True)
     >>> found.to_arrow().column_names
@@ -639,29 +641,29 @@ class Estimates(Release):
     count_error: FloatArray | None = None
 
     def _people(self) -> FloatArray | None:
-        """Return the noisy numbers of people behind the estimates, where these are of people."""
+        """Return the noisy numbers of people behind the estimates, if these are of people."""
         return self.count if self.asked.over == "people" else None
 
     @property
     def low(self) -> FloatArray:
-        """The lower end of a 95% interval for the estimate without noise, (V,)."""
+        """Lower end of a 95% interval for the noise-free estimate, (V,)."""
         return self.lower
 
     @property
     def high(self) -> FloatArray:
-        """The upper end of a 95% interval for the estimate without noise, (V,)."""
+        """Upper end of a 95% interval for the noise-free estimate, (V,)."""
         return self.upper
 
     def to_arrow(self) -> pa.Table:
-        """Add to :meth:`Release.to_arrow` the count and, where care is needed, why: ``take care``."""
+        """Add to :meth:`Release.to_arrow` the count and any warnings, as ``take care``."""
         table = super().to_arrow()
         if not self.asked.care or "take care" in table.column_names:
             return table
-        return table.append_column("take care", pa.repeat(self.asked.take_care, len(table)))
+        return table.append_column("take care", pa.repeat(self.asked.warnings, len(table)))
 
     @property
     def more(self) -> dict[str, FloatArray]:
-        """The noisy number of records behind each estimate, after clipping, with its error."""
+        """Noisy number of records behind each estimate, after clipping, with its error."""
         known = {} if self.count_error is None else {"count_error": self.count_error}
         return {"count": self.count, **known}
 
@@ -676,18 +678,18 @@ class Estimates(Release):
 
 
 def _measured(release: Release) -> str:
-    """Return what a release is of, whatever the groups."""
+    """Return the quantity of a release, for any groups."""
     asked = release.asked
-    return asked.measured if asked.value is None else f"{asked.measured} ({asked.value})"
+    return asked.quantity if asked.value is None else f"{asked.quantity} ({asked.value})"
 
 
 def _asked_of(about: dict[str, Any]) -> Asked:
-    """Return what a saved release was asked for; older files have it in words alone."""
+    """Return the request of a saved release, also from files without facts."""
     return Asked.from_dict(about["facts"]) if "facts" in about else Asked.from_words(about["asked"])
 
 
 def check_format(path: str | Path) -> Path:
-    """Return the path, or raise unless its ending names a format that :meth:`Histogram.write` knows."""
+    """Return the path, or raise if its ending is not a format of :meth:`Histogram.write`."""
     path = _validate.path(output=path)
     if path.suffix not in _FORMATS:
         raise ParameterError(

@@ -1,4 +1,4 @@
-"""Request of one release: public parameters, checked, and the plan made from them."""
+"""Request for one release: checked public parameters, and the plan derived from them."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from dpgrain.publishing import Promise, in_budget
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import Expected, Times
-from dpgrain.statistics.asked import Asked, Clip, Each, Over
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.plan import (
     MANY_COORDINATES,
     SELECTION_SHARE,
     TOP_SHARE,
-    Best,
+    ItemChoice,
     Plan,
     clip_rule,
     make_plan,
 )
 from dpgrain.statistics.ranges import AutoRange
+from dpgrain.statistics.release_metadata import Asked, Clip, Each, Over
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.statistics.values import Measure
 from dpgrain.tables.blocks import UnitBlocks
@@ -58,25 +58,25 @@ By: TypeAlias = str | Sequence[str] | None
 
 @dataclass(frozen=True)
 class Request:
-    """The public parameters of one release; made by :meth:`of`.
+    """Public parameters of one release; built by :meth:`of`.
 
     Args:
-        statistic: what is published.
+        statistic: the statistic.
         table: the table.
-        keys: the columns that give a record's group; none for one number over all.
-        value: the column of numbers; None where records are counted.
-        measure: what is measured of the numbers.
-        bounds: the range of the numbers, or how to find it; None where none is needed.
-        promise: the unit, relation, ε and δ, or the share of the budget that these come from.
-        blocks: what is clipped as one.
+        keys: the columns that define a record's group; none for one number in total.
+        value: the numeric column; None for counts of records.
+        measure: the measure of the numbers.
+        bounds: the range of the numbers, or the rule that chooses it; None if not needed.
+        promise: the unit, relation, ε and δ, or the budget share that defines them.
+        blocks: the blocks, which are clipped as a whole.
         domain: the public part of the domain.
-        rule: the clipping bound, or how to choose bounds.
-        noise: the law of the noise.
-        max_items: the number of groups of one unit that take part in selecting, at most; None, in two
-            rounds, for as many as the first can tell apart.
-        indicator: whether a unit counts at most 1 in each group.
-        best: how many of the public groups are chosen by one-shot Gumbel noise; None for all.
-        adaptive: whether unknown items are selected in two rounds.
+        rule: the clipping bound, or the rule that chooses bounds.
+        noise: the noise distribution.
+        max_items: the maximum number of groups of one unit in the selection; None, in two rounds,
+            for the number that the first can distinguish.
+        indicator: True if a unit counts at most 1 per group.
+        best: the number of public groups selected by one-shot Gumbel noise; None for all.
+        adaptive: True for a selection of unknown items in two rounds.
     """
 
     statistic: Statistic
@@ -111,7 +111,7 @@ class Request:
         max_items: int = 1000,
         indicator: bool = False,
     ) -> Request:
-        """Check every parameter and the schema; nothing is read.
+        """Check all parameters and the schema, without reading rows.
 
         Raises:
             ParameterError: if a parameter is wrong.
@@ -195,20 +195,20 @@ class Request:
 
     @property
     def everyone(self) -> int | None:
-        """The public number of people, where those without records count 0 with the others.
+        """Public number of people, if people without records count 0.
 
-        They do in statistics over all of a number that is 0 of nothing.
+        They do for a total over all people of a value that is 0 without rows.
         """
         return None if self.keys else known_user_count(self.table, self.value)
 
     @property
     def norm(self) -> Literal["l2", "l1"]:
-        """The clipped norm."""
+        """Clipped norm."""
         return noise_by_name(self.noise).norm
 
     @property
     def corners(self) -> int:
-        """The number of coordinates of each group."""
+        """Number of coordinates of each group."""
         return 1 if self.measure is None else self.measure.corners
 
     @property
@@ -218,28 +218,24 @@ class Request:
 
     @property
     def net(self) -> bool:
-        """True if a group's second coordinate is taken from its first before noise is added."""
+        """True if a group's second coordinate is subtracted from its first before noise."""
         return self.measure is not None and self.measure.net
 
     def noisy_coordinates(self, sizes: IntArray) -> IntArray:
-        """(K,) how many coordinates' noise weighs against what clipping takes of a cell, roughly.
-
-        Args:
-            sizes: (K,) the number of coordinates in each cell.
-        """
+        """Return the number of coordinates that add noise to a cell, approximately, (K,)."""
         groups = sizes // self.corners
         if self.measure is None:
             return groups
         return groups ** (2 if self.measure.ratio else 1) * self.measure.noisy
 
     def netted(self, sums: IntArray) -> IntArray:
-        """(V, C) what is released of (V·corners,) sums."""
+        """Return the released coordinates of (V·corners,) sums, (V, C)."""
         rows = sums.reshape(-1, self.corners)
         return rows[:, :1] - rows[:, 1:] if self.net else rows
 
     @property
     def takes(self) -> bool:
-        """True if clipping may take anything: not where blocks are known to be within the bound."""
+        """True if clipping may have an effect: blocks may exceed the bound."""
         longest = math.inf
         if self.indicator and self.blocks.alone:
             longest = 1.0
@@ -250,32 +246,32 @@ class Request:
 
     @property
     def presence(self) -> Split | None:
-        """The count that shows whether a record is there, where items are selected."""
+        """Split that counts records with a number, for the selection of items."""
         return None if self.measure is None else self.measure.presence
 
     @cached_property
     def public(self) -> tuple[Groups, GroupCells] | None:
-        """The groups and their cells, where they are public."""
+        """Groups and their cells, if public."""
         if self.domain.selected:
             return None
         groups = self.domain.groups()
         return groups, self.blocks.cells(groups, public=True)
 
     @cached_property
-    def selecting(self) -> tuple[UserTable, UnitBlocks]:
-        """The table and blocks for the keys whose values are selected privately."""
+    def selection_blocks(self) -> tuple[UserTable, UnitBlocks]:
+        """Table and blocks for the keys with privately selected values."""
         return self.blocks.for_keys(self.domain.selected, self.table)
 
     @cached_property
-    def ranging(self) -> tuple[UserTable, UnitBlocks]:
-        """The table and blocks for choosing one range for all groups."""
+    def range_blocks(self) -> tuple[UserTable, UnitBlocks]:
+        """Table and blocks for the choice of one range for all groups."""
         return self.blocks.for_keys((), self.table)
 
     @cached_property
     def contribution(self) -> Contribution:
-        """The effect of blocks on the sums."""
+        """Contribution of a block to the sums."""
         items, cells, single = None, None, self.blocks.alone
-        # What was chosen is an outcome: nothing that is promised may depend on it.
+        # The selected items are an outcome, and the guarantee must not depend on them.
         if self.public is not None and self.best is None:
             _, result = self.public
             items = int((result.codes >= 0).sum()) * self.corners
@@ -294,18 +290,18 @@ class Request:
 
     @cached_property
     def plan(self) -> Plan:
-        """Every part calibrated, from public numbers alone."""
+        """All parts, calibrated from public numbers only."""
         if self.best is None:
             return self._planned(self.promise)
         promise = self.promise
         unit, relation, part = promise.plain_unit, promise.relation, promise.delta / 2
-        chosen: Best = calibrate_bounded_range(
+        chosen: ItemChoice = calibrate_bounded_range(
             promise.epsilon / 2, part, count=self.best, level=promise.level, relation=relation
         )
         if whole_user_source(self.table) is not None:
-            # A record that a person loses may carry the person's row from an item to another one.
+            # Removing one record may move the person's row to another item.
             chosen = ExponentialMechanism(chosen.scale, one_way=True, count=chosen.count)
-        # The largest ε for the counts with which both parts keep the promise.
+        # Largest ε of the counts for which both parts meet the guarantee.
         low, high = 0.0, promise.epsilon
         for _ in range(50):
             middle = (low + high) / 2
@@ -322,21 +318,21 @@ class Request:
     def _planned(self, promise: Promise) -> Plan:
         select, alone = None, False
         if self.domain.selected:
-            _, blocks = self.selecting
+            _, blocks = self.selection_blocks
             alone = blocks.alone or blocks.block == "record"
             select = blocks.contribution(
                 items=None, cells=None, single=blocks.alone, norm=self.norm
             )
         ranges = None
         if isinstance(self.bounds, AutoRange):
-            _, blocks = self.ranging
+            _, blocks = self.range_blocks
             ranges = blocks.contribution(items=None, cells=None, single=False, norm=self.norm)
         items = None
         if self.public is not None:
             items = self.best or int((self.public[1].codes >= 0).sum()) * self.corners
         known = 1.0 if self.measure is None else self.measure.record_norm.get(self.norm)
         if self.net or whole_user_source(self.table) is not None:
-            # One record of a person may change all of the person's row.
+            # One record may change the whole row of its person.
             known = None
         return make_plan(
             self.contribution,
@@ -351,13 +347,13 @@ class Request:
             items=items,
             record_value=known,
             select_share=TOP_SHARE if self.indicator else SELECTION_SHARE,
-            # Where counts divide sums, it matters how large each of several groups is.
+            # Ratios need the sizes of groups.
             align_from=2 * self.corners if self.ratio else MANY_COORDINATES,
         )
 
     @property
     def expected(self) -> Expected:
-        """The noise to expect in each estimate, from public numbers alone."""
+        """Expected noise of each estimate, from public numbers only."""
         sd, times = self.plan.std_error, list[Times]()
         if isinstance(self.rule, AutoClip):
             times.append("bounds")
@@ -376,14 +372,14 @@ class Request:
 
     @property
     def _counted(self) -> str:
-        """The word for what a sum is of: numbers in a column, holders, or rows."""
+        """Noun for the summed things: numbers in a column, units, or rows."""
         if self.indicator:
             return "holders"
         summed = self.statistic.weighted or self.statistic.signed
         return self.value if summed and self.value is not None else self.asked().rows
 
     def guarantee(self, event: Event, facts: Sequence[Fact]) -> Guarantee:
-        """The guarantee of a release made by this event."""
+        """Return the guarantee of a release with this event."""
         return Guarantee(
             self.promise.level,
             self.blocks.named,
@@ -399,7 +395,7 @@ class Request:
 
     @property
     def _facts_of_scope(self) -> list[Fact]:
-        """Public facts of domain, partition and roster."""
+        """Public facts of domain, partition and population."""
         facts = []
         if self.public is not None and self.keys:
             facts.append(Fact("items", (len(self.public[0]),)))
@@ -419,13 +415,13 @@ class Request:
 
     @property
     def facts_of_plan(self) -> list[Fact]:
-        """Public facts of selecting and clipping."""
+        """Public facts of selection and clipping."""
         facts, plan = [], self.plan
         if isinstance(plan.select, Selection) and plan.select.max_items > 1:
             facts.append(Fact("selected-items", (plan.select.max_items, plan.select.level)))
         if plan.again is not None:
             facts.append(Fact("two-rounds"))
-        if isinstance(plan.select, Best):
+        if isinstance(plan.select, ItemChoice):
             facts.append(Fact("best-items", (plan.select.count,)))
         if isinstance(self.bounds, tuple):
             facts.append(Fact("clamped-numbers", self.bounds))
@@ -440,7 +436,7 @@ class Request:
         return facts
 
     def asked(self) -> Asked:
-        """The request, for whoever reads the release."""
+        """Return the request in the form that releases store."""
         each: Each = "holder" if self.indicator else "record"
         over: Literal["release", "cell"] = "release" if self.plan.one_bound else "cell"
         public = self.public is not None
@@ -468,26 +464,22 @@ class Request:
 
     @property
     def _over(self) -> Over:
-        """The rows of the estimates."""
+        """Rows that estimates cover."""
         if self.everyone is not None:
             return "everyone"
         people = per_user_source(self.table)
-        # A person may have a row in each of several groups, which are apart where these are keys.
+        # A person may have one row in each of several groups, which are separate if they are keys.
         return "people" if people is not None and set(people.by) <= set(self.keys) else "records"
 
 
 def _under_better_law(ask: Callable[..., Request], promise: Promise) -> Request:
-    """Return the request under the law of noise that can lose less against the other.
+    """Return the request with the noise distribution of smaller worst-case disadvantage.
 
-    Args:
-        ask: makes the request under the law that it is given as ``noise``.
-        promise: the promise.
-
-    A block's l1 norm is 1 to √C times its l2 norm, where it lies on C coordinates. Laplace noise is
-    fitted to the one and Gaussian noise to the other, so which is smaller depends on the data: the law
-    is chosen whose loss against the other is smaller in the worst case, Laplace if C^¼ times the noise
-    of its sums is below that of the Gaussian's. Gaussian noise is kept for elements, whose curve over k
-    it makes far better, for unknown groups, and inside a budget, whose shares are shares of μ².
+    The l1 norm of a block on C coordinates is 1 to √C times its l2 norm. Laplace noise is
+    calibrated to the l1 norm and Gaussian noise to the l2 norm, so the smaller noise depends on the
+    data. The choice minimises the worst-case loss against the other: Laplace noise if C^¼ times its
+    standard deviation is below the Gaussian one. Elements use Gaussian noise, which has a much
+    better curve over k, and so do unknown groups and budgets, whose shares are shares of μ².
     """
     if promise.delta == 0:
         return ask(noise="laplace")
@@ -495,14 +487,14 @@ def _under_better_law(ask: Callable[..., Request], promise: Promise) -> Request:
     if isinstance(promise.unit, Element) or gaussian.public is None or in_budget():
         return gaussian
     laplace = ask(noise="laplace")
-    # The norms of one record are known under both laws.
+    # The norms of one record are known for both distributions.
     coordinates = 1 if laplace.blocks.of_one_row else laplace.plan.items or 1
     less = coordinates**0.25 * laplace.plan.std_error < gaussian.plan.std_error
     return laplace if less else gaussian
 
 
 def key_columns(table: UserTable, by: Any, role: str = "by") -> tuple[str, ...]:
-    """The columns to group by: none, one or several different ones; ``role`` is what messages say."""
+    """Return the columns to group by; messages name ``role``."""
     keys = () if by is None else (by,) if isinstance(by, str) else by
     if not isinstance(keys, tuple | list):
         raise ParameterError(

@@ -1,4 +1,4 @@
-"""The five common steps of statistics, from a request to noisy sums."""
+"""Execution of a statistic, from a request to noisy sums."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.query import Made
-from dpgrain.statistics.asked import Asked
 from dpgrain.statistics.bounds import (
     POOLED_EDGES,
     AutoClip,
@@ -31,13 +30,14 @@ from dpgrain.statistics.bounds import (
 )
 from dpgrain.statistics.plan import (
     ENOUGH,
-    Best,
+    ItemChoice,
     Plan,
     grid_bits,
     noise_sd,
 )
 from dpgrain.statistics.ranges import AutoRange, AutoTree
 from dpgrain.statistics.release import Release
+from dpgrain.statistics.release_metadata import Asked
 from dpgrain.statistics.request import Request
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
@@ -46,35 +46,35 @@ from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Split
 from dpgrain.tables.user_sums import UserContributions, candidate_groups
 
-# Standard deviations below which counts may be of nothing.
+# Standard deviations below which a count may be noise.
 _STANDS_OUT = 3.0
-# Corners of a number, at most, but for the many nodes of a tree of bins.
+# Maximum number of corners of a number, except for trees of bins.
 _FEW_CORNERS = 3
-# Ratio, roughly, of a clipping bound to the average block of several records.
-_LONGER = 2.0
+# Approximate ratio of a clipping bound to the mean block of several records.
+_BOUND_TO_MEAN = 2.0
 
 _NO_NUMBER = (
-    "no number stood out from the noise: give bounds= or more ε, or ask the curator how numbers are "
-    "written (--check)"
+    "no number exceeded the noise: pass bounds= or a larger epsilon=, or ask the curator to check "
+    "the number format (--check)"
 )
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
-    """Noisy sums of one release; everything in it is public.
+class NoisySums:
+    """Noisy sums of one release; all fields are public.
 
     Args:
-        groups: (V,) the groups, in the order of the public domain; selected ones sorted.
+        groups: (V,) groups, in the order of the public domain; selected ones sorted.
         masses: (V, C) noisy sums of clipped contributions.
         sd: (V,) standard deviation of the noise of each coordinate.
-        clip: (V,) the clipping bound of the group's cell.
-        split: how numbers were split, if they were.
-        guarantee: what is promised.
-        asked: what was asked for.
-        chosen: the bounds that were chosen, by group; None where the bound was stated.
-        everyone: the public number of people, where those without records count 0; else None.
-        seen: False where a range was to be found and no number stood out from the noise, so that sums
-            over the widest range say nothing.
+        clip: (V,) clipping bound of the group's cell.
+        split: split of the numbers, if any.
+        guarantee: the guarantee.
+        asked: the request.
+        chosen: privately chosen bounds, by group; None for a stated bound.
+        everyone: public number of people, if people without records count 0; else None.
+        seen: False if a range was to be chosen and no number exceeded the noise, so the sums over
+            the widest range have no information.
     """
 
     groups: Groups
@@ -88,46 +88,45 @@ class Measured:
     everyone: int | None = None
     seen: bool = True
 
-    def cautioned(self, coordinates: int) -> Asked:
-        """The request, with a caution where next to no numbers were seen.
+    def metadata_with_caution(self, coordinates: int) -> Asked:
+        """Return the request, with a warning if almost no numbers were visible.
 
         Args:
-            coordinates: the number of first coordinates whose sum is the count of each group.
+            coordinates: number of first coordinates that add up to the count of a group.
 
-        Noisy numbers alone decide, which are released: a column of something else than numbers, or with
-        another decimal mark, shows in that its count does not stand out from the noise.
+        The decision uses published noisy numbers only. Counts within the noise indicate a
+        non-numeric column, or another decimal mark.
         """
         count = float(self.masses[:, :coordinates].sum())
         noise = math.sqrt(coordinates * float((self.sd**2).sum()))
         if not len(self.groups) or count > _STANDS_OUT * noise:
             return self.asked
         said = (
-            f"next to no numbers were seen, {max(count, 0):,.0f} in all with a standard error of "
-            f"{noise:,.0f}: ask the curator whether the column holds numbers and how decimals are "
-            "written (--check)"
+            f"almost no numbers were found ({max(count, 0):,.0f} in total, with a standard error "
+            f"of {noise:,.0f}): ask the curator to check the column and its decimal mark (--check)"
         )
         return replace(self.asked, care=(said, *self.asked.care))
 
 
 @dataclass(frozen=True, repr=False)
 class SumsQuery(Query[Made]):
-    """A query for a statistic made of noisy sums.
+    """Query for a statistic of noisy sums.
 
     Args:
-        request: what is asked for.
-        made: makes the release of the noisy sums: post-processing.
+        request: the request.
+        made: the post-processing function that builds the release from noisy sums.
         random_state: a seed, for tests and research.
         progress: show progress.
     """
 
     request: Request
-    made: Callable[[Measured], Made]
+    made: Callable[[NoisySums], Made]
     random_state: RandomState = None
     progress: bool | None = None
 
     @property
     def promise(self) -> Promise:
-        """The promise of the request."""
+        """Guarantee of the request."""
         return self.request.promise
 
     def _with(self, promise: Promise) -> Self:
@@ -135,7 +134,7 @@ class SumsQuery(Query[Made]):
 
     @property
     def plan(self) -> Planned:
-        """All parts, calibrated from public numbers alone."""
+        """All parts, calibrated from public numbers only."""
         request = self.request
         return Planned(
             request.guarantee(request.plan.event, request.facts_of_plan),
@@ -145,7 +144,7 @@ class SumsQuery(Query[Made]):
         )
 
     def run(self, charge: Charge) -> Made:
-        """Add up, add noise, and make the release of it."""
+        """Compute the sums, add noise, and build the release."""
         measured = noisy_sums(self.request, charge, self.progress)
         release = self.made(measured)
         if measured.seen or not isinstance(release, Release):
@@ -153,20 +152,15 @@ class SumsQuery(Query[Made]):
         return release.unknown()
 
 
-def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measured:
-    """Run a request: select, find bounds, add up, add noise.
-
-    Args:
-        request: the request.
-        charge: the right to read and to draw.
-        progress: show progress.
+def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> NoisySums:
+    """Run a request: select groups, choose bounds, compute sums and add noise.
 
     Raises:
         DataError: if the source cannot be read; nothing is released then.
     """
     plan = request.plan
     asked, care, result = request.asked(), list[str](), None
-    table = request.selecting[0] if request.domain.selected else request.table
+    table = request.selection_blocks[0] if request.domain.selected else request.table
     if isinstance(request.bounds, AutoRange):
         table = request.blocks.for_keys((), table)[0]
     with charge.open(table) as engine, Progress(5, progress) as shown:
@@ -184,7 +178,7 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
             cells_of = request.blocks.cells(groups, public=False)
         bounds = request.bounds
         if isinstance(bounds, AutoRange):
-            shown.stage("Finding the range")
+            shown.stage("Choosing the range")
             result = _range(engine, request, bounds, charge)
             bounds = result.bounds
             if not result.seen:
@@ -202,8 +196,8 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
             clip = chosen.bounds
             if not chosen.seen.any():
                 care.append(
-                    "no size of a unit's data stood out from the noise, and the clipping bound is a "
-                    "guess: give clip= or more ε"
+                    "no contribution exceeded the noise, and the clipping bound is a guess: pass "
+                    "clip= or a larger epsilon="
                 )
         shown.stage("Adding up")
         grid = Grid(clip, grid_bits(plan.sums.noise_multiplier), request.norm)
@@ -211,15 +205,15 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
         shown.stage("Adding noise")
         known = data.dictionary
         row = known.cell_rows(clip.size)
-        # Modulo 2^64, as the sums are: post-processing of adding without bound.
+        # Modulo 2^64, like the sums: post-processing of unbounded addition.
         sums = charge.noisy(plan.sums, sums, np.repeat(grid.radius[row], sums.shape[1]))
-    learned = _left_out(chosen, request, known.cell_sizes)
+    learned = _clipping_facts(chosen, request, known.cell_sizes)
     if result is not None and result.seen and not result.everything:
         learned.update(found=result.bounds, beyond=result.beyond)
-    # In the order of the public domain, or of the keys that were selected.
+    # In the order of the public domain, or of the selected keys.
     order = np.argsort(known.given)
     row, sums = row[order], sums[order]
-    return Measured(
+    return NoisySums(
         known.groups.take(order),
         sums * grid.step[row][:, None],
         noise_sd(plan.sums) * clip[row],
@@ -233,19 +227,15 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
     )
 
 
-def _left_out(chosen: ChosenBounds | None, request: Request, sizes: IntArray) -> dict[str, Any]:
-    """Return what is known of what clipping takes, as facts of what was asked.
-
-    Args:
-        chosen: the bounds that were chosen, if they were.
-        request: the request.
-        sizes: (K,) the number of coordinates in each cell.
-    """
+def _clipping_facts(
+    chosen: ChosenBounds | None, request: Request, sizes: IntArray
+) -> dict[str, Any]:
+    """Return the estimated effect of clipping as fields of the request."""
     if chosen is None:
         return {}
-    # What is taken above 0 and below it may cancel, so that sums of both signs show no share.
+    # Clipped parts of both signs may cancel, so no share is reported for signed sums.
     lost = None if request.net else chosen.lost
-    # The norm of a block is about what it adds, if that is one number or its few corners.
+    # The norm of a block is about its contribution for one number with few corners.
     one = request.corners <= _FEW_CORNERS and bool((sizes == request.corners).all())
     return {"above": chosen.above, "lost": lost, "lost_of": "total" if one else "norms"}
 
@@ -253,11 +243,11 @@ def _left_out(chosen: ChosenBounds | None, request: Request, sizes: IntArray) ->
 def _selected(
     engine: Engine, request: Request, charge: Charge
 ) -> tuple[Groups, UserContributions | None]:
-    """The selected groups, sorted by key; and what was read, where it serves for the sums too."""
+    """Return the selected groups by key, and the contributions if the sums need the same rows."""
     event = request.plan.select
-    assert isinstance(event, Selection)  # noqa: S101 - a plan selects wherever keys are to be selected
-    _, blocks = request.selecting
-    held = held_groups(engine, blocks, request.domain.selected, request.value)
+    assert isinstance(event, Selection)  # noqa: S101 - a plan with selected keys has it
+    _, blocks = request.selection_blocks
+    held = groups_in_data(engine, blocks, request.domain.selected, request.value)
     cells = blocks.cells(held, public=False)
     data = UserContributions(engine, blocks, held, cells, request.value, request.presence)
     groups = select(data, event, charge, request.plan.again).sorted()
@@ -265,24 +255,24 @@ def _selected(
     return groups, data if same_rows else None
 
 
-def held_groups(
+def groups_in_data(
     engine: Engine, blocks: UnitBlocks, keys: Sequence[str], value: str | None = None
 ) -> Groups:
-    """The groups with possible holders; private."""
+    """Return the groups in the data; private."""
     if blocks.elements is None or blocks.key is None:
         return candidate_groups(engine, keys, value)
-    # A partition is asked about items that occur, and no others.
+    # Only items that occur are passed to the partition.
     return engine.distinct(keys, value)
 
 
 def best_groups(engine: Engine, request: Request, charge: Charge) -> Groups:
-    """The public groups with the most users, by one-shot Gumbel noise; the best first."""
+    """Return the public groups with the most users by one-shot Gumbel noise, best first."""
     event = request.plan.select
-    assert isinstance(event, Best)  # noqa: S101 - a plan chooses wherever a number is asked for
+    assert isinstance(event, ItemChoice)  # noqa: S101 - a plan of the best items has it
     groups, cells = request.public or (Groups.of((), ()), None)
-    assert cells is not None  # noqa: S101 - asked for with a public domain only
+    assert cells is not None  # noqa: S101 - best items require a public domain
     groups = groups.filter(cells.codes >= 0)
-    # Counted by user, whatever the unit: one person's data move each count by at most 1.
+    # Counted by user for any unit: one person changes each count by at most 1.
     blocks = UnitBlocks("record" if request.table.user is None else "user")
     data = UserContributions(engine, blocks, groups, blocks.cells(groups, public=True))
     counts = data.holders()
@@ -295,27 +285,21 @@ def select(
     charge: Charge,
     again: AdaptiveSelection | None = None,
 ) -> Groups:
-    """The groups whose noisy weighted indicator count reaches the threshold, in one round or two."""
-    return data.dictionary.groups.filter(named(data, event, charge, again)[1])
+    """Return the groups selected by noisy weighted counts, in one round or two."""
+    return data.dictionary.groups.filter(select_and_count(data, event, charge, again)[1])
 
 
-def named(
+def select_and_count(
     data: UserContributions,
     event: Selection,
     charge: Charge,
     again: AdaptiveSelection | None = None,
 ) -> tuple[FloatArray, BoolArray]:
-    """Name groups by weighted indicator counts.
-
-    Args:
-        data: the contributions of users to all groups that anybody holds.
-        event: the only round, or the first one.
-        charge: the right to draw.
-        again: the second round, if there is one.
+    """Select groups by noisy weighted counts, in one round or two.
 
     Returns:
-        (V,) noisy counts of the only round or of the first one, which are public where groups are
-        named, and whether each is.
+        (V,) noisy counts of the only or the first round, which are public for selected groups, and
+        whether each group is selected.
     """
     grid = Grid(np.ones(1), grid_bits(event.noise_multiplier))
     radius, step = float(grid.radius[0]), float(grid.step[0])
@@ -326,8 +310,8 @@ def named(
     noisy, passed = charge.select(event, sums, radius, step)
     counts = np.asarray(noisy * step, dtype=np.float64)
     if again is not None:
-        # Items beyond the first of everybody were not counted, and do not go on. One step up, as
-        # rounding the noise may carry a count half a step over.
+        # Items outside the first items of all users were not counted and do not enter the second
+        # round. One step is added because rounding the noise may raise a count by half a step.
         ahead = ~passed & (sums > 0) & (counts >= again.floor + step)
         enough = (again.threshold + ENOUGH * again.noise_multiplier) / step
         routes = Routes.after(noisy, ahead, enough)
@@ -340,13 +324,13 @@ def named(
 
 @dataclass(frozen=True)
 class _Range:
-    """A private range of numbers.
+    """Private range of numbers.
 
     Args:
         bounds: the range (low, high).
-        beyond: the share of what is counted that may lie outside, at the most with 95% confidence; None
-            where nothing was seen, and the range is the widest.
-        everything: whether it is all magnitudes of interest by choice, so that nothing is cut off.
+        beyond: 95% upper bound on the share outside; None for the widest range if no number was
+            visible.
+        everything: True for the range of all magnitudes, chosen so that nothing is clamped.
     """
 
     bounds: tuple[float, float]
@@ -355,15 +339,15 @@ class _Range:
 
     @property
     def seen(self) -> bool:
-        """True where any number was seen."""
+        """True if any number was visible."""
         return self.beyond is not None
 
 
 def _range(engine: Engine, request: Request, rule: AutoRange, charge: Charge) -> _Range:
-    """Find the range of the numbers from noisy counts of their magnitudes."""
+    """Choose the range of the numbers from noisy counts of their magnitudes."""
     event = request.plan.ranges
-    assert event is not None  # noqa: S101 - a plan finds the range wherever it is not given
-    _, blocks = request.ranging
+    assert event is not None  # noqa: S101 - a plan without bounds has it
+    _, blocks = request.range_blocks
     everything = Groups.of((), ())
     data = UserContributions(
         engine,
@@ -373,34 +357,34 @@ def _range(engine: Engine, request: Request, rule: AutoRange, charge: Charge) ->
         request.value,
         rule.split(),
     )
-    # A record's coordinates are cut off one by one, so that its bound is the norm of what it adds;
-    # other blocks are scaled to norm 1.
+    # The bound of a record is the norm of its contribution, because its coordinates are truncated
+    # separately. Other blocks are scaled to norm 1.
     bound = rule.record_norm[request.norm] if blocks.block == "record" else 1.0
     grid = Grid(np.array([bound]), grid_bits(event.noise_multiplier), request.norm)
     sums = data.sums(grid)
     drawn = charge.noisy(event, sums, float(grid.radius[0]))
     noisy = np.asarray(drawn * float(grid.step[0]), np.float64).ravel()
     sd, far = bound * noise_sd(event), "cut" if request.measure is None else request.measure.far
-    seen = rule.stands_out(noisy, sd, request.noise)
+    seen = rule.is_detectable(noisy, sd, request.noise)
     one_row = request.blocks.one_row
     if far == "weighed" or (far == "weighed of people" and one_row):
         single = one_row or blocks.block == "record"
-        noise = noise_sd(request.plan.sums) * (1.0 if single else _LONGER)
-        bounds = rule.weighed(noisy, sd, noise, request.noise)
+        noise = noise_sd(request.plan.sums) * (1.0 if single else _BOUND_TO_MEAN)
+        bounds = rule.balanced_bounds(noisy, sd, noise, request.noise)
     else:
         bounds = rule.choose(noisy, sd, request.noise)
     whole = isinstance(rule, AutoTree) and rule.near(*bounds) is not None
     if request.everyone is not None:
-        # The numbers of people without records lie within the range, too.
+        # The range includes the number 0 of people without records.
         bounds = min(bounds[0], 0.0), max(bounds[1], 0.0)
-    return _Range(bounds, rule.beyond(noisy, sd, bounds) if seen else None, seen and whole)
+    return _Range(bounds, rule.share_outside(noisy, sd, bounds) if seen else None, seen and whole)
 
 
 def _choose(data: UserContributions, plan: Plan, request: Request, charge: Charge) -> ChosenBounds:
     """Choose the clipping bound of each cell from noisy counts of block norms.
 
-    Where there are several cells, each gets a rough bound first, and cells with similar ones share a
-    second, finer look at how far off these are.
+    With several cells, each cell gets a rough bound first, and cells with similar rough bounds
+    share a second, finer query that corrects them.
     """
     event, rule = plan.bounds, request.rule
     assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
@@ -416,17 +400,17 @@ def _choose(data: UserContributions, plan: Plan, request: Request, charge: Charg
     coordinates = request.noisy_coordinates(data.dictionary.cell_sizes)
     noise_multiplier, sd = noise_sd(plan.sums) / aligned, noise_sd(event)
     own = (noisy, edges, sd, coordinates, noise_multiplier, request.noise)
-    # Where nothing was selected there is no cell.
+    # Without selected items there is no cell.
     if plan.pool is not None and len(noisy):
         rough = rough_bounds(*own)
         rows = _pooled_rows(data, plan.pool, rough, request, charge)
-        # So few cells may have been selected that they learn nothing from a common row.
+        # Too few cells may have been selected for a common row.
         if can_pool(len(noisy)):
             chosen = pooled_bounds(
                 rough, rows, noise_sd(plan.pool), coordinates, noise_multiplier, rule.low
             )
             return chosen.at_most(rule.high)
-    # The last edge may lie beyond the largest norm of interest.
+    # The last edge may exceed the largest norm of interest.
     return choose_bounds(*own).at_most(rule.high)
 
 
@@ -437,7 +421,7 @@ def _pooled_rows(
     request: Request,
     charge: Charge,
 ) -> FloatArray:
-    """Return the noisy counts of blocks by pool and norm ÷ rough bound, (pools, bins), in blocks."""
+    """Return the noisy counts of blocks by pool and norm ÷ rough bound, (pools, bins)."""
     most = event.contribution.per_coordinate
     assert most is not None  # noqa: S101 - the contribution of a pooled look has it
     pools = Pools(POOLED_EDGES, rough.pool, rough.bounds, rough.weight, rough.pools, most)
@@ -449,14 +433,14 @@ def _pooled_rows(
 def _choose_for_ratios(
     noisy: FloatArray, edges: FloatArray, data: UserContributions, request: Request, charge: Charge
 ) -> ChosenBounds:
-    """Choose one bound for groups whose counts divide their sums."""
+    """Choose one bound for sums that are divided by the counts of groups."""
     plan, measure = request.plan, request.measure
     assert plan.bounds is not None  # noqa: S101 - a plan has it then
     assert measure is not None  # noqa: S101 - ratios have one
     counts = np.ones(len(data.dictionary.groups))
     if plan.align is not None:
         rows = _at_one_size(data, plan.align, request, charge)[:, : measure.counting]
-        # A group that does not stand out has about the noise's own size, or less.
+        # A group within the noise has about the size of the noise, or less.
         counts = np.maximum(rows.sum(axis=1), math.sqrt(rows.shape[1]) * noise_sd(plan.align))
     return bound_of_ratios(
         noisy,
@@ -476,17 +460,10 @@ def _alignment(
     blocks: float,
     charge: Charge,
 ) -> float:
-    """The length of the sum of blocks of one size, as a share of that of equal blocks.
+    """Return the norm of the sum of equal-sized blocks ÷ the norm for identical blocks.
 
-    Args:
-        data: the blocks.
-        event: the noise of their sum.
-        request: the request.
-        blocks: the noisy number of blocks.
-        charge: the right to draw.
-
-    What clipping takes from all blocks has about this share of the length that it would have if it
-    fell on one coordinate; it is estimated from above by one standard deviation.
+    The clipped parts of all blocks have about this share of the norm that they would have on one
+    coordinate. It is overestimated by one standard deviation.
     """
     noisy = _at_one_size(data, event, request, charge).ravel()
     variance = noise_sd(event) ** 2
@@ -498,11 +475,8 @@ def _alignment(
 def _at_one_size(
     data: UserContributions, event: Additive, request: Request, charge: Charge
 ) -> FloatArray:
-    """Return the noisy sum of blocks that are shortened to the smallest size of interest, (V, C).
-
-    It is in units of this size, so that blocks count about 1 each.
-    """
-    assert isinstance(request.rule, AutoClip)  # noqa: S101 - asked for only then
+    """Return the noisy sum of blocks clipped to the smallest size, in this unit, (V, C)."""
+    assert isinstance(request.rule, AutoClip)  # noqa: S101 - called only then
     grid = Grid(np.array([request.rule.low]), grid_bits(event.noise_multiplier), request.norm)
     sums = request.netted(data.sums(grid, indicator=request.indicator))
     noisy = charge.noisy(event, sums, float(grid.radius[0]))

@@ -1,8 +1,8 @@
-"""The statistics, each with its name and with words for its numbers.
+"""Statistics, each with its name and texts.
 
-Whatever speaks of a release or draws it asks its :class:`Statistic`; nothing compares names. A new
-statistic is a value of this class, in its own module, and a line in :data:`STATISTICS` or a call of
-:func:`register`.
+Reports, plots and printed results read texts and traits from :class:`Statistic`; nothing compares
+names. A new statistic is a value of this class, in a separate module, and a line in
+:data:`STATISTICS` or a call of :func:`register`.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ Noun = Literal["item", "group", "bin"]
 
 @dataclass(frozen=True)
 class Statistic:
-    """One kind of statistic, in the words and with the traits for pages and plots.
+    """Type of a statistic, with the texts and traits for reports and plots.
 
     Args:
-        name: the name, which saved files keep.
-        lead: the sentence under a heading, without a full stop.
-        title: the words before its subject, as in "mean of"; by default the name and "of".
-        of: its subject, where ``{value}`` is the column of numbers.
-        estimate: the words for one estimate; by default the title and the subject.
-        noun: the word for a group, in the singular; bins are of numbers that users hold.
-        plural: True where no article stands before the title.
-        ranked: True where the last key of a release is the rank of a quantile.
-        stepped: True where the last key of a release is the least number that a share is of.
-        binned: True where the last keys of a release are the ends of a bin of numbers.
-        holders: True where units are counted, once in each group that they hold.
-        weighted: True where its numbers are weights, of which those that are not above 0 count 0.
-        signed: True where the numbers that are added up may be negative.
-        ratio: True where its numbers are of the average record, and divide by a count of records.
-        paired: True where its numbers are pairs, each of two columns whose bounds are stated.
-        quantity: the quantity that an interval covers; by default "total", or the name of a ratio.
-        amount: the word for the size of an estimate.
-        made: the sentences that say how estimates that are no sums are made from noisy sums, where
-            ``{each}`` is "The" or "Each".
+        name: the name, as in saved files.
+        lead: the sentence below a heading, without a full stop.
+        title: the text before its subject, such as "mean of"; by default the name and "of".
+        of: its subject, with ``{value}`` for the numeric column.
+        estimate: the name of one estimate; by default the title and the subject.
+        noun: the noun for a group, in the singular; bins are numbers of elements or records.
+        plural: True for a title without an article.
+        ranked: True if the last key of a release is the rank of a quantile.
+        stepped: True if the last key of a release is the threshold of a share.
+        binned: True if the last keys of a release are the ends of a bin of numbers.
+        holders: True if units are counted, once in each of their groups.
+        weighted: True if its numbers are weights, with negative ones treated as 0.
+        signed: True if summed numbers may be negative.
+        ratio: True if its numbers describe the average record, with a division by a count of
+            records.
+        paired: True if its numbers are pairs of two columns with stated bounds.
+        quantity: the quantity of an interval; by default "total", or the name of a ratio.
+        amount: the name of the size of an estimate.
+        made: sentences on the computation of estimates that are not sums, with ``{each}`` for "The"
+            or "Each".
 
     >>> str(MEAN), MEAN.estimate_of("score"), COUNT.estimate_of(None)
     ('mean', 'mean of score', 'records')
@@ -68,50 +69,50 @@ class Statistic:
         return self.name
 
     def made_of(self, one: bool) -> str:
-        """Say in sentences how estimates are made.
+        """Describe the computation of the estimates, in sentences.
 
         Args:
-            one: True if there is but one estimate.
+            one: True for a single estimate.
         """
         return self.made.replace("{each}", "The" if one else "Each")
 
     @property
     def heading(self) -> str:
-        """The words before the subject."""
+        """Text before the subject."""
         return self.title or f"{self.name} of"
 
     @property
     def covers(self) -> str:
-        """The quantity that an interval covers, without clipping."""
+        """Quantity of an interval, without clipping."""
         return self.quantity or (self.name if self.ratio else "total")
 
     @property
     def of_items(self) -> bool:
-        """True where its groups are items held by users."""
+        """True if its groups are items."""
         return self.noun == "item"
 
     @property
     def of_bins(self) -> bool:
-        """True where its groups are bins of how much users hold."""
+        """True if its groups are bins of contribution counts."""
         return self.noun == "bin"
 
     @property
     def in_order(self) -> bool:
-        """True where its rows have an order of their own."""
+        """True if its rows have a fixed order."""
         return self.ranked or self.stepped or self.binned or self.of_bins
 
     @property
     def of_parts(self) -> bool:
-        """True where numbers are distinguished by edges, beyond which none is cut off."""
+        """True if numbers are sorted into bins by edges, without clamping."""
         return self.stepped or self.binned
 
     @property
     def pointwise(self) -> bool:
-        """True where the last key of a release names points: ranks, or least numbers."""
+        """True if the last key of a release is a rank or a threshold."""
         return self.ranked or self.stepped
 
     def keys(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the names of those keys that distinguish groups: the rank of a quantile does not.
+        """Return the keys of groups, without a rank or threshold.
 
         Args:
             names: the names of all keys of a release.
@@ -123,15 +124,15 @@ class Statistic:
         """Return the subject: records, or numbers in a column.
 
         Args:
-            value: the column; None where records are counted.
+            value: the column; None for counts of records.
         """
         return "records" if value is None else _filled(self.of, value)
 
     def estimate_of(self, value: str | None) -> str:
-        """Say in a word or two what one estimate is.
+        """Return the name of one estimate.
 
         Args:
-            value: the column of numbers; None where something else counts.
+            value: the numeric column; None if other things are counted.
         """
         words = self.estimate or f"{self.heading} {self.of}"
         if value is not None:
@@ -143,13 +144,13 @@ _VALUE = "{value}"
 
 
 def _filled(words: str, value: str) -> str:
-    # format() is not used, as a column may be called anything, braces included.
+    # format() is not used, because the name of a column may contain braces.
     return words.replace(_VALUE, value)
 
 
 HISTOGRAM = Statistic(
     "histogram",
-    "How much of each item the users of a table hold",
+    "Contributions of users to each item",
     estimate="sum of {value} above 0",
     noun="item",
     weighted=True,
@@ -157,7 +158,7 @@ HISTOGRAM = Statistic(
 )
 TOP = Statistic(
     "top",
-    "The items that most users have, and how many have each",
+    "Items that most users have, with their number of users",
     title="top items:",
     estimate="holders",
     noun="item",
@@ -166,90 +167,89 @@ TOP = Statistic(
 )
 COUNT = Statistic(
     "count",
-    "How many records there are",
+    "Number of records",
     of="records with a number in {value}",
     estimate="records with a number in {value}",
 )
-SUM = Statistic("sum", "What the numbers of all records add up to", signed=True)
+SUM = Statistic("sum", "Sum of the numbers of all records", signed=True)
 MEAN = Statistic(
     "mean",
-    "The mean of the numbers of all records",
+    "Mean of the numbers of all records",
     ratio=True,
-    made="Every record then counts 1, split between two public corners, the two bounds: the nearer a "
-    "number lies to one, the more of it counts there. Noise was added to the sums of the corners. "
-    "{each} mean is computed from these sums alone and divides by a noisy count of records.",
+    made="Every record then counts 1, split between two public corners, the two bounds, with more "
+    "weight for the closer one. Noise was added to the sums of the corners. {each} mean is "
+    "computed from these sums only, with a division by a noisy count of records.",
 )
 VARIANCE = Statistic(
     "variance",
-    "How far the numbers of the records lie from their mean, squared",
+    "Mean squared distance of the numbers from their mean",
     ratio=True,
-    made="Every record then counts 1, split between three public corners. Noise was added to the sums "
-    "of the corners. {each} variance is computed from these sums alone and divides by a noisy count of "
-    "records.",
+    made="Every record then counts 1, split between three public corners. Noise was added to the "
+    "sums of the corners. {each} variance is computed from these sums only, with a division by a "
+    "noisy count of records.",
 )
 STD = Statistic(
     "std",
-    "How far the numbers of the records lie from their mean: the standard deviation",
+    "Standard deviation of the numbers of the records",
     title="standard deviation of",
     quantity="standard deviation",
     ratio=True,
-    made="Every record then counts 1, split between three public corners. Noise was added to the sums "
-    "of the corners. {each} standard deviation is the root of a variance computed from these sums "
-    "alone, which divides by a noisy count of records.",
+    made="Every record then counts 1, split between three public corners. Noise was added to the "
+    "sums of the corners. {each} standard deviation is the root of a variance computed from these "
+    "sums only, with a division by a noisy count of records.",
 )
 COVARIANCE = Statistic(
     "covariance",
-    "How two numbers of the records move together: the mean product of their distances from the means",
+    "Mean product of the distances of two numbers from their means",
     ratio=True,
     paired=True,
-    made="Every record then counts 1, split between nine public corners. Noise was added to the sums "
-    "of the corners. {each} covariance is computed from these sums alone and divides by a noisy count "
-    "of records.",
+    made="Every record then counts 1, split between nine public corners. Noise was added to the "
+    "sums of the corners. {each} covariance is computed from these sums only, with a division by a "
+    "noisy count of records.",
 )
 CORRELATION = Statistic(
     "correlation",
-    "How two numbers of the records move together, from −1 to 1",
+    "Linear association of two numbers of the records, from −1 to 1",
     ratio=True,
     paired=True,
-    made="Every record then counts 1, split between nine public corners. Noise was added to the sums "
-    "of the corners. {each} correlation is a covariance divided by both standard deviations, all "
-    "computed from these sums alone.",
+    made="Every record then counts 1, split between nine public corners. Noise was added to the "
+    "sums of the corners. {each} correlation is a covariance divided by both standard deviations, "
+    "all computed from these sums only.",
 )
 QUANTILES = Statistic(
     "quantiles",
-    "The numbers below which given shares of the records lie",
+    "Numbers with given shares of the records below them",
     estimate="{value}",
     quantity="quantile",
     plural=True,
     ranked=True,
     ratio=True,
-    made="Every record is then split between a few public corners: it counts 1 in each of the bins "
-    "that it lies in, from coarse to fine, of a tree of bins of equal width between the bounds. Noise "
-    "was added to the number in each bin; the quantiles are read off these noisy counts and are no "
-    "finer than the finest bins.",
+    made="Every record then counts 1 in each of its bins, from coarse to fine, in a tree of bins "
+    "between the bounds. Noise was added to the number in each bin. The quantiles are computed "
+    "from these noisy counts, with the resolution of the finest bins.",
 )
 DISTRIBUTION = Statistic(
     "distribution",
-    "The shares of the records whose numbers are at least so large",
+    "Shares of the records with numbers at or above each threshold",
     estimate="share of records by {value}",
     stepped=True,
     ratio=True,
     quantity="share",
     amount="share",
     made="Every record counts 1 in its bin between two thresholds. Noise was added to the count of "
-    "each bin; the shares are read off these noisy counts, and are made to fall from threshold to "
-    "threshold. The intervals of a group hold all of its shares at once, in 95% of releases.",
+    "each bin. The shares are computed from these noisy counts and adjusted so that they decrease. "
+    "The intervals of a group contain all of its shares at once in 95% of releases.",
 )
 BINNED = Statistic(
     "binned histogram",
-    "How many records have a number in each of several bins",
+    "Number of records with a number in each bin",
     title="counts of records by",
     estimate="records by {value}",
     binned=True,
 )
 HOLDINGS = Statistic(
     "elements per user",
-    "How many users hold how many elements, and how many records",
+    "Number of users by number of elements, and by number of records",
     title="count of elements and records per user:",
     estimate="users",
     noun="bin",
@@ -276,7 +276,7 @@ STATISTICS: dict[str, Statistic] = {
 
 
 def register(statistic: Statistic) -> Statistic:
-    """Register a statistic, so that a saved release of it can be read.
+    """Register a statistic, so that its saved releases can be read.
 
     Args:
         statistic: the statistic.
@@ -285,7 +285,7 @@ def register(statistic: Statistic) -> Statistic:
         The statistic.
 
     Raises:
-        ParameterError: if another one has its name.
+        ParameterError: if another statistic has its name.
     """
     if STATISTICS.setdefault(statistic.name, statistic) != statistic:
         raise ParameterError(
@@ -295,10 +295,10 @@ def register(statistic: Statistic) -> Statistic:
 
 
 def statistic_of(name: str) -> Statistic:
-    """Return the statistic of a name, or a plain one if nobody has registered it.
+    """Return the statistic of a name, or a plain one if the name is not registered.
 
     Args:
-        name: the name, as saved files have it.
+        name: the name, as in saved files.
 
     >>> statistic_of("mean") is MEAN, statistic_of("mode").heading
     (True, 'mode of')

@@ -1,4 +1,4 @@
-"""``dg.top`` publishes the items that most users have, known beforehand or not."""
+"""Publication of the items that most users have (``dg.top``), with or without a public list."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.release_plan import Expected
-from dpgrain.statistics.asked import Clip
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import as_histogram
-from dpgrain.statistics.plan import selecting, selection_delta
+from dpgrain.statistics.plan import plan_selection, selection_delta
 from dpgrain.statistics.release import Histogram
+from dpgrain.statistics.release_metadata import Clip
 from dpgrain.statistics.request import Request
-from dpgrain.statistics.run import Measured, SumsQuery, held_groups, named
+from dpgrain.statistics.run import NoisySums, SumsQuery, groups_in_data, select_and_count
 from dpgrain.statistics.statistic import TOP
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.per_user import whole_user_source
@@ -43,7 +43,7 @@ from dpgrain.units import Record, Relation, Unit
 
 Method = Literal["auto", "adaptive", "gaussian", "truncated", "laplace", "gumbel"]
 _METHODS = ("auto", "adaptive", "gaussian", "truncated", "laplace", "gumbel")
-# Items of a unit that take part where one round selects, at most, unless that is stated.
+# Default maximum number of items of a unit in one selection round.
 _MAX_ITEMS = 200
 
 
@@ -68,40 +68,41 @@ def top(
 ) -> Query[Histogram]:
     """Publish the items that most people have.
 
-    The most frequent comes first. Each unit counts once for each item that it holds, however often.
-    (Where the cell is another column than the item, a user counts once in each cell that holds it.)
+    The most frequent item comes first. Each unit counts once per item, regardless of its number of
+    records. (If the cell is another column than the item, a user counts once in each cell with the
+    item.)
 
     Args:
-        item: the column of items, or several: then each combination is an item.
-        k: the number of items to publish; all that are known or pass without it.
-        delta: the promised δ, in (0, 1), such as 1e-6. 0 is right only for a public domain.
-        domain: the public list of items. Without one they are selected privately. Of several columns a
-            mapping or tuples, as for :func:`dpgrain.histogram`.
-        method: how items are chosen; ``auto`` takes what is best by public numbers alone. Inside a
-            budget that is Gaussian noise.
+        item: the column of items, or several columns, whose combinations are items.
+        k: the number of items to publish; by default all public items, or all that pass the
+            selection.
+        delta: the promised δ, in (0, 1), such as 1e-6; 0 requires a public domain.
+        domain: the public list of items. By default, items are selected privately. For several
+            columns, a mapping or tuples, as for :func:`dpgrain.histogram`.
+        method: the selection method; ``auto`` takes the best one by public numbers only, which
+            inside a budget is Gaussian noise.
 
-            - unknown items: ``"truncated"`` adds truncated geometric noise to every count and publishes
-              name and count of those above a threshold no lone holder reaches (the optimal rule; best
-              where a unit holds one item, as in ``Element(item)``); ``"gaussian"`` selects by weighted
-              counts, |W|^(−1/2) for each of the |W| items of a unit, and publishes their counts
-              with the rest of the budget (best where a unit holds several); ``"adaptive"``, for whole
-              users, does so in two rounds, of which the second turns weight to items that the first
-              neither named nor found hopeless (best where a user holds many);
-            - public items: ``"gaussian"`` or ``"laplace"`` noise on every count; ``"gumbel"`` chooses
-              the best ``k`` by one-shot Gumbel noise, at a cost that does not depend on how many items
-              a unit holds, and counts them with the rest of the budget (best where ``k`` is given and a
-              unit holds several).
-        counts: count unknown items that Gaussian noise selected. False spends all on selecting;
-            estimates are then the weighted counts, of two rounds those of the first.
-        clip: the clipping bound of a unit's items, a number or ``auto``. It bounds their norm where
-            they are counted after selection.
-        max_items: the number of items of one unit that take part in selecting, at most; by default
-            200, and in two rounds more where the noise of the first can tell more apart. A record has
-            one.
+            - unknown items: ``"truncated"`` adds truncated geometric noise to every count and
+              publishes items and counts above a threshold that a single user cannot reach (optimal,
+              and best if a unit has one item, as in ``Element(item)``); ``"gaussian"`` selects by
+              weighted counts, |W|^(−1/2) for each of the |W| items of a unit, and spends the rest
+              of the budget on counts (best if a unit has several items); ``"adaptive"``, for whole
+              users, selects in two rounds, and the second transfers weight to items that the first
+              neither selected nor ruled out (best if a user has many items);
+            - public items: ``"gaussian"`` or ``"laplace"`` noise on every count; ``"gumbel"``
+              selects the best ``k`` by one-shot Gumbel noise, at a cost that is independent of the
+              number of items of a unit, and spends the rest of the budget on counts (best with
+              ``k`` if a unit has several).
+        counts: publish counts of unknown items selected with Gaussian noise. False spends the whole
+            budget on the selection; estimates are then the weighted counts of the (first) round.
+        clip: the clipping bound of a unit's items, a number or ``auto``. It limits their norm in
+            counts after a selection.
+        max_items: the maximum number of items of one unit in the selection; by default 200, or more
+            in two rounds if the noise of the first can distinguish more. A record has one.
 
     Returns:
-        A :class:`~dpgrain.Histogram` of counts, largest first. Counts of items that barely passed a
-        threshold are high by selection.
+        A :class:`~dpgrain.Histogram` of counts, largest first. Counts of items just above a
+        threshold are overestimated, because they were selected.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.histogram`.
@@ -148,8 +149,8 @@ def top(
     if not request.keys:
         raise ParameterError("item must be at least one column.", name="item")
     if isinstance(unit, Record) and table.user is not None:
-        # Users are counted, not records: each pair of user and item is a block, in which any record
-        # may tip the balance, and which makes room for no other.
+        # Users are counted, not records: each pair of user and item is a block that any of its
+        # records can add or remove, without effect on other blocks.
         pairs = UnitBlocks("element", of=request.keys[0], key=0, alone=True, of_records=True)
         request = replace(request, blocks=pairs, rule=1.0 if clip == "auto" else request.rule)
     query = (
@@ -161,14 +162,14 @@ def top(
 
 
 def _largest(release: Histogram, k: int | None) -> Histogram:
-    """Return the k largest counts, largest first; all of them where k is None."""
+    """Return the k largest counts, largest first; all counts if k is None."""
     return release.largest(len(release) if k is None else k) if len(release) else release
 
 
 def _counted(request: Request, k: int | None) -> SumsQuery[Histogram]:
-    """Return the query for noisy counts of which the k largest are kept."""
+    """Return the query for noisy counts that keeps the k largest."""
 
-    def made(measured: Measured) -> Histogram:
+    def made(measured: NoisySums) -> Histogram:
         return _largest(as_histogram(measured, request.noise), k)
 
     return SumsQuery(request, made)
@@ -180,7 +181,7 @@ def _known(request: Request, method: Method, counts: bool, k: int | None) -> Sum
         raise ParameterError(f"method={method!r} is for unknown items; omit domain.")
     if not counts:
         raise ParameterError("counts=False requires unknown items and method='gaussian'.")
-    # One element of a table of people may move a person from an item to another.
+    # One element of a per-user table may move a person between items.
     moves = whole_user_source(request.table) is not None and request.blocks.block == "element"
     if method == "gumbel" and moves:
         raise ParameterError(
@@ -192,34 +193,32 @@ def _known(request: Request, method: Method, counts: bool, k: int | None) -> Sum
             raise ParameterError("method='gumbel' requires k, the number of items to choose.")
         items = 0 if request.public is None else int((request.public[1].codes >= 0).sum())
         request = replace(request, best=min(k, items))
-    elif _chosen_here(method) and k is not None and not moves and not _one_count(request):
-        # A unit may hold many items; choosing costs the same, and only chosen items are clipped.
+    elif _may_choose_noise(method) and k is not None and not moves and not _one_count(request):
+        # The selection costs the same for units with many items, and only selected items are
+        # clipped.
         return _known(request, "gumbel", counts, k)
-    elif _chosen_here(method) and request.noise == "gaussian" and _one_count(request):
-        # One count each: the law with the smaller deviation is better, whatever the data.
+    elif _may_choose_noise(method) and request.noise == "gaussian" and _one_count(request):
+        # For one count each, the noise with the smaller deviation is better for all data.
         other = replace(request, noise="laplace", promise=request.promise.pure())
         if other.plan.std_error < request.plan.std_error:
             request = other
     return _counted(request, k)
 
 
-def _chosen_here(method: Method) -> bool:
-    """Return whether any law may be taken: in a budget only the Gaussian, as shares are of μ²."""
+def _may_choose_noise(method: Method) -> bool:
+    """Return True outside of budgets, which need Gaussian noise: their shares are shares of μ²."""
     return method == "auto" and not in_budget()
 
 
 def _one_count(request: Request) -> bool:
-    """Return whether each block is one count, so that both norms clip it alike and 1 is its bound."""
+    """Return True if each block is one count: both norms are then equal, and its bound is 1."""
     return request.contribution.coordinates == "one" or request.contribution.block == "record"
 
 
 def _unknown(
     request: Request, stated: int | None, method: Method, counts: bool, k: int | None
 ) -> SumsQuery[Histogram] | TruncatedQuery | NamesQuery:
-    """Return the query for counts of items that are selected first, or at once.
-
-    ``stated`` is the number of items of one unit that take part, where that was stated.
-    """
+    """Return the query that selects unknown items and counts them."""
     if method in ("laplace", "gumbel"):
         raise ParameterError(f"method={method!r} requires a public domain; pass domain=.")
     users = request.blocks.block == "user"
@@ -239,10 +238,10 @@ def _unknown(
             )
         method = "gaussian"
     if method == "truncated" or (
-        _chosen_here(method) and _truncated_is_better(request, most, counts)
+        _may_choose_noise(method) and _truncated_is_better(request, most, counts)
     ):
         return TruncatedQuery(request, None if alone else most, k)
-    # Who has one item can turn no weight from it to another.
+    # A unit with one item has no weight to transfer.
     if method == "adaptive" or (method == "auto" and users and most > 1):
         least = request.max_items if request.blocks.one_row else stated
         request = replace(request, adaptive=True, max_items=least)
@@ -251,12 +250,12 @@ def _unknown(
     return NamesQuery(request, 1 if alone else request.max_items, k)
 
 
-# A choice between mechanisms asks for an event, and the release that follows asks for it again.
+# Cached, because the choice between mechanisms and the release both need the event.
 _calibrated = lru_cache(maxsize=64)(calibrate_truncated_geometric)
 
 
-def _of_holders(request: Request) -> Contribution:
-    """Return how blocks enter the counts of who holds an item."""
+def _holder_contribution(request: Request) -> Contribution:
+    """Return the contribution of a block to counts of units per item."""
     alone = request.blocks.alone
     return request.blocks.contribution(items=None, cells=None, single=alone, norm="l2")
 
@@ -266,7 +265,7 @@ def _truncated_event(request: Request, most: int) -> TruncatedGeometric:
     return _calibrated(
         promise.epsilon,
         promise.delta,
-        contribution=_of_holders(request),
+        contribution=_holder_contribution(request),
         max_items=most,
         relation=promise.relation,
         unit=promise.plain_unit,
@@ -274,8 +273,8 @@ def _truncated_event(request: Request, most: int) -> TruncatedGeometric:
 
 
 def _weighted(request: Request, most: int | None) -> tuple[Selection, AdaptiveSelection | None]:
-    """Selecting by weighted counts with the whole budget, in one round or in two."""
-    contribution, promise = _of_holders(request), request.promise
+    """Return the selection by weighted counts with the whole budget, in one round or two."""
+    contribution, promise = _holder_contribution(request), request.promise
     leak = selection_delta(promise.level) * promise.delta
     noise = calibrate_gaussian(
         promise.epsilon,
@@ -284,15 +283,15 @@ def _weighted(request: Request, most: int | None) -> tuple[Selection, AdaptiveSe
         relation=promise.relation,
         unit=promise.plain_unit,
     ).noise_multiplier
-    return selecting(noise, leak, most, contribution, promise, adaptive=request.adaptive)
+    return plan_selection(noise, leak, most, contribution, promise, adaptive=request.adaptive)
 
 
 def _truncated_is_better(request: Request, most: int, counts: bool) -> bool:
-    """Return whether fewer holders, each with ``most`` items, publish an item with odds of a half."""
+    """Return True if truncated noise publishes items with fewer users at even odds."""
     try:
         event = _truncated_event(request, most)
     except ParameterError:
-        # Nothing bounds what a unit changes in counts that are not clipped.
+        # The contribution of a unit to unclipped counts is unbounded.
         return False
     gaussian = request.plan.select if counts else _weighted(request, most)[0]
     assert isinstance(gaussian, Selection)  # noqa: S101 - unknown items are selected by a threshold
@@ -300,13 +299,13 @@ def _truncated_is_better(request: Request, most: int, counts: bool) -> bool:
 
 
 @dataclass(frozen=True, repr=False)
-class _HeldQuery(Query[Histogram]):
-    """Items of those that anybody holds, named and counted at once.
+class _UnknownItemsQuery(Query[Histogram]):
+    """Query that selects and counts unknown items at once.
 
     Args:
-        request: what is asked for.
-        most: the largest number of items of one unit that take part; None where a unit has one.
-        k: how many of the items that pass are published; None for all.
+        request: the request.
+        most: the maximum number of items of one unit; None if a unit has one.
+        k: the number of selected items to publish; None for all.
         random_state: a seed, for tests and research.
         progress: show progress.
     """
@@ -319,7 +318,7 @@ class _HeldQuery(Query[Histogram]):
 
     @property
     def promise(self) -> Promise:
-        """The promise of the request."""
+        """Guarantee of the request."""
         return self.request.promise
 
     def _with(self, promise: Promise) -> Self:
@@ -332,24 +331,24 @@ class _HeldQuery(Query[Histogram]):
 
     @contextmanager
     def _opened(self, charge: Charge) -> Iterator[UserContributions]:
-        """The counts of all items that anybody holds."""
+        """Read the contributions to all items in the data."""
         request = self.request
         with charge.open(request.table) as engine, Progress(2, self.progress) as shown:
             shown.stage("Listing items")
-            held = held_groups(engine, request.blocks, request.keys)
+            held = groups_in_data(engine, request.blocks, request.keys)
             cells = request.blocks.cells(held, public=False)
             data = UserContributions(engine, request.blocks, held, cells)
-            shown.stage("Counting holders")
+            shown.stage("Counting users")
             yield data
 
 
 @dataclass(frozen=True, repr=False)
-class TruncatedQuery(_HeldQuery):
-    """Names and counts at once, by truncated noise on every count."""
+class TruncatedQuery(_UnknownItemsQuery):
+    """Items and counts at once, by truncated noise on every count."""
 
     @property
     def event(self) -> TruncatedGeometric:
-        """The noise of the counts."""
+        """Noise of the counts."""
         return _truncated_event(self.request, 1 if self.most is None else self.most)
 
     @property
@@ -359,7 +358,7 @@ class TruncatedQuery(_HeldQuery):
 
     @property
     def plan(self) -> Planned:
-        """The noise of the counts, and the count that is named."""
+        """Noise of the counts, and the smallest published count."""
         event = self.event
         facts = [Fact("threshold", (event.cutoff,))]
         if self.most is not None:
@@ -367,7 +366,7 @@ class TruncatedQuery(_HeldQuery):
         return self._planned(event, facts, Expected(self._sd, threshold=event.cutoff + 1))
 
     def run(self, charge: Charge) -> Histogram:
-        """Count the holders of each item, and name those that pass."""
+        """Count the units with each item, and publish items above the threshold."""
         with self._opened(charge) as data:
             groups = data.dictionary.groups
             sums = data.holders(max_items=self.most)
@@ -390,17 +389,17 @@ class TruncatedQuery(_HeldQuery):
 
 
 @dataclass(frozen=True, repr=False)
-class NamesQuery(_HeldQuery):
-    """Names and weighted counts, for the whole promise."""
+class NamesQuery(_UnknownItemsQuery):
+    """Items and weighted counts, for the whole budget."""
 
     @cached_property
     def rounds(self) -> tuple[Selection, AdaptiveSelection | None]:
-        """The noise of the counts, and the threshold, of each round."""
+        """Noise and threshold of each round."""
         return _weighted(self.request, self.most)
 
     @property
     def plan(self) -> Planned:
-        """The noise of the weighted counts, and the count that is named."""
+        """Noise of the weighted counts, and the smallest published count."""
         first, again = self.rounds
         facts = [
             Fact("items-of-a-unit", (first.max_items,)),
@@ -412,10 +411,10 @@ class NamesQuery(_HeldQuery):
         return self._planned(first if again is None else first + again, facts, expected)
 
     def run(self, charge: Charge) -> Histogram:
-        """Add up the weights of each item's holders, and name those that pass."""
+        """Add up the weights per item, and publish items above the threshold."""
         first, again = self.rounds
         with self._opened(charge) as data:
-            counts, passed = named(data, first, charge, again)
+            counts, passed = select_and_count(data, first, charge, again)
             groups = data.dictionary.groups
         size = int(passed.sum())
         release = Histogram(
@@ -424,7 +423,7 @@ class NamesQuery(_HeldQuery):
             np.full(size, first.noise_multiplier),
             np.ones(size),
             charge.guarantee,
-            # A unit with more items than the limit adds its share to the first of them only.
+            # A unit with more items than the limit contributes only to the first ones.
             replace(self.request.asked(), each="share", clip=Clip(1.0, "item")),
             "gaussian",
         )
@@ -432,7 +431,7 @@ class NamesQuery(_HeldQuery):
 
 
 def _sorted(release: Histogram) -> Histogram:
-    """Order a release by names, and then by counts, so that ties show nothing of the table."""
+    """Sort a release by item, so that the order of ties does not depend on the table."""
     if not len(release):
         return release
     by_name = release.groups.order()

@@ -8,28 +8,25 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpgrain._types import FloatArray
-from dpgrain.statistics.consistent import consistent
+from dpgrain.statistics.consistency import consistent
 from dpgrain.statistics.values import Tree
 
-#: Standard deviations above which nodes are believed to hold numbers, below the root and within one
-#: that is believed: where most are empty, and where few are.
+#: Minimum standard deviations of credible nodes, below the root and below credible nodes: for trees
+#: with mostly empty leaves, and with few empty leaves.
 MOSTLY_EMPTY, MOSTLY_FULL = (3.0, 1.5), (2.0, 0.0)
 
 
 def consistent_leaves(masses: FloatArray, tree: Tree) -> FloatArray:
-    """Return the least-squares estimate of the leaves from noisy counts of all nodes.
+    """Return the least-squares estimate of the leaves, (V, bins), from noisy counts of all nodes.
 
     Args:
-        masses: (V, nodes) noisy counts, level by level, all of the same variance.
+        masses: (V, nodes) noisy counts, level by level, with equal variance.
         tree: the tree.
-
-    Returns:
-        (V, bins) estimates of the leaves.
 
     The two passes of Hay et al. 2010, "Boosting the accuracy of differentially private histograms".
     """
     b, (own, _) = tree.branching, _from_below(masses, tree)
-    # Downwards, what a parent has more than its children is divided equally among them.
+    # Downwards: divide the excess of a parent over its children equally among them.
     known = own[0]
     for counts in own[1:]:
         children = counts.reshape(len(masses), -1, b)
@@ -41,18 +38,17 @@ def consistent_leaves(masses: FloatArray, tree: Tree) -> FloatArray:
 def believed_leaves(
     masses: FloatArray, tree: Tree, sd: FloatArray, least: Sequence[float] = MOSTLY_EMPTY
 ) -> FloatArray:
-    """Return counts of leaves that are not negative, and 0 where none is believed to hold numbers.
+    """Return non-negative counts of leaves, (V, bins), with 0 for leaves that are not credible.
 
     Args:
         masses: (V, nodes) noisy counts, level by level.
-        tree: the tree, most of whose leaves may be empty.
-        sd: (V,) the standard deviation of the noise of each count.
-        least: the standard deviations above which a node below the root is believed to hold numbers,
-            and those above which a node of one that is believed is, too.
+        tree: the tree, mostly with empty leaves.
+        sd: (V,) standard deviation of the noise of each count.
+        least: minimum standard deviations of a node below the root, and of a node below a credible
+            one.
 
-    Returns:
-        (V, bins) counts. Noise of empty leaves adds up to a large rank; from the top down, nodes that
-        do not stand out are left out, and the others share what their parent has.
+    The noise of empty leaves adds up to a large rank. So nodes within the noise are dropped from
+    the top down, and the others share the count of their parent.
     """
     b, (levels, variances) = tree.branching, _from_below(masses, tree)
     known = np.zeros((len(masses), 1))
@@ -61,7 +57,7 @@ def believed_leaves(
         above = least[min(depth, 1)] * math.sqrt(variance) * sd
         kept = children > above[:, None, None]
         if depth:
-            # Of a node that is believed, the fullest child is.
+            # The fullest child of a credible node is credible.
             best = children.argmax(axis=2)[:, :, None]
             kept |= np.arange(b) == best
             kept &= (known > 0)[:, :, None]
@@ -76,12 +72,7 @@ def believed_leaves(
 
 
 def _from_below(masses: FloatArray, tree: Tree) -> tuple[list[FloatArray], list[float]]:
-    """Return the counts of each level by a node's own and those below it, with their variances.
-
-    Args:
-        masses: (V, nodes) noisy counts, level by level, all of variance 1.
-        tree: the tree.
-    """
+    """Return the counts of each level, combined with those below, and their variances."""
     b = tree.branching
     levels, at = [], 0
     for level in range(1, tree.height + 1):

@@ -1,8 +1,8 @@
-"""Numbers as masses: a column of numbers becomes non-negative sums, of which statistics are read.
+"""Numbers as masses: non-negative sums of a numeric column, from which statistics are computed.
 
-A number x between public bounds is split between *corners*, non-negative and known to add up, so that
-one noisy vector per group answers for counts, sums, means and variances, and another for all ranks.
-Proofs: docs/theory, "Numbers as masses".
+A number x between public bounds is split between *corners*, which are non-negative and add up to a
+known total. One noisy vector per group then yields counts, sums, means and variances, and another
+one all quantiles. Proofs: docs/theory, "Numbers as masses".
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from dpgrain.tables.engines.feed import Chunk
 from dpgrain.tables.split import Present, Split, Weight
 
 Norm = Literal["l2", "l1"]
-#: The treatment of far numbers by a range that is found: a share of them is cut off, or as many as the
-#: noise is worth; or that only where each person has one number, as those rarely lie far from 0.
+#: Treatment of distant numbers by a private range: clamp a fixed share, or the number with the
+#: smallest total error; or the latter only for one number per person.
 Far = Literal["cut", "weighed", "weighed of people"]
-# Masses are multiples of this, so that 2^23 full records of one user and group add up exactly.
+# Unit of masses; 2^23 full records of one user and group add up exactly.
 _UNIT = 2.0**-30
 
 
 @dataclass(frozen=True)
 class Measure:
-    """The measure of a number, before its range is known.
+    """Measure of a number, before its range is known.
 
     Args:
-        corners: the number of coordinates of each group.
-        split: the function from the range (low, high) to the split.
-        clip: the choice of clipping bounds, where they are chosen.
-        record_norm: by norm, the largest norm of what one record adds.
-        net: whether the second corner is subtracted from the first before noise is added.
-        presence: the split that says that a record is there, where groups are selected.
-        bias: the rough share of what clipping takes that shows in the result: all of it in sums, but
-            little in ratios, where what is left is like what was taken.
-        noisy: the rough number of coordinates whose noise shows in the result of one group.
-        ratio: whether results are divided by their group's count: then what clipping takes of all
-            groups shows in each, and noise the more, the fewer of the records a group has.
-        counting: the number of a group's first corners that add up to the count of its records.
-        far: the treatment of far numbers, where the range is found.
-        stands_for: the function from the range to the number that one in a coordinate stands for, in
-            sums; or, in ratios, that noise of one record moves the result by, roughly at the most.
-        of_ranks: whether that is a rank, whatever the range is.
+        corners: number of coordinates of each group.
+        split: function from the range (low, high) to the split.
+        clip: rule for clipping bounds chosen privately.
+        record_norm: largest norm of one record's contribution, by norm.
+        net: True to subtract the second corner from the first before noise is added.
+        presence: split that counts records with a number, for the selection of groups.
+        bias: rough fraction of the clipped part that affects the result: 1 for sums, but small for
+            ratios, because the remaining part is similar to the clipped one.
+        noisy: rough number of coordinates that add noise to the result of one group.
+        ratio: True if results are divided by the group's count: clipping then affects all groups,
+            and noise is larger in small groups.
+        counting: number of a group's first corners that add up to the count of its records.
+        far: treatment of distant numbers for a privately chosen range.
+        stands_for: function from the range to the number represented by 1, for sums; for ratios,
+            the approximate largest effect of the noise of one record.
+        of_ranks: True if this effect is a rank, for any range.
     """
 
     corners: int
@@ -67,13 +67,13 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The parts of a number above and below 0, in units of the largest magnitude within bounds.
+class SignParts:
+    """Positive and negative part of a number, in units of the largest magnitude within bounds.
 
     Args:
-        low: the lower bound, as which smaller numbers count.
-        high: the upper bound, as which larger numbers count.
-        corners: 2 (above 0, below 0); 1 where the bounds leave but one sign.
+        low: lower bound, to which smaller numbers are clamped.
+        high: upper bound, to which larger numbers are clamped.
+        corners: 2 (positive, negative); 1 if the bounds allow one sign only.
     """
 
     low: float
@@ -83,11 +83,11 @@ class Parts:
 
     @property
     def scale(self) -> float:
-        """The magnitude of the number that counts 1."""
+        """Magnitude of a number that counts 1."""
         return max(abs(self.low), abs(self.high))
 
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
-        """Return (keys, totals), as :class:`~dpgrain.tables.split.Split` describes them."""
+        """Return (keys, totals) as :class:`~dpgrain.tables.split.Split` defines them."""
         x = _bounded(values, self.low, self.high) / self.scale
         totals = np.floor(np.abs(x) / self.unit)
         return (keys if self.corners == 1 else keys + (x < 0)), totals
@@ -95,14 +95,14 @@ class Parts:
 
 @dataclass(frozen=True)
 class Powers:
-    """Bernstein's corners: C(d, j) uʲ(1−u)^(d−j) for j = 0..d, u the number's place within bounds.
+    """Bernstein corners C(d, j) uʲ(1−u)^(d−j) for j = 0..d, u the position within bounds.
 
     They are non-negative and add up to 1, so their sum is the number of records, and every moment
     up to the degree is linear in them.
 
     Args:
-        low: the lower bound, as which smaller numbers count.
-        high: the upper bound, as which larger numbers count.
+        low: lower bound, to which smaller numbers are clamped.
+        high: upper bound, to which larger numbers are clamped.
         degree: 1 for means, 2 for variances.
     """
 
@@ -113,11 +113,11 @@ class Powers:
 
     @property
     def corners(self) -> int:
-        """One more than the degree."""
+        """Degree plus one."""
         return self.degree + 1
 
     def of(self, x: float) -> FloatArray:
-        """Return what a number adds to each corner, (corners,), as the function that it is of u."""
+        """Return the contribution of a number to each corner, (corners,)."""
         u = (min(max(x, self.low), self.high) - self.low) / (self.high - self.low)
         return np.array(
             [
@@ -127,7 +127,7 @@ class Powers:
         )
 
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
-        """Return (keys, totals), as :class:`~dpgrain.tables.split.Split` describes them."""
+        """Return (keys, totals) as :class:`~dpgrain.tables.split.Split` defines them."""
         x = _bounded(values, self.low, self.high)
         u = (x - self.low) / (self.high - self.low)
         totals = np.empty((u.size, self.corners))
@@ -138,20 +138,21 @@ class Powers:
             mass = math.comb(self.degree, j) * rising * falling[self.degree - j]
             np.floor(mass, out=totals[:, j])
             rising = rising * u
-        # The corners are whole units, so that they add up to 1 exactly and no norm exceeds 1.
+        # The corners are multiples of the unit, so they add up to 1 and no norm exceeds 1.
         totals[:, 0] = np.maximum(1 / self.unit - totals[:, 1:].sum(axis=1), 0.0)
         return (keys[:, None] + np.arange(self.corners)).ravel(), totals.ravel()
 
 
-#: Number of steps in the range of each of two numbers that stand in one column, of 2^52 in all.
+#: Number of steps in the range of each of two numbers encoded in one column, of 2^52 in total.
 PAIRED = 2**26 - 1
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """The products of :class:`Powers` of degree 2 of two numbers, which one number holds.
+class PairMoments:
+    """Products of :class:`Powers` of degree 2 of two numbers, which are encoded in one number.
 
-    The number is (2^26)·i + j, for the places i and j of both in their ranges, from 0 to 2^26 − 1.
+    The number is (2^26)·i + j, for the positions i and j of both in their ranges, from 0 to 2^26 −
+    1.
     """
 
     unit: float = _UNIT
@@ -159,50 +160,51 @@ class Pairs:
 
     @staticmethod
     def places() -> tuple[FloatArray, FloatArray]:
-        """Return what each corner counts in the sum of the first numbers, and of the second, (9,)."""
+        """Return the weights of the corners in the sums of the first and second numbers, (9,)."""
         places = np.array([0.0, 0.5, 1.0])
         return np.repeat(places, 3), np.tile(places, 3)
 
     @staticmethod
     def squares() -> tuple[FloatArray, FloatArray]:
-        """Return what each corner counts in the sum of both numbers' squares, (9,)."""
+        """Return the weights of the corners in the sums of both numbers' squares, (9,)."""
         last = np.array([0.0, 0.0, 1.0])
         return np.repeat(last, 3), np.tile(last, 3)
 
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
-        """Return (keys, totals), as :class:`~dpgrain.tables.split.Split` describes them."""
-        assert values is not None  # noqa: S101 - the engine brings numbers wherever there is a split
-        held = values.astype(np.int64)
-        x, y = (np.clip(part, 0, PAIRED) / PAIRED for part in np.divmod(held, PAIRED + 1))
+        """Return (keys, totals) as :class:`~dpgrain.tables.split.Split` defines them."""
+        assert values is not None  # noqa: S101 - splits receive numbers
+        encoded = values.astype(np.int64)
+        x, y = (np.clip(part, 0, PAIRED) / PAIRED for part in np.divmod(encoded, PAIRED + 1))
         first, second = (np.stack([(1 - u) ** 2, 2 * u * (1 - u), u**2], axis=1) for u in (x, y))
         shares = (first[:, :, None] * second[:, None, :]).reshape(-1, self.corners)
         totals = np.floor(shares / self.unit)
-        # The corners are whole units, so that they add up to 1 exactly and no norm exceeds 1.
+        # The corners are multiples of the unit, so they add up to 1 and no norm exceeds 1.
         totals[:, 0] = np.maximum(1 / self.unit - totals[:, 1:].sum(axis=1), 0.0)
         return (keys[:, None] + np.arange(self.corners)).ravel(), totals.ravel()
 
 
-#: The spacing of edges: as many to each unit, as many to each factor away from 0, or at whole numbers.
+#: Spacing of edges: equal differences, equal ratios away from 0, or integers.
 Spacing = Literal["even", "geometric", "whole"]
-# Between 0 and this share of the largest magnitude, geometric edges are about even.
+# Share of the largest magnitude below which geometric edges are about even.
 _NEAR_ZERO = 2.0**-12
-# Whole numbers up to here are exact.
+# Largest exact integer.
 _LARGEST_WHOLE = 2.0**53
 
 
 @dataclass(frozen=True)
 class Tree:
-    """A tree of bins: a record counts 1 in its bin and in each node above it, but the root.
+    """Tree of bins: a record counts 1 in its bin and in each node above it, except the root.
 
     Args:
-        low: the lower bound, as which smaller numbers count.
-        high: the upper bound, as which larger numbers count.
-        height: the number of levels of nodes below the root.
-        branching: the number of children of each node.
-        spacing: the spacing of the edges of the leaves. Whole numbers have a leaf each where there are
-            enough; the leaves of larger ones then hold several, the more the larger they are.
-        near: the magnitude below which geometric leaves are about even; a share of the largest without
-            it. A tree that states it holds all magnitudes of interest, most of them in empty leaves.
+        low: lower bound, to which smaller numbers are clamped.
+        high: upper bound, to which larger numbers are clamped.
+        height: number of levels of nodes below the root.
+        branching: number of children of each node.
+        spacing: spacing of the edges of the leaves. Integers have one leaf each if there are
+            enough; else leaves of larger integers contain several.
+        near: magnitude below which geometric leaves are approximately even; by default a fraction
+            of the largest. A tree with a stated value covers all magnitudes of interest, with
+            mostly empty leaves.
     """
 
     low: float
@@ -215,22 +217,22 @@ class Tree:
 
     @property
     def corners(self) -> int:
-        """The number of nodes but the root."""
+        """Number of nodes except the root."""
         return sum(self.branching**level for level in range(1, self.height + 1))
 
     @property
     def bins(self) -> int:
-        """The number of leaves."""
+        """Number of leaves."""
         return int(self.branching**self.height)
 
     @property
     def whole(self) -> bool:
-        """True where leaves hold whole numbers: so they are spaced, and there are some in bounds."""
+        """True for leaves of integers."""
         return self.spacing == "whole" and _wholes(self.low, self.high) is not None
 
     @cached_property
     def edges(self) -> FloatArray:
-        """The edges of the leaves, (bins + 1,): a leaf holds its lower edge and not its upper one."""
+        """Edges of the leaves, (bins + 1,); leaves contain their lower edge."""
         if self.spacing == "even":
             return np.linspace(self.low, self.high, self.bins + 1)
         ends = _wholes(self.low, self.high) if self.whole else None
@@ -242,16 +244,16 @@ class Tree:
         if last - first < self.bins:
             return np.asarray(first + places, dtype=np.float64)
         wide = np.rint(_geometric(first, last + 1, self.bins, 1.0))
-        # Where edges come closer than 1, each leaf holds one whole number instead.
+        # If edges are closer than 1, each leaf contains one integer instead.
         return np.asarray(np.maximum.accumulate(wide - places) + places)
 
     @property
     def last(self) -> float:
-        """The largest number of the last leaf."""
+        """Largest number of the last leaf."""
         return float(self.ends(np.zeros(1), np.array([float(self.bins)]))[1][0])
 
     def leaf(self, x: FloatArray) -> IntArray:
-        """Return the leaf that each number lies in, of the same shape."""
+        """Return the leaf of each number, with the same shape."""
         x = np.clip(x, self.low, self.high)
         if self.spacing == "even":
             u = (x - self.low) / (self.high - self.low)
@@ -260,9 +262,9 @@ class Tree:
         return np.clip(result, 0, self.bins - 1).astype(np.int64)
 
     def at(self, place: FloatArray) -> FloatArray:
-        """Return the number at a place among the edges, such as 2.5 for the middle of the third leaf.
+        """Return the number at a position among the edges; 2.5 is the middle of the third leaf.
 
-        Of leaves of whole numbers it is one of these; at an edge, one of the leaf before it.
+        For integers, it is an integer; at an edge, one of the leaf before it.
         """
         if not self.whole:
             return np.interp(np.round(place, 6), np.arange(self.bins + 1), self.edges)
@@ -272,7 +274,7 @@ class Tree:
         return np.asarray(np.minimum(first + np.minimum(within, size - 1), math.floor(self.high)))
 
     def ends(self, low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the least and the largest number of the leaves between two places among the edges."""
+        """Return the smallest and largest number of the leaves between two positions."""
         first = np.floor(low + 1e-9).astype(np.int64)
         last = np.ceil(high - 1e-9).astype(np.int64)
         below, above = self.edges[np.minimum(first, self.bins)], self.edges[np.maximum(last, 0)]
@@ -282,7 +284,7 @@ class Tree:
         return np.minimum(below, top), np.clip(above - 1, below, np.maximum(below, top))
 
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
-        """Return (keys, totals), as :class:`~dpgrain.tables.split.Split` describes them."""
+        """Return (keys, totals) as :class:`~dpgrain.tables.split.Split` defines them."""
         leaf = self.leaf(_bounded(values, self.low, self.high))
         before, nodes = 0, []
         for level in range(1, self.height + 1):
@@ -292,14 +294,14 @@ class Tree:
 
 
 def _wholes(low: float, high: float) -> tuple[int, int] | None:
-    """Return the least and the largest whole number within bounds; None without exact ones."""
+    """Return the smallest and largest integer within bounds; None without exact integers."""
     if max(abs(low), abs(high)) > _LARGEST_WHOLE or math.ceil(low) > math.floor(high):
         return None
     return math.ceil(low), math.floor(high)
 
 
 def _geometric(low: float, high: float, bins: int, near: float) -> FloatArray:
-    """Return edges at about one factor, and about even where they are nearer to 0, (bins + 1,)."""
+    """Return edges with about equal ratios, and about even near 0, (bins + 1,)."""
     if low > 0 or high < 0:
         near = min(near, abs(low), abs(high))
     edges = near * np.sinh(np.linspace(math.asinh(low / near), math.asinh(high / near), bins + 1))
@@ -309,12 +311,12 @@ def _geometric(low: float, high: float, bins: int, near: float) -> FloatArray:
 
 @dataclass(frozen=True)
 class Bins:
-    """Bins of numbers, of which a record counts 1 in its own.
+    """Bins of numbers; a record counts 1 in its bin.
 
     Args:
-        edges: increasing; a bin holds its upper edge and not its lower one, and the first and the last
-            bin have no end.
-        corners: the number of bins that are counted; those beyond what the edges make stay empty.
+        edges: increasing edges; a bin contains its upper edge but not its lower one, and the outer
+            bins are open.
+        corners: number of counted bins; bins without edges stay empty.
     """
 
     edges: tuple[float, ...]
@@ -322,46 +324,46 @@ class Bins:
     unit: float = 1.0
 
     def of(self, values: FloatArray) -> IntArray:
-        """Return the bin that each number lies in, of the same shape."""
+        """Return the bin of each number, with the same shape."""
         return np.searchsorted(np.array(self.edges), values).astype(np.int64)
 
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
-        """Return (keys, totals), as :class:`~dpgrain.tables.split.Split` describes them."""
-        assert values is not None  # noqa: S101 - the engine brings numbers wherever there is a split
+        """Return (keys, totals) as :class:`~dpgrain.tables.split.Split` defines them."""
+        assert values is not None  # noqa: S101 - splits receive numbers
         return keys + self.of(values), None
 
 
 def _bounded(values: FloatArray | None, low: float, high: float) -> FloatArray:
-    assert values is not None  # noqa: S101 - the engine brings numbers wherever there is a split
+    assert values is not None  # noqa: S101 - splits receive numbers
     return np.asarray(np.clip(values, low, high), dtype=np.float64)
 
 
 def weights(unit: float) -> Measure:
-    """Non-negative weights of any size, truncated to multiples of ``unit``."""
+    """Return the measure of non-negative weights, truncated to multiples of ``unit``."""
     return Measure(1, lambda *_: Weight(unit), AutoClip(), {}, presence=Weight(1.0))
 
 
 def count() -> Measure:
-    """The number of records with a finite number."""
+    """Return the measure of the number of records with a finite number."""
     return Measure(1, lambda *_: Present(), AutoClip(), {"l2": 1.0, "l1": 1.0})
 
 
 def total(low: float | None, high: float | None) -> Measure:
-    """Return the sum of numbers, for bounds that may not be known yet."""
+    """Return the measure of a sum, for bounds that may be unknown."""
     signed = low is None or high is None or low < 0 < high
     return Measure(
         2 if signed else 1,
-        lambda low, high: Parts(low, high, 2 if signed else 1),
+        lambda low, high: SignParts(low, high, 2 if signed else 1),
         AutoClip(low=2.0**-10, high=2.0**20),
         {"l2": 1.0, "l1": 1.0},
         net=signed,
         far="weighed",
-        stands_for=lambda low, high: Parts(low, high).scale,
+        stands_for=lambda low, high: SignParts(low, high).scale,
     )
 
 
 def moments(degree: int) -> Measure:
-    """Return the number of records and their moments up to a degree."""
+    """Return the measure of the number of records and their moments up to a degree."""
     return Measure(
         degree + 1,
         lambda low, high: Powers(low, high, degree),
@@ -371,19 +373,19 @@ def moments(degree: int) -> Measure:
         noisy=degree,
         ratio=True,
         counting=degree + 1,
-        # The noise of a square grows with the square of the range, and a wide one costs too much.
+        # The noise of a square grows with the square of the range, so wide ranges are expensive.
         far="weighed" if degree == 1 else "weighed of people",
         stands_for=lambda low, high: (high - low) ** degree,
     )
 
 
 def second_moments(unit: float) -> Measure:
-    """Return the number of records, and all moments of two numbers up to the second.
+    """Return the measure of the number of records and all moments of two numbers up to the second.
 
     Args:
-        unit: the covariance that is 1 where both ranges have width 1.
+        unit: the covariance that is 1 for two ranges of width 1.
     """
-    pairs = Pairs()
+    pairs = PairMoments()
     return Measure(
         pairs.corners,
         lambda *_: pairs,
@@ -402,12 +404,13 @@ def ranks(
     spacing: Spacing = "even",
     near: Callable[[float, float], float | None] = lambda *_: None,
 ) -> Measure:
-    """Return the number of records in each of 16^height bins, and in the nodes above.
+    """Return the measure of the number of records in 16^height bins, and in the nodes above.
 
     Args:
-        height: the number of levels of bins.
-        spacing: the spacing of the finest ones.
-        near: the function from the range to the magnitude below which geometric bins are about even.
+        height: number of levels of bins.
+        spacing: spacing of the finest bins.
+        near: function from the range to the magnitude below which geometric bins are approximately
+            even.
     """
     return Measure(
         Tree(0, 1, height).corners,
@@ -419,18 +422,18 @@ def ranks(
         noisy=4 * height,
         ratio=True,
         counting=Tree(0, 1, height).branching,
-        # The noise of several nodes adds up in a rank.
+        # A rank contains the noise of several nodes.
         stands_for=lambda *_: math.sqrt(4 * height),
         of_ranks=True,
     )
 
 
 def binned(corners: int, edges: Callable[[float, float], tuple[float, ...]]) -> Measure:
-    """Return the number of records in each of several bins.
+    """Return the measure of the number of records in each of several bins.
 
     Args:
-        corners: the number of bins that there are at most.
-        edges: the function from the range (low, high) to the edges of the bins.
+        corners: maximum number of bins.
+        edges: function from the range (low, high) to the edges of the bins.
     """
     return Measure(
         corners,

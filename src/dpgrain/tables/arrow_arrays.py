@@ -1,7 +1,7 @@
-"""Arrow arrays of NumPy's numbers and of texts, and back, without loading pandas.
+"""Conversions between NumPy and Arrow arrays, without importing pandas.
 
-``pyarrow.array`` and ``to_numpy`` import pandas, where it is installed, to see whether their argument
-is one of its series: a large part of the time that a process takes to its first release.
+``pyarrow.array`` and ``to_numpy`` import an installed pandas to check for its series, which takes a
+large part of the time until the first release of a process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _KINDS = {"i8": pa.int64(), "f8": pa.float64()}
 
 
 def number_array(values: NDArray[Any], null: NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return an Arrow array of int64 or float64 numbers, which shares their memory.
+    """Return an Arrow array of int64 or float64 numbers, (n,), with shared memory.
 
     >>> number_array(np.arange(3), np.arange(3) == 1).to_pylist()
     [0, None, 2]
@@ -31,7 +31,7 @@ def number_array(values: NDArray[Any], null: NDArray[np.bool_] | None = None) ->
 
 
 def numpy_array(column: pa.Array) -> NDArray[Any]:
-    """Return the numbers of an Arrow array without nulls, which share its memory.
+    """Return the numbers of an Arrow array without nulls, with shared memory.
 
     >>> numpy_array(number_array(np.arange(3)))
     array([0, 1, 2])
@@ -40,7 +40,7 @@ def numpy_array(column: pa.Array) -> NDArray[Any]:
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column in one piece.
+    """Return a column as one array.
 
     >>> one_array(pa.chunked_array([[1], [2]])).to_pylist()
     [1, 2]
@@ -50,7 +50,7 @@ def one_array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def boolean_array(values: NDArray[np.bool_]) -> pa.Array:
-    """Return an Arrow array of truths.
+    """Return an Arrow array of booleans.
 
     >>> boolean_array(np.array([True, False])).to_pylist()
     [True, False]

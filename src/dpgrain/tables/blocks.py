@@ -1,4 +1,4 @@
-"""The blocks of a table for each privacy unit; the norm of a block is what is clipped."""
+"""Blocks of a table for each privacy unit: the contributions whose norms are clipped."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.scope.partitions import PERIODS, Partition, Rule
 from dpgrain.tables.dictionary import GroupCells
 from dpgrain.tables.elements import Elements, cell_codes
-from dpgrain.tables.engines.column_types import TIMES
 from dpgrain.tables.engines.derived_columns import base_source, calendar_period
 from dpgrain.tables.engines.per_user import require_whole_users, rows_in_cells, whole_user_source
-from dpgrain.tables.engines.sources import TypedSource
 from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode, Node, columns_of
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import CellColumn, TableRows
+from dpgrain.tables.sources.column_types import TIMES
+from dpgrain.tables.sources.typed_columns import TypedSource
 from dpgrain.units import Element, Level, Record, Unit, User
 
 Table = TypeVar("Table", bound=TableRows)
@@ -32,36 +32,35 @@ Table = TypeVar("Table", bound=TableRows)
 class UnitBlocks:
     """Units of clipping: records, users' data in one cell, or whole users."""
 
-    # The unit whose data one block holds.
+    # Level of the unit of one block.
     block: Level
-    # The column that gives the cell; None where there are no cells.
+    # Column of the cells; None without cells.
     of: str | None = None
-    # The partition of that column's values; None where each value is its own cell.
+    # Partition of the column's values; None if each value is a cell.
     elements: Elements | None = None
-    # The place of that column among the keys of the groups, which then give the cell; None where
-    # it is no key.
+    # Index of the column among the group keys, which determine the cell; None if it is not a key.
     key: int | None = None
-    # The largest number of blocks of a user that are kept.
+    # Maximum number of blocks of a user.
     max_elements: int | None = None
-    # The partition in words; empty if there is none.
+    # Description of the partition; empty without one.
     named: str = ""
-    # True if each group is a cell by itself, and each cell one group.
+    # True if groups and cells correspond one to one.
     alone: bool = False
-    # The column of the table that holds the cell, where there is one.
+    # Column of cells in the table, if there is one.
     cell_column: str | None = None
-    # The partition as facts, with the columns of the data; None if there is none.
+    # Partition as facts, in columns of the data; None without one.
     partition: Partition | None = None
     # True if only records are protected, and each pair of a user and a group is a block: a record
-    # then moves one block, or two, and makes room for no other.
+    # then changes one or two blocks, and never the selection of blocks.
     of_records: bool = False
-    # True if a user has one row at most, whatever the data are.
+    # True if every user has at most one row.
     one_row: bool = False
 
     @staticmethod
     def of_unit(
         unit: Unit, table: TableRows, keys: Sequence[str], item: str | None = None
     ) -> UnitBlocks:
-        """Make the blocks for a privacy unit of a table, from the key columns of its groups."""
+        """Return the blocks of a privacy unit for groups by some key columns of a table."""
         item = next(iter(keys), None) if item is None else item
         require_whole_users(table, unit)
         if isinstance(unit, Record):
@@ -93,7 +92,7 @@ class UnitBlocks:
             )
         by = item if unit.by is None else unit.by
         bound = unit.max_elements if isinstance(unit, User) else None
-        # A partition is one of records, also where a row is made of several in one cell.
+        # The partition divides records, even if a row is derived from several records of a cell.
         records = (rows_in_cells(table, by) if isinstance(by, str) else None) or table
         if isinstance(by, str):
             of, elements, named = _partition_column(by, records)
@@ -109,7 +108,7 @@ class UnitBlocks:
         partition = Partition(
             (partition_rule(by if isinstance(by, str) else item, elements, records),)
         )
-        # If the column of cells is itself a key, or one of a person's row, that gives the cell.
+        # A column of cells determines the cell if it is a key, or a column of a per-user row.
         if isinstance(by, str) and (by in keys or records is not table):
             of, elements = by, None
         key = list(keys).index(of) if of in keys else None
@@ -119,30 +118,30 @@ class UnitBlocks:
 
     @property
     def of_one_row(self) -> bool:
-        """True if a block is one row at most, so that the norm of its contribution is known."""
+        """True if a block has at most one row, so that the norm of its contribution is known."""
         return self.block == "record" or self.one_row
 
     def cells(self, groups: Groups, *, public: bool) -> GroupCells:
-        """Return the cells of groups under the partition; one cell where the group gives none."""
+        """Return the cells of groups, (V,); one cell if groups do not determine it."""
         size = len(groups)
         if self.key is None:
             return GroupCells(pa.repeat("all", size), np.zeros(size, dtype=np.int64))
         values = groups.columns[self.key]
         if self.elements is not None:
             return GroupCells(*cell_codes(self.elements, values.to_pylist(), public=public))
-        # Values that are their own cells; made without a Python object each, for there may be many.
+        # One cell per value, without a Python object each: there may be many.
         codes = np.arange(size, dtype=np.int64)
         if not self.alone:
             codes = values.dictionary_encode().indices.to_numpy().astype(np.int64)
         return GroupCells(values.cast(pa.string()), codes)
 
     def for_keys(self, keys: Sequence[str], table: Table) -> tuple[Table, UnitBlocks]:
-        """Return the same blocks for groups with other keys, and a table that can give their cells."""
+        """Return the same blocks for groups by other keys, and the table with their cells."""
         if self.block != "element":
             return table, self
         if self.of_records:
-            # Blocks become pairs with the other groups. If a block held several pairs, one record's
-            # removal would make room for others.
+            # Blocks become pairs with the other groups. In blocks of several pairs, removing one
+            # record could add others to the selection.
             return table, replace(self, of=keys[0], key=0, alone=True)
         if self.of in keys and self.of is not None:
             single = self.elements is None and len(keys) == 1
@@ -150,11 +149,10 @@ class UnitBlocks:
         column, partition = self.cell_column, self.elements
         if column is None and self.of is not None and partition is not None:
             if partition.missing == "error":
-                # Every item that counts has a cell, since all others are outside the public domain.
+                # Every relevant item has a cell, because all others are outside the public domain.
                 partition = replace(partition, missing="own")
             column = f"cell of {self.of}"
-            # The name is changed if a column of that name holds anything else, such as another
-            # partition.
+            # Change the name if such a column has other contents, such as another partition.
             while table.has(column) and table.cells.get(column) != CellColumn(self.of, partition):
                 column += "'"
             if not table.has(column):
@@ -166,8 +164,8 @@ class UnitBlocks:
     ) -> Contribution:
         """Return the contribution of a unit to a sum over coordinates."""
         if self.of_records and self.alone:
-            # One record changes one coordinate by at most 1, or two if it moves between them; no
-            # number of cells is known.
+            # One record changes one coordinate by at most 1, or two if it moves; the number of
+            # cells is unknown.
             one = items == 1
             return Contribution("record", coordinates="one" if one else "nonnegative", norm=norm)
         return Contribution(
@@ -181,9 +179,9 @@ class UnitBlocks:
 
 
 def _partition_column(name: str, table: TableRows) -> tuple[str, Elements | None, str]:
-    """Return the column that a named partition divides, the partition of its values, and its name.
+    """Return the column, the partition of its values, and the description of a partition by name.
 
-    The name contains the column, since the same mapping of two columns makes two partitions.
+    The description names the column, because one mapping of two columns is two partitions.
     """
     if name not in table.schema:
         raise SchemaError(
@@ -212,7 +210,7 @@ def partition_rule(column: str | None, elements: Elements | None, table: TableRo
     if column in table.days and (elements is None or elements.period is not None):
         day = table.days[column]
         period = "day" if elements is None else elements.period or "day"
-        # A promise of each time for itself must be distinguished from one of a column of dates.
+        # Distinguish a promise per timestamp from a promise per date.
         read = table.date_format(day.of) or ("" if day.zone else "TIMESTAMP")
         return Rule(day.of, period, day.zone, read=read)
     dated = table.schema[column] == "DATE"
@@ -233,10 +231,10 @@ def partition_rule(column: str | None, elements: Elements | None, table: TableRo
 
 
 def _derived_rule(column: str, period: str | None, table: TableRows) -> Rule:
-    """Return the rule of a column that an expression makes, by the data that it is made of.
+    """Return the rule of a derived column, in terms of the data.
 
-    Names of columns that are made say nothing, as another table may have one of that name, made in
-    another way; nor does a column of data alone, as its text may be read as another type.
+    Names of derived columns are no identity, because another table may derive the same name
+    differently; nor are names of data columns without the type that they are read as.
     """
     node = _expanded(ColumnNode(column), table)
     if period is not None:
@@ -257,15 +255,15 @@ def _derived_rule(column: str, period: str | None, table: TableRows) -> Rule:
 
 
 def _with_missing(cells: int | None) -> int | None:
-    """Return a number of cells with that of rows for which an expression has no value.
+    """Return a number of cells plus one for rows without a value of the expression.
 
-    Such rows may lie in any region of the data: an unknown key, a division by 0.
+    Such rows may be in any region of the data: an unknown key, a division by 0.
     """
     return None if cells is None else cells + 1
 
 
 def _expanded(node: Node, table: TableRows) -> Node:
-    """Return an expression of data alone, in which columns that are made are what they are made of."""
+    """Return an expression in terms of the data, with derived columns expanded."""
     if isinstance(node, ColumnNode) and node.name in table.derived:
         return _expanded(table.derived[node.name].node, table)
     if isinstance(node, ColumnNode) and node.name in table.days:
@@ -278,12 +276,12 @@ def _expanded(node: Node, table: TableRows) -> Node:
 
 
 def _column_text(column: str, table: TableRows) -> str:
-    """Describe a column in words, one of cells or of days by the column that it comes from."""
+    """Describe a column; a column of cells or days by its source column."""
     if column in table.days:
-        # The same name may be that of days in another zone elsewhere.
+        # Another table may use the same name for days of another zone.
         return str(partition_rule(column, None, table))
     if column in table.derived:
-        # By what it is made of, and as what that is read.
+        # By the expanded expression and the types of its columns.
         return f"{_expanded(ColumnNode(column), table)} ({_derived_rule(column, None, table).mark})"
     if column not in table.cells:
         source = base_source(table.source)

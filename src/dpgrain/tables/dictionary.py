@@ -1,4 +1,4 @@
-"""The groups of a release with their cells, and their codes for engines and kernel."""
+"""Groups of a release with their cells, and their codes for engines and kernel."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from dpgrain.tables.arrow_arrays import number_array
 from dpgrain.tables.engines.kernel import KeyLayout
 from dpgrain.tables.groups import Groups
 
-#: What hashes names, (n,) to (n, 2), as :func:`md5_words` does.
+#: Hash function of names, (n,) to (n, 2), such as :func:`md5_words`.
 Digests: TypeAlias = Callable[[pa.Array], NDArray[np.uint64]]
 _md5 = partial(hashlib.md5, usedforsecurity=False)
 
 
 @dataclass(frozen=True, eq=False)
 class GroupCells:
-    """The cells that some groups lie in."""
+    """The cells of groups."""
 
-    # (V,) the name that orders cells; null where the group has no cell and is left out.
+    # (V,) names that order cells; null for dropped groups without a cell.
     labels: pa.Array
-    # (V,) a number for each cell; −1 where the group is left out.
+    # (V,) codes of cells; −1 for dropped groups.
     codes: IntArray
 
     @cached_property
@@ -43,11 +43,11 @@ class Dictionary:
 
     # (V,) the groups.
     groups: Groups
-    # The packing of the keys of coordinates, with the cell that each lies in.
+    # Packing of the keys of coordinates, with their cells.
     layout: KeyLayout
-    # (K,) the number of coordinates in each cell; (1,) where another column has cells.
+    # (K,) number of coordinates per cell; (1,) if another column has the cells.
     cell_sizes: IntArray
-    # (V,) the place of each group among those that were given.
+    # (V,) index of each group before sorting.
     given: IntArray
     # The number of coordinates of each group.
     corners: int = 1
@@ -61,34 +61,34 @@ class Dictionary:
         corners: int = 1,
         digests: Digests | None = None,
     ) -> Dictionary:
-        """Give groups and cells their codes."""
-        given = public_order(groups, cells, md5_words if digests is None else digests)
-        known = groups.take(given)
+        """Return the dictionary of different groups, with codes for groups and cells."""
+        order = public_order(groups, cells, md5_words if digests is None else digests)
+        known = groups.take(order)
         if column_cells is not None:
             layout = KeyLayout(len(known) * corners, column_cells, None)
-            return Dictionary(known, layout, np.array([layout.items]), given, corners)
-        cell = cells.codes[given]
+            return Dictionary(known, layout, np.array([layout.items]), order, corners)
+        cell = cells.codes[order]
         cell_of = np.cumsum(np.diff(cell, prepend=cell[:1]) != 0, dtype=np.int64)
         sizes = np.bincount(cell_of) * corners
         layout = KeyLayout(len(known) * corners, sizes.size, np.repeat(cell_of, corners))
-        return Dictionary(known, layout, sizes, given, corners)
+        return Dictionary(known, layout, sizes, order, corners)
 
     def cell_rows(self, rows: int) -> IntArray:
-        """Return the place of each group's cell in an array of a row per cell, or one for all, (V,)."""
+        """Return the row of each group's cell, (V,), in an array with one row per cell or in total."""
         if rows == 1 or self.layout.cell_of is None:
             return np.zeros(len(self.groups), dtype=np.int64)
         return self.layout.cell_of[:: self.corners]
 
 
 def public_order(groups: Groups, cells: GroupCells, digests: Digests) -> IntArray:
-    """Return the places of the groups that have a cell, (V,), in the order of every engine.
+    """Return the indices of the groups with a cell, (V,), in the order of all engines.
 
-    The order is a public function of each group alone, by the hashes of its cell's and its keys' names:
-    what is kept when a bound is enforced may not depend on what else is there.
+    The order compares hashes of the names of cells and keys, a public function of each group: a
+    bound on contributions must not make one group's selection depend on other groups.
     """
     kept = np.flatnonzero(cells.codes >= 0)
     codes = cells.codes[kept]
-    # All groups of a cell have its label; the first one gives it.
+    # All groups of a cell have the same label.
     first = np.full(int(codes.max(initial=-1)) + 1, -1, dtype=np.int64)
     first[codes[::-1]] = kept[::-1]
     used = np.flatnonzero(first >= 0)
@@ -99,11 +99,10 @@ def public_order(groups: Groups, cells: GroupCells, digests: Digests) -> IntArra
 
 
 def _by_hash(groups: Groups, rank: IntArray, digests: Digests) -> IntArray:
-    """Return the places of groups, (n,), by rank, then by the hashes of their keys, then by keys."""
+    """Return the indices of groups, (n,), sorted by rank, hashes of keys, and keys."""
     words = [word for column in groups.columns for word in digests(column).T]
     if words:
-        # One number of the rank and the first bits that follow it nearly always distinguishes all
-        # groups.
+        # The rank and the first bits of the hash nearly always distinguish all groups.
         bits = int(rank.max(initial=0)).bit_length()
         packed = (rank.astype(np.uint64) << np.uint64(64 - bits)) | (words[0] >> np.uint64(bits))
         order = np.argsort(packed)
@@ -113,9 +112,9 @@ def _by_hash(groups: Groups, rank: IntArray, digests: Digests) -> IntArray:
 
 
 def md5_words(names: pa.Array) -> NDArray[np.uint64]:
-    """Return the hash of each name, (n, 2): MD5 of its text, in two words, the higher one first.
+    """Return the MD5 hash of each name, (n, 2): two words, the higher one first.
 
-    MD5 protects nothing here, but is known everywhere.
+    MD5 only orders names here, and is available everywhere.
     """
     texts = names.cast(pa.binary() if pa.types.is_string(names.type) else pa.string())
     joined = b"".join([_md5(text).digest() for text in texts.cast(pa.binary()).to_pylist()])
@@ -123,15 +122,15 @@ def md5_words(names: pa.Array) -> NDArray[np.uint64]:
 
 
 def hash_words(digests: bytes | pa.Buffer) -> NDArray[np.uint64]:
-    """Return the words of hashes that stand one after the other, (n, 2)."""
+    """Return the words of concatenated hashes, (n, 2)."""
     return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
 
 
 def column_order(names: Iterable[int | str]) -> list[int | str]:
-    """Return the names of the cells of a column in the public order, as :func:`public_order` has it."""
+    """Return the names of a column's cells in the order of :func:`public_order`."""
     return sorted(names, key=lambda name: (md5_hex(name), name))
 
 
 def md5_hex(name: int | str) -> str:
-    """Return the hash of a name: MD5 of its text, which protects nothing but is known everywhere."""
+    """Return the MD5 hash of a name as hexadecimal text."""
     return _md5(str(name).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The groups of a release: public ones, privately selected ones, or a mixture."""
+"""Groups of a release: public, privately selected, or a mixture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.long_labels import label_of
+from dpgrain.inputs.long_labels import text_label
 from dpgrain.scope.partitions import period_of
 from dpgrain.scope.regions import Region, Span
 from dpgrain.tables.arrow_arrays import number_array, text_array
@@ -23,7 +23,7 @@ from dpgrain.tables.engines.derived_columns import CompiledExpression
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import TableRows
 
-# Days of a region whose periods are a domain, at most.
+# Maximum days of a region for listing its periods as a domain.
 _MOST_DAYS = 100_000
 
 
@@ -31,16 +31,16 @@ _MOST_DAYS = 100_000
 class GroupDomain:
     """The public part of a domain."""
 
-    # The columns that give a record's group.
+    # Key columns of groups.
     keys: tuple[str, ...]
-    # The values of each public key; the values of other keys are selected privately.
+    # Values of each public key; values of other keys are selected privately.
     public: Mapping[str, pa.Array]
-    # All groups, where the caller listed these instead.
+    # All groups, if the caller listed groups.
     listed: Groups | None = None
 
     @property
     def selected(self) -> tuple[str, ...]:
-        """The keys with privately selected values."""
+        """Keys with privately selected values."""
         if self.listed is not None:
             return ()
         return tuple(key for key in self.keys if key not in self.public)
@@ -68,7 +68,7 @@ class GroupDomain:
 def public_domain(
     domain: Any, blocks: UnitBlocks, table: TableRows, keys: Sequence[str]
 ) -> GroupDomain:
-    """Read the public part of the caller's domain, in the types of the key columns."""
+    """Return the public part of a domain in the types of the key columns."""
     keys = tuple(keys)
     if not keys:
         if domain is not None:
@@ -96,7 +96,7 @@ def listed_values(
 def _parsed(
     domain: Any, blocks: UnitBlocks, table: TableRows, keys: tuple[str, ...]
 ) -> GroupDomain:
-    """Read the public part of a domain from any of its forms."""
+    """Parse the public part of a domain in any form."""
     if domain is None:
         return _implied(blocks, table, keys)
     if isinstance(domain, Groups):
@@ -110,7 +110,7 @@ def _parsed(
             raise ParameterError(
                 f"domain keys must be among {', '.join(keys)}, not {unknown[0]!r}."
             )
-        # A mapping that names no key leaves all of them to be selected, but those with few values.
+        # Keys outside the mapping are selected privately, except those with few public values.
         public = {
             key: column
             for key in keys
@@ -138,7 +138,7 @@ def _released(groups: Groups, keys: tuple[str, ...]) -> list[Any]:
 
 
 def _implied(blocks: UnitBlocks, table: TableRows, keys: tuple[str, ...]) -> GroupDomain:
-    """Return the values of a public mapping, key by key."""
+    """Return the public values of each key from mappings, cells and expressions."""
     public: dict[str, pa.Array] = {}
     for i, key in enumerate(keys):
         elements = blocks.elements if blocks.key == i else None
@@ -157,29 +157,29 @@ def _implied(blocks: UnitBlocks, table: TableRows, keys: tuple[str, ...]) -> Gro
 
 
 def _known_values(table: TableRows, key: str) -> pa.Array | None:
-    """Return the values of a column that an expression makes, where these are public and few."""
-    made = table.derived.get(key)
-    values = None if made is None else public_values(made, table.scope)
+    """Return the values of a derived column if they are public and few."""
+    derived = table.derived.get(key)
+    values = None if derived is None else public_values(derived, table.scope)
     if not values:
         return None
-    # These are values of rows, which a row's own label follows from.
-    labels = [label_of(value) if isinstance(value, str) else value for value in values]
+    # These are values of rows; convert long ones to labels.
+    labels = [text_label(value) if isinstance(value, str) else value for value in values]
     return _column(list(dict.fromkeys(labels)), table, key)
 
 
-def public_values(made: CompiledExpression, region: Region) -> tuple[Any, ...] | None:
-    """Return all values of a column that an expression makes, where they are public and few.
+def public_values(derived: CompiledExpression, region: Region) -> tuple[Any, ...] | None:
+    """Return all values of a derived column over a region if they are public and few.
 
     >>> from dpgrain.scope.regions import Side, Span
     >>> spring = Region((Side("day", Span("date", 19_783 * 86_400_000_000, 19_844 * 86_400_000_000)),))
-    >>> made = CompiledExpression.parse("month(day)", {"day": "DATE"})
-    >>> [str(first) for first in public_values(made, spring)]
+    >>> derived = CompiledExpression.parse("month(day)", {"day": "DATE"})
+    >>> [str(first) for first in public_values(derived, spring)]
     ['2024-03-01', '2024-04-01']
     """
-    if made.period is None:
-        return made.values
-    period, zone = made.period
-    side = next((side for side in region.sides if side.column == made.inputs[0]), None)
+    if derived.period is None:
+        return derived.values
+    period, zone = derived.period
+    side = next((side for side in region.sides if side.column == derived.inputs[0]), None)
     if side is None or side.missing or not isinstance(side.values, Span):
         return None
     ends = side.values.low, side.values.high
@@ -198,7 +198,7 @@ def public_values(made: CompiledExpression, region: Region) -> tuple[Any, ...] |
 
 
 def _day(time: int, zone: str) -> date:
-    """Return the day of a time in microseconds since 1970, as clocks of a zone show it."""
+    """Return the local date of a time in microseconds since 1970."""
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time)
     return (moment.astimezone(ZoneInfo(zone)) if zone else moment).date()
 
@@ -238,7 +238,7 @@ def _no_repeat(values: list[Any]) -> None:
 
 
 def _typed(values: list[Any], table: TableRows, key: str) -> pa.Array:
-    """Convert stated items to the type of a key column."""
+    """Convert items to the type of a key column."""
     integers = table.is_integer(key)
     if not table.are_keys(values, key):
         for value in values:
@@ -268,7 +268,7 @@ def _check_any_cell(values: pa.Array, blocks: UnitBlocks, key: str) -> None:
 
 
 def _is_by_key(domain: Mapping[Any, Any]) -> bool:
-    """Return True for a mapping from keys to their values, False for one from items to cells."""
+    """Return True for a mapping from keys to values, False for one from items to cells."""
     several = (list, set, range, np.ndarray, pa.Array, pa.ChunkedArray)
     return bool(domain) and all(isinstance(values, several) for values in domain.values())
 

@@ -1,4 +1,4 @@
-"""Elements: public partitions of the data space into cells."""
+"""Public partitions of items into cells, which define elements."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from dpgrain._files import record_input
 from dpgrain._formatting import quantity
 from dpgrain._lazy_import import require
 from dpgrain.errors import DataError, ParameterError, SchemaError, raise_without_context
-from dpgrain.inputs.calls import silent
-from dpgrain.inputs.labels import exact, key, written
+from dpgrain.inputs.callbacks import silent
+from dpgrain.inputs.labels import as_fraction, canonical_text, key
 from dpgrain.scope.partitions import period_of
 from dpgrain.tables.arrow_arrays import number_array, text_array
 
 Missing: TypeAlias = Literal["own", "drop", "error"]
 Period: TypeAlias = Literal["week", "month", "year"]
-# Number of seeds that scikit-learn takes.
+# Number of seeds of scikit-learn.
 _SEEDS = 2**32
 _MISSING_CHOICES = ("own", "drop", "error")
 _COUNTED_ONCE = {str, int, type(None)}
-# Form of a date in SQL; the year before year 1 is 1 BC.
+# Format of a date in SQL; the year before year 1 is 1 BC.
 _DAY = re.compile(r"([0-9]{4,})-([0-9]{2})-([0-9]{2})( \(BC\))?")
-#: Beginning of messages about an item that the column cannot hold.
+#: Beginning of messages about an item of an impossible type for the column.
 ITEM_MESSAGE = "the partition contains item"
 
 
@@ -46,19 +46,19 @@ ITEM_MESSAGE = "the partition contains item"
 class Elements:
     """A public partition of items into cells; the data of a user in one cell is an *element*.
 
-    Make one with :meth:`from_mapping`, :meth:`from_function` or :meth:`kmeans`.
+    Use :meth:`from_mapping`, :meth:`from_function`, :meth:`from_period` or :meth:`kmeans`.
 
     Args:
         name: the name of the partition in reports.
         mapping: item → cell, if the partition is a finite mapping.
         function: item → cell, if the partition is a function.
-        missing: the treatment of items without a cell: ``"own"`` (each is its own cell), ``"drop"``
-            (they are left out), ``"error"`` (they are refused, which needs a public domain).
-        period: the period that holds a day, for a partition of days that :meth:`from_period` made.
+        missing: the treatment of items without a cell: ``"own"`` (each is its own cell),
+            ``"drop"``, or ``"error"`` (an error, which requires a public domain).
+        period: the period of a day, in a partition from :meth:`from_period`.
 
     Raises:
-        ParameterError: unless there is either a mapping or a function, or if ``missing`` is none of
-            these.
+        ParameterError: unless exactly one of mapping and function is passed, or if ``missing`` is
+            invalid.
 
     The partition must be public: fixed without looking at the protected data.
 
@@ -81,18 +81,18 @@ class Elements:
 
     @staticmethod
     def from_mapping(source: Any, *, missing: Missing = "own", name: str | None = None) -> Elements:
-        """Make a partition from a mapping of items to cells.
+        """Return the partition of a mapping from items to cells.
 
         Args:
             source: a dict, a table of two columns (Arrow, pandas, Polars: items, then cells), or a
                 :class:`pathlib.Path` of a Parquet or CSV file of two columns.
-                :mod:`dpgrain.inputs.labels` says which items of a column match a key.
-            missing: the treatment of items that the mapping lacks: ``"own"``, ``"drop"`` or
+                :mod:`dpgrain.inputs.labels` defines which items of a column match a key.
+            missing: the treatment of items outside the mapping: ``"own"``, ``"drop"`` or
                 ``"error"``.
             name: the name of the partition in reports.
 
         Raises:
-            ParameterError: if the mapping is empty or gives an item two cells.
+            ParameterError: if the mapping is empty, or has two cells for an item.
             DataError: if the file cannot be read.
 
         >>> Elements.from_mapping({"tea": "drinks", "rice": "food"}, name="aisles")
@@ -114,7 +114,7 @@ class Elements:
     def from_function(
         function: Callable[[Any], Hashable], *, missing: Missing = "own", name: str | None = None
     ) -> Elements:
-        """Make a partition from a function of the item; an item for which it is None has no cell.
+        """Return the partition of a function of the item, which returns None for no cell.
 
         Args:
             function: item → cell.
@@ -137,16 +137,17 @@ class Elements:
 
     @staticmethod
     def from_period(period: Period, *, missing: Missing = "own") -> Elements:
-        """Make a partition of days into weeks, months or years, named by their first days.
+        """Return the partition of days into weeks, months or years, named by their first days.
 
-        What a release of such cells costs a day, or another period, is known: docs/theory, "Scopes".
+        Releases of such cells have a known cost per day or other period: docs/theory, "Scopes".
 
         Args:
             period: ``"week"`` (it begins on Monday), ``"month"`` or ``"year"``.
-            missing: the treatment of what is no day: ``"own"``, ``"drop"`` or ``"error"``.
+            missing: the treatment of values that are not days: ``"own"``, ``"drop"`` or
+                ``"error"``.
 
         Raises:
-            ParameterError: if there is no such period.
+            ParameterError: if the period is invalid.
 
         >>> Elements.from_period("week").cell("2026-01-07")
         '2026-01-05'
@@ -169,13 +170,13 @@ class Elements:
         items: Any = None,
         missing: Missing = "own",
     ) -> Elements:
-        """Make cells of similar items, by k-means++ on *public* vectors (scikit-learn).
+        """Return a partition into clusters of *public* vectors, by k-means++ (scikit-learn).
 
         Args:
-            vectors: item → vector, or an (items, dimensions) array with ``items`` given. They must
-                be public: centroids computed from protected data are a release of their own.
-            k: the number of cells, at most the number of items.
-            random_state: the seed of the clustering, which is public.
+            vectors: item → vector, or an (items, dimensions) array with ``items``. They must be
+                public: centroids computed from protected data are a separate release.
+            k: the number of clusters, at most the number of items.
+            random_state: the public seed of the clustering.
             items: the items, in the order of the rows.
             missing: the treatment of items without a vector: ``"own"``, ``"drop"`` or ``"error"``.
 
@@ -217,9 +218,9 @@ class Elements:
         """Return the same partition for the keys of a column.
 
         Args:
-            keys: turns the items that a mapping names into the column's keys for them; where they are
-                keys already, it returns the same list. It must raise if there is none for an item: such
-                items would have no cell, and silently change the promise.
+            keys: a function from the items of a mapping to the column's keys, which returns the
+                same list if they are keys already. It must raise for an item without a key: such
+                items would have no cell, and silently change the guarantee.
         """
         if self.mapping is None:
             return self
@@ -230,7 +231,7 @@ class Elements:
         return replace(self, mapping=_one_cell_each(result, list(self.mapping.values())))
 
     def labelled(self) -> Elements:
-        """Return the same partition with a text for each cell, as a column of cells holds it.
+        """Return the same partition with the texts of a column of cells.
 
         An item that is its own cell is called ``"own: item"``, a cell that is not text ``"cell: 7"``.
         """
@@ -249,13 +250,13 @@ class Elements:
 
     @property
     def labels(self) -> list[str] | None:
-        """The sorted texts of all cells, if they are public; None where items are their own cells."""
+        """Sorted texts of all public cells; None if items are their own cells."""
         if self.mapping is None or self.missing == "own":
             return None
         return sorted({_label(cell) for cell in self.mapping.values() if cell is not None})
 
     def cell(self, item: Any) -> Hashable | None:
-        """Return the cell of an item, None where it has none."""
+        """Return the cell of an item; None without one."""
         if self.mapping is not None:
             return self.mapping.get(item)
         return self.function(item) if self.function is not None else None
@@ -265,7 +266,7 @@ class Elements:
 
 
 def _check_name(name: object) -> None:
-    """Refuse a name of a partition that is no text."""
+    """Raise ParameterError unless the name of a partition is text."""
     if name is not None and not isinstance(name, str):
         raise ParameterError(f"name must be text, not {_validate.describe(name)}.", name="name")
 
@@ -279,16 +280,16 @@ def _mark(content: str) -> str:
 
 
 def _identity(function: Callable[[Any], Hashable]) -> str:
-    """Return a token of one function object, since no text describes a function completely."""
+    """Return a token of one function object, because no text describes a function completely."""
     try:
         return _identities.setdefault(function, secrets.token_hex(8))
     except TypeError:
-        # This function cannot be hashed, or cannot be referred to weakly.
+        # This function has no hash or no weak references.
         return secrets.token_hex(8)
 
 
 def as_elements(by: Any) -> Elements:
-    """Make ``Elements`` from any partition that ``Element(by)`` accepts but a column name."""
+    """Return the ``Elements`` of any partition that ``Element(by)`` accepts except a column name."""
     if isinstance(by, Elements):
         return by
     if callable(by):
@@ -297,9 +298,9 @@ def as_elements(by: Any) -> Elements:
 
 
 def _period_of_text(day: str, period: str) -> str:
-    """Return the first day of the period of a day, also beyond the years that Python counts.
+    """Return the first day of a day's period, including years outside Python's range.
 
-    The calendar, with its weekdays, comes again every 400 years.
+    The calendar, with its weekdays, repeats every 400 years.
     """
     match = _DAY.fullmatch(day)
     if match is None:
@@ -323,7 +324,7 @@ def _two_columns(source: Any) -> dict[Any, Hashable]:
 
 
 def _one_cell_each(items: list[Any], cells: list[Hashable]) -> dict[Any, Hashable]:
-    """Make a mapping of items to cells; an item with two cells is refused."""
+    """Return a mapping from items to cells; raise ParameterError if an item has two cells."""
     mapping = dict(zip(items, cells, strict=True))
     if len(mapping) == len(items):
         return mapping
@@ -348,7 +349,7 @@ def _arrow_table(source: Any) -> pa.Table:
         try:
             return pa.Table.from_pandas(source, preserve_index=False)
         except pa.ArrowException:
-            # What Arrow says quotes a cell.
+            # Arrow's error message quotes a cell.
             raise_without_context(
                 ParameterError("the partition must have one type in each column.")
             )
@@ -359,13 +360,13 @@ def _arrow_table(source: Any) -> pa.Table:
 
 
 def read_file(path: Path) -> pa.Table:
-    """Read a public Parquet or CSV file into memory."""
+    """Return a public Parquet or CSV file as a table."""
     import pyarrow.parquet
 
     record_input(path)
     try:
         if path.suffix.lower() == ".csv":
-            # Cells are read as text: whether 007 is a number depends on what it is compared with.
+            # Cells are read as text: 007 may be a number or text, depending on the column.
             with path.open(encoding="utf-8-sig", newline="") as file:
                 header, *rows = [row for row in csv.reader(file) if row]
             width = len(header)
@@ -390,7 +391,7 @@ def _different(names: list[str]) -> list[str]:
 def cell_codes(
     elements: Elements, items: list[Any], *, public: bool
 ) -> tuple[pa.Array, NDArray[np.int64]]:
-    """Return the label of each item's cell, null where the item is dropped, and the cell's code."""
+    """Return the label of each item's cell, null for dropped items, and its code, (V,)."""
     if elements.missing == "error" and not public:
         raise ParameterError(
             "missing='error' requires a public domain; pass domain=, or use missing='own' or "
@@ -411,7 +412,7 @@ def cell_codes(
             f"{', …' if len(without) > 3 else ''}); add them, or use missing='own' or 'drop'."
         )
     if without and elements.missing == "own":
-        # An item has one cell of its own, also where several groups have the item.
+        # Several groups with the same item share its own cell.
         own: dict[Any, int] = {}
         codes[without] = [len(named) + own.setdefault(items[i], len(own)) for i in without]
         labels += [f"own {item}" for item in own]
@@ -428,28 +429,28 @@ def _cells_of(elements: Elements, items: list[Any], *, public: bool) -> list[Has
 
 
 def cell_or_none(elements: Elements, item: Any) -> Any:
-    """Return the cell of an item of the table, None where the function fails on it."""
+    """Return the cell of an item of the table; None if the function fails on it."""
     try:
         return elements.cell(item)
     except Exception:
-        # The item is somebody's datum, and an error would publish that somebody holds it.
+        # An error would reveal that a person has this item.
         return None
 
 
 def _names(cells: list[Hashable | None], *, public: bool) -> list[str | None]:
-    """Return the names of cells, None for no cell; cells with equal names are the same cell.
+    """Return the names of cells, equal for the same cell; None for no cell.
 
-    One function of the cell alone must both distinguish cells and order them. Otherwise the rest of
-    the table would decide which elements of a user are kept.
+    One function of the cell both distinguishes and orders cells. Otherwise other rows would affect
+    the selection of a user's elements.
     """
     return [_name_or_none(cell, public=public) for cell in cells]
 
 
 def _distinct(cells: list[Hashable | None]) -> tuple[list[Hashable | None], NDArray[np.int64]]:
-    """Return the different cells, and the place of each cell among them, (V,).
+    """Return the distinct cells, and the index of each cell among them, (V,).
 
-    Texts and integers count once each. Other equal values may be written in several ways, and a name
-    must not depend on the one that came first.
+    Only texts and integers are deduplicated. Other equal values may differ in form, and a name must
+    not depend on the first one.
     """
     if not set(map(type, cells)) <= _COUNTED_ONCE:
         return cells, np.arange(len(cells))
@@ -465,7 +466,7 @@ def _name_or_none(cell: Any, *, public: bool) -> str | None:
     except Exception as error:
         if public:
             raise _no_cell(cell) from error
-        # The cell may come from somebody's item, so that it is dropped instead of refused.
+        # The cell may come from a person's item, so it is dropped without an error.
         return None
 
 
@@ -477,53 +478,45 @@ def _no_cell(cell: Any) -> ParameterError:
 
 
 def cell_labels(elements: Elements, items: list[Any]) -> list[str | None]:
-    """Return the texts that a column of cells holds for items of the table, None for items left out."""
+    """Return the text of each item in a column of cells; None for dropped items."""
     labelled = elements.labelled()
     with silent():
         labels = [cell_or_none(labelled, item) for item in items]
     if labelled.missing == "drop":
         return labels
-    # An item on which the function fails has no cell, like one for which it returns None.
+    # If the function fails on an item, the item has no cell, as if it returned None.
     pairs = zip(labels, items, strict=True)
     return [f"own: {item}" if label is None else label for label, item in pairs]
 
 
 def label_table(elements: Elements, values: pa.Array) -> pa.Table:
-    """Return the columns ``value`` and ``label``: different values of a column, and their cells."""
+    """Return the columns ``value`` and ``label``: distinct values of a column and their cells."""
     labels = cell_labels(elements, values.to_pylist())
     return pa.table({"value": values, "label": pa.array(labels, pa.string())})
 
 
 def _label(cell: Any) -> str:
-    """Return a text that no other cell has, and no item that is its own cell."""
+    """Return a unique text of a cell, distinct from items that are their own cells."""
     if isinstance(cell, str):
         text = str.__str__(cell)
-        # Text with surrogates cannot be encoded, and is quoted below instead.
-        if not text.startswith(("own: ", "cell: ")) and _is_valid(text):
+        # Text with surrogates cannot be encoded, and is quoted below.
+        if not text.startswith(("own: ", "cell: ")) and _validate.is_utf8(text):
             return text
     return f"cell: {_name(cell)}"
 
 
-def _is_valid(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _name(cell: Any) -> str:
-    """Return one name for all values that are equal in Python, as 1, 1.0 and True are; '1' is not."""
+    """Return one name for all values that are equal in Python, such as 1, 1.0 and True, but not '1'."""
     if type(cell) is int and abs(cell) < 2**63:
         return str(cell)
     if isinstance(cell, np.generic):
         cell = cell.item()
-    value = exact(cell)
+    value = as_fraction(cell)
     if value is not None:
-        text = written(value)
+        text = canonical_text(value)
         if text is None:
             return " ".join(key(value) or ())
-        # A decimal that equals no float is another cell than the float with the same text.
+        # A decimal without an equal float is another cell than the float with the same text.
         same = value.denominator == 1 or Fraction(float(value)) == value
         return text if same else f"Decimal('{text}')"
     if isinstance(cell, int | float | Decimal) and (named := key(cell)) is not None:

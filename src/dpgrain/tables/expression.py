@@ -1,7 +1,7 @@
-"""A small closed language for columns that are made of others, row by row: its grammar.
+"""Grammar of expressions: a small closed language for columns derived row by row.
 
 =============  ====================================================================================
-columns        ``amount``; one with other signs in its name in backquotes, ```` `paid in` ````
+columns        ``amount``; names with other symbols in backquotes, ```` `paid in` ````
 constants      ``12``, ``2.5``, ``'er'`` or ``"er"``, ``true``, ``false``
 sums           ``a + b``, ``a - b``, ``a * b``, ``a / b``, ``-a``; also ``−``, ``×`` and ``÷``
 comparisons    ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``kind in ('er', 'gp')``
@@ -9,8 +9,8 @@ conditions     ``not``, ``and``, ``or``
 functions      ``month(at)``, ``bins(amount, 0, 10, 100)``; :mod:`dpgrain.tables.engines.functions`
 =============  ====================================================================================
 
-A text is read into a tree once, here; what its parts mean, and of which types they are, is said where
-they become SQL.
+A text is parsed into a tree here; :mod:`dpgrain.tables.engines.functions` defines the types and
+meanings of its parts.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import TypeAlias
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 
-#: Signs and words of the longest expression, and how deep its parts may lie in one another.
+#: Maximum tokens of an expression, and maximum depth of its tree.
 LONGEST, DEEPEST = 200, 12
-# Characters of an expression that a message shows, and digits of a whole number, at most.
+# Maximum characters of an expression in a message, and maximum digits of an integer.
 _SHOWN_CHARACTERS, _MOST_DIGITS = 200, 40
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -43,7 +43,7 @@ _COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 _WORDS = ("and", "or", "not", "in", "true", "false")
 _NAME = re.compile(r"[^\W\d]\w*")
 _QUOTES = ("'", '"', "`")
-# Remedies for words and signs of other languages.
+# Remedies for words and symbols of other languages.
 _WORDS_INSTEAD = {
     "is": "; use known(x) or not known(x)",
     "not": "; write not (x in ('a', 'b'))",
@@ -57,7 +57,6 @@ _INSTEAD = {"&": "; write and", "|": "; write or", "!": "; write not", "%": "; u
 class ColumnNode:
     """A column of the table."""
 
-    # Its name.
     name: str
 
     def __str__(self) -> str:
@@ -69,7 +68,6 @@ class ColumnNode:
 class ConstantNode:
     """A constant."""
 
-    # A number, a text or a truth.
     value: bool | int | float | str
 
     def __str__(self) -> str:
@@ -83,32 +81,31 @@ class ConstantNode:
 
 @dataclass(frozen=True)
 class CallNode:
-    """A function, or an operator, of parts."""
+    """A function or an operator with its arguments."""
 
-    # The name of the function, or the sign of the operator.
+    # Name of the function, or symbol of the operator.
     function: str
-    # What it is of.
     parts: tuple[Node, ...]
 
     def __str__(self) -> str:
-        # Each part is written once: twice at each level would be without end.
+        # Format each part once: twice per level would be exponential.
         if _NAME.fullmatch(self.function) and self.function not in _WORDS:
             return f"{self.function}({', '.join(map(str, self.parts))})"
         first, *others = self.parts
         if self.function == "in":
-            return f"{_held(first)} in ({', '.join(map(str, others))})"
+            return f"{_operand(first)} in ({', '.join(map(str, others))})"
         if self.function == "not":
-            return f"not {_held(first)}"
+            return f"not {_operand(first)}"
         if not others:
-            return f"{self.function}{_held(first)}"
-        return f" {self.function} ".join(map(_held, self.parts))
+            return f"{self.function}{_operand(first)}"
+        return f" {self.function} ".join(map(_operand, self.parts))
 
 
 Node: TypeAlias = ColumnNode | ConstantNode | CallNode
 
 
-def _held(node: Node) -> str:
-    """Return the text of a part of an operator, in parentheses where it is one itself."""
+def _operand(node: Node) -> str:
+    """Return the text of an operand, in parentheses if it is an operator."""
     own = isinstance(node, CallNode) and (
         node.function in _WORDS or not _NAME.fullmatch(node.function)
     )
@@ -116,7 +113,7 @@ def _held(node: Node) -> str:
 
 
 def parsed(text: str) -> Node:
-    """Read an expression.
+    """Parse an expression; raise ParameterError with the position of an error.
 
     >>> print(parsed("bins(amount, 0, 10)  "), "|", parsed("a + b*2 > 3 and not kind in ('x')"))
     bins(amount, 0, 10) | ((a + (b * 2)) > 3) and (not (kind in ('x')))
@@ -133,12 +130,12 @@ def parsed(text: str) -> Node:
 
 
 def stated(text: str) -> str:
-    """Return an expression, or a part of it, in quotes for a message: the beginning of a long one."""
+    """Return the beginning of an expression in quotes for a message."""
     return _validate.describe(text, most=_SHOWN_CHARACTERS)
 
 
 def is_expression(text: str) -> bool:
-    """Return whether a text can be read as more than the name of a column.
+    """Return whether a text is an expression other than a column name.
 
     >>> is_expression("month(at)"), is_expression("month"), is_expression("month of at")
     (True, False, False)
@@ -150,7 +147,7 @@ def is_expression(text: str) -> bool:
 
 
 def columns_of(node: Node) -> Iterator[str]:
-    """Yield the names of the columns that an expression is made of, each as often as it stands there.
+    """Yield the names of columns in an expression, with repetitions.
 
     >>> list(columns_of(parsed("a + lower(b) * 2")))
     ['a', 'b']
@@ -163,7 +160,7 @@ def columns_of(node: Node) -> Iterator[str]:
 
 
 class _Parser:
-    """The reading of one text from left to right, with one token of foresight."""
+    """A recursive-descent parser of one text, with one token of lookahead."""
 
     def __init__(self, text: str) -> None:
         self.text, self.place, self.read = text, 0, 0
@@ -171,7 +168,7 @@ class _Parser:
         self.next()
 
     def next(self) -> str:
-        """Go to the next token, and return the one before."""
+        """Advance to the next token, and return the previous one."""
         before = self.token
         self.read += 1
         if self.read > LONGEST:
@@ -195,11 +192,11 @@ class _Parser:
         return before
 
     def wrong(self, why: str) -> ParameterError:
-        """Return the error for what stands at this place."""
+        """Return the error about the current position."""
         return ParameterError(f"the expression {stated(self.text)} cannot be read: {why}.")
 
     def takes(self, *tokens: str) -> str:
-        """Return the token and go on, if it is a sign or a word of these; else an empty text."""
+        """Return the token and advance if it is one of these; otherwise return an empty text."""
         word = self.token.lower() if self.kind == "name" else self.token
         if self.kind in ("sign", "name") and word in tokens:
             self.next()
@@ -207,24 +204,24 @@ class _Parser:
         return ""
 
     def needs(self, sign: str) -> None:
-        """Pass over a sign."""
+        """Skip a symbol, or raise ParameterError if another token follows."""
         if not self.takes(sign):
             there = stated(self.token) if self.kind else "its end"
             raise self.wrong(f"{sign!r} is missing before {there}")
 
     def within(self, depth: int) -> None:
-        """Raise if parts lie too deep in one another."""
+        """Raise ParameterError if parts are nested too deeply."""
         if depth > DEEPEST:
             raise self.wrong(f"it is nested more than {DEEPEST} levels deep")
 
     def end(self) -> None:
-        """Raise unless all has been read."""
+        """Raise ParameterError unless the whole text was parsed."""
         if self.kind:
             instead = _WORDS_INSTEAD.get(self.token.lower(), "")
             raise self.wrong(f"{stated(self.token)} is not allowed at this position{instead}")
 
     def any(self, depth: int) -> Node:
-        """Read alternatives."""
+        """Parse conditions joined by ``or``."""
         self.within(depth)
         node = self.both(depth)
         while self.takes("or"):
@@ -232,21 +229,21 @@ class _Parser:
         return node
 
     def both(self, depth: int) -> Node:
-        """Read conditions that all hold."""
+        """Parse conditions joined by ``and``."""
         node = self.negated(depth)
         while self.takes("and"):
             node = CallNode("and", (node, self.negated(depth)))
         return node
 
     def negated(self, depth: int) -> Node:
-        """Read a condition, or one that does not hold."""
+        """Parse a condition or its negation."""
         if self.takes("not"):
             self.within(depth)
             return CallNode("not", (self.negated(depth + 1),))
         return self.compared(depth)
 
     def compared(self, depth: int) -> Node:
-        """Read a comparison."""
+        """Parse a comparison."""
         node = self.added(depth)
         if sign := self.takes(*_COMPARISONS):
             node = CallNode(sign, (node, self.added(depth)))
@@ -258,21 +255,21 @@ class _Parser:
         return node
 
     def added(self, depth: int) -> Node:
-        """Read a sum."""
+        """Parse a sum."""
         node = self.multiplied(depth)
         while sign := self.takes("+", "-"):
             node = CallNode(sign, (node, self.multiplied(depth)))
         return node
 
     def multiplied(self, depth: int) -> Node:
-        """Read a product."""
+        """Parse a product."""
         node = self.signed(depth)
         while sign := self.takes("*", "/"):
             node = CallNode(sign, (node, self.signed(depth)))
         return node
 
     def signed(self, depth: int) -> Node:
-        """Read a part, or its negative."""
+        """Parse a part or its negative."""
         if not self.takes("-"):
             return self.part(depth)
         self.within(depth)
@@ -282,7 +279,7 @@ class _Parser:
         return CallNode("-", (node,))
 
     def part(self, depth: int) -> Node:
-        """Read a constant, a column, a function or what stands in parentheses."""
+        """Parse a constant, a column, a function or an expression in parentheses."""
         if self.kind == "number":
             token = self.next()
             if not token.isdigit():
@@ -307,7 +304,7 @@ class _Parser:
         return CallNode(name.lower(), self.listed(depth)) if self.takes("(") else ColumnNode(name)
 
     def listed(self, depth: int) -> tuple[Node, ...]:
-        """Read parts between parentheses, of which the first is passed."""
+        """Parse arguments after an opening parenthesis."""
         if self.takes(")"):
             return ()
         parts = [self.any(depth + 1)]

@@ -1,4 +1,4 @@
-"""Groups: the rows of a released table, each with a combination of keys."""
+"""Groups of a release: combinations of keys, one per row."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Groups:
 
     @staticmethod
     def of(names: Sequence[str], columns: Sequence[pa.Array]) -> Groups:
-        """Make groups with these keys, row by row; without keys there is one group of everything."""
+        """Return groups with one combination of keys per row; one group without keys."""
         return Groups(tuple(names), tuple(columns), len(columns[0]) if columns else 1)
 
     @staticmethod
     def product(names: Sequence[str], values: Sequence[pa.Array]) -> Groups:
-        """Make a group of every combination of the keys' values; the first key varies slowest."""
+        """Return a group for every combination of key values; the first key varies slowest."""
         places = np.indices([len(column) for column in values]).reshape(len(values), -1)
         columns = [column.take(number_array(at)) for column, at in zip(values, places, strict=True)]
         return Groups.of(names, columns)
@@ -45,7 +45,7 @@ class Groups:
         return self.size
 
     def take(self, order: IntArray) -> Groups:
-        """Return the groups at these places."""
+        """Return the groups at these indices."""
         places = number_array(order)
         columns = tuple(column.take(places) for column in self.columns)
         return Groups(self.names, columns, len(order))
@@ -55,22 +55,21 @@ class Groups:
         return self.take(np.flatnonzero(kept))
 
     def order(self) -> IntArray:
-        """Return (V,) the places of the groups in the order of their keys."""
+        """Return (V,) the indices that sort the groups by their keys."""
         if not self.names:
             return np.arange(self.size)
-        # The columns get other names, since Arrow reads a name that begins with a dot or a bracket as
-        # a path.
+        # Rename columns, because Arrow treats a name with a leading dot or bracket as a path.
         keys = {f"k{i}": column for i, column in enumerate(self.columns)}
         order = [(name, "ascending") for name in keys]
         places = pyarrow.compute.sort_indices(pa.table(keys), sort_keys=order)
         return np.asarray(places.to_numpy(), dtype=np.int64)
 
     def sorted(self) -> Groups:
-        """Return the groups in the order of their keys."""
+        """Return the groups sorted by their keys."""
         return self.take(self.order())
 
     def codes_in(self, other: Groups) -> IntArray:
-        """Return (V,) the place of each group among other groups, which have some of its keys."""
+        """Return (V,) the index of each group among other groups by some of its keys."""
         missing = [name for name in other.names if name not in self.names]
         if missing:
             raise ParameterError(

@@ -15,14 +15,14 @@ from dpgrain.tables.table import UserTable
 
 
 def read_public_list(path: Path, keys: Sequence[str], rows: UserTable) -> list[Any]:
-    """Return the public items of a file."""
+    """Return the public items of a Parquet, CSV or text file, in the types of the keys."""
     if len(keys) == 1:
         return _first_column(path, keys[0] in rows.schema and rows.is_integer(keys[0]))
     return _tuples(path, keys, rows)
 
 
 def _tuples(path: Path, keys: Sequence[str], rows: UserTable) -> list[tuple[Any, ...]]:
-    """Return the rows of a file with all the key columns."""
+    """Return the rows of a file with all key columns."""
     result = read_file(path)
     missing = [key for key in keys if key not in result.column_names]
     if missing:
@@ -45,7 +45,7 @@ def _first_column(path: Path, integers: bool) -> list[Any]:
         return _typed(read_file(path).column(0).to_pylist(), integers, path)
     record_input(path)
     try:
-        # Some editors put a mark of the encoding before the first item, which is no part of it.
+        # Some editors write an encoding mark before the first item.
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
@@ -57,7 +57,7 @@ def _first_column(path: Path, integers: bool) -> list[Any]:
 def _typed(values: list[Any], integers: bool, path: Path) -> list[Any]:
     if not integers:
         return values
-    result = [labels.whole(value) for value in values]
+    result = [labels.as_integer(value) for value in values]
     if None in result:
         wrong = values[result.index(None)]
         raise ParameterError(

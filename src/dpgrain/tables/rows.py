@@ -1,4 +1,4 @@
-"""The public part of people's rows: their columns and types, and how they may be read."""
+"""Rows and their public schema: columns, types, derived columns, filters and regions."""
 
 from __future__ import annotations
 
@@ -12,27 +12,12 @@ import pyarrow as pa
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.inputs.labels import exact, whole, written
-from dpgrain.inputs.long_labels import any_long, label_of_stated
+from dpgrain.inputs.labels import as_fraction, as_integer, canonical_text
+from dpgrain.inputs.long_labels import any_long, stated_label
 from dpgrain.scope.provenance import Provenance, after_derivation
 from dpgrain.scope.regions import EVERYTHING, Region
 from dpgrain.scope.zones import check_zone
 from dpgrain.tables.elements import ITEM_MESSAGE, Elements, as_elements
-from dpgrain.tables.engines.column_types import (
-    DAY,
-    INTEGERS,
-    LABEL,
-    MOMENT,
-    TEXT,
-    TIMES,
-    TRUTH,
-    WHOLE,
-    decimals,
-    is_key,
-    is_number,
-    is_readable,
-)
-from dpgrain.tables.engines.dated import DatedSource
 from dpgrain.tables.engines.derived_columns import (
     CompiledExpression,
     DerivedSource,
@@ -40,57 +25,71 @@ from dpgrain.tables.engines.derived_columns import (
     base_source,
     compile_condition,
 )
-from dpgrain.tables.engines.scoped import ScopedSource, all_rows
-from dpgrain.tables.engines.sources import OverSource, Source, TypedSource, columns_like
 from dpgrain.tables.expression import is_expression
-from dpgrain.tables.where import intersect, parse_region
+from dpgrain.tables.region_conditions import intersect, parse_region
+from dpgrain.tables.sources.column_names import column_hint
+from dpgrain.tables.sources.column_types import (
+    ALL_INTEGERS,
+    BOOLEAN,
+    DAY,
+    INTEGERS,
+    LABEL,
+    MOMENT,
+    TEXT,
+    TIMES,
+    decimal_places,
+    is_key,
+    is_number,
+    is_readable,
+)
+from dpgrain.tables.sources.day_columns import DayColumnSource
+from dpgrain.tables.sources.region_source import RegionSource, all_rows
+from dpgrain.tables.sources.source import RowSource, SourceWrapper
+from dpgrain.tables.sources.typed_columns import TypedSource
 
 
 @dataclass(frozen=True)
 class CellColumn:
     """A column of the cells of another column's values."""
 
-    # The other column.
     of: str
-    # The public partition of its values, as given.
+    # The public partition of the column's values.
     elements: Elements
-    # The columns ``value`` and ``label`` of all values that rows of users have, where these were
-    # found before; else None.
+    # The columns ``value`` and ``label`` of all values in the rows of users, if already known.
     lookup: pa.Table | None = None
 
 
 @dataclass(frozen=True)
 class DayColumn:
-    """A column of the days of another column's times."""
+    """A column of the dates of another column's timestamps."""
 
-    # The column of times.
     of: str
-    # The zone whose clocks show the day; empty for times without a zone.
+    # The zone of the dates; empty for timestamps without a zone.
     zone: str = ""
 
 
 @dataclass(frozen=True, repr=False)
 class TableRows:
-    """The source of rows and their public part: all that an engine is given.
+    """A source of rows and its public schema: the input of an engine.
 
     Args:
         source: where the rows come from.
-        user: the column that names the user of a record; None if there is none, which leaves the
-            privacy unit ``Record`` only.
-        n_users: the public size of the roster, if known; never counted from the table.
+        user: the column of user ids; None without one, which allows only the privacy unit
+            ``Record``.
+        n_users: the public number of enrolled users, if known; never counted from the table.
         schema: column name → DuckDB type.
-        memory: bytes of working memory that a release may use, besides the interpreter's own.
-        threads: threads that a release may use.
-        cells: the columns that were added by :meth:`with_cells`.
-        days: the columns that were added by :meth:`with_days`.
-        derived: the columns that were added by :meth:`derive`.
+        memory: the working memory of a release in bytes, in addition to the interpreter's.
+        threads: the number of threads of a release.
+        cells: the columns from :meth:`with_cells`.
+        days: the columns from :meth:`with_days`.
+        derived: the columns from :meth:`derive`.
         filters: the conditions of :meth:`filter`.
-        provenance: where the rows come from, which every guarantee says.
-        labels: the columns whose texts were read as labels before: where a row is made of several
-            rows, or was joined, long texts have been replaced.
+        provenance: the origin of the rows, which every guarantee states.
+        labels: the columns with texts that are labels already: in rows derived from several rows,
+            or joined, long texts have been replaced.
     """
 
-    source: Source
+    source: RowSource
     user: str | None
     n_users: int | None
     schema: Mapping[str, str]
@@ -104,20 +103,20 @@ class TableRows:
     labels: frozenset[str] = frozenset()
 
     def with_cells(self, name: str, of: str, by: Any) -> Self:
-        """Return the same table with a column of cells: a public function of another column.
+        """Return the table with a column of cells: a public function of another column.
 
         Args:
             name: the name of the new column, for ``by=`` and ``Element(name)``.
-            of: the column that the function is applied to.
+            of: the argument of the function.
             by: a mapping (a dict, a two-column table, a :class:`pathlib.Path` of one), a function, or
                 an :class:`~dpgrain.Elements`. It must be public. A value without a cell is its own
-                (``"own: value"``), unless ``missing="drop"`` leaves it out. A function gets whole
-                numbers or text (a date as ``"2024-05-01"``); a value on which it fails has no cell,
-                and no message says so: try the function on public values first.
+                cell (``"own: value"``), unless ``missing="drop"`` drops it. A function receives
+                integers or text (a date as ``"2024-05-01"``). If it fails on a value, the value has
+                no cell, without a message: test the function on public values first.
 
         Raises:
-            ParameterError: if the name is taken, or the partition refuses what it lacks.
-            SchemaError: if there is no such column, or it holds no days and the cells are periods.
+            ParameterError: if the name is taken, or the partition has ``missing="error"``.
+            SchemaError: if the column is missing, or is not a column of dates for periods.
 
         >>> import pyarrow as pa
         >>> from dpgrain import read
@@ -137,11 +136,11 @@ class TableRows:
         return self.replaced(schema={**self.schema, name: TEXT}, cells=cells)
 
     def replaced(self, **parts: Any) -> Self:
-        """Return rows that are made of these, each of one row or of one person's rows alone."""
+        """Return the rows with other fields, each derived from one row or one person's rows."""
         return replace(self, **parts, provenance=after_derivation(self.provenance))
 
     def partition_of(self, of: str, by: Any) -> Elements:
-        """Return a partition of the values of a column, as :meth:`with_cells` takes it."""
+        """Return the partition of a column's values, from any argument of :meth:`with_cells`."""
         elements, kind = as_elements(by), self.schema[of]
         if elements.period is not None and kind != DAY:
             raise SchemaError(
@@ -153,22 +152,23 @@ class TableRows:
         return elements.of_keys(lambda items: self.keys_of(items, of, ITEM_MESSAGE))
 
     def with_days(self, name: str, of: str, zone: str | None = None) -> Self:
-        """Return the same table with a column of dates: the day of a time, as clocks of a zone show it.
+        """Return the table with a column of dates: the local dates of timestamps.
 
         Args:
             name: the name of the new column, for ``Element(name)``, ``by=``, ``where`` and
-                :meth:`with_cells`, which makes weeks or months of it (``Elements.from_period``).
-            of: the column of times. Days of moments (times with a zone) begin in the zone that is
-                stated. Times without a zone are what the clock of the record showed, and have its day.
-            zone: the zone of days of moments, such as ``"Europe/Paris"``; by default ``"UTC"``. A day
-                there has 23 or 25 hours where clocks are put forward or back.
+                :meth:`with_cells`, which derives weeks or months (``Elements.from_period``).
+            of: the column of timestamps. Those with a zone have the date of ``zone``; those without
+                one are local times and keep their date.
+            zone: the zone of dates, such as ``"Europe/Paris"``; by default ``"UTC"``. A day has 23
+                or 25 hours when clocks are put forward or back.
 
         Raises:
-            ParameterError: if the name is taken, or there is no such zone.
-            SchemaError: if there is no such column, or it holds no times.
+            ParameterError: if the name is taken, or the zone is unknown.
+            SchemaError: if the column is missing or has no timestamps.
 
-        In ``where`` a day lasts from its first midnight to the first of the next day. A promise of a
-        ledger names the column of times: ``Element(Partition((Rule("at", "day", "Europe/Paris"),)))``
+        In ``where``, a day lasts from its first midnight to the first midnight of the next day. A
+        promise of a ledger names the column of timestamps: ``Element(Partition((Rule("at", "day",
+        "Europe/Paris"),)))``
         (``--element at=day --zone Europe/Paris``), or ``AnyDays(30, "at", "Europe/Paris")``. Source:
         docs/theory, "Scopes".
 
@@ -185,7 +185,8 @@ class TableRows:
         self.require(of, "of")
         kind = self.schema[of]
         if of in self.derived:
-            # A promise names the times of the data, and another table may have others by this name.
+            # A promise names timestamps of the data, and another table may derive others under this
+            # name.
             raise SchemaError(
                 f"of {of!r} must be a column of the data, not {self.derived[of].text}; use "
                 f"day({of}) in derive, or add the dates to the public table.",
@@ -206,31 +207,31 @@ class TableRows:
             )
         clocks = check_zone("UTC" if zone is None else zone) if kind == MOMENT else ""
         days = {**self.days, name: DayColumn(of, clocks)}
-        dated = DatedSource(all_rows(self.source), name, of, clocks)
+        dated = DayColumnSource(all_rows(self.source), name, of, clocks)
         return self._over(dated, schema={**self.schema, name: DAY}, days=days)
 
     def derive(self, columns: Mapping[str, str] | None = None, /, **more: str) -> Self:
-        """Return the same table with columns that are made of others, row by row.
+        """Return the table with columns derived from others, row by row.
 
         Args:
-            columns: the name of each new column and the expression that makes it, for names that are no
-                Python names.
+            columns: the name of each new column and its expression, for names that are not Python
+                identifiers.
             more: the same by keywords, such as ``month="month(at)"``, ``left="price * 0.8"`` or
                 ``band="bins(amount, 0, 10, 100)"``: a small closed language of columns, constants, ``+
                 - * /``, comparisons, ``and``, ``or``, ``not``, ``in`` and the functions of
-                :mod:`dpgrain.tables.engines.functions`. Later ones may be made of earlier ones.
+                :mod:`dpgrain.tables.engines.functions`. An expression can use earlier new columns.
 
         Raises:
-            ParameterError: if a name is taken, or an expression cannot be read.
-            SchemaError: if it names no column of the data, or one of a type that does not suit.
+            ParameterError: if a name is taken, or an expression is invalid.
+            SchemaError: if an expression uses a missing column, or one of an unsuitable type.
 
-        A value that an expression has not (a text that is no date, a division by 0, a number beyond 64
-        bits) is missing, and ends nothing. A column with few possible values (hours, weekdays, bins,
-        months of a region of days) has all of them as its domain, where none is stated.
+        If an expression has no value (for an invalid date, a division by 0, a number beyond 64
+        bits), the value is missing, without an error. A column with few possible values (hours,
+        weekdays, bins, months of a region of dates) has all of them as its default domain.
 
-        Formal guarantee: each row is a public function of one row, so that what is private of the new
-        table, for records, elements or users, is private of the old one. Source: docs/theory, "Where
-        rows come from".
+        Formal guarantee: each row is a public function of one row, so a guarantee for records,
+        elements or users of the new table also holds for the original table. Source: docs/theory,
+        "Where rows come from".
 
         >>> import pyarrow as pa
         >>> from dpgrain import read
@@ -244,22 +245,23 @@ class TableRows:
         rows = self
         for name, text in stated.items():
             rows.require_new(name)
-            made = CompiledExpression.parse(text, rows.own_columns)
-            rows = rows._derived(name, made)
+            expression = CompiledExpression.parse(text, rows.own_columns)
+            rows = rows._derived(name, expression)
         return rows
 
     def filter(self, condition: str, /) -> Self:
-        """Return the rows for which a condition is true.
+        """Return the rows that satisfy a condition.
 
         Args:
-            condition: an expression as of :meth:`derive`, such as ``"amount > 0 and kind = 'er'"``.
+            condition: an expression as for :meth:`derive`, such as ``"amount > 0 and kind = 'er'"``.
 
         Raises:
-            ParameterError: if it cannot be read.
-            SchemaError: if it names no column of the data, or is not true or false.
+            ParameterError: if it is invalid.
+            SchemaError: if it uses a missing column, or is not boolean.
 
-        The condition is public, and of one row alone. :meth:`where` states a region, which budgets and
-        ledgers know: releases of other regions cost nothing more. A filter states none.
+        The condition is public and depends on one row only. Budgets and ledgers know the region of
+        :meth:`where`, so that releases of disjoint regions cost nothing extra. They do not know
+        filters.
 
         >>> import pyarrow as pa
         >>> from dpgrain import read
@@ -270,10 +272,10 @@ class TableRows:
         return self._filtered(compile_condition(condition, self.own_columns))
 
     def with_expressions(self, *names: Any) -> Self:
-        """Return the same table with a column for each text that is an expression, under its own name.
+        """Return the table with a column for each expression, named by its text.
 
         Args:
-            names: names of columns, expressions, or lists of both; anything else is passed over.
+            names: names of columns, expressions, or lists of both; anything else is ignored.
 
         Raises:
             ParameterError: as :meth:`derive`.
@@ -293,26 +295,26 @@ class TableRows:
                 rows = rows.derive({name: name})
         return rows
 
-    def _derived(self, name: str, made: CompiledExpression) -> Self:
-        """Return the rows with one column more."""
-        source = DerivedSource(all_rows(self.source), name, made)
-        schema, derived = {**self.schema, name: made.kind}, {**self.derived, name: made}
+    def _derived(self, name: str, expression: CompiledExpression) -> Self:
+        """Return the rows with one more column."""
+        source = DerivedSource(all_rows(self.source), name, expression)
+        schema, derived = {**self.schema, name: expression.kind}, {**self.derived, name: expression}
         return self._over(source, schema=schema, derived=derived)
 
-    def _filtered(self, made: CompiledExpression) -> Self:
-        """Return the rows for which a condition is true."""
-        source = FilteredSource(all_rows(self.source), made)
-        return self._over(source, filters=(*self.filters, made.text))
+    def _filtered(self, expression: CompiledExpression) -> Self:
+        """Return the rows that satisfy a condition."""
+        source = FilteredSource(all_rows(self.source), expression)
+        return self._over(source, filters=(*self.filters, expression.text))
 
-    def _over(self, source: Source, **parts: Any) -> Self:
-        """Return the rows of the same region of another source of all rows."""
-        if isinstance(self.source, ScopedSource):
+    def _over(self, source: RowSource, **parts: Any) -> Self:
+        """Return the rows of the same region from another source of all rows."""
+        if isinstance(self.source, RegionSource):
             schema = parts.get("schema", self.schema)
-            source = ScopedSource(source, self.scope, schema, {})
+            source = RegionSource(source, self.scope, schema, {})
         return self.replaced(source=source, **parts)
 
     def require_new(self, name: Any) -> None:
-        """Raise unless a text is the name of no column yet."""
+        """Raise ParameterError unless a text is a new column name."""
         if not isinstance(name, str) or not name or self.has(name):
             raise ParameterError(
                 f"name must be a new column name, not {_validate.describe(name)}; choose another."
@@ -320,46 +322,46 @@ class TableRows:
 
     @property
     def own_columns(self) -> dict[str, str]:
-        """The columns of which others are made, with their types: all but those of cells."""
+        """Types of the columns that expressions can use: all except columns of cells."""
         return {name: kind for name, kind in self.schema.items() if name not in self.cells}
 
     @property
     def scope(self) -> Region:
-        """The public region of the rows that are read; every release says it in its guarantee."""
+        """Public region of the rows, which every guarantee states."""
         source: Any = self.source
-        while isinstance(source, OverSource) and not isinstance(source, ScopedSource):
+        while isinstance(source, SourceWrapper) and not isinstance(source, RegionSource):
             source = source.source
         region: Region = getattr(source, "region", EVERYTHING)
         return region
 
     def require_records(self) -> None:
-        """Raise unless rows are single records: a region cannot be cut out of what is made of them."""
+        """Raise unless rows are single records, which a region requires."""
 
     def where(self, columns: Mapping[str, Any] | None = None, /, **more: Any) -> Self:
-        """Return the rows of a public region alone; nothing is read yet.
+        """Return the rows of a public region; nothing is read yet.
 
-        The region is cut out of the source before bounds are chosen, users distinguished,
-        duplicates added up or names selected: a row outside has no influence on anything. It must
-        be public, which what was published before is: fixed without looking at the rows.
+        Rows outside the region are dropped before any other step, such as the choice of bounds, so
+        they have no influence on the release. The region must be public: fixed without looking at
+        the rows, or derived from earlier releases.
 
         Args:
-            columns: column → what it may hold, for columns whose names are no Python names.
-            more: the same by keywords. A column of dates, times or whole numbers takes an interval
-                ``(first, last)``, which includes both ends, one of them None for no end; days and times
-                are texts such as ``"2026-01-31"``, ``"2026-01"`` (the whole month) or
-                ``"2026-01-31T12"`` (the whole hour), or dates of ``datetime``, and those of a column
-                with a zone are read in UTC unless they state one. The text ``"2026-01-01..2026-01-31"``
-                is such an interval as well. Any column that can name things takes
-                a value, or a list of values: text, whole numbers, booleans. None, alone or in a list,
-                is the cell of missing and unreadable values, which lie outside otherwise.
+            columns: column → allowed values, for column names that are not Python identifiers.
+            more: the same by keywords. A column of dates, timestamps or integers takes an interval
+                ``(first, last)``, which includes both ends, one of them None if unbounded; dates
+                and timestamps are texts such as ``"2026-01-31"``, ``"2026-01"`` (the whole month)
+                or ``"2026-01-31T12"`` (the whole hour), or objects of ``datetime``, in UTC by
+                default if the column has a zone. The text ``"2026-01-01..2026-01-31"`` is also such
+                an interval. Any key column takes a value or a list of values: text, integers,
+                booleans. None, as the value or in a list, stands for missing and unreadable values,
+                which are outside otherwise.
 
         Returns:
-            The table; a region of a region is their intersection.
+            The table; a second region is intersected with the first.
 
         Raises:
-            ParameterError: if a value does not fit its column, no record can lie in the region, or
-                rows are of whole people.
-            SchemaError: if a column is missing, or its type has no region.
+            ParameterError: if a value does not fit its column, the region is empty, or the table
+                has per-user rows.
+            SchemaError: if a column is missing, or its type does not support regions.
 
         >>> import pyarrow as pa
         >>> from dpgrain import read
@@ -370,14 +372,14 @@ class TableRows:
         self.require_records()
         region = parse_region(self, {**_validate.mapping(columns=columns), **more})
         region = intersect(self.scope, region)
-        return self.replaced(source=ScopedSource(all_rows(self.source), region, self.schema, {}))
+        return self.replaced(source=RegionSource(all_rows(self.source), region, self.schema, {}))
 
     def has(self, name: str) -> bool:
-        """Return whether a column has the name; queries take capital and small letters as equal."""
+        """Return whether a column has the name, ignoring case as queries do."""
         return name.casefold() in map(str.casefold, self.schema)
 
     def require(self, column: str, role: str) -> None:
-        """Raise unless the table has the column, which is for the ``role``."""
+        """Raise SchemaError unless the table has the column for the ``role``."""
         if not isinstance(column, str):
             raise ParameterError(
                 f"{role} must be a column name, not {_validate.describe(column)}.", name=role
@@ -390,32 +392,32 @@ class TableRows:
             )
 
     def suggest(self, column: str) -> str:
-        """Say which columns the table has that are like one that it has not."""
+        """Return a suggestion for a missing column."""
         names = list(self.schema)
         parts = [part.strip() for part in column.split(",")]
         if len(parts) > 1 and all(part in names for part in parts):
             return f"{', '.join(parts)} are columns: list each separately"
-        return columns_like(column, names)
+        return column_hint(column, names)
 
     def read_as(self, column: str) -> str:
-        """Return the type that a column is read as, and how it is written where that is unusual."""
+        """Return the type that a column is read as, and an unusual format."""
         source = base_source(self.source)
         if not isinstance(source, TypedSource) or column not in source.types:
             return self.schema[column]
-        # As stated, and not as what it becomes: a UUID is text, but not the text that stands there.
+        # The declared type, not the converted one: a UUID becomes text, but may differ from the
+        # text in the file.
         return source.types[column] + source.written.describe(source.types[column])
 
     def date_format(self, column: str) -> str:
-        """Return how days are written in a column of dates or times; nothing for the usual way.
+        """Return the declared type and format of a column of dates; empty for the default.
 
-        One who reads 01/02/2025 as a day in January, and one who reads it as a day in February, do not
-        speak of one partition.
+        Reading 01/02/2025 as a day in January or as one in February gives two different partitions.
         """
         read = self.read_as(column)
         return read if read != self.schema[column] else ""
 
     def key_type(self, column: str) -> str:
-        """Return the type that a column is read as where it names things, for the SQL of keys."""
+        """Return the type of a key column, for the SQL of keys."""
         return LABEL if column in self.labels else self.schema[column]
 
     def is_integer(self, column: str) -> bool:
@@ -423,21 +425,21 @@ class TableRows:
         return self.schema[column] in INTEGERS
 
     def is_whole(self, column: str) -> bool:
-        """Return whether a column holds whole numbers, by its type, which is public."""
-        return isinstance(column, str) and self.schema.get(column) in WHOLE
+        """Return whether a column has an integer type."""
+        return isinstance(column, str) and self.schema.get(column) in ALL_INTEGERS
 
     def drops(self, column: str) -> bool:
-        """Return whether records without a cell in this column of cells are left out."""
+        """Return whether records without a cell in this column of cells are dropped."""
         return column in self.cells and self.cells[column].elements.missing == "drop"
 
     def value_of_label(self, label: Any, column: str, role: str) -> int | str:
-        """Return the value of a column that a public label is (the rule: :mod:`dpgrain.inputs.labels`)."""
+        """Return the value of a column for a public label, by :mod:`dpgrain.inputs.labels`."""
         result: int | str | None
         form = _form_of(self.schema[column])
         if self.is_integer(column):
-            result = whole(label)
+            result = as_integer(label)
         elif column in self.cells and not isinstance(label, str):
-            # A cell that is a number is written in another way there.
+            # A column of cells has another text for a number.
             result = None
         else:
             result = _text_key(label, self.schema[column])
@@ -451,7 +453,7 @@ class TableRows:
         return result
 
     def are_keys(self, labels: Sequence[Any], column: str) -> bool:
-        """Return whether all public labels are keys of the column as they stand, which is soon seen."""
+        """Return whether all public labels are certainly keys of the column without conversion."""
         kinds = set(map(type, labels))
         if self.is_integer(column):
             return kinds == {int} and _fit_a_column(labels)
@@ -466,14 +468,14 @@ class TableRows:
         return [self.key_of(label, column, role) for label in labels]
 
     def key_of(self, label: Any, column: str, role: str) -> int | str:
-        """Return the key of a column that a public label is: of a long text, the text's own label."""
+        """Return the key of a column for a public label: for a long text, its shortened label."""
         result = self.value_of_label(label, column, role)
         if isinstance(result, int) or column in self.cells:
             return result
-        return label_of_stated(result)
+        return stated_label(result)
 
     def require_key(self, column: str, role: str) -> None:
-        """Raise unless the column can name things: integers and what has one text for each value do."""
+        """Raise SchemaError unless the column has a key type: one text or integer per value."""
         self.require(column, role)
         kind = self.schema[column]
         if is_key(kind):
@@ -485,7 +487,7 @@ class TableRows:
                 f"day={column}, or [table.days.day] in a release file"
             )
         elif kind.startswith("UNION of "):
-            # Files that differ have a union of their types.
+            # Files with different types have a union type.
             remedy = "use one type in all files"
         raise SchemaError(
             f"{role} {column!r} has type {kind}, which cannot be used as a key; {remedy}.",
@@ -493,7 +495,7 @@ class TableRows:
         )
 
     def require_readable(self, column: str, role: str) -> None:
-        """Raise unless the column has a type that is read, by the table of types."""
+        """Raise SchemaError unless the type of the column is supported."""
         self.require(column, role)
         if not is_readable(self.schema[column]):
             raise SchemaError(
@@ -503,10 +505,10 @@ class TableRows:
             )
 
     def needed(self, used: Iterable[str]) -> set[str]:
-        """Return columns, those that columns of cells among them are made of, and the user's."""
+        """Return columns, the sources of columns of cells among them, and the user column."""
         result = {*used, *([] if self.user is None else [self.user])}
         for name in reversed(list(self.cells)):
-            # A column of cells may be of another one, which was added before it.
+            # A column of cells may derive from an earlier one.
             if name in result:
                 result.add(self.cells[name].of)
         return result
@@ -514,7 +516,7 @@ class TableRows:
     def require_numbers(
         self, columns: Sequence[str], role: str, *, also: Sequence[str] = (), instead: str = ""
     ) -> None:
-        """Raise unless all columns hold numbers by their types, which are public; no row is looked at."""
+        """Raise SchemaError unless all columns have numeric types; no row is read."""
         texts = []
         for column in columns:
             self.require(column, role)
@@ -527,8 +529,7 @@ class TableRows:
                     f"{role} {column!r} must be numeric, not of type {kind}; {remedy}.", name=role
                 )
         if texts:
-            # All columns are named at once, so that a person with twenty features reads one
-            # message.
+            # One message lists all columns, in case of twenty features.
             types = ", ".join(f"{column!r}: 'DOUBLE'" for column in texts)
             raise SchemaError(
                 f"{role} {texts[0]!r} must be numeric, not text; declare its type, such as "
@@ -540,13 +541,13 @@ class TableRows:
 
 @dataclass(frozen=True)
 class _KeyForm:
-    """The form of the keys of a column, by its type; labels in other forms match none of them."""
+    """The format of a column's keys; labels in other formats match none of them."""
 
-    # The pattern of the texts of all keys.
+    # Pattern of all keys.
     pattern: re.Pattern[str]
-    # The words for what the column holds.
+    # Description of the keys.
     holds: str
-    # The words for what to do with a label that is no key.
+    # Remedy for a label that is not a key.
     remedy: str = "cast one of them"
 
     def __str__(self) -> str:
@@ -564,34 +565,34 @@ _TRUTHS = _KeyForm(re.compile("true|false"), "booleans", "write true and false")
 
 
 def _form_of(kind: str) -> _KeyForm | None:
-    """Return how the keys of a column of this type are written; None where they are any text."""
-    if kind in WHOLE:
+    """Return the format of keys of this type; None for any text."""
+    if kind in ALL_INTEGERS:
         return _INTEGER
-    if (places := decimals(kind)) is not None:
+    if (places := decimal_places(kind)) is not None:
         zero = f"0.{'0' * places}" if places else "0"
         pattern = re.compile(rf"-?[0-9]+{rf'[.][0-9]{{{places}}}' if places else ''}")
         return _KeyForm(pattern, f"numbers with {places} decimals", f"write them such as {zero}")
-    return {DAY: _DAYS, TRUTH: _TRUTHS}.get(kind)
+    return {DAY: _DAYS, BOOLEAN: _TRUTHS}.get(kind)
 
 
 def _fit_a_column(numbers: Sequence[int]) -> bool:
-    """Return whether all numbers are 64-bit integers, as columns of integers hold them."""
+    """Return whether all numbers are 64-bit integers."""
     return min(numbers) >= -(2**63) and max(numbers) < 2**63
 
 
 def _text_key(label: Any, kind: str) -> str | None:
-    """Return the text that a column of another type than integers has for a label; None for none."""
+    """Return the text of a label in a non-integer column; None if there is none."""
     if isinstance(label, date) and not isinstance(label, datetime):
         return label.isoformat()
-    number = None if isinstance(label, str | bytes) else exact(label)
+    number = None if isinstance(label, str | bytes) else as_fraction(label)
     if number is None:
-        return written(label)
-    if kind == TRUTH:
+        return canonical_text(label)
+    if kind == BOOLEAN:
         return None if number not in (0, 1) else "true" if number else "false"
-    places = decimals(kind)
+    places = decimal_places(kind)
     if places is None:
-        return written(label)
-    # SQL writes the number with as many digits as the type says.
+        return canonical_text(label)
+    # SQL formats the number with the digits of its type.
     scaled = number * 10**places
     if scaled.denominator != 1 or abs(scaled) >= 10**38:
         return None

@@ -1,4 +1,4 @@
-"""Tables of records that people share: a message has a sender and a receiver, a trip two riders."""
+"""Tables of records with several owners: the sender and receiver of a message, two riders of a trip."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ import pyarrow.compute as pc
 from dpgrain import _validate
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.owners.pairs import Pairs
+from dpgrain.shared_records.owned_rows import OwnedRows
 from dpgrain.tables.arrow_arrays import boolean_array, one_array
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.check import check_owners, format_counts
-from dpgrain.tables.engines.column_types import INTEGERS, TRUTH
 from dpgrain.tables.engines.derived_columns import CompiledExpression, FilteredSource
 from dpgrain.tables.engines.protocol import Engine
-from dpgrain.tables.engines.sources import ArrowSource, Source
 from dpgrain.tables.engines.sql import key_sql, quoted
 from dpgrain.tables.expression import CallNode, ColumnNode
 from dpgrain.tables.groups import Groups
+from dpgrain.tables.sources.column_types import BOOLEAN, INTEGERS
+from dpgrain.tables.sources.frames import ArrowSource
+from dpgrain.tables.sources.source import RowSource
 
 if TYPE_CHECKING:
     from dpgrain.tables.table import UserTable
 
-# Owners of a record, at most: sums of records with two are flows, which take little time.
+# Maximum owners of a record: sums over records of two owners are flows, which are fast.
 _MOST_OWNERS = 2
 
-#: The reasons why statistics are not made of records that people share, by their names.
+#: Reasons why statistics do not support records with several owners.
 _REASONS: Mapping[str, str] = {
     "top": "removing one person can change the number of users with an item by that whole number",
     "mean": "a mean divides by the number of records, and no theorem bounds both together",
@@ -47,17 +48,17 @@ _REASONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SharedTable:
-    """A table of records, each of which may have several owners; made by :func:`dpgrain.read`.
+    """A table of records with several owners, from :func:`dpgrain.read`.
 
     Args:
         rows: the records, without owners.
-        owners: the columns that name owners.
-        n_users: the public number of enrolled users; None where it is not stated.
+        owners: the columns of owners.
+        n_users: the public number of enrolled users; None if unknown.
 
-    ``dpgrain.count``, ``dpgrain.sum`` and ``dpgrain.histogram`` take it, with whole users or with
-    elements by a column as unit; ``clip`` may be a mapping from each group to its bound. A promise
-    covers all records that a person owns: they are gone for the others, too. It does not cover that a
-    name goes from a record that stays.
+    ``dpgrain.count``, ``dpgrain.sum`` and ``dpgrain.histogram`` accept it, with the unit ``User()``
+    or ``Element`` by a column; ``clip`` can be a mapping from each group to its bound. A guarantee
+    covers the removal of all records of a person, also for the other owners. It does not cover the
+    removal of a name from a remaining record.
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, count, read
@@ -78,18 +79,18 @@ class SharedTable:
     def of(
         rows: UserTable, owners: Sequence[str], n_users: int | None, types: Mapping[str, str] | None
     ) -> SharedTable:
-        """Make the table of records and the columns of their owners.
+        """Return the table of records with columns of owners.
 
         Args:
-            rows: the records, in which no column is the user's.
+            rows: the records, without a user column.
             owners: the columns of owners.
-            n_users: the public number of people.
-            types: the types that are stated for columns of text.
+            n_users: the public number of enrolled users.
+            types: the declared types of text columns.
 
         Raises:
-            ParameterError: if there are no such columns, or too many, or rows lie on a cluster.
-            SchemaError: if a column is missing or cannot name people, or the columns name them in
-                different types.
+            ParameterError: if there are no or too many owner columns, or the rows are on a cluster.
+            SchemaError: if a column is missing or has no key type, or the columns have different
+                types.
         """
         named = all(isinstance(name, str) for name in owners)
         if not owners or not named or len(set(owners)) < len(owners):
@@ -124,16 +125,16 @@ class SharedTable:
                     "unreadable name would have no owner; omit it.",
                     name="types",
                 )
-        if rows.has(told := " and ".join(map(repr, owners))):
+        if rows.has(names := " and ".join(map(repr, owners))):
             raise SchemaError(
-                f"column name {told} is reserved for the owners; rename the column.", name="user"
+                f"column name {names} is reserved for the owners; rename the column.", name="user"
             )
         kinds = {name: rows.schema[name] for name in owners}
         texts = {"BIGINT" if kind in INTEGERS else kind for kind in kinds.values()}
         if len(texts) > 1:
-            said = ", ".join(f"{name!r} {kind}" for name, kind in kinds.items())
+            listed = ", ".join(f"{name!r} {kind}" for name, kind in kinds.items())
             raise SchemaError(
-                f"user must list columns of one type, not {said}: otherwise one person would "
+                f"user must list columns of one type, not {listed}: otherwise one person would "
                 "count as two; cast them to one type.",
                 name="user",
             )
@@ -149,31 +150,31 @@ class SharedTable:
 
     @property
     def user(self) -> str:
-        """The columns that name owners, in one text, as guarantees and ledgers have it."""
+        """Columns of owners as one text, for guarantees and ledgers."""
         return " and ".join(map(repr, self.owners))
 
     @property
-    def source(self) -> Source:
-        """The source of the records."""
+    def source(self) -> RowSource:
+        """Source of the records."""
         return self.rows.source
 
     def derive(self, columns: Mapping[str, str] | None = None, /, **more: str) -> SharedTable:
-        """Return the table with columns that are made of others, row by row.
+        """Return the table with columns derived from others, row by row.
 
         See :meth:`UserTable.derive`.
         """
         return self._of_rows(self.rows.derive(columns, **more))
 
     def with_expressions(self, *names: Any) -> SharedTable:
-        """Return the table with a column for each text that is an expression, under its own name."""
+        """Return the table with a column for each expression, named by its text."""
         return self._of_rows(self.rows.with_expressions(*names))
 
     def filter(self, condition: str, /) -> SharedTable:
-        """Return the rows for which a condition is true; see :meth:`UserTable.filter`."""
+        """Return the rows that satisfy a condition; see :meth:`UserTable.filter`."""
         return self._of_rows(self.rows.filter(condition))
 
     def where(self, columns: Mapping[str, Any] | None = None, /, **more: Any) -> SharedTable:
-        """Return the rows of a public region alone; see :meth:`UserTable.where`."""
+        """Return the rows of a public region; see :meth:`UserTable.where`."""
         return self._of_rows(self.rows.where(columns, **more))
 
     def with_cells(self, name: str, of: str, by: Any) -> SharedTable:
@@ -188,29 +189,29 @@ class SharedTable:
         self,
         item: str | Sequence[str] | None = None,
         weight: str | None = None,
-        **asked: Any,
+        **options: Any,
     ) -> str:
-        """Report bad values in rows to the curator: **not private, not to be published**.
+        """Report invalid values in rows to the curator: **not private, not to be published**.
 
-        See :meth:`UserTable.check`, whose arguments it takes.
+        See :meth:`UserTable.check` for the arguments.
 
         >>> from dpgrain import read
         >>> mail = pa.table({"sender": ["ann", "bob", None], "receiver": ["bob", "bob", None]})
-        >>> said = read(mail, user=["sender", "receiver"]).check()
-        >>> "1  rows without an owner (dropped)" in said
+        >>> text = read(mail, user=["sender", "receiver"]).check()
+        >>> "1  rows without an owner (dropped)" in text
         True
         """
-        return format_counts(self.check_counts(item, weight, **asked))
+        return format_counts(self.check_counts(item, weight, **options))
 
     def check_counts(
         self,
         item: str | Sequence[str] | None = None,
         weight: str | None = None,
-        **asked: Any,
+        **options: Any,
     ) -> dict[str, int]:
-        """Count bad values in rows for the curator: **not private, not to be published**.
+        """Count invalid values in rows for the curator: **not private, not to be published**.
 
-        See :meth:`UserTable.check_counts`, whose arguments it takes.
+        See :meth:`UserTable.check_counts` for the arguments.
 
         >>> from dpgrain import read
         >>> mail = pa.table({"sender": ["ann", "bob", None], "receiver": ["bob", "bob", None]})
@@ -218,11 +219,11 @@ class SharedTable:
         >>> counts["owners with a record"], counts["rows without an owner (dropped)"]
         (2, 1)
         """
-        counts = self.rows.check_counts(item, weight, **asked)
+        counts = self.rows.check_counts(item, weight, **options)
         return {**counts, **check_owners(self.rows, self.owners)}
 
     def per_user(self, **_: Any) -> NoReturn:
-        """Refuse one row of each user: a record of two people would be in the rows of both.
+        """Raise ParameterError: a record of two people would affect the rows of both.
 
         Raises:
             ParameterError: always.
@@ -234,7 +235,7 @@ class SharedTable:
         )
 
     def refuse(self, statistic: str) -> NoReturn:
-        """Refuse a statistic that is not made of records of several owners.
+        """Raise ParameterError for a statistic without support for several owners.
 
         Raises:
             ParameterError: always.
@@ -252,53 +253,53 @@ class SharedTable:
 
     # -- what is read --
 
-    def pairs(self, engine: Engine, groups: Groups, value: str | None) -> Pairs:
-        """Read rows that have an owner, a group and a number, each with its owners.
+    def pairs(self, engine: Engine, groups: Groups, value: str | None) -> OwnedRows:
+        """Return the rows with an owner, a group and a number, each with its owners.
 
         Args:
             engine: the engine of the rows.
             groups: the groups, of one key or none; each is a cell.
-            value: the column of numbers, if there is one; rows without a finite one are left out.
+            value: the column of numbers, if there is one; rows without a finite number are dropped.
 
-        A cell that is missing, or no key, names nobody.
+        A missing or unreadable cell is not an owner.
         """
         key = groups.names[0] if groups.names else None
-        asked = [(name, "key") for name in self.owners]
+        wanted = [(name, "key") for name in self.owners]
         if key is not None:
-            asked.append((self._read_for(key), "key"))
+            wanted.append((self._data_column(key), "key"))
         if value is not None:
-            asked.append((value, "number"))
-        columns: list[pa.Array] = [one_array(each) for each in engine.columns(asked).columns]  # type: ignore[arg-type]
+            wanted.append((value, "number"))
+        columns: list[pa.Array] = [one_array(each) for each in engine.columns(wanted).columns]  # type: ignore[arg-type]
         count = len(columns[0])
-        held, cell = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.int64)
+        complete, cell = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.int64)
         number: FloatArray | None = None
         if value is not None:
             number = columns[-1].fill_null(np.nan).to_numpy(zero_copy_only=False).astype(np.float64)
-            held &= np.isfinite(number)
+            complete &= np.isfinite(number)
         if key is not None:
             cells = self._cells(columns[-1 if value is None else -2], key)
             cell = _codes(pc.index_in(cells, value_set=groups.columns[0]))
-            held &= cell >= 0
+            complete &= cell >= 0
         row, person = self._owners(columns, count)
-        return Pairs.of(row, person, held, cell, len(groups), number)
+        return OwnedRows.of(row, person, complete, cell, len(groups), number)
 
-    def _read_for(self, key: str) -> str:
-        """Return the column of data that is read for a key: that of which its cells are made."""
+    def _data_column(self, key: str) -> str:
+        """Return the data column of a key: the source of its cells."""
         while key in self.rows.cells:
             key = self.rows.cells[key].of
         return key
 
     def _cells(self, column: pa.Array, key: str) -> pa.Array:
-        """Return the cells of a key, from the column that is read for it."""
+        """Return the cells of a key from its data column."""
         if key not in self.rows.cells:
             return column
-        made = self.rows.cells[key]
-        items = self._cells(column, made.of).dictionary_encode()
-        labels = pa.array(cell_labels(made.elements, items.dictionary.to_pylist()), pa.string())
+        cells = self.rows.cells[key]
+        items = self._cells(column, cells.of).dictionary_encode()
+        labels = pa.array(cell_labels(cells.elements, items.dictionary.to_pylist()), pa.string())
         return labels.take(items.indices)
 
     def _owners(self, columns: Sequence[pa.Array], count: int) -> tuple[IntArray, IntArray]:
-        """Return the row and the owner of each pair, of which some may stand there twice."""
+        """Return the row and the owner of each pair, possibly with duplicates."""
         named = columns[: len(self.owners)]
         row, owner = np.tile(np.arange(count), len(named)), pa.chunked_array(named)
         codes = _codes(one_array(owner).dictionary_encode().indices)
@@ -313,14 +314,14 @@ class SharedTable:
 
 
 def reject_table(table: object, statistic: str) -> NoReturn:
-    """Refuse what a statistic is not made of."""
+    """Raise ParameterError for a table that a statistic does not support."""
     if isinstance(table, SharedTable):
         table.refuse(statistic)
     raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
 
 
-def drop_unreadable_owners(source: Source, given: Any, owners: Sequence[str]) -> Source:
-    """Return rows in memory without those of which an owner is there and could not be read."""
+def drop_unreadable_owners(source: RowSource, frame: Any, owners: Sequence[str]) -> RowSource:
+    """Return rows in memory without those with an unreadable owner."""
     if not isinstance(source, ArrowSource):
         if hasattr(source, "stream"):
             raise ParameterError(
@@ -331,43 +332,43 @@ def drop_unreadable_owners(source: Source, given: Any, owners: Sequence[str]) ->
         return source
     lost = np.zeros(source.table.num_rows, dtype=np.bool_)
     for name in owners:
-        there = _is_filled(given, name)
-        if name in source.table.column_names and there is not None:
-            lost |= there & source.table.column(name).is_null().to_numpy()
+        filled = _is_filled(frame, name)
+        if name in source.table.column_names and filled is not None:
+            lost |= filled & source.table.column(name).is_null().to_numpy()
     return (
         replace(source, table=source.table.filter(boolean_array(~lost))) if lost.any() else source
     )
 
 
-def _is_filled(given: Any, name: str) -> BoolArray | None:
-    """Return which cells of a column hold anything, (n,); None where there is no such column."""
-    module = type(given).__module__.partition(".")[0]
-    if isinstance(given, pa.Table):
-        found = given.column(name).is_valid() if name in given.column_names else None
+def _is_filled(frame: Any, name: str) -> BoolArray | None:
+    """Return the non-missing cells of a column, (n,); None without the column."""
+    module = type(frame).__module__.partition(".")[0]
+    if isinstance(frame, pa.Table):
+        filled = frame.column(name).is_valid() if name in frame.column_names else None
     elif module == "polars":
-        found = given.get_column(name).is_not_null().to_arrow() if name in given.columns else None
+        filled = frame.get_column(name).is_not_null().to_arrow() if name in frame.columns else None
     elif module == "pandas":
-        places = [place for place, each in enumerate(given.columns) if str(each) == name]
-        found = given.iloc[:, places[0]].notna() if places else None
+        places = [place for place, each in enumerate(frame.columns) if str(each) == name]
+        filled = frame.iloc[:, places[0]].notna() if places else None
     else:
-        found = None
-    return None if found is None else np.asarray(found, dtype=np.bool_)
+        filled = None
+    return None if filled is None else np.asarray(filled, dtype=np.bool_)
 
 
 def _readable(kinds: Mapping[str, str]) -> CompiledExpression:
-    """Return the condition that no owner of a row has a name that cannot be read.
+    """Return the condition that all owners of a row are readable.
 
-    Such an owner would be nobody, and the row would stay for the others.
+    Otherwise the row of an unreadable owner would remain for the other owner.
     """
     conditions = " AND ".join(
         f"({quoted(name)} IS NULL OR {key_sql(name, kind)} IS NOT NULL)"
         for name, kind in kinds.items()
     )
     node = CallNode("and", tuple(map(ColumnNode, kinds)))
-    return CompiledExpression("names of owners can be read", TRUTH, f"({conditions})", node)
+    return CompiledExpression("names of owners can be read", BOOLEAN, f"({conditions})", node)
 
 
 def _codes(column: pa.Array) -> IntArray:
-    """Return whole numbers without nulls, −1 in their place, (n,)."""
+    """Return integers with −1 for nulls, (n,)."""
     filled = column.fill_null(-1).to_numpy(zero_copy_only=False)
     return np.asarray(filled, dtype=np.int64)

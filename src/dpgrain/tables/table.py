@@ -1,4 +1,4 @@
-"""Tables of users with many records each, opened by ``dg.read``."""
+"""Tables of users with many records each, from ``dg.read``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from typing import Any, Literal, cast, overload
 from dpgrain import _validate
 from dpgrain._progress import Progress
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.calls import silent
+from dpgrain.inputs.callbacks import silent
 from dpgrain.inputs.labels import Key, key
 from dpgrain.scope.provenance import after_derivation, combine
 from dpgrain.tables.domain import listed_values
 from dpgrain.tables.engines.check import check, format_counts
 from dpgrain.tables.engines.derived_columns import CompiledExpression
-from dpgrain.tables.engines.given import opened
-from dpgrain.tables.engines.joined import PeopleJoin, public_join
+from dpgrain.tables.engines.joins import UserJoin, join_public
 from dpgrain.tables.engines.memory import MIN_BYTES
 from dpgrain.tables.engines.per_user import (
     PerUser,
@@ -28,20 +27,20 @@ from dpgrain.tables.engines.per_user import (
     whole_user_source,
 )
 from dpgrain.tables.engines.protocol import Engine
-from dpgrain.tables.engines.provenance import provenance_of
 from dpgrain.tables.engines.registry import default_engine, open_source, resolve_engine
-from dpgrain.tables.engines.sources import typed
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.shared_table import SharedTable, drop_unreadable_owners
+from dpgrain.tables.sources.read_arguments import resolve_address, source_provenance
+from dpgrain.tables.sources.typed_columns import with_types
 
-# Mark before the names of users that are no text.
+# Prefix of the ids of users that are not text.
 _MARK = "\x1f"
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
 
 @dataclass(frozen=True, repr=False)
 class UserTable(TableRows):
-    """A table of records, each of one user; made by :func:`read`.
+    """A table of records with one user each, from :func:`read`.
 
     Args:
         engine: the class that reads the rows; the other fields are those of
@@ -59,21 +58,22 @@ class UserTable(TableRows):
     engine: Any = "duckdb"
 
     def open_engine(self) -> Engine:
-        """Make the engine of one release or fit, to be entered by ``with``; no other code makes it."""
+        """Return the engine of one release or fit, a context manager; only this creates engines."""
         return resolve_engine(self.engine)(self)
 
     @property
     def distributed(self) -> bool:
-        """True where rows lie on a cluster, whose engine keeps them and adds them up there."""
+        """True if the rows are on a cluster, whose engine aggregates them there."""
         return bool(getattr(resolve_engine(self.engine), "distributed", False))
 
     def require_records(self) -> None:
-        """Raise unless rows are single records: a region cannot be cut out of what is made of them.
+        """Raise unless rows are single records, which a region requires.
 
-        One record may move a person's row from a region to another, and would be billed for one alone.
+        One record may move a person's row to another region, but would be charged for only one of
+        them.
 
         Raises:
-            ParameterError: if rows were made by :meth:`per_user` or :meth:`join`.
+            ParameterError: if rows come from :meth:`per_user` or :meth:`join`.
         """
         if whole_user_source(self) is not None:
             raise ParameterError(
@@ -87,36 +87,35 @@ class UserTable(TableRows):
         by: str | Sequence[str] | None = None,
         **numbers: str | tuple[str, str],
     ) -> UserTable:
-        """Return a table with one row of each user: numbers of all rows of that user.
+        """Return a table with one row per user, computed from all rows of that user.
 
         Args:
-            by: columns to keep, such as a country: a user then has a row for each combination of
-                their values among its rows. Rows without a value are left out.
-            **numbers: the name of each number, or other feature, and the expression that it is:
+            by: columns to keep, such as a country: a user then has one row for each combination of
+                values. Rows without a value are dropped.
+            **numbers: the name and the expression of each feature:
                 ``visits="count()"``, ``er="any(kind = 'er')"``, ``spent="total(paid, year(at) =
                 2025)"``, ``home="most(zip)"``, ``each="spent / visits"``. Functions of a user's rows
                 are ``count``, ``any``, ``all``, ``total``, ``mean``, ``min``, ``max``, ``median``,
-                ``distinct``, ``most``, ``first`` and ``last``, each with a condition if there is one
-                (:mod:`dpgrain.tables.engines.features`); those of one row are :meth:`derive`'s. Or as
-                in pandas' named aggregation: ``"count"``, or ``spent=("paid", "sum")``, with ``"size"``
-                (rows), ``"count"`` (rows with a value that is finite), ``"sum"``, ``"mean"``,
-                ``"min"``, ``"max"`` and ``"nunique"``.
+                ``distinct``, ``most``, ``first`` and ``last``, each with an optional condition
+                (:mod:`dpgrain.tables.engines.features`), in addition to the functions of
+                :meth:`derive`. Or as in pandas' named aggregation: ``"count"``, or ``spent=("paid",
+                "sum")``, with ``"size"`` (rows), ``"count"`` (rows with a finite value), ``"sum"``,
+                ``"mean"``, ``"min"``, ``"max"`` and ``"nunique"``.
 
         Returns:
-            A table, which nothing is read for yet; only whole users can be protected in it. With
-            ``n_users`` stated, users without rows count 0 in statistics over all of a number that is
-            0 for them (all but means, least and largest ones); elsewhere, and without ``n_users``, a
-            statistic is over users who have a row with the number.
+            A table, without reading rows yet, in which only whole users can be protected. With
+            ``n_users``, users without rows have the value 0 for features that are 0 without rows
+            (all except means, minima and maxima); otherwise, a statistic is over users with a row.
 
         Raises:
-            ParameterError: if the table has no users, or a name or a function is wrong.
-            SchemaError: if a column is missing, or its type does not suit the function.
+            ParameterError: if the table has no users, or a name or a function is invalid.
+            SchemaError: if a column is missing, or has an unsuitable type.
 
-        Formal guarantee: a user's row is a function of this user's rows alone, bit for bit, so that
-        neighbours in one user are neighbours in one row of it, and a release of whole users keeps its
-        promise for the users of this table. Sums of numbers with a fraction are exact: digits below
-        2^-62 are cut off and a number beyond ±2^62 counts as that. Source: docs/theory, "One row of
-        each user".
+        Formal guarantee: a user's row is a function only of this user's rows, bit for bit.
+        Neighbours that differ in one user therefore differ in one user's rows of the new table, and
+        a user-level guarantee for the new table holds for this table. Sums of fractional numbers
+        are exact: numbers are truncated to multiples of 2^-62 and clamped to ±2^62. Source:
+        docs/theory, "One row of each user".
 
         >>> import pyarrow as pa
         >>> rows = pa.table({"who": [1, 1, 2], "paid": [3.0, 4.5, 1.0], "shop": ["a", "b", "a"]})
@@ -125,31 +124,30 @@ class UserTable(TableRows):
         >>> list(people.schema)
         ['who', 'visits', 'spent', 'at_a', 'each']
         """
-        made = PerUser.of(self, by, numbers)
+        source = PerUser.of(self, by, numbers)
         parts: dict[str, Any] = {"cells": {}, "days": {}, "derived": {}, "filters": ()}
-        return self.replaced(source=made, schema=made.columns(), labels=made.labels, **parts)
+        return self.replaced(source=source, schema=source.columns(), labels=source.labels, **parts)
 
     def join_public(self, public: Any, /, on: str | tuple[str, str]) -> UserTable:
-        """Return the same table with the columns of a public table, each row's found by a key.
+        """Return the table with the columns of a public table, joined by a key.
 
         Args:
-            public: the public table: whatever :func:`read` takes, or a table that it opened without
-                ``user=``, with ``types=`` for columns of text. It is read at once and held in memory.
-            on: the column of keys, in both tables; or a pair, of this table (or an expression) and of
-                the public one.
+            public: the public table: any source of :func:`read`, or a table from it without
+                ``user=``, with ``types=`` for text columns. It is read immediately and kept in
+                memory.
+            on: the key column in both tables; or a pair of the column (or an expression) of this
+                table and the column of the public one.
 
         Raises:
-            ParameterError: if a key stands twice in the public table, which would make several rows of
-                one, or the table has people.
-            SchemaError: if a column is missing, stands in both tables, or keys have types that cannot
-                match.
+            ParameterError: if a key occurs twice in the public table, or that table has users.
+            SchemaError: if a column is missing or in both tables, or the key types cannot match.
 
-        All of it must be public. A row whose key is not there has no value in the new columns. A column
-        with few values has these as its domain, where none is stated, and can be a partition.
+        The whole table must be public. Rows with an unknown key have missing values in the new
+        columns. A column with few values has them as its default domain, and can be a partition.
 
-        Formal guarantee: each row is a public function of one row, so that what is private of the new
-        table, for records, elements or users, is private of the old one. Source: docs/theory, "Rows
-        beside others".
+        Formal guarantee: each row is a public function of one row, so a guarantee for records,
+        elements or users of the new table also holds for the original table. Source: docs/theory,
+        "Rows beside others".
 
         >>> import pyarrow as pa
         >>> visits = read(pa.table({"who": [1, 2], "zip": ["8001", "1200"]}), user="who")
@@ -166,37 +164,37 @@ class UserTable(TableRows):
                 name="public",
             )
         rows = self.with_expressions(own)
-        source, made = public_join(rows, opened, own, key)
+        source, made = join_public(rows, opened, own, key)
         schema, derived = {**rows.schema, **source.kinds}, {**rows.derived, **made}
         return rows._over(source, schema=schema, derived=derived)
 
     def join(
         self, others: UserTable, /, *, columns: Sequence[str] | None = None, pairs: int = 1
     ) -> UserTable:
-        """Return the rows, each beside rows of the same person in another table.
+        """Return the rows joined with rows of the same person in another table.
 
         Args:
-            others: the other table, with people of its own: what a person holds in it is joined with
-                that person's rows here, and with nobody else's.
-            columns: the columns of the other table to take; by default all.
-            pairs: the largest number of a person's rows there that each row here is paired with: the
-                first ones in the order of a hash of the columns taken. By default 1, for a table of one
-                row a person: join the table of many rows with that of few, since of several rows there
-                all but one are left out.
+            others: the other table, with a user column: rows are joined only with rows of the same
+                person.
+            columns: the columns of the other table to add; by default all.
+            pairs: the maximum number of a person's rows in the other table per row here: the first
+                ones by a hash of the added columns. The default of 1 suits another table with one
+                row per person; further rows are dropped, so join the table of many rows with the
+                one of few.
 
         Returns:
-            A table, which nothing is read for yet; only whole users can be protected in it, or in what
-            :meth:`per_user` makes of it. A row of a person who has none there is kept, with no value
-            in the new columns.
+            A table, without reading rows yet, in which only whole users can be protected, as after
+            :meth:`per_user`. Rows of persons without rows in the other table have missing values in
+            the new columns.
 
         Raises:
-            ParameterError: if a table has no people, a column stands in both, or ``pairs`` is below 1.
-            SchemaError: if a column is missing, or people have names of types that cannot match.
+            ParameterError: if a table has no users, a column is in both, or ``pairs`` is below 1.
+            SchemaError: if a column is missing, or the types of user ids cannot match.
 
-        Formal guarantee: a person's rows are a function of this person's rows in both tables alone, so
-        that a release of whole users keeps its promise for all that a user holds in both. Its region
-        is that of both tables, if it is the same, and else everything. Source: docs/theory, "Rows
-        beside others".
+        Formal guarantee: a person's rows are a function only of this person's rows in both tables,
+        so a user-level guarantee covers all rows of a user in both. The region is that of both
+        tables if they are equal, and everything otherwise. Source: docs/theory, "Rows beside
+        others".
 
         >>> import pyarrow as pa
         >>> visits = read(pa.table({"who": [1, 2, 2], "cost": [8.0, 3.0, 5.0]}), user="who")
@@ -204,7 +202,7 @@ class UserTable(TableRows):
         >>> visits.join(people).schema
         {'who': 'BIGINT', 'cost': 'DOUBLE', 'born': 'BIGINT'}
         """
-        made = PeopleJoin.of(self, others, columns, pairs)
+        made = UserJoin.of(self, others, columns, pairs)
         if self.distributed != others.distributed:
             raise ParameterError(
                 "join requires both tables in the same engine; read both with Spark, or both "
@@ -223,22 +221,22 @@ class UserTable(TableRows):
         joined = self.replaced(source=made, **parts)
         return replace(joined, provenance=combine(joined.provenance, others.provenance))
 
-    def _derived(self, name: str, made: CompiledExpression) -> UserTable:
-        """Return the rows with one column more; a person's row is made with it at once."""
+    def _derived(self, name: str, expression: CompiledExpression) -> UserTable:
+        """Return the rows with one more column, which per-user rows compute directly."""
         people = per_user_source(self)
         if people is None:
-            return super()._derived(name, made)
-        source = replace(people, derived=(*people.derived, (name, made)))
-        schema, derived = {**self.schema, name: made.kind}, {**self.derived, name: made}
+            return super()._derived(name, expression)
+        source = replace(people, derived=(*people.derived, (name, expression)))
+        schema, derived = {**self.schema, name: expression.kind}, {**self.derived, name: expression}
         return self.replaced(source=source, schema=schema, derived=derived)
 
-    def _filtered(self, made: CompiledExpression) -> UserTable:
-        """Return the rows for which a condition is true; other people's have none."""
+    def _filtered(self, expression: CompiledExpression) -> UserTable:
+        """Return the rows that satisfy a condition."""
         people = per_user_source(self)
         if people is None:
-            return super()._filtered(made)
-        source = replace(people, filters=(*people.filters, made))
-        return self.replaced(source=source, filters=(*self.filters, made.text))
+            return super()._filtered(expression)
+        source = replace(people, filters=(*people.filters, expression))
+        return self.replaced(source=source, filters=(*self.filters, expression.text))
 
     def check(
         self,
@@ -250,27 +248,27 @@ class UserTable(TableRows):
         domain: Sequence[Any] | None = None,
         zero: str | Sequence[str] = (),
     ) -> str:
-        """Report bad values in rows to the curator: **not private, not to be published**.
+        """Report invalid values in rows to the curator: **not private, not to be published**.
 
         Args:
             item: the column, or columns, to count or group by.
-            weight: a column of weights, which count 0 below 0.
-            value: a column of numbers, or several. Here they may be text without a stated type, as
-                the counts help to find the type that suits them.
-            bounds: (low, high); numbers beyond them are counted.
+            weight: a column of weights; negative ones are treated as 0.
+            value: a column of numbers, or several. Text without a declared type is allowed, because
+                the counts help to find the right type.
+            bounds: (low, high); numbers outside are counted.
             domain: the public items, as tuples if there are several columns; others are counted.
-            zero: a column of numbers, or several, whose other cells count 0, as features of a fit do.
+            zero: a column of numbers, or several, with invalid cells imputed as 0, like features of
+                a fit.
 
         Returns:
-            A text with exact counts: rows, users and the largest user; rows without user or item, or
-            with a user such as ``NULL``; rows that repeat another, items outside the domain; cells
-            that are not of their stated type, that look like days in another order or numbers with a
-            decimal comma, that are beyond the bounds; of CSV the lines that are left out or cut, and
-            why. A release never fails on any of these: it follows fixed rules
-            (docs/pitfalls.md), and says nothing of them.
+            A text with exact counts: rows, users and the largest user; rows without user or item,
+            or with a user such as ``NULL``; duplicate rows, items outside the domain; cells of
+            another type than declared, with dates in another order, with a decimal comma, or
+            outside the bounds; dropped or truncated CSV lines, with reasons. A release never fails
+            on any of these: it follows fixed rules (docs/pitfalls.md) and does not report them.
 
         Raises:
-            SchemaError: if a column is missing, or cannot hold what it is named for.
+            SchemaError: if a column is missing or has an unsuitable type.
 
         >>> import pyarrow as pa
         >>> rows = pa.table({"who": [1, 2, 3], "paid": ["1.5", "2,5", "none"]})
@@ -281,8 +279,8 @@ class UserTable(TableRows):
                        1  of these look like numbers with a decimal comma: pass decimal=','
         ...
         """
-        asked: dict[str, Any] = {"value": value, "bounds": bounds, "domain": domain, "zero": zero}
-        return format_counts(self.check_counts(item, weight, **asked))
+        options: dict[str, Any] = {"value": value, "bounds": bounds, "domain": domain, "zero": zero}
+        return format_counts(self.check_counts(item, weight, **options))
 
     def check_counts(
         self,
@@ -294,7 +292,7 @@ class UserTable(TableRows):
         domain: Sequence[Any] | None = None,
         zero: str | Sequence[str] = (),
     ) -> dict[str, int]:
-        """Count bad values in rows for the curator: **not private, not to be published**.
+        """Count invalid values in rows for the curator: **not private, not to be published**.
 
         Args:
             item: as for :meth:`check`.
@@ -305,10 +303,10 @@ class UserTable(TableRows):
             zero: as for :meth:`check`.
 
         Returns:
-            What is counted, in words → how often it is there, exactly.
+            Description → exact count.
 
         Raises:
-            SchemaError: if a column is missing, or cannot hold what it is named for.
+            SchemaError: if a column is missing or has an unsuitable type.
 
         >>> import pyarrow as pa
         >>> rows = pa.table({"who": [1, 2, 2], "paid": [1.5, 2.5, None]})
@@ -333,12 +331,14 @@ class UserTable(TableRows):
         columns = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())
         users = "not given" if self.n_users is None else f"{self.n_users:,}"
         scope = "" if self.scope.everything else f", where: {self.scope}"
-        made = "".join(f"; {fact}" for fact in derivation_facts(self))
-        return f"UserTable(user={self.user!r}, n_users={users}, columns: {columns}{scope}{made})"
+        derivation = "".join(f"; {fact}" for fact in derivation_facts(self))
+        return (
+            f"UserTable(user={self.user!r}, n_users={users}, columns: {columns}{scope}{derivation})"
+        )
 
 
 def _columns(**parameter: Any) -> tuple[str, ...]:
-    """Return the columns that a parameter names: one, or a list of them."""
+    """Return the columns of a parameter: one, or a list of them."""
     ((name, value),) = parameter.items()
     listed = [value] if isinstance(value, str) else _validate.sequence(**parameter)
     texts = tuple(column for column in listed if isinstance(column, str))
@@ -354,7 +354,7 @@ def _ends(bounds: Any) -> tuple[float, float]:
     """Return the two ends of bounds."""
     ends = _validate.sequence(bounds=bounds)
     if len(ends) != 2 or not all(isinstance(end, Real) for end in ends):
-        # What is wrong is not quoted by itself, as it may be a column of rows.
+        # The message does not quote an invalid end, because it may be a column of rows.
         said = _validate.describe(bounds)
         raise ParameterError(f"bounds must be two numbers (low, high), not {said}.", name="bounds")
     low, high = (_validate.real(bounds=end) for end in ends)
@@ -418,52 +418,54 @@ def read(
     engine: Any = None,
     rows: Literal["as given"] | None = None,
 ) -> UserTable | SharedTable:
-    """Open a table of users with many records each; nothing is loaded yet.
+    """Open a table of users with many records each, without loading rows yet.
 
     Args:
-        source: a path, folder or glob (or several) of Parquet or CSV files (UTF-8), whose folders
-            ``month=2025-01`` are a column ``month`` of text; an Arrow table, a pandas or Polars data
-            frame, a table of DuckDB by its name (``con.table("visits")``), ``"s3://bucket/folder"`` of
-            Parquet, a pyarrow dataset, or what hands out its rows by Arrow's protocol, such as a
-            cursor of ADBC: a stream is read once, by the first release, which puts its rows aside. Any
-            other relation of DuckDB, a lazy frame of Polars and a frame of Spark are queries, which
-            need ``rows=``. ``"postgresql://host/database"`` is a database, with ``table=`` or
-            ``query=``.
-        source_env: the variable of the environment that holds the address in place of ``source``, so
-            that no file, log or history of a shell has a secret.
+        source: a path, folder or glob (or several) of Parquet or CSV files (UTF-8), where folders
+            such as ``month=2025-01`` form a text column ``month``; an Arrow table, a pandas or
+            Polars data frame, a DuckDB table by name (``con.table("visits")``),
+            ``"s3://bucket/folder"`` of Parquet, a pyarrow dataset, or an object with Arrow's stream
+            protocol, such as an ADBC cursor: the first release reads a stream and stores its rows
+            temporarily. Other DuckDB relations, Polars lazy frames and Spark frames are queries,
+            which require ``rows=``. ``"postgresql://host/database"`` is a database, with ``table=``
+            or ``query=``.
+        source_env: the environment variable with the address, instead of ``source``, which keeps
+            secrets out of files, logs and shell histories.
         table: the table of a database, such as ``"public.visits"``.
-        query: a query of a database, which needs ``rows=``.
-        user: the column that names the user of a record; without one only ``Record`` is offered. A list
-            of two columns, ``["sender", "receiver"]``, names all owners of a record: see
+        query: a query of a database, which requires ``rows=``.
+        user: the column of user ids; without one, only the unit ``Record`` is available. A list of
+            two columns, ``["sender", "receiver"]``, contains all owners of a record: see
             :class:`~dpgrain.tables.shared_table.SharedTable`.
         n_users: the public number of enrolled users, with or without records. It is never counted
-            from the table, since that number is private; used for the δ warning and in the guarantee.
-        types: column → SQL type, for columns of text; a value that does not fit is a null. All columns
-            of CSV are text otherwise, never guessed from rows, and text is refused where numbers are
-            asked.
-        delimiter: the character between values of CSV.
-        decimal: the mark before decimals in text whose stated type is a number: ``"."`` or ``","``.
-        dates: how days are written in text whose stated type is a date or a time, by an example:
+            from the table, because that number is private; used for the δ warning and in the
+            guarantee.
+        types: column → SQL type, for text columns; a value of another type is a null. Otherwise CSV
+            columns are all text, because guessing types from rows could reveal a row, and text is
+            rejected for numeric parameters.
+        delimiter: the delimiter of CSV files.
+        decimal: the decimal mark of text with a declared numeric type: ``"."`` or ``","``.
+        dates: the format of text with a declared date or timestamp type, by an example:
             ``"2025-12-31"``, ``"31.12.2025"``, ``"31/12/2025"``, ``"31-12-2025"``, ``"12/31/2025"`` or
-            ``"20251231"``. What is written in another way is no day.
-        memory: working memory of a release beside the process as it is, such as ``"1GB"`` or a number
-            of bytes (at least 256 MB); more is taken only for what grows with the number of items.
-        threads: threads of a release; by default one per core.
-        engine: the reader of rows: ``"duckdb"``, which streams them; ``"in_memory"``, which keeps the
-            columns that it needs, for small tables; ``"spark"``, a session of Spark or the address of
-            a cluster, such as ``"spark://host:7077"``, for tables beyond one machine; or a class of
-            another package that keeps to :class:`~dpgrain.tables.engines.protocol.Engine`. By
-            default, Spark reads its own frames, and DuckDB all else. Releases are the same through
-            all of them.
-        rows: ``"as given"`` where rows are as a query made them. The guarantee then says that nobody's
-            rows are assumed to decide over those of others, as they do after ``LIMIT``, or over whether
-            the query runs to its end; of frames and Arrow tables in memory it says so by itself.
+            ``"20251231"``. Text in another format is a null.
+        memory: working memory of a release in addition to the current process, such as ``"1GB"`` or
+            a number of bytes (at least 256 MB); only data that grow with the number of items take
+            more.
+        threads: the number of threads of a release; by default one per core.
+        engine: the engine that reads rows: ``"duckdb"``, which streams them; ``"spark"``, a Spark
+            session or the address of a cluster, such as ``"spark://host:7077"``, for tables beyond
+            one machine; or
+            a class of another package that implements
+            :class:`~dpgrain.tables.engines.protocol.Engine`. By default, Spark reads Spark frames,
+            and DuckDB everything else. All engines give the same releases.
+        rows: ``"as given"`` if rows come from a query. The guarantee then assumes that no user's
+            data determine the rows of other users, as they do after ``LIMIT``, or whether the query
+            ends without an error. For frames and Arrow tables in memory, this is the default.
 
     Raises:
-        DataError: if a file is missing or not readable.
-        SchemaError: if the user column is missing or cannot name users.
-        ParameterError: if the source is a query and ``rows`` does not say so, or another argument is
-            out of range.
+        DataError: if a file is missing or unreadable.
+        SchemaError: if the user column is missing or has no key type.
+        ParameterError: if the source is a query without ``rows``, or another argument is out of
+            range.
 
     >>> import pyarrow as pa
     >>> read(pa.table({"who": ["ann", "bob"], "word": ["yo", "bro"]}), user="who")
@@ -473,8 +475,8 @@ def read(
         n_users = _validate.integer(minimum=1, n_users=n_users)
     if threads is not None:
         threads = _validate.integer(minimum=1, threads=threads)
-    source = opened(source, source_env, table, query)
-    provenance = provenance_of(source, rows)
+    source = resolve_address(source, source_env, table, query)
+    provenance = source_provenance(source, rows)
     engine = default_engine(engine, source)
     owners = list(user) if isinstance(user, list | tuple) else None
     given = source
@@ -486,7 +488,7 @@ def read(
         result = drop_unreadable_owners(result, given, owners)
     if getattr(result, "may_end", False):
         provenance = "as given"
-    stated = typed(result, types, decimal, dates)
+    stated = with_types(result, types, decimal, dates)
     made = UserTable(
         stated,
         None if owners is not None else cast("str | None", user),
@@ -505,7 +507,7 @@ def read(
 
 
 def _key_pair(on: Any) -> tuple[str, str]:
-    """Return the columns of keys of rows and of a public table."""
+    """Return the key columns of rows and of a public table."""
     pair = tuple(on) if isinstance(on, tuple | list) else ()
     if len(pair) != 2 or not all(isinstance(name, str) for name in pair):
         raise ParameterError(
@@ -517,10 +519,9 @@ def _key_pair(on: Any) -> tuple[str, str]:
 
 
 def _distinguish_users(source: Any, user: str) -> Any:
-    """Return a data frame whose users, if they are objects, are texts that differ as the users do.
+    """Return a data frame with distinct texts for distinct user objects.
 
-    Columns of objects are read as text, where a number is the text that it is written as; that would
-    make one person of user 1 and user "1".
+    Columns of objects are read as text, which would merge user 1 and user "1".
     """
     if type(source).__module__.partition(".")[0] != "pandas" or not hasattr(source, "columns"):
         return source
@@ -529,11 +530,10 @@ def _distinguish_users(source: Any, user: str) -> Any:
         return source
     place = names.index(user)
     labels = source.iloc[:, place]
-    # A warning of the caller's object as it is read would say something about one row.
+    # A warning from an object of the caller would reveal something about one row.
     with silent():
         if hasattr(labels, "cat"):
-            # The type of categories depends on which users are there, so users are distinguished
-            # always.
+            # The type of categories depends on the users, so users are always converted.
             names_of = [_user_text(key(label)) for label in labels.cat.categories]
             told = [names_of[code] if code >= 0 else None for code in labels.cat.codes]
         elif labels.dtype == "object":
@@ -546,7 +546,7 @@ def _distinguish_users(source: Any, user: str) -> Any:
 
 
 def _user_text(user: Key | None) -> str | None:
-    """Return a text that no other user has: text as it is, anything else behind a mark."""
+    """Return a unique text of a user: text unchanged, anything else with a prefix."""
     if user is None:
         return None
     kind, name = user

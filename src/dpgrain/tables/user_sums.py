@@ -1,4 +1,4 @@
-"""Integer sums of what users hold, bounded block by block."""
+"""Integer sums of users' contributions, clipped per block."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from dpgrain.tables.engines.protocol import Engine, Summed, Users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Split
 
-# Length of a list of whole-numbered items, from the least to the largest, at most.
+# Maximum range of integer items that are all listed.
 _MOST_LISTED_ITEMS = 1 << 21
 
 
 def candidate_groups(engine: Engine, keys: Sequence[str], value: str | None = None) -> Groups:
-    """Return groups that may have rows, among them all that do; private.
+    """Return all groups with rows, and possibly others; private.
 
-    Whole numbers that lie close together are all listed, which is quicker than to look which occur. So
-    the caller has to find out afterwards which groups nobody holds.
+    Integers in a short range are all listed, which is faster than a search for those that occur.
+    The caller must therefore count the holders of each group.
     """
     if len(keys) == 1 and engine.table.is_integer(keys[0]):
         low, high, rows = engine.extent(keys[0]) or (0, 0, 0)
@@ -38,9 +38,9 @@ def candidate_groups(engine: Engine, keys: Sequence[str], value: str | None = No
 
 
 class UserContributions:
-    """The contributions of users to some groups; rows are read once per question, or less.
+    """Contributions of users to groups; each method reads the rows at most once.
 
-    What its methods return is private: it has to be noised before anybody sees it.
+    All results are private and need noise before publication.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class UserContributions:
     ) -> None:
         self._engine, self._blocks, self._value, self._split = engine, blocks, value, split
         self._unit = 1.0 if split is None else split.unit
-        # The group gives the cell, or else another column does.
+        # The group or another column determines the cell.
         shared = blocks.block == "element" and blocks.key is None
         self._cell_column = blocks.cell_column if shared else None
         self.dictionary: Dictionary = engine.dictionary(
@@ -64,8 +64,8 @@ class UserContributions:
             cell_column=self._cell_column,
             corners=1 if split is None else split.corners,
         )
-        self._held: Users | None = None if wider is None else wider._narrowed(self.dictionary)
-        # The mark of the rows of a first round.
+        self._read_users: Users | None = None if wider is None else wider._narrowed(self.dictionary)
+        # Checksum of the rows of a first round.
         self._mark: int | None = None
 
     def sums(
@@ -86,17 +86,17 @@ class UserContributions:
         )
 
     def first_sums(self, grid: Grid, *, max_items: int) -> IntArray:
-        """Return the sums of a first round of indicators, (coordinates,), after which may be routed."""
+        """Return the sums of a first round of indicators, (coordinates,), before :meth:`routed`."""
         sums, self._mark = self._marked(
             kernel.clipped_sum, grid, indicator=True, max_items=max_items
         )
         return sums
 
     def routed(self, routes: Routes, grid: Grid, *, max_items: int) -> IntArray:
-        """Return the sums of what whole users give to the items that they take, (coordinates,)."""
+        """Return the sums of whole users' contributions to their chosen items, (coordinates,)."""
         sums, mark = self._marked(kernel.routed_sum, routes, grid=grid, max_items=max_items)
         if mark != self._mark:
-            # Whoever newly holds an item would show whether another one gave to it before.
+            # A new holder of an item would reveal whether another user contributed to it before.
             raise DataError(
                 f"{self._engine.table.source.name} returned different rows when it was read "
                 "again; write them to Parquet first, and read that."
@@ -104,7 +104,7 @@ class UserContributions:
         return sums
 
     def _marked(self, added: Callable[..., None], by: Any, **how: Any) -> tuple[IntArray, int]:
-        """Add up blocks of whole users, and return the mark of their rows, too."""
+        """Return the sums of whole users' blocks and the checksum of their rows."""
         layout = self.dictionary.layout
         if not layout.items:
             return np.zeros(0, dtype=np.int64), 0
@@ -113,7 +113,7 @@ class UserContributions:
         return out[:-1], int(out[-1])
 
     def holders(self, *, max_items: int | None = None) -> IntArray:
-        """Count the blocks that hold each coordinate, (coordinates,); nothing is clipped."""
+        """Count the blocks with each coordinate, (coordinates,), without clipping."""
         layout = self.dictionary.layout
         if self._blocks.block == "record":
             return self._records().accumulate(_BoundKernel(_count_records), (layout.items,))
@@ -123,7 +123,7 @@ class UserContributions:
     def norm_counts(
         self, edges: FloatArray, norm: Literal["l2", "l1"], *, indicator: bool = False
     ) -> IntArray:
-        """Count the blocks with a norm in each bin, (cells, bins); one row where cells are a column."""
+        """Count the blocks by bins of their norm, (cells, bins); one row if cells are a column."""
         unit = self._unit
         shape = (self.dictionary.cell_sizes.size, edges.size)
         if self._blocks.block == "record":
@@ -137,7 +137,7 @@ class UserContributions:
     def pooled_counts(
         self, pools: Pools, norm: Literal["l2", "l1"], *, indicator: bool = False
     ) -> IntArray:
-        """Count the weighted blocks by pool and size of norm, (pools, bins), in 2^-10ths of a block."""
+        """Count the weighted blocks by pool and bin of norm, (pools, bins), in units of 2^-10."""
         return self._clipped(
             kernel.pooled_counts,
             pools,
@@ -148,40 +148,40 @@ class UserContributions:
         )
 
     def holdings(self, edges: IntArray) -> IntArray:
-        """Count users by their numbers of pairs, and of records, (2, bins)."""
+        """Count users by their numbers of pairs and of records, (2, bins)."""
         adds = _BoundKernel(kernel.users_by_contribution, (self.dictionary.layout, edges))
         return self._users().accumulate(adds, (2, edges.size))
 
     def _clipped(
         self, added: Callable[..., None], by: Any, shape: tuple[int, ...], **how: Any
     ) -> IntArray:
-        """Add up blocks of whole users."""
+        """Return the sums of whole users' blocks."""
         return self._users().accumulate(self._adds(added, by, **how), shape)
 
     def _adds(self, added: Callable[..., None], by: Any, **how: Any) -> _BoundKernel:
-        """Return a kernel of whole users, which is given the layout and one thing more."""
+        """Return a kernel of whole users with its layout and one more argument."""
         how["max_elements"] = self._blocks.max_elements
         return _BoundKernel(added, (self.dictionary.layout, by), how)
 
     def _users(self) -> Users:
-        if self._held is None:
-            self._held = self._engine.users(
+        if self._read_users is None:
+            self._read_users = self._engine.users(
                 self.dictionary,
                 value=self._value,
                 split=self._split,
                 cell_column=self._cell_column,
             )
-        return self._held
+        return self._read_users
 
     def _narrowed(self, other: Dictionary) -> Users | None:
-        """Return users' records of some of these groups, if those in memory suffice; else None."""
+        """Return users' records of some of these groups from memory; None if that is not possible."""
         mine, theirs = self.dictionary.groups.columns, other.groups.columns
-        if self._held is None or self._cell_column is not None or len(mine) != 1:
+        if self._read_users is None or self._cell_column is not None or len(mine) != 1:
             return None
         codes = np.full(self.dictionary.layout.items, -1, dtype=np.int64)
         places = pyarrow.compute.index_in(theirs[0], value_set=mine[0]).to_numpy()
         codes[places] = np.arange(other.layout.items)
-        return self._held.narrowed(codes, other.layout.user_shift)
+        return self._read_users.narrowed(codes, other.layout.user_shift)
 
     def _records(self) -> Summed:
         return self._engine.records(self.dictionary, value=self._value, split=self._split)
@@ -189,13 +189,12 @@ class UserContributions:
 
 @dataclass(frozen=True)
 class _BoundKernel:
-    """A kernel with all that it needs to know beside keys, which is public and can be sent anywhere."""
+    """A kernel with its public arguments, which can be sent to other machines."""
 
-    # The function that adds.
     kernel: Callable[..., None]
-    # What it is given between the keys and the sums.
+    # Arguments between the keys and the sums.
     known: tuple[Any, ...] = ()
-    # What it is given by name.
+    # Keyword arguments.
     how: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
@@ -205,7 +204,7 @@ class _BoundKernel:
 def _with_mark(
     keys: IntArray, totals: FloatArray | None, adds: _BoundKernel, layout: KeyLayout, out: IntArray
 ) -> None:
-    """Add up by a kernel, and mark in the last place of the sums which rows it was given."""
+    """Add up by a kernel, and add the checksum of its rows to the last entry."""
     adds(keys, totals, out[:-1])
     out[-1:] += np.int64(kernel.set_fingerprint(keys, layout))
 
@@ -213,7 +212,7 @@ def _with_mark(
 def _holders(
     keys: IntArray, _: FloatArray | None, layout: KeyLayout, out: IntArray, **bounds: int | None
 ) -> None:
-    """Count the blocks of each coordinate, whatever their totals."""
+    """Count the blocks of each coordinate regardless of their totals."""
     kernel.blocks_per_item(keys, layout, out, **bounds)
 
 
@@ -236,8 +235,8 @@ def _record_sum(
 def _record_norms(
     _: IntArray, totals: FloatArray | None, edges: FloatArray, out: IntArray, *, unit: float
 ) -> None:
-    """Count records by the bin of their size."""
+    """Count records by bins of their size."""
     if totals is not None:
         bins = np.searchsorted(edges, totals[totals > 0] * unit)
-        # Where no item was selected there is no cell, and nothing to count.
+        # Without selected items there is no cell, and nothing to count.
         out[:1] += np.bincount(np.minimum(bins, edges.size - 1), minlength=edges.size)

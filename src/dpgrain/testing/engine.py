@@ -1,4 +1,4 @@
-"""The contract of every engine. A new engine inherits :class:`EngineContract` in its test."""
+"""Conformance suite of engines: :class:`EngineContract`, for the tests of a new engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dpgrain._types import IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.long_labels import label_of
+from dpgrain.inputs.long_labels import text_label
 from dpgrain.statistics import (
     count,
     distribution,
@@ -62,7 +62,7 @@ UNITS: dict[str, Unit] = {
 }
 KEYS: list[tuple[str, ...]] = [(), ("item",), ("code",), ("day", "item"), ("topic", "code")]
 PROMISE: dict[str, Any] = {"epsilon": 5.0, "delta": 1e-5, "random_state": 7}
-#: Every function of one person's rows, of every kind of column that it is of.
+#: Every per-user function, for each type of column that it accepts.
 NUMBERS: dict[str, Any] = {
     "visits": "count",
     "rows": ("w", "size"),
@@ -81,7 +81,7 @@ NUMBERS: dict[str, Any] = {
 
 
 def people(table: UserTable, by: Any = None) -> UserTable:
-    """Return a table of one row of each user, with every function of its rows."""
+    """Return a table with one row per user and every per-user function."""
     return table.per_user(by=by, **NUMBERS)
 
 
@@ -109,7 +109,7 @@ RELEASES: dict[str, Callable[[UserTable], Any]] = {
     ),
 }
 
-# Stated regions, each with its rows inside by the definition.
+# Regions, each with a plain definition of the rows inside.
 REGIONS: list[tuple[dict[str, Any], Callable[[Any], bool]]] = [
     (
         {"day": ("2024-05-02", None), "code": [0, 2, None]},
@@ -122,8 +122,8 @@ REGIONS: list[tuple[dict[str, Any], Callable[[Any], bool]]] = [
 ]
 
 
-class Row(NamedTuple):
-    """One record, with any value missing."""
+class EngineRow(NamedTuple):
+    """One record; any value may be missing."""
 
     who: int | None
     item: str | None
@@ -133,14 +133,14 @@ class Row(NamedTuple):
 
 
 def topic_of(item: str) -> str:
-    """Return a public function of items with a failure on one of them."""
+    """Return the topic of an item; a public function that fails on one item."""
     if item == "é":
         raise ValueError(item)
     return "early" if item < "b" else "late"
 
 
-def some_rows(users: int, seed: int = 1) -> list[Row]:
-    """Make rows of some users: repeated, null and odd ones, and one user with most of them."""
+def some_rows(users: int, seed: int = 1) -> list[EngineRow]:
+    """Return synthetic rows: repeated, null and extreme values, and one user with most rows."""
     rng = np.random.default_rng(seed)
     items = ["a", "b", "x", "é", "日本", "", None]
     numbers = [1.0, 0.25, 3.0, 1e300, -5.0, math.nan, math.inf, None]
@@ -150,12 +150,12 @@ def some_rows(users: int, seed: int = 1) -> list[Row]:
             day = None if rng.random() < 0.1 else datetime.date(2024, 5, int(rng.integers(1, 4)))
             code = None if rng.random() < 0.1 else int(rng.integers(-1, 4))
             item, w = items[rng.integers(len(items))], numbers[rng.integers(len(numbers))]
-            rows += [Row(user, item, code, day, w)] * int(rng.choice([1, 1, 1, 3]))
+            rows += [EngineRow(user, item, code, day, w)] * int(rng.choice([1, 1, 1, 3]))
     return rows
 
 
 def rows_of(groups: Groups) -> list[tuple[Any, ...]]:
-    """Return groups as tuples of their keys."""
+    """Return groups as tuples of keys."""
     return (
         list(zip(*(column.to_pylist() for column in groups.columns), strict=True))
         if groups.names
@@ -163,8 +163,8 @@ def rows_of(groups: Groups) -> list[tuple[Any, ...]]:
     )
 
 
-def cell_of(row: Row, column: str) -> str | int | None:
-    """Return the key of a row in any column, by the definition."""
+def cell_of(row: EngineRow, column: str) -> str | int | None:
+    """Return the key of a row in any column, from the plain definition."""
     if column == "day":
         return None if row.day is None else row.day.isoformat()
     if column == "few":
@@ -178,29 +178,34 @@ def cell_of(row: Row, column: str) -> str | int | None:
 
 
 class EngineContract:
-    """Tests of one engine: its integers are those of the definition, and those of another engine.
+    """Tests of one engine: its integers equal those of a plain definition and of another engine.
 
-    Set ``engine`` to what ``dg.read(engine=…)`` takes. Every method whose name begins with ``test`` is
-    a test, which pytest finds in a class that is called ``Test…``.
+    Set ``engine`` to an argument of ``dg.read(engine=…)``. The methods whose names begin with
+    ``test`` are tests, which pytest collects from a class named ``Test…``.
 
     >>> class TestDuckDB(EngineContract):
     ...     engine = "duckdb"
-    >>> TestDuckDB().test_the_extent_of_whole_numbers()
+    >>> TestDuckDB().test_extent_covers_all_integers()
     """
 
-    #: The engine that is tested.
+    #: Engine to test.
     engine: str | Opener = "duckdb"
-    #: Another engine, whose integers have to be the same.
+    #: Engine to compare with.
     reference: str | Opener = "duckdb"
     users = 30
-    #: Combinations of units, keys and numbers for each one that is tried, where they are many.
+    #: Test one in this number of combinations of units, keys and numbers.
     one_in = 1
-    #: Releases, and regions, for each one that is tried; and the place of the first that is.
+    #: Test one in this number of releases and regions, from this index on.
     one_release_in = 1
     first_release = 0
 
-    def table(self, rows: Sequence[Row], **options: Any) -> UserTable:
-        """Return the table of these rows, with two columns of cells, for the tested engine."""
+    def table(self, rows: Sequence[EngineRow], **options: Any) -> UserTable:
+        """Return the table of these rows, with two columns of cells, for the tested engine.
+
+        Args:
+            rows: the rows.
+            **options: options of ``dg.read``.
+        """
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(SCHEMA)
         made = [pa.array(column, kind) for column, kind in zip(columns, SCHEMA.types, strict=True)]
         source = pa.table(made, schema=SCHEMA)
@@ -210,35 +215,40 @@ class EngineContract:
         return table.with_cells("few", of="item", by=few)
 
     @contextmanager
-    def both(self, rows: Sequence[Row], **options: Any) -> Iterator[tuple[Engine, Engine]]:
-        """Yield the engine and the other one, opened on the same rows in different orders."""
+    def both(self, rows: Sequence[EngineRow], **options: Any) -> Iterator[tuple[Engine, Engine]]:
+        """Yield the tested engine and the other one, opened on the same rows in different orders.
+
+        Args:
+            rows: the rows.
+            **options: options of ``dg.read``.
+        """
         order = np.random.default_rng(2).permutation(len(rows))
         mine = self.table([rows[i] for i in order], **options)
         other = self.table(rows, **{**options, "engine": self.reference})
         with mine.open_engine() as one, other.open_engine() as two:
             yield one, two
 
-    def test_groups_are_those_that_users_hold(self) -> None:
-        """Neither rows without a user count, nor rows without a key or without a finite number."""
+    def test_groups_equal_the_definition(self) -> None:
+        """Rows without a user, a key or a finite number are dropped."""
         rows = some_rows(self.users)
         with self.table(rows).open_engine() as engine:
             combinations = itertools.product([*KEYS[1:], ("few",)], [None, "w"])
             for keys, value in itertools.islice(combinations, 0, None, self.one_in):
                 result = rows_of(engine.distinct(keys, value))
-                expected = {group for _, group in _held(rows, keys, value)}
+                expected = {group for _, group in _valid_rows(rows, keys, value)}
                 assert len(result) == len(set(result)), keys
                 assert set(result) == expected, (keys, value)
 
-    def test_long_texts_have_the_labels_of_the_definition(self) -> None:
-        """Also one that looks like the label of another; a text beyond the longest is missing."""
+    def test_long_texts_have_the_defined_labels(self) -> None:
+        """One text looks like the label of another; a text beyond the limit is missing."""
         long = "é\U0001f600" * 200
-        texts = ["a", "x" * 256, "x" * 257, long, long[:-1], label_of(long), "x" * 65_537]
+        texts = ["a", "x" * 256, "x" * 257, long, long[:-1], text_label(long), "x" * 65_537]
         rows = [
-            Row(user, text, 0, None, 1.0)
+            EngineRow(user, text, 0, None, 1.0)
             for user in range(self.users)
             for text in texts[user % len(texts) :]
         ]
-        held = list(map(label_of, texts[:-1]))
+        held = list(map(text_label, texts[:-1]))
         with self.table(rows).open_engine() as engine:
             assert sorted(rows_of(engine.distinct(("item",)))) == sorted(zip(held))
         for domain in (texts[1:5], held[1:5]):
@@ -251,8 +261,8 @@ class EngineContract:
             assert np.array_equal(mine.estimate, other.estimate)
             assert (mine.estimate > 0).all()
 
-    def test_the_extent_of_whole_numbers(self) -> None:
-        """All rows count, also those without a user or without a value."""
+    def test_extent_covers_all_integers(self) -> None:
+        """All rows count, including those without a user or a value."""
         rows = some_rows(self.users)
         codes = [row.code for row in rows if row.code is not None]
         with self.table(rows).open_engine() as engine:
@@ -261,7 +271,7 @@ class EngineContract:
             assert engine.extent("code") is None
 
     def test_codes_have_the_public_order(self) -> None:
-        """The order of groups is a function of each alone, and the same in every engine."""
+        """The order of a group depends only on the group, and is the same in every engine."""
         names = [str(i) for i in range(40)]
         rng = np.random.default_rng(3)
         with self.both(some_rows(2)) as (one, two):
@@ -272,15 +282,15 @@ class EngineContract:
                 part = rng.permutation(names)[:9].tolist()
                 assert _coded(one, blocks, part) == [name for name in whole if name in part], unit
 
-    def test_records_are_counted_by_the_definition(self) -> None:
-        """Unclipped sums, and counts of blocks by group, are those of the definition."""
+    def test_record_counts_equal_the_definition(self) -> None:
+        """Unclipped sums, and numbers of blocks by group, equal the definition."""
         rows = some_rows(self.users)
         table = self.table(rows)
         with table.open_engine() as engine:
             combinations = itertools.product(("record", "user", "day", "topic"), KEYS)
             for unit, keys in itertools.islice(combinations, 0, None, self.one_in):
                 data, groups = _contributions(engine, UNITS[unit], keys)
-                held = _held(rows, keys)
+                held = _valid_rows(rows, keys)
                 sums = data.sums(Grid(np.array([2.0**20]), 20))
                 expected = Counter(group for _, group in held)
                 assert dict(zip(groups, sums.tolist(), strict=True)) == expected, (unit, keys)
@@ -291,8 +301,8 @@ class EngineContract:
                 holders = dict(zip(groups, data.holders().tolist(), strict=True))
                 assert holders == {group: len(held) for group, held in blocks.items()}, (unit, keys)
 
-    def test_integers_are_those_of_the_other_engine(self) -> None:
-        """Clipped sums and counts agree bit for bit, over units, keys and weights."""
+    def test_integers_equal_the_reference_engine(self) -> None:
+        """Clipped sums and counts are equal bit for bit, over units, keys and weights."""
         rows = some_rows(self.users)
         with self.both(rows) as (one, two):
             combinations = itertools.product(UNITS, KEYS, (None, "w"))
@@ -303,8 +313,8 @@ class EngineContract:
                 for what, integers in expected.items():
                     assert np.array_equal(result[what], integers), (what, unit, keys, value)
 
-    def test_pooled_counts_are_those_of_the_definition(self) -> None:
-        """No user adds more than the bound to a bin, in one thread or in several."""
+    def test_pooled_counts_equal_the_definition(self) -> None:
+        """No user adds more than the bound to a bin, with one thread or several."""
         rows = some_rows(self.users)
         for unit, threads in itertools.product(("item", "topic"), (1, 2)):
             with self.table(rows, threads=threads).open_engine() as engine:
@@ -314,7 +324,7 @@ class EngineContract:
                 pools = _pools(data.dictionary.cell_sizes.size)
                 result = data.pooled_counts(pools, "l1")
             place = dict(zip(groups, cells.tolist(), strict=True))
-            sizes = Counter((row.who, place[group]) for row, group in _held(rows, ("item",)))
+            sizes = Counter((row.who, place[group]) for row, group in _valid_rows(rows, ("item",)))
             mine = np.zeros((self.users + 2, *pools.shape), dtype=np.int64)
             for (who, cell), size in sizes.items():
                 passed = int((size / pools.scale[cell] > pools.edges[:-1]).sum())
@@ -323,8 +333,8 @@ class EngineContract:
             expected = np.minimum(mine, pools.max_blocks << WEIGHT_BITS).sum(axis=0)
             assert np.array_equal(result, expected), (unit, threads)
 
-    def test_public_groups_that_nobody_holds_add_up_to_nothing(self) -> None:
-        """Of a public list, what is not held stays, and what is held beside it is left out."""
+    def test_public_groups_without_rows_sum_to_zero(self) -> None:
+        """Groups of a public list remain without rows; groups outside of it are dropped."""
         rows = some_rows(self.users)
         groups = Groups.of(("item",), [pa.array(["x", "absent", "a"])])
         with self.table(rows).open_engine() as engine:
@@ -338,8 +348,8 @@ class EngineContract:
             name: sum(item == name for _, item in held) for name in ("x", "absent", "a")
         }
 
-    def test_the_names_of_users_do_not_matter(self) -> None:
-        """Users are distinguished, be they far apart, or named by text in place of numbers."""
+    def test_user_ids_do_not_matter(self) -> None:
+        """Users are distinguished if their ids are far apart, or text instead of numbers."""
         rows = some_rows(self.users)
         far = [
             row if row.who is None else row._replace(who=2**61 * (row.who % 3 - 1) + row.who)
@@ -361,8 +371,8 @@ class EngineContract:
             for what, integers in expected.items():
                 assert np.array_equal(result[what], integers), what
 
-    def test_some_of_the_groups_have_the_same_sums(self) -> None:
-        """Results of many groups serve for some of them, or are read again."""
+    def test_subset_of_groups_has_the_same_sums(self) -> None:
+        """Results of many groups are reused for some of them, or read again."""
         with self.table(some_rows(self.users)).open_engine() as engine:
             blocks = UnitBlocks("user")
             held = engine.distinct(["item"])
@@ -374,8 +384,8 @@ class EngineContract:
             again = UserContributions(engine, blocks, some, cells).sums(grid)
             assert np.array_equal(narrow, again)
 
-    def test_a_table_without_users_has_records_only(self) -> None:
-        """Records are added up, and users are refused in one sentence."""
+    def test_table_without_users_counts_records(self) -> None:
+        """Records are summed, and user-level queries raise an error."""
         rows = some_rows(self.users)
         with self.table(rows, user=None).open_engine() as engine:
             data, groups = _contributions(engine, Record(), ("item",))
@@ -389,7 +399,7 @@ class EngineContract:
                 said = str(error)
             assert "user must be passed to dg.read" in said
 
-    def test_no_rows_at_all(self) -> None:
+    def test_empty_table(self) -> None:
         """An empty table has no groups, and sums of 0."""
         with self.table([]).open_engine() as engine:
             assert len(engine.distinct(["item", "code"])) == 0
@@ -400,8 +410,8 @@ class EngineContract:
                 data = UserContributions(engine, blocks, groups, cells)
                 assert data.sums(Grid(np.ones(1), 20)).tolist() == [0]
 
-    def test_a_region_is_read_as_if_there_were_nothing_else(self) -> None:
-        """Columns, groups, integers and releases are those of a table without the rows outside."""
+    def test_region_equals_a_table_with_only_its_rows(self) -> None:
+        """Columns, groups, integers and releases equal those of a table with only these rows."""
         rows = some_rows(self.users)
         regions = _one_in(self.one_release_in, REGIONS, self.first_release)
         for place, (stated, inside) in enumerate(regions):
@@ -418,13 +428,13 @@ class EngineContract:
                         assert np.array_equal(result[what], integers), (what, unit, stated)
             names = ["public", "selected", "mean"]
             for name in _one_in(self.one_release_in, names, place):
-                # A region is public, and may bound how many cells a user has: both plans know it.
+                # The public region can limit the number of cells of a user, for both plans.
                 found_, expected_ = RELEASES[name](mine), RELEASES[name](other.where(stated))
                 assert found_.to_arrow().equals(expected_.to_arrow()), (name, stated)
                 assert found_.guarantee.scope == mine.scope
 
-    def test_one_row_of_each_user_is_that_of_the_definition(self) -> None:
-        """Numbers of people are those of their rows alone, and the same bits in every engine."""
+    def test_per_user_rows_equal_the_definition(self) -> None:
+        """Numbers depend only on the rows of the user, and are the same bits in every engine."""
         rows = some_rows(self.users)
         for by in [(), ("topic",), ("few", "day")]:
             expected = {group: _numbers(mine) for group, mine in _by_user(rows, by).items()}
@@ -439,8 +449,8 @@ class EngineContract:
                 assert {row[:size]: row[size:] for row in read_} == expected, by
             assert str(result[0]) == str(result[1]), by
 
-    def test_columns_are_read_in_the_order_of_rows(self) -> None:
-        """Columns are read in every form, with null where there is nothing."""
+    def test_columns_preserve_row_order(self) -> None:
+        """Columns are read in every form, with null for missing values."""
         rows = some_rows(self.users)
         with self.table(rows).open_engine() as engine:
             result = engine.columns(
@@ -460,8 +470,8 @@ class EngineContract:
         assert str(result.column(3).to_pylist()) == str([row.w for row in rows])
         assert result.column(4).to_pylist() == [row.day for row in rows]
 
-    def test_long_columns_keep_their_order(self) -> None:
-        """Rows are so numerous that an engine may read them in several places at once."""
+    def test_long_columns_preserve_row_order(self) -> None:
+        """The rows are so numerous that an engine may read them in parallel."""
         users = np.random.default_rng(4).permutation(1_000_000)
         rows = pa.table({"who": users, "w": users / 7})
         table = read(rows, user="who", engine=self.engine, threads=2)
@@ -470,8 +480,8 @@ class EngineContract:
         assert np.array_equal(result.column(1).to_numpy(), users / 7)
         assert np.array_equal(result.column(0).cast(pa.int64()).to_numpy(), users)
 
-    def test_releases_of_one_seed_are_the_same(self) -> None:
-        """Every statistic publishes the same numbers through either engine."""
+    def test_seeded_releases_are_equal(self) -> None:
+        """Every statistic publishes the same numbers with either engine."""
         rows = some_rows(120)
         mine, other = self.table(rows[::-1]), self.table(rows, engine=self.reference)
         for name in _one_in(self.one_release_in, list(RELEASES), self.first_release):
@@ -484,14 +494,14 @@ class EngineContract:
 
 
 def _one_in(many: int, cases: Sequence[Case], place: int = 0) -> Sequence[Case]:
-    """Return one case of every so many, from a place on; at least one of few."""
+    """Return every n-th case from an index on; at least one."""
     return cases[place % min(many, len(cases)) :: many]
 
 
-def _held(
-    rows: Sequence[Row], keys: Sequence[str], value: str | None = None
-) -> list[tuple[Row, tuple[Any, ...]]]:
-    """Return the rows that count, each with its group, by the definition."""
+def _valid_rows(
+    rows: Sequence[EngineRow], keys: Sequence[str], value: str | None = None
+) -> list[tuple[EngineRow, tuple[Any, ...]]]:
+    """Return the valid rows, each with its group, from the plain definition."""
     held = []
     for row in rows:
         group = tuple(cell_of(row, key) for key in keys)
@@ -505,8 +515,10 @@ def _form(table: UserTable, name: str) -> Form:
     return "number" if table.schema[name] == "DOUBLE" else "key"
 
 
-def _by_user(rows: Sequence[Row], by: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
-    """Return the rows of each user and group, by the definition."""
+def _by_user(
+    rows: Sequence[EngineRow], by: Sequence[str]
+) -> dict[tuple[Any, ...], list[EngineRow]]:
+    """Return the rows of each user and group, from the plain definition."""
     result = defaultdict(list)
     for row in rows:
         group = (row.who, *(cell_of(row, key) for key in by))
@@ -515,8 +527,8 @@ def _by_user(rows: Sequence[Row], by: Sequence[str]) -> dict[tuple[Any, ...], li
     return result
 
 
-def _numbers(rows: Sequence[Row]) -> tuple[Any, ...]:
-    """Return the numbers of one person of these rows, in the order of :data:`NUMBERS`."""
+def _numbers(rows: Sequence[EngineRow]) -> tuple[Any, ...]:
+    """Return the numbers of one user, in the order of :data:`NUMBERS`."""
     w = [row.w for row in rows if row.w is not None and math.isfinite(row.w)]
     codes = [row.code for row in rows if row.code is not None]
     days = [str(row.day) for row in rows if row.day is not None]
@@ -551,7 +563,7 @@ def _coded(engine: Engine, blocks: UnitBlocks, names: Sequence[str]) -> list[str
 def _contributions(
     engine: Engine, unit: Unit, keys: Sequence[str], value: str | None = None
 ) -> tuple[UserContributions, list[tuple[Any, ...]]]:
-    """Return the contributions to all groups that are held, and the groups in the order of codes."""
+    """Return the contributions to all groups with rows, and the groups in the order of codes."""
     blocks = UnitBlocks.of_unit(unit, engine.table, keys)
     groups = candidate_groups(engine, keys, value) if keys else Groups.of((), ())
     split = None if value is None else Weight(2.0**-20)
@@ -571,7 +583,7 @@ def _pools(cells: int) -> Pools:
 def _integers(
     engine: Engine, unit: Unit, keys: Sequence[str], value: str | None
 ) -> dict[str, IntArray]:
-    """Return every kind of integers that an engine adds up for a unit."""
+    """Return every type of integer sum of an engine for a unit."""
     data, groups = _contributions(engine, unit, keys, value)
     norms = np.array([1.0, 4.0, 16.0])
     result = {

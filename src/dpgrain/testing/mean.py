@@ -1,4 +1,4 @@
-"""The contract of every private mean, :class:`MeanContract`, for a new mean's test to inherit."""
+"""Conformance suite of private means: :class:`MeanContract`, for the tests of a new mean."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from dpgrain.units import Relation
 
 Array = NDArray[np.float64]
 BLOCKS, DIMENSION = 12, 3
-# Users of the roster, each of whom holds two blocks.
+# Enrolled users, each with two blocks.
 USERS = BLOCKS // 2
 OWNERS = np.arange(BLOCKS) // 2
-# Bound, in standard deviations, of assertions on noise: each fails by chance with probability of
-# about 1e-7.
+# Bound of assertions on noise in standard deviations; each fails by chance in about 1 of 10^7 runs.
 SURE = 5.3
 
 
 class MeanContract:
     """Tests of one private mean, for pytest: override :meth:`make` and :meth:`sensitivity`.
 
-    Vectors are (:data:`BLOCKS`, :data:`DIMENSION`), and two blocks are of one of :data:`USERS` users,
-    as :data:`OWNERS` says. A mean for which a block is a user overrides ``users``, and one whose user
-    holds two blocks :meth:`changed` and :meth:`units`.
+    Vectors are (:data:`BLOCKS`, :data:`DIMENSION`), and each of the :data:`USERS` users has two
+    blocks, given by :data:`OWNERS`. A mean with one block per user overrides ``users``, and a mean
+    that protects users with two blocks overrides :meth:`changed` and :meth:`units`.
 
     >>> from dpgrain.means import ClippedMean
     >>> class TestClipped(MeanContract):
@@ -43,45 +42,70 @@ class MeanContract:
     >>> TestClipped().test_more_rounds_cost_more()
     """
 
-    #: True if the mean of small blocks is estimated without bias.
+    #: True if the estimate of the mean of small blocks is unbiased.
     unbiased = True
     #: Number of estimates whose average is compared with the mean.
     repetitions = 600
-    #: The number of users who share the blocks.
+    #: Number of users of the blocks.
     users = USERS
 
     def make(self, rounds: int = 3, **_: Any) -> Mean:
-        """Return a mean for the users who share the blocks: USERS with two each, by default."""
+        """Return a mean for :attr:`users` users, by default with two blocks each.
+
+        Args:
+            rounds: the number of rounds.
+        """
         raise NotImplementedError
 
     def sensitivity(self, mean: Mean, relation: Relation) -> float:
-        """Return how far one unit may move a published mean, with all randomness fixed."""
+        """Return the largest change of a published mean by one unit, with all randomness fixed.
+
+        Args:
+            mean: the mean.
+            relation: the neighbouring relation.
+        """
         raise NotImplementedError
 
     def sd(self, mean: Mean) -> float:
-        """Return the standard deviation of the noise of each coordinate of a mean."""
+        """Return the standard deviation of the noise in each coordinate of a mean.
+
+        Args:
+            mean: the mean.
+        """
         return mean.noise_sd
 
     def changed(self, vectors: Array, unit: int, to: Array | None) -> Array:
-        """Return the vectors with one unit's data removed, or exchanged."""
+        """Return the vectors with the data of one unit removed or replaced.
+
+        Args:
+            vectors: the vectors of all blocks.
+            unit: the index of the unit.
+            to: the new vectors; None removes the unit.
+        """
         other = vectors.copy()
         other[unit] = 0.0 if to is None else to
         return other
 
     @property
     def units(self) -> int:
-        """The number of units of :meth:`changed`."""
+        """Number of units for :meth:`changed`."""
         return BLOCKS
 
     def estimate(self, mean: Mean, vectors: Array, seed: int = 1) -> Array:
-        """Return the mean of a first round."""
+        """Return the mean of a first round.
+
+        Args:
+            mean: the mean.
+            vectors: the vectors of all blocks.
+            seed: the random seed.
+        """
         return mean.start(SeededSource(seed), OWNERS).estimate(Vectors(vectors))
 
     def test_event_is_json(self) -> None:
         event = self.make().event
         assert Event.from_dict(json.loads(json.dumps(event.to_dict()))) == event
 
-    def test_public_numbers_are_there(self) -> None:
+    def test_public_numbers_are_valid(self) -> None:
         mean = self.make(rounds=2)
         assert mean.rounds == 2
         assert mean.n_users > 0
@@ -89,19 +113,19 @@ class MeanContract:
         assert mean.level in ("record", "element", "user")
         assert {mean.fresh, mean.compares} <= {True, False}
         assert all(0 < number < math.inf for number in (mean.reach, mean.noise_sd))
-        # The facts must join to one sentence.
+        # Facts must form one sentence.
         assert mean.facts
         texts = [str(fact) for fact in mean.facts]
         assert all(text and not text.endswith(";") and "\n" not in text for text in texts)
 
-    def test_a_run_knows_its_last_round(self) -> None:
+    def test_run_reports_its_last_round(self) -> None:
         mean = self.make()
         run = mean.start(SeededSource(1), OWNERS)
         run.estimate(Vectors(np.full((BLOCKS, DIMENSION), 0.1)))
         assert 0 < run.noise_sd <= mean.noise_sd * (1 + 1e-9)
         assert 0 < run.radius <= mean.reach * (1 + 1e-9)
 
-    def test_who_is_asked_once_is_known_by_place(self) -> None:
+    def test_fresh_mean_requires_owners(self) -> None:
         if self.make().fresh:
             with pytest.raises(ParameterError, match="owners"):
                 self.make().start(SystemSource())
@@ -110,14 +134,14 @@ class MeanContract:
         few, many = (self.make(rounds=rounds).event.epsilon(1e-6) for rounds in (2, 5))
         assert 0 < few < many < math.inf
 
-    def test_refuses_rounds_beyond_those_accounted_for(self) -> None:
+    def test_rounds_beyond_those_charged_raise(self) -> None:
         run = self.make(rounds=2).start(SystemSource(), OWNERS)
         for _ in range(2):
             run.estimate(Vectors(np.zeros((BLOCKS, DIMENSION))))
         with pytest.raises(ParameterError, match="rounds = 2 are over"):
             run.estimate(Vectors(np.zeros((BLOCKS, DIMENSION))))
 
-    def test_a_seed_repeats_and_the_system_does_not(self) -> None:
+    def test_only_seeded_noise_repeats(self) -> None:
         vectors = np.ones((BLOCKS, DIMENSION))
         assert np.array_equal(
             self.estimate(self.make(), vectors), self.estimate(self.make(), vectors)
@@ -127,7 +151,7 @@ class MeanContract:
         ]
         assert not np.array_equal(drawn[0], drawn[1])
 
-    def test_what_is_not_finite_counts_as_zero(self) -> None:
+    def test_non_finite_vectors_count_as_zero(self) -> None:
         vectors = np.full((BLOCKS, DIMENSION), 0.1)
         zeroed = self.changed(vectors, 0, None)
         for bad in (np.nan, np.inf, -np.inf):
@@ -136,19 +160,19 @@ class MeanContract:
             result = self.estimate(self.make(), poisoned)
             assert np.array_equal(result, self.estimate(self.make(), zeroed))
 
-    def test_nothing_is_published_as_noise(self) -> None:
+    def test_zero_vectors_are_published_as_noise(self) -> None:
         result = self.estimate(self.make(), np.zeros((BLOCKS, DIMENSION)))
         assert result.shape == (DIMENSION,)
         assert np.isfinite(result).all()
         assert (result != 0).all()
 
-    def test_noise_has_the_sd_it_claims(self) -> None:
+    def test_noise_has_the_stated_sd(self) -> None:
         mean, times = self.make(rounds=1), 1500
         nothing = np.zeros((BLOCKS, DIMENSION))
         drawn = np.array([self.estimate(mean, nothing, seed) for seed in range(times)])
         ratio = float(np.sqrt(np.mean(drawn**2))) / self.sd(mean)
         error = SURE / math.sqrt(2 * times * DIMENSION)
-        # The test works both ways: half of the noise, or a tenth more, would be seen.
+        # The test detects half of the noise as well as a tenth more.
         assert 1 - error < ratio < 1 + error
         assert error < 0.1
 
@@ -163,7 +187,7 @@ class MeanContract:
         assert np.abs(errors).max() < SURE
 
     @pytest.mark.parametrize("relation", ["zero_out", "replace"])
-    def test_no_neighbour_moves_the_mean_farther(self, relation: Relation) -> None:
+    def test_no_neighbour_exceeds_the_sensitivity(self, relation: Relation) -> None:
         mean = self.make()
         bound, largest = self.sensitivity(mean, relation), 0.0
         rng = np.random.default_rng(3)
@@ -171,7 +195,7 @@ class MeanContract:
             scale = 10.0 ** rng.integers(-2, 9)
             vectors = rng.normal(size=(BLOCKS, DIMENSION)) * scale
             if rng.random() < 0.3:
-                # Blocks that agree, or that cancel.
+                # Equal blocks, or blocks that cancel.
                 vectors = np.outer(rng.choice([-1.0, 1.0], BLOCKS), vectors[0])
             unit = int(rng.integers(self.units))
             seed = int(rng.integers(1000))
@@ -183,5 +207,5 @@ class MeanContract:
                 self.estimate(mean, vectors, seed) - self.estimate(mean, other, seed)
             )
             largest = max(largest, float(moved))
-        # The bound is nearly attained, so that half of it would be found to be false.
+        # The bound is nearly attained, so the test detects half of it.
         assert 0.6 * bound < largest <= bound * (1 + 1e-6)

@@ -1,4 +1,4 @@
-"""The contract of every statistic. A new one inherits :class:`StatisticContract` in its test."""
+"""Conformance suite of statistics: :class:`StatisticContract`, for the tests of a new statistic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.publishing import budget, charge
 from dpgrain.statistics import run
 from dpgrain.statistics.release import Release
-from dpgrain.statistics.run import Measured
+from dpgrain.statistics.run import NoisySums
 from dpgrain.statistics.statistic import STATISTICS, Statistic
 from dpgrain.tables.table import UserTable, read
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Element, Record, Relation, Unit, User
@@ -37,7 +37,7 @@ UNITS: dict[str, Unit] = {
     "user": User(),
 }
 _ROUNDING = 1e-9
-# Options with which requests must be refused.
+# Invalid options.
 _REFUSED: tuple[dict[str, Any], ...] = (
     {"epsilon": -1.0},
     {"delta": 2.0},
@@ -64,13 +64,14 @@ def table_of(rows: Sequence[Row]) -> UserTable:
 
 
 class StatisticContract:
-    """The behaviour of any statistic; a test class names the statistic and how it is published.
+    """Tests of one statistic; a subclass defines the statistic and :meth:`publish`.
 
     Attributes:
         statistic: the statistic.
         clip: a public clipping bound that suits one record.
-        units: what is protected, one after the other.
-        unlike: the least share of the promise that the search has to find: it must be able to fail.
+        units: the privacy units to test.
+        unlike: the minimum share of the privacy loss that the search must find, so that it can
+            fail.
 
     >>> from dpgrain import count
     >>> from dpgrain.statistics.statistic import COUNT
@@ -79,7 +80,7 @@ class StatisticContract:
     ...
     ...     def publish(self, table, **options):
     ...         return count(table, by="item", domain=list(ITEMS), **options)
-    >>> TestCount().test_a_refusal_is_not_charged()
+    >>> TestCount().test_rejected_release_is_not_charged()
     """
 
     statistic: Statistic
@@ -88,7 +89,7 @@ class StatisticContract:
     unlike: float = 0.7
 
     def publish(self, table: UserTable, **options: Any) -> Release:
-        """Publish it, from nothing but public choices: of groups, bounds and the clipping bound.
+        """Publish the statistic with public groups, bounds and clipping bound.
 
         Args:
             table: rows with the columns ``who``, ``item``, ``cell`` and ``x``.
@@ -99,27 +100,27 @@ class StatisticContract:
     # -- sums --
 
     def exact_sums(self, rows: Sequence[Row], **options: Any) -> tuple[FloatArray, Release]:
-        """Return the sums before noise, in its standard deviations, and the release.
+        """Return the sums before noise, in units of its standard deviations, and the release.
 
         Args:
             rows: the rows of the table.
             **options: the options of :meth:`publish`.
         """
-        seen: list[Measured] = []
+        seen: list[NoisySums] = []
 
-        def measured(*parts: Any, **named: Any) -> Measured:
-            seen.append(Measured(*parts, **named))
+        def measured(*parts: Any, **named: Any) -> NoisySums:
+            seen.append(NoisySums(*parts, **named))
             return seen[-1]
 
-        with _without_noise(), mock.patch.object(run, "Measured", measured):
-            release = self.publish(table_of(rows), **{**self._asked(), **options})
+        with _without_noise(), mock.patch.object(run, "NoisySums", measured):
+            release = self.publish(table_of(rows), **{**self._options(), **options})
         assert len(seen) == 1, "sums are made by noisy_sums, once"
         return np.ravel(seen[0].masses / seen[0].sd[:, None]), release
 
-    def _asked(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, Any]:
         return {"unit": User(), "epsilon": 1.0, "delta": 1e-6, "clip": self.clip, "random_state": 1}
 
-    def test_no_neighbours_move_it_farther_than_billed(self) -> None:
+    def test_no_neighbours_exceed_the_charged_loss(self) -> None:
         worst, rng = 0.0, np.random.default_rng(7)
         for unit, relation in itertools.product(self.units.values(), RELATIONS):
             for left, right in neighbours(unit, relation, rng):
@@ -139,20 +140,20 @@ class StatisticContract:
     # -- releases --
 
     def _released(self) -> Release:
-        return self.publish(table_of(_some_rows()), **self._asked())
+        return self.publish(table_of(_some_rows()), **self._options())
 
-    def test_it_is_known_by_its_name(self) -> None:
+    def test_release_has_its_statistic(self) -> None:
         release = self._released()
         assert release.statistic is STATISTICS[str(self.statistic)] is self.statistic
         assert release.asked["statistic"] == str(self.statistic)
 
-    def test_it_has_a_page_and_a_plot(self, tmp_path: Path) -> None:
+    def test_release_has_a_report_and_a_plot(self, tmp_path: Path) -> None:
         release = self._released()
         page = release.report(tmp_path / "page.html").read_text(encoding="utf-8")
         assert self.statistic.lead.partition(",")[0] in page
         assert release.plot(Figure().subplots()).get_figure() is not None
 
-    def test_it_saves_and_loads(self, tmp_path: Path) -> None:
+    def test_release_saves_and_loads(self, tmp_path: Path) -> None:
         release = self._released()
         again: Release = type(release).load(release.save(tmp_path / "release.parquet"))
         assert type(again) is type(release)
@@ -161,7 +162,7 @@ class StatisticContract:
         assert again.guarantee == release.guarantee
         assert again.to_arrow().equals(release.to_arrow())
 
-    def test_a_refusal_is_not_charged(self) -> None:
+    def test_rejected_release_is_not_charged(self) -> None:
         for wrong in _REFUSED:
             with budget(epsilon=9.0, delta=1e-3) as open_:
                 _refused(partial(self._with, **wrong))
@@ -171,7 +172,7 @@ class StatisticContract:
         assert small.guarantee is None
 
     def _with(self, **options: Any) -> Release:
-        return self.publish(table_of(_some_rows()), **{**self._asked(), **options})
+        return self.publish(table_of(_some_rows()), **{**self._options(), **options})
 
 
 def _refused(publish: Callable[[], Release]) -> None:
@@ -185,7 +186,7 @@ def _refused(publish: Callable[[], Release]) -> None:
 
 
 def _without_noise() -> AbstractContextManager[Any]:
-    """Make releases whose noise is 0 in every coordinate."""
+    """Set the noise of releases to 0."""
 
     def none(event: object, sums: IntArray, scale: object, source: object) -> IntArray:  # noqa: ARG001
         return sums
@@ -197,11 +198,11 @@ def _without_noise() -> AbstractContextManager[Any]:
 
 
 def neighbours(unit: Unit, relation: Relation, rng: np.random.Generator) -> Iterator[Pair]:
-    """Yield pairs of tables that differ in one unit: the worst cases of the proofs, and random ones.
+    """Yield pairs of tables that differ in one unit: worst cases of the proofs, and random pairs.
 
     Args:
         unit: the unit in which they differ.
-        relation: ``"zero_out"`` removes the unit, ``"replace"`` exchanges it for another.
+        relation: ``"zero_out"`` removes the unit, ``"replace"`` replaces it.
         rng: the source of random rows.
     """
     yield _changed(unit, relation, [], _heavy(HIGH), _heavy(LOW))
@@ -213,7 +214,7 @@ def neighbours(unit: Unit, relation: Relation, rng: np.random.Generator) -> Iter
 def _changed(
     unit: Unit, relation: Relation, others: list[Row], mine: list[Row], new: list[Row]
 ) -> Pair:
-    """Return two tables that differ in one unit, removed, or exchanged for part of the new rows."""
+    """Return two tables that differ in one unit, removed or replaced by some of the new rows."""
     replace = relation == "replace"
     if isinstance(unit, Record):
         return others + mine, others + mine[1:] + (new[:1] if replace else [])
@@ -225,7 +226,7 @@ def _changed(
 
 
 def _heavy(x: float) -> list[Row]:
-    """Return rows of a user who holds everything, often; the first item in the first cell only."""
+    """Return rows of a user with many records of every item; item a only in the first cell."""
     places = [("a", "p"), ("b", "p"), ("b", "q"), ("c", "q")]
     return [(0, item, cell, x) for item, cell in places for _ in range(40)]
 
@@ -239,7 +240,7 @@ def _some_rows() -> list[Row]:
 
 
 def _random_rows(rng: np.random.Generator, user: int) -> list[Row]:
-    """Return a few rows of one user, some of them many times."""
+    """Return a few rows of one user, some of them repeated."""
     rows: list[Row] = []
     for _ in range(int(rng.integers(1, 6))):
         item, cell = ITEMS[rng.integers(0, 3)], CELLS[rng.integers(0, 2)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpgrain._types import IndexArray
-from dpgrain.arrays.blocks import Rows
+from dpgrain.inputs.blocks import ArrangedRows
 from dpgrain.torch.layout import BlockLayout
 
 
@@ -35,7 +35,7 @@ class BlockRows:
     starts: IndexArray
 
     @staticmethod
-    def arrange(found: Rows) -> BlockRows:
+    def arrange(found: ArrangedRows) -> BlockRows:
         """Group rows by block, and preserve their order within a block."""
         order = np.argsort(found.blocks, kind="stable")
         starts = np.searchsorted(found.blocks[order], np.arange(len(found.owners) + 1))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from dpgrain import _validate
-from dpgrain.arrays.blocks import Unread, unit_of
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.blocks import LabelledRows, default_unit
 from dpgrain.means import Mean
 from dpgrain.noise import RandomSource, RandomState
 from dpgrain.publishing import Promise, Query
@@ -192,7 +192,7 @@ class PrivacyEngine:
                 cases.
         """
         self.check_new()
-        unit = unit_of(self._unit, users)
+        unit = default_unit(self._unit, users)
         module, processes = Processes.unwrap(module)
         check_dataset(dataset)
         check_optimizer(module, optimizer)
@@ -222,7 +222,7 @@ class PrivacyEngine:
             promise = Promise(unit, 1.0, target_delta, self._relation)
             ask = partial(mean_run, mean=mean, numbers=numbers, noise=noise)
         places = getattr(mean, "fresh", False)
-        labels = Unread.of(len(dataset), users, elements, unit, places=places)
+        labels = LabelledRows.of(len(dataset), users, elements, unit, places=places)
         run = Run(
             module,
             optimizer,
@@ -383,7 +383,7 @@ class PrivacyEngine:
         checkpoint = processes.from_first(lambda: Checkpoint.read(path))
         plan = checkpoint.plan
         stated = PLAIN_UNITS[plan.level] if plan.max_elements is None else User(plan.max_elements)
-        unit = unit_of(stated, users)
+        unit = default_unit(stated, users)
         engine = cls(unit=unit, relation=plan.guarantee.relation)
         source, engine._extra = resumption.noise_source(checkpoint), checkpoint.extra
         check_dataset(dataset)
@@ -393,7 +393,7 @@ class PrivacyEngine:
         promise = Promise(unit, 1.0, plan.guarantee.delta, plan.guarantee.relation)
         asked = Asked(promise, plan.mean, plan.rule)
         records = RunRecords(
-            dataset, Unread.of(len(dataset), users, elements, unit), max_rows, collate_fn
+            dataset, LabelledRows.of(len(dataset), users, elements, unit), max_rows, collate_fn
         )
         guarantee = replace(records.guarantee(asked), private=source.private)
         resumption.check_labels(plan, guarantee, users, elements)

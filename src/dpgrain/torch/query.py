@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from dpgrain import _validate
-from dpgrain.arrays.blocks import Rows, Unread
-from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.blocks import ArrangedRows, LabelledRows
+from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.means import ClippedMean, Mean
 from dpgrain.means.in_bands import best, in_bands
 from dpgrain.noise import RandomSource, RandomState
@@ -202,13 +202,13 @@ class RunRecords:
     """Records and labels as passed by a caller, not read yet."""
 
     dataset: Any
-    labels: Unread
+    labels: LabelledRows
     max_rows: int | None
     collate_fn: Callable[[list[Any]], Any] | None
 
     def guarantee(self, asked: Asked) -> Guarantee:
         """Return the guarantee of a run on these records, before it is charged."""
-        return guarantee_of(
+        return array_guarantee(
             asked.promise,
             asked.mean.event,
             asked.facts(named=self.labels.users is not None, collated=self.collate_fn is not None),
@@ -218,7 +218,7 @@ class RunRecords:
         )
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> ArrangedRows:
         """Rows in blocks; labels are read once."""
         return self.labels.arranged()
 

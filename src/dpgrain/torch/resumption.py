@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain.errors import DataError, ParameterError
-from dpgrain.inputs.codes import name_of
+from dpgrain.inputs.codes import label_name
 from dpgrain.noise import RandomSource, SeededSource, SystemSource
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.torch.checkpoint import Checkpoint, RunPlan
@@ -26,7 +26,7 @@ from dpgrain.torch.run import Run
 
 def labels_name(labels: Any) -> str | None:
     """Return the name of labels: empty for unnamed labels, None without labels."""
-    return None if labels is None else name_of(labels) or ""
+    return None if labels is None else label_name(labels) or ""
 
 
 def save(

@@ -9,9 +9,9 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from dpgrain._types import IndexArray
-from dpgrain.arrays.blocks import Rows
-from dpgrain.arrays.roster import check_holds_all, places_of
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.blocks import ArrangedRows
+from dpgrain.inputs.population import check_population_size, population_indices
 from dpgrain.means import ClippedMean, Mean, Vectors
 from dpgrain.means.bands import Correlated
 from dpgrain.means.grid import grid_step
@@ -279,8 +279,8 @@ def create_steps(
     return ClippedSteps(mean, parameters, source, rule), mean.start(source, owners)
 
 
-def block_users(mean: Mean, rows: Rows, users: Any) -> IndexArray:
+def block_users(mean: Mean, rows: ArrangedRows, users: Any) -> IndexArray:
     """Return the user (or user's population index, if needed) of each block, (blocks,)."""
     if mean.compares:
-        check_holds_all(mean.n_users, rows.users)
-    return places_of(users, rows.owners, "fresh users") if mean.fresh else rows.owners
+        check_population_size(mean.n_users, rows.users)
+    return population_indices(users, rows.owners, "fresh users") if mean.fresh else rows.owners

@@ -12,8 +12,8 @@ from dpgrain import _validate
 from dpgrain._files import exists
 from dpgrain._formatting import shorten
 from dpgrain._progress import Progress
-from dpgrain.arrays.blocks import unit_of
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.blocks import default_unit
 from dpgrain.means import ClippedMean
 from dpgrain.noise import RandomState
 from dpgrain.optimize import Average, Weighted
@@ -183,7 +183,7 @@ def train(
         "max_rows": max_rows,
         **{name: value for name, value in options.items() if name in _HOW_TO_READ},
     }
-    unit = unit_of(unit, users)
+    unit = default_unit(unit, users)
     described = _describe({**settings, "average": rule, "unit": unit, "relation": relation})
     place = None if checkpoint is None else _validate.path(checkpoint=checkpoint)
     if place is not None and exists(place):

@@ -29,17 +29,17 @@ class Told:
 @pytest.mark.slow
 def test_a_connection_is_opened_once_and_again_when_it_is_gone() -> None:
     made = Connections(Told, lambda connection: connection.closed)
-    with made.at_hand() as first:
+    with made.connected() as first:
         assert not first.closed
-    with made.at_hand() as second:
+    with made.connected() as second:
         assert second is first
     first.close()
-    with made.at_hand() as third:
+    with made.connected() as third:
         assert third.number == first.number + 1
     made.close()
     assert third.closed
     made.close()
-    with made.at_hand() as fourth:
+    with made.connected() as fourth:
         assert fourth is not third
     del made
     gc.collect()
@@ -50,7 +50,7 @@ def test_one_thread_has_it_at_a_time() -> None:
     made = Connections(Told)
 
     def used(_: int) -> int:
-        with made.at_hand() as connection:
+        with made.connected() as connection:
             connection.users += 1
             connection.most = max(connection.most, connection.users)
             os.sched_yield()
@@ -60,37 +60,37 @@ def test_one_thread_has_it_at_a_time() -> None:
     with ThreadPoolExecutor(8) as pool:
         numbers = set(pool.map(used, range(400)))
     assert len(numbers) == 1
-    with made.at_hand() as connection:
+    with made.connected() as connection:
         assert connection.most == 1
 
 
 def test_a_forked_process_neither_uses_nor_closes_what_it_inherits() -> None:
     made = Connections(Told)
-    with made.at_hand() as parents:
+    with made.connected() as parents:
         child = os.fork()
         if child == 0:
             # The lock is held by the parent, and the child has one of its own.
             made.close()
             own = -1
-            with made.at_hand() as childs:
+            with made.connected() as childs:
                 own = childs.number
             os._exit(0 if own == parents.number + 1 and not parents.closed else 1)
         assert os.waitpid(child, 0)[1] == 0
-    with made.at_hand() as again:
+    with made.connected() as again:
         assert again is parents
 
 
 def test_none_is_open_while_a_process_is_forked() -> None:
     made = Connections(Told)
-    with made.at_hand() as before:
+    with made.connected() as before:
         pass
     child = os.fork()
     if child == 0:
-        with made.at_hand() as childs:
+        with made.connected() as childs:
             os._exit(0 if before.closed and not childs.closed else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert before.closed
-    with made.at_hand() as after:
+    with made.connected() as after:
         assert after is not before
 
 
@@ -99,7 +99,7 @@ def test_a_fork_waits_for_another_thread_that_has_the_connection() -> None:
     entered, seen = threading.Event(), list[bool]()
 
     def use() -> None:
-        with made.at_hand() as connection:
+        with made.connected() as connection:
             entered.set()
             time.sleep(0.2)
             seen.append(connection.closed)

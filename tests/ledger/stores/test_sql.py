@@ -8,17 +8,17 @@ import pytest
 from tests.refusals import refuses
 
 from dpgrain.errors import DataError
-from dpgrain.ledger.lines import Line
-from dpgrain.ledger.stores.memory import memory_page
-from dpgrain.ledger.stores.protocol import END, START, Axis, Cells
-from dpgrain.ledger.stores.sql import Execute, SqlPage
+from dpgrain.ledger.lines import StoredLine
+from dpgrain.ledger.stores.memory import memory_transaction
+from dpgrain.ledger.stores.protocol import END, START, Axis, CellRange
+from dpgrain.ledger.stores.sql import Execute, SqlTransaction
 from dpgrain.ledger.units import Units
 
 
 def test_lines_come_back_in_their_order() -> None:
-    with memory_page() as page:
+    with memory_transaction() as page:
         assert (page.last(), page.line(0), page.format()) == (None, None, None)
-        lines = [Line(number, f"h{number}", "{}") for number in range(2500)]
+        lines = [StoredLine(number, f"h{number}", "{}") for number in range(2500)]
         for line in random.Random(1).sample(lines, len(lines)):
             page.append(line)
         assert list(page.lines()) == lines
@@ -28,30 +28,35 @@ def test_lines_come_back_in_their_order() -> None:
 def test_accounts_add_up_as_in_a_dictionary() -> None:
     """Random intervals, against a sum for every cell."""
     draw, cells = random.Random(3), dict.fromkeys(range(-5, 40), 0)
-    with memory_page() as page:
+    with memory_transaction() as page:
         page.open_account(4)
         page.open_account(9)
         for _ in range(60):
             first = draw.randint(-5, 38)
             end = draw.randint(first + 1, 39)
             amount = draw.randint(1, 9)
-            page.add(4, Cells(0, first, end), Units(0, amount, 1))
+            page.add(4, CellRange(0, first, end), Units(0, amount, 1))
             for cell in range(first, end):
                 cells[cell] += amount
             a = draw.randint(-5, 38)
             b = draw.randint(a + 1, 39)
-            assert page.most(4, Cells(0, a, b)).mu == max(cells[cell] for cell in range(a, b))
-        assert page.most(4, Cells(0, 39, END)) == Units()
-        assert page.most(9, Cells()) == Units()
+            assert page.max_units(4, CellRange(0, a, b)).mu == max(
+                cells[cell] for cell in range(a, b)
+            )
+        assert page.max_units(4, CellRange(0, 39, END)) == Units()
+        assert page.max_units(9, CellRange()) == Units()
         page.copy_class(4, 0, 1)
-        page.add(4, Cells(1), Units(5, 0, 0))
-        assert page.most(4, Cells(1)).mu == page.most(4, Cells(0)).mu
-        assert (page.most(4, Cells(1)).pure, page.most(4, Cells(0)).pure) == (5, 0)
+        page.add(4, CellRange(1), Units(5, 0, 0))
+        assert page.max_units(4, CellRange(1)).mu == page.max_units(4, CellRange(0)).mu
+        assert (page.max_units(4, CellRange(1)).pure, page.max_units(4, CellRange(0)).pure) == (
+            5,
+            0,
+        )
         assert all(START <= row[2] < END for row in page.accounts())
 
 
 def test_promises_have_an_axis_and_classes() -> None:
-    with memory_page() as page:
+    with memory_transaction() as page:
         page.open_account(1)
         page.open_account(2)
         assert page.axis(1) is None
@@ -71,7 +76,7 @@ def test_promises_have_an_axis_and_classes() -> None:
     "rows", [[(None,)], [("a",)], [(1.5,)], [(b"1",)]], ids=["none", "text", "number", "bytes"]
 )
 def test_what_is_no_whole_number_is_damage(rows: list[tuple[object, ...]]) -> None:
-    page = SqlPage(lambda statement, values: rows)
+    page = SqlTransaction(lambda statement, values: rows)
     for read in (page.format, page.in_force, page.accounts):
         with refuses("ledger", kind=DataError):
             read()
@@ -83,6 +88,6 @@ def _answering(row: tuple[object, ...]) -> Execute:
 
 def test_what_is_no_line_is_damage() -> None:
     for row in ((1, None, "{}"), (1, "h", 3), ("1", "h", "{}")):
-        page = SqlPage(_answering(row))
+        page = SqlTransaction(_answering(row))
         with refuses("ledger", kind=DataError):
             page.last()

@@ -536,7 +536,7 @@ class Rows:
 
 if sys.argv[2] == "unsafe":
     store = import_module("dpgrain.ledger.stores.sqlite")
-    store._ASKED, store._ANSWERED = {"synchronous": "OFF"}, {}
+    store._SETTINGS, store._REQUIRED = {"synchronous": "OFF"}, {}
 place = sys.argv[1]
 os.path.exists("/begun")
 cases.made(place)

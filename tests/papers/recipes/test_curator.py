@@ -19,9 +19,9 @@ from tests.refusals import refuses
 import dpgrain as dg
 from dpgrain import learn, optimize
 from dpgrain.accounting import Parallel
-from dpgrain.arrays.blocks import arrange
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import RecordBlocks
+from dpgrain.inputs.blocks import arrange
 from dpgrain.learn import Minimum, minimise
 from dpgrain.learn.rounds import roster_index
 from dpgrain.learn.summary import coefficients
@@ -418,9 +418,9 @@ def test_a_user_enters_through_one_vector_alone() -> None:
     assert np.array_equal(np.delete(one, 7, axis=0), np.delete(two, 7, axis=0))
     assert not two[7].any()
     others = np.delete(np.arange(400), 7)
-    assert np.array_equal(records.taken(others).X, without.taken(others).X)
-    assert records.taken(np.arange(0)).blocks == 0
-    assert records.taken(np.array([5, 2])).y.tolist() == [
+    assert np.array_equal(records.select(others).X, without.select(others).X)
+    assert records.select(np.arange(0)).blocks == 0
+    assert records.select(np.array([5, 2])).y.tolist() == [
         *cases.Y[cases.USERS == 5],
         *cases.Y[cases.USERS == 2],
     ]

@@ -14,7 +14,7 @@ from tests.report import cases
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
-from dpgrain.statistics.asked import Asked
+from dpgrain.statistics.release_metadata import Asked
 from dpgrain.statistics.statistic import MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
 

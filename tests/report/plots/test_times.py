@@ -17,7 +17,7 @@ from tests.report import cases
 import dpgrain as dg
 from dpgrain.report.plots import plot_estimates
 from dpgrain.report.plots.times import lines_over_time, time_of
-from dpgrain.statistics.asked import Asked
+from dpgrain.statistics.release_metadata import Asked
 from dpgrain.statistics.statistic import MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
 

@@ -95,7 +95,7 @@ class Cluster:
 
         return Frame(self, compute, table.column_names)
 
-    def together(self, first: Frame, second: Frame) -> Frame:
+    def union(self, first: Frame, second: Frame) -> Frame:
         def both(run: int) -> Partitions:
             parts = zip(first.partitions(run), second.partitions(run), strict=True)
             return [pa.concat_tables(each) for each in parts]

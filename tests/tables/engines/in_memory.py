@@ -13,19 +13,20 @@ import pyarrow.compute as pc
 
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.long_labels import labels_of_texts
+from dpgrain.inputs.long_labels import text_labels
 from dpgrain.tables.arrow_arrays import boolean_array, number_array, one_array
 from dpgrain.tables.dictionary import Dictionary, GroupCells, column_order
 from dpgrain.tables.elements import cell_labels
-from dpgrain.tables.engines.column_types import INTEGERS, LONGEST_LABEL, REALS, TEXT
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.feed import Chunk, Feed, RecordScan, UserShare, require_bits
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.protocol import Form
-from dpgrain.tables.engines.sources import ArrowSource, OverSource, Source
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import TableRows
+from dpgrain.tables.sources.column_types import INTEGERS, LONGEST_LABEL, REALS, TEXT
+from dpgrain.tables.sources.frames import ArrowSource
+from dpgrain.tables.sources.source import RowSource, SourceWrapper
 from dpgrain.tables.split import Split
 
 _TEXTS = (pa.string(), pa.large_string())
@@ -228,17 +229,17 @@ class InMemory:
         if form == "key" and kind in INTEGERS and pa.types.is_integer(result.type):
             return result.cast(pa.int64())
         if form == "key" and kind == TEXT and result.type in _TEXTS:
-            return labels_of_texts(result, LONGEST_LABEL)
+            return text_labels(result, LONGEST_LABEL)
         if form == "number" and kind in (*INTEGERS, *REALS) and pa.types.is_primitive(result.type):
             return result.cast(pa.float64(), safe=False)
         return None
 
 
 @dataclass
-class _ReadOnce(OverSource):
+class _ReadOnce(SourceWrapper):
     """Columns of a source that DuckDB reads once, into a table of its own, in the order of rows."""
 
-    source: Source
+    source: RowSource
     needed: frozenset[str]
     _name: str | None = None
 

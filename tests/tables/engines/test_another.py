@@ -16,19 +16,19 @@ import pytest
 import dpgrain as dg
 from dpgrain._types import IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.long_labels import label_of
+from dpgrain.inputs.long_labels import text_label
 from dpgrain.scope.regions import EVERYTHING, Region, microseconds
 from dpgrain.tables.dictionary import Dictionary, GroupCells, column_order
 from dpgrain.tables.elements import cell_labels
-from dpgrain.tables.engines.column_types import LONGEST_LABEL
 from dpgrain.tables.engines.features import Aggregate
 from dpgrain.tables.engines.feed import Chunk
 from dpgrain.tables.engines.per_user import PerUser
 from dpgrain.tables.engines.protocol import Add, Engine, Form
 from dpgrain.tables.engines.registry import ENGINES
-from dpgrain.tables.engines.scoped import ScopedSource
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import TableRows
+from dpgrain.tables.sources.column_types import LONGEST_LABEL
+from dpgrain.tables.sources.region_source import RegionSource
 from dpgrain.tables.split import Split
 from dpgrain.testing import EngineContract
 
@@ -55,11 +55,11 @@ class Lists:
 
     def __init__(self, table: TableRows) -> None:
         source: Any = (
-            table.source.source if isinstance(table.source, ScopedSource) else table.source
+            table.source.source if isinstance(table.source, RegionSource) else table.source
         )
         raw = people(source) if isinstance(source, PerUser) else source.table.to_pydict()
         rows = [dict(zip(raw, row, strict=True)) for row in zip(*raw.values(), strict=True)]
-        region = table.source.region if isinstance(table.source, ScopedSource) else EVERYTHING
+        region = table.source.region if isinstance(table.source, RegionSource) else EVERYTHING
         rows = [row for row in rows if _inside(row, region)]
         self.table, self.raw = table, {name: [row[name] for row in rows] for name in raw}
         self.columns_ = {
@@ -198,7 +198,7 @@ def number_of(number: Aggregate, below: Lists, rows: list[int]) -> Any:
 
 def _key(value: Any, *, is_label: bool) -> Any:
     if isinstance(value, str) and not is_label:
-        return label_of(value) if len(value.encode()) <= LONGEST_LABEL else None
+        return text_label(value) if len(value.encode()) <= LONGEST_LABEL else None
     return value.isoformat() if isinstance(value, date) else value
 
 

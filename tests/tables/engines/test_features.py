@@ -16,7 +16,7 @@ from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.inputs.long_labels import label_of
+from dpgrain.inputs.long_labels import text_label
 from dpgrain.tables.engines.features import Aggregate, Feature, parse_feature
 from dpgrain.tables.engines.functions import AGGREGATES
 
@@ -73,7 +73,7 @@ def numbers_in(values: pd.Series) -> list[float]:
 
 def labels_in(values: Any) -> list[Any]:
     texts = (v for v in values if v is not None and not (isinstance(v, str) and len(v) > 65_536))
-    return [label_of(v) if isinstance(v, str) else v for v in texts]
+    return [text_label(v) if isinstance(v, str) else v for v in texts]
 
 
 def middle(values: list[Any]) -> Any:

@@ -7,8 +7,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from dpgrain.inputs.long_labels import label_of
-from dpgrain.tables.engines.column_types import LONGEST_LABEL
+from dpgrain.inputs.long_labels import text_label
 from dpgrain.tables.engines.sql import (
     TextFormat,
     cast_sql,
@@ -19,6 +18,7 @@ from dpgrain.tables.engines.sql import (
     quoted,
     valid_key_sql,
 )
+from dpgrain.tables.sources.column_types import LONGEST_LABEL
 
 QUOTED = quoted('a "b"')
 LONG = "x" * (LONGEST_LABEL + 1)
@@ -37,11 +37,11 @@ def asked(sql: str, value: str) -> Any:
         ("DATE", "DATE '2026-01-02'", "2026-01-02"),
         ("VARCHAR", literal("it's"), "it's"),
         ("VARCHAR", literal(LONG[:256]), LONG[:256]),
-        ("VARCHAR", literal(LONG[:257]), label_of(LONG[:257])),
-        ("VARCHAR", literal(label_of(LONG)), label_of(label_of(LONG))),
-        ("LABEL", literal(label_of(LONG)), label_of(LONG)),
-        ("VARCHAR", literal("é\U0001f600" * 200), label_of("é\U0001f600" * 200)),
-        ("VARCHAR", literal(LONG[1:]), label_of(LONG[1:])),
+        ("VARCHAR", literal(LONG[:257]), text_label(LONG[:257])),
+        ("VARCHAR", literal(text_label(LONG)), text_label(text_label(LONG))),
+        ("LABEL", literal(text_label(LONG)), text_label(LONG)),
+        ("VARCHAR", literal("é\U0001f600" * 200), text_label("é\U0001f600" * 200)),
+        ("VARCHAR", literal(LONG[1:]), text_label(LONG[1:])),
         ("VARCHAR", literal(LONG), None),
         ("VARCHAR", "NULL", None),
         ("INTEGER", "NULL", None),

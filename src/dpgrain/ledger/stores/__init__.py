@@ -15,10 +15,9 @@ postgres = lazy_import("dpgrain.ledger.stores.postgres")
 
 
 def store_at(place: str | Path) -> Store:
-    """Return the store at a place, which need not hold a ledger yet.
+    """Return the store at a place, which may be empty.
 
-    Args:
-        place: a file, or the address of a PostgreSQL database.
+    ``place`` is a file, or the address of a PostgreSQL database.
 
     >>> store_at("visits.ledger").name
     'visits.ledger'

@@ -1,7 +1,8 @@
-"""One connection for each process; a forked process begins without any.
+"""One connection per process; a forked process starts without one.
 
-None is open while a process is forked. SQLite keeps in memory which locks a process holds: a forked one
-would take those of its parent for its own, and lose them, and what it writes, when the parent closes.
+No connection is open during a fork. SQLite stores the locks of a process in memory: a forked
+process would mistake its parent's locks for its own, and lose them, and its writes, when the parent
+closes.
 """
 
 from __future__ import annotations
@@ -23,18 +24,16 @@ Connection = TypeVar("Connection", bound=_Closed)
 
 
 class Connections(Generic[Connection]):
-    """The connection of this process, which is opened when it is first used, and again when it is gone.
+    """Connection of this process, opened on first use and reopened if it is gone.
 
-    Args:
-        opened: the function that opens one.
-        gone: whether one was closed by the other side.
+    ``opened`` opens a connection; ``gone`` returns True if the other side closed one.
     """
 
     def __init__(
         self, opened: Callable[[], Connection], gone: Callable[[Connection], bool] = lambda _: False
     ) -> None:
         self._opened, self._gone = opened, gone
-        # What a forked process inherits must be neither used nor closed there, so that it is kept.
+        # A forked process must neither use nor close inherited connections, so they are stored.
         self._inherited: list[Connection | None] = []
         self._connection: Connection | None = None
         self._user: int | None = None
@@ -42,8 +41,8 @@ class Connections(Generic[Connection]):
         _all.add(self)
 
     @contextmanager
-    def at_hand(self) -> Iterator[Connection]:
-        """Enter with the connection, which one thread has at a time."""
+    def connected(self) -> Iterator[Connection]:
+        """Enter with the connection, exclusively for one thread."""
         if self._pid != os.getpid():
             self._renew()
         with self._lock:
@@ -57,15 +56,16 @@ class Connections(Generic[Connection]):
                 self._user = None
 
     def close(self) -> None:
-        """Close this process's connection."""
+        """Close the connection of this process."""
         if self._pid == os.getpid():
             with self._lock:
                 self._shut()
 
     def before_fork(self) -> Callable[[], None] | None:
-        """Close the connection, and keep it closed until what is returned is called.
+        """Close the connection, and keep it closed until the returned function is called.
 
-        Another thread that has it is waited for; where this one does, it is left, and None returned.
+        Waits for another thread that uses it. If this thread uses it, returns None and leaves it
+        open.
         """
         if self._pid != os.getpid() or self._user == threading.get_ident():
             return None
@@ -75,22 +75,22 @@ class Connections(Generic[Connection]):
         return lock.release
 
     def _shut(self) -> None:
-        """Close the connection, whose lock is held."""
+        """Close the connection; the caller has its lock."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def _renew(self) -> None:
-        """Begin without a connection, also in a process that was forked."""
+        """Start without a connection, also in a forked process."""
         self._inherited.append(self._connection)
         self._connection = None
-        # The lock comes first: another thread that finds this process's number must not wait for
-        # a lock that was held when the process was forked.
+        # Replace the lock first: another thread that sees this process id must not wait for a lock
+        # that was taken before the fork.
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
 
-# All connections of this process, and what lets them be opened again after a fork.
+# Connections of this process, and the functions that release them after a fork.
 _all: weakref.WeakSet[Connections[Any]] = weakref.WeakSet()
 _held: list[Callable[[], None]] = []
 
@@ -106,11 +106,11 @@ def _after_fork() -> None:
         _held.pop()()
 
 
-# Locks are let go in the forked process, too; what uses them there takes new ones.
+# Also release the locks in the forked process, where connections use new ones.
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 def _close(connection: _Closed, pid: int) -> None:
-    """Close a connection that nobody has any more, in the process that opened it."""
+    """Close an unreferenced connection in the process that opened it."""
     if os.getpid() == pid:
         connection.close()

@@ -1,4 +1,4 @@
-"""A page in memory, for making the accounts of a ledger anew and comparing them."""
+"""An in-memory database, for rebuilding the accounts of a ledger and comparing them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from dpgrain.ledger.stores.protocol import Page
-from dpgrain.ledger.stores.sql import TABLES, SqlPage
+from dpgrain.ledger.stores.protocol import Transaction
+from dpgrain.ledger.stores.sql import TABLES, SqlTransaction
 
 
 @contextmanager
-def memory_page() -> Iterator[Page]:
-    """Yield an empty page that is gone when it is left."""
+def memory_transaction() -> Iterator[Transaction]:
+    """Yield a transaction on an empty database that exists until exit."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         for table in TABLES:
             connection.execute(table)
-        yield SqlPage(connection.execute)
+        yield SqlTransaction(connection.execute)

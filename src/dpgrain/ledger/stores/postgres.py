@@ -1,4 +1,4 @@
-"""A ledger in a PostgreSQL database, by psycopg 3 (``pip install 'dpgrain[postgres]'``)."""
+"""A ledger in a PostgreSQL database, with psycopg 3 (``pip install 'dpgrain[postgres]'``)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from urllib.parse import quote
 
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.ledger.stores.connections import Connections
-from dpgrain.ledger.stores.protocol import Page
-from dpgrain.ledger.stores.sql import TABLES, SqlPage
+from dpgrain.ledger.stores.protocol import Transaction
+from dpgrain.ledger.stores.sql import TABLES, SqlTransaction
 
 _SCHEME = "postgresql://"
-# Lock on the lines that only one transaction at a time has; others read them meanwhile.
+# Exclusive lock for writers; readers do not wait.
 _LOCK = "LOCK TABLE lines IN EXCLUSIVE MODE"
-# A commit returns when it is on the server's disk, and texts are Unicode, whatever the server does by
-# default.
-_SAFELY = ("SET synchronous_commit TO on", "SET client_encoding TO 'UTF8'")
-# What messages show of an address, where all of it has this form, and nothing else: a password may
-# stand in any other part, and in these, too, where it was not escaped.
+# Commits return when they are on the server's disk, and text is Unicode, for all server defaults.
+_SESSION = ("SET synchronous_commit TO on", "SET client_encoding TO 'UTF8'")
+# Parts of an address that messages show if all of them match. Other parts may contain a password,
+# and so may these if it was not escaped.
 _PUBLIC = {
     "user": r"[\w.+-]+",
     "host": r"[\w.,:/-]+",
@@ -29,20 +28,19 @@ _PUBLIC = {
     "dbname": r"[\w.+-]+",
     "options": r"-c ?search_path=[\w.,]+",
 }
-# The tables of a ledger as the server knows them: ordinary ones, whose rows outlast a restart.
+# Whether the tables of a ledger are ordinary ones, with rows that survive a restart.
 _NAMES = tuple(words.split()[-1] for words in (table.partition(" (")[0] for table in TABLES))
-_KEPT = (
+_DURABLE = (
     "SELECT name, relkind = 'r' AND relpersistence = 'p' "
     "FROM unnest(%s::text[]) AS name JOIN pg_class ON pg_class.oid = to_regclass(name)"
 )
 
 
 class PostgresStore:
-    """A database of PostgreSQL, whose search path names the schema of the tables.
+    """A PostgreSQL database; the search path selects the schema of the tables.
 
-    Args:
-        place: the address, such as ``postgresql://user@host/database``. It may hold a password; only
-            user, host, port, database and schema are shown in messages.
+    ``place`` is an address such as ``postgresql://user@host/database``. It may contain a password;
+    messages show only user, host, port, database and schema.
     """
 
     def __init__(self, place: str) -> None:
@@ -57,10 +55,10 @@ class PostgresStore:
         self._connections = Connections(self._opened, lambda connection: connection.closed)
 
     @contextmanager
-    def creating(self) -> Iterator[Page]:
-        """Enter a transaction that makes the tables of a ledger."""
+    def creating(self) -> Iterator[Transaction]:
+        """Enter a transaction that creates the tables of a ledger."""
         with self._at_hand() as connection:
-            found = [name for name, _ in connection.execute(_KEPT, [list(_NAMES)])]
+            found = [name for name, _ in connection.execute(_DURABLE, [list(_NAMES)])]
             if found:
                 raise ParameterError(
                     f"{self.name!r} already has a table {found[0]!r}; if it belongs to a "
@@ -72,34 +70,34 @@ class PostgresStore:
             yield _page(connection)
 
     @contextmanager
-    def writing(self) -> Iterator[Page]:
-        """Enter a transaction that no other one overlaps, and that is on the disk when it is left."""
+    def writing(self) -> Iterator[Transaction]:
+        """Enter an exclusive transaction that is on the disk after a normal exit."""
         with self._at_hand() as connection:
             connection.execute(_LOCK)
-            self._check_kept(connection)
+            self._check_durable(connection)
             yield _page(connection)
 
     @contextmanager
-    def reading(self) -> Iterator[Page]:
-        """Enter a transaction that sees one state."""
+    def reading(self) -> Iterator[Transaction]:
+        """Enter a read-only transaction with a consistent state."""
         with self._at_hand() as connection:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            self._check_kept(connection)
+            self._check_durable(connection)
             yield _page(connection)
 
     @contextmanager
     def _at_hand(self) -> Iterator[Any]:
         """Enter a transaction of this process's connection."""
         with (
-            self._telling(),
-            self._connections.at_hand() as connection,
+            self._translated_errors(),
+            self._connections.connected() as connection,
             connection.transaction(),
         ):
             yield connection
 
-    def _check_kept(self, connection: Any) -> None:
-        """Refuse tables that lose their rows when the server stops, or are none."""
-        for name, kept in connection.execute(_KEPT, [list(_NAMES)]):
+    def _check_durable(self, connection: Any) -> None:
+        """Reject tables that are views or lose their rows when the server stops."""
+        for name, kept in connection.execute(_DURABLE, [list(_NAMES)]):
             if not kept:
                 raise DataError(
                     f"the table {name!r} of {self.name!r} is unlogged, temporary or a view, "
@@ -109,14 +107,14 @@ class PostgresStore:
                 )
 
     def close(self) -> None:
-        """Close this process's connection."""
+        """Close the connection of this process."""
         self._connections.close()
 
     def _opened(self) -> Any:
-        """Connect to a server that keeps what it has committed."""
+        """Connect to a server with durable commits."""
         connection = self._library.connect(self.place, autocommit=True)
         try:
-            for each in _SAFELY:
+            for each in _SESSION:
                 connection.execute(each)
             encoding = connection.info.parameter_status("server_encoding")
             if encoding == "SQL_ASCII":
@@ -138,16 +136,16 @@ class PostgresStore:
         return connection
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
-        """Turn errors of PostgreSQL into one sentence each, whose cause holds no secret either."""
+    def _translated_errors(self) -> Iterator[None]:
+        """Convert errors of PostgreSQL to messages; chained errors contain no secrets."""
         try:
             yield
         except self._library.Error as error:
             secret = any(each in str(error) for each in self._secrets)
-            raise DataError(self._sentence(error)) from (None if secret else error)
+            raise DataError(self._error_message(error)) from (None if secret else error)
 
-    def _sentence(self, error: Exception) -> str:
-        """Say what is wrong with the database of a ledger, and what to do."""
+    def _error_message(self, error: Exception) -> str:
+        """Describe a problem with the database of a ledger, and the remedy."""
         told = self._library.errors
         if isinstance(error, told.UndefinedTable):
             return (
@@ -181,19 +179,19 @@ class PostgresStore:
         )
 
 
-def _page(connection: Any) -> Page:
+def _page(connection: Any) -> Transaction:
     def execute(statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         cursor = connection.execute(statement.replace("?", "%s"), values)
         return list(cursor) if cursor.description else []
 
-    return SqlPage(execute)
+    return SqlTransaction(execute)
 
 
 def _shown(place: str, library: Any) -> tuple[str, tuple[str, ...]]:
-    """Return an address as messages show it, and what must not be in them.
+    """Return an address for messages, and the secrets that must not be in them.
 
     Raises:
-        ParameterError: if it is no address; the reason that the library gives may hold a password.
+        ParameterError: if the address is invalid; the library's reason may contain a password.
     """
     try:
         stated = library.conninfo.conninfo_to_dict(place)

@@ -1,4 +1,4 @@
-"""The protocol of stores: the files and databases of ledgers."""
+"""Protocol of stores: files and databases that contain ledgers."""
 
 from __future__ import annotations
 
@@ -7,24 +7,21 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from dpgrain.ledger.lines import Line
+from dpgrain.ledger.lines import StoredLine
 from dpgrain.ledger.units import Units
 
-# The cells of accounts are numbered from START on, and before END.
+# Range of cell numbers: START inclusive, END exclusive.
 START, END = -(1 << 62), 1 << 62
-# Version of the format of what is kept beside the lines; it is made again from the lines where it
-# is older.
+# Version of the format of accounts; older accounts are rebuilt from the lines.
 FORMAT = 4
 
 
 @dataclass(frozen=True)
 class Axis:
-    """The column whose values number the cells of a promise.
+    """Column with values that number the cells of a promise.
 
-    Args:
-        column: the column.
-        kind: how the column is read: the axis of its :class:`~dpgrain.scope.regions.Span`, and its type
-            if that is unusual.
+    ``kind`` is the axis of its :class:`~dpgrain.scope.regions.Span`, followed by its type if that is
+    unusual.
     """
 
     column: str
@@ -32,135 +29,125 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Cells:
-    """Consecutive cells of one class.
-
-    Args:
-        within: the class.
-        first: the first cell.
-        end: the cell after the last.
-    """
+class CellRange:
+    """Consecutive cells of one class: the class, the first cell, and the end."""
 
     within: int = 0
     first: int = START
     end: int = END
 
 
-class Page(Protocol):
-    """One transaction: lines are appended, and accounts are added to."""
+class Transaction(Protocol):
+    """One transaction on the tables of a ledger."""
 
     def format(self) -> int | None:
-        """Return the format of the accounts; None where there is no ledger."""
+        """Return the format of the accounts; None without a ledger."""
 
     def set_format(self, number: int) -> None:
-        """State the format of the accounts."""
+        """Set the format of the accounts."""
 
-    def last(self) -> Line | None:
+    def last(self) -> StoredLine | None:
         """Return the last line."""
 
-    def line(self, number: int) -> Line | None:
-        """Return the line of a number, None if there is none."""
+    def line(self, number: int) -> StoredLine | None:
+        """Return the line of a number; None if there is none."""
 
-    def lines(self) -> Iterator[Line]:
-        """Yield all lines in their order."""
+    def lines(self) -> Iterator[StoredLine]:
+        """Yield all lines in order."""
 
-    def append(self, line: Line) -> None:
+    def append(self, line: StoredLine) -> None:
         """Append a line."""
 
     def marked(self, mark: str) -> int | None:
-        """Return the last line with a mark; None if no line has it."""
+        """Return the last line with a mark; None if there is none."""
 
     def set_mark(self, mark: str, number: int) -> None:
-        """State that a line has a mark."""
+        """Assign a mark to a line."""
 
     def axis(self, promise: int) -> Axis | None:
-        """Return the axis on which the accounts of a promise lie; None as long as it has none."""
+        """Return the axis of the accounts of a promise; None if it has none yet."""
 
     def set_axis(self, promise: int, axis: Axis) -> None:
-        """State the axis on which the accounts of a promise lie."""
+        """Set the axis of the accounts of a promise."""
 
     def in_force(self) -> list[int]:
-        """Return the lines of the promises that no later one renews."""
+        """Return the lines of promises that no later promise renews."""
 
     def open_account(self, promise: int) -> None:
-        """Put a promise in force, with one account for all cells and nothing charged."""
+        """Put a promise in force, with one empty account for all cells."""
 
     def end(self, promise: int) -> None:
-        """Put a promise out of force; its accounts stay."""
+        """End a promise; its accounts remain."""
 
     def classes(self, promise: int) -> dict[int, str]:
         """Return the region of each class of a promise, as JSON."""
 
     def set_class(self, promise: int, number: int, region: str) -> None:
-        """State the region of a class."""
+        """Set the region of a class."""
 
     def copy_class(self, promise: int, source: int, target: int) -> None:
-        """Give a class the accounts of another one."""
+        """Copy the accounts of a class to another one."""
 
-    def most(self, promise: int, cells: Cells) -> Units:
-        """Return the most that any account of some cells has been charged, part by part."""
+    def max_units(self, promise: int, cells: CellRange) -> Units:
+        """Return the largest charge of any account of some cells, part by part."""
 
-    def add(self, promise: int, cells: Cells, taken: Units) -> None:
-        """Charge some cells, whose accounts are split from those of others where they were one."""
+    def add(self, promise: int, cells: CellRange, taken: Units) -> None:
+        """Charge some cells; accounts that extend beyond them are split first."""
 
-    def taken(self, promise: int) -> set[int]:
-        """Return the places of the planned releases of a promise that were made."""
+    def used_plan(self, promise: int) -> set[int]:
+        """Return the plan indices of published planned releases of a promise."""
 
-    def take(self, promise: int, place: int) -> None:
-        """Mark a planned release as made."""
+    def use_planned(self, promise: int, place: int) -> None:
+        """Mark a planned release as published."""
 
-    def all_taken(self) -> list[tuple[int, ...]]:
-        """Return the rows (promise, place) of planned releases that were made, in their order."""
+    def all_used_plans(self) -> list[tuple[int, ...]]:
+        """Return the rows (promise, plan index) of published planned releases, in order."""
 
     def all_marks(self) -> list[tuple[str, int]]:
-        """Return the rows (hash of a mark, line) of all marks, in their order."""
+        """Return the rows (hash of a mark, line) of all marks, in order."""
 
     def accounts(self) -> list[tuple[int, ...]]:
-        """Return the rows (promise, class, first, pure, mu, leak) of accounts, in their order."""
+        """Return the rows (promise, class, first, pure, mu, leak) of accounts, in order."""
 
     def clear_accounts(self) -> None:
-        """Delete all that is kept beside the lines, and is made again from them."""
+        """Delete everything that can be rebuilt from the lines."""
 
 
 class Store(Protocol):
-    """A file or a database, shared by all processes.
+    """A file or a database that all processes share.
 
-    A store may be used by several threads and after a fork, in which each process has a connection of
-    its own.
+    Several threads may use a store, also after a fork: each process has its own connection.
     """
 
     @property
     def place(self) -> str:
-        """The place, as another process finds it."""
+        """Address of the store for other processes."""
 
     @property
     def name(self) -> str:
-        """The place, as messages show it, without passwords."""
+        """Address of the store for messages, without passwords."""
 
-    def creating(self) -> AbstractContextManager[Page]:
-        """Enter a transaction that makes the tables of a ledger.
+    def creating(self) -> AbstractContextManager[Transaction]:
+        """Enter a transaction that creates the tables of a ledger.
 
         Raises:
-            ParameterError: if the place holds something already.
+            ParameterError: if the place is not empty.
             DataError: if it cannot be written.
         """
 
-    def writing(self) -> AbstractContextManager[Page]:
-        """Enter a transaction that no other one overlaps.
-
-        When it is left without an error, all that was written is on the disk to stay; after an error
-        nothing is written.
+    def writing(self) -> AbstractContextManager[Transaction]:
+        """Enter an exclusive transaction: durable after a normal exit, rolled back after an error.
 
         Raises:
             DataError: if the place cannot be written, or is damaged.
         """
 
-    def reading(self) -> AbstractContextManager[Page]:
-        """Enter a transaction that sees one state, and writes nothing.
+    def reading(self) -> AbstractContextManager[Transaction]:
+        """Enter a read-only transaction with a consistent state.
 
         Raises:
             DataError: if the place cannot be read, or is damaged.
         """
 
     def close(self) -> None:
-        """Close this process's connection."""
+        """Close the connection of this process."""

@@ -1,4 +1,4 @@
-"""A ledger in a file, by the SQLite of Python's standard library."""
+"""A ledger in a file, with the SQLite of Python's standard library."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from dpgrain import _validate
 from dpgrain._files import flush_to_disk, record_input
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.ledger.stores.connections import Connections
-from dpgrain.ledger.stores.protocol import Page
-from dpgrain.ledger.stores.sql import TABLES, SqlPage
+from dpgrain.ledger.stores.protocol import Transaction
+from dpgrain.ledger.stores.sql import TABLES, SqlTransaction
 
-# Seconds that a process waits for others that write.
+# Maximum wait for other writers, in seconds.
 _PATIENCE_SECONDS = 120.0
-# Seconds, at most, between two looks whether others have closed a file of an earlier version.
+# Maximum seconds between checks whether other processes closed a file of an earlier version.
 _PAUSE_SECONDS = 0.1
-# Endings of the names of files that belong to the file of a ledger.
-_BESIDE = ("-journal", "-wal", "-shm")
-# Settings of each connection: a commit returns when file, journal and folder are on the disk.
-_ASKED = {
+# Suffixes of the files that belong to a ledger.
+_SUFFIXES = ("-journal", "-wal", "-shm")
+# Settings of each connection: commits return when file, journal and folder are on the disk.
+_SETTINGS = {
     "synchronous": "EXTRA",
     "fullfsync": "1",
     "checkpoint_fullfsync": "1",
-    # A value that somebody else has put into the file is not run.
+    # Do not run functions that a foreign schema contains.
     "trusted_schema": "0",
 }
-# Answers of each connection before it is used: 3 is EXTRA.
-_ANSWERED = {"synchronous": 3, "locking_mode": "normal"}
-# Errors of a file beside what a killed process has left, which only whoever may write can take back.
-_CUT_OFF = (
+# Required settings of each connection; 3 is EXTRA.
+_REQUIRED = {"synchronous": 3, "locking_mode": "normal"}
+# Errors of a file with the journal of a killed process, which requires write access to recover.
+_NEEDS_RECOVERY = (
     sqlite3.SQLITE_READONLY_ROLLBACK,
     sqlite3.SQLITE_READONLY_RECOVERY,
     sqlite3.SQLITE_READONLY_CANTINIT,
@@ -44,35 +44,32 @@ _CUT_OFF = (
 
 
 class SqliteStore:
-    """A file of SQLite, with a journal beside it (``-journal``) while something is written.
+    """A SQLite file, with a journal (``-journal``) next to it during writes.
 
-    Args:
-        place: the file.
-
-    A journal that a killed process has left is part of the ledger: whoever opens the file next takes
-    back by it what was not committed. Ledgers of earlier versions have a write-ahead log (``-wal``,
-    ``-shm``) in its place, until something is written.
+    The journal of a killed process is part of the ledger: the next process to open the file uses it
+    to roll back uncommitted writes. Ledgers of earlier versions have a write-ahead log (``-wal``,
+    ``-shm``) instead, until the next write.
     """
 
     def __init__(self, place: str | Path) -> None:
         self._path = Path(place).absolute()
         self.name = str(place)
         self._connections = Connections(self._opened)
-        # The device and number of the file that the connection is open to.
+        # Device and inode of the open file.
         self._file: tuple[int, int] | None = None
 
     @property
     def place(self) -> str:
-        """The file, as another process finds it."""
+        """Absolute path of the file."""
         return str(self._path)
 
     @contextmanager
-    def creating(self) -> Iterator[Page]:
-        """Enter a transaction that makes the tables of a ledger."""
+    def creating(self) -> Iterator[Transaction]:
+        """Enter a transaction that creates the tables of a ledger."""
         with self._using():
             with closing(self._connected("rwc")) as connection:
                 connection.execute("BEGIN IMMEDIATE")
-                if _holds_anything(connection):
+                if _has_tables(connection):
                     raise ParameterError(
                         f"{self.name!r} already exists; open it, or choose another name."
                     )
@@ -83,11 +80,11 @@ class SqliteStore:
             flush_to_disk(self._path.resolve().parent)
 
     @contextmanager
-    def writing(self) -> Iterator[Page]:
-        """Enter a transaction that no other one overlaps, and that is on the disk when it is left."""
+    def writing(self) -> Iterator[Transaction]:
+        """Enter an exclusive transaction that is on the disk after a normal exit."""
         with self._using():
             self._leave_log()
-            with self._connections.at_hand() as connection:
+            with self._connections.connected() as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 with _transaction(connection) as page:
                     if _only_file(self._path, self.name) != self._file:
@@ -95,24 +92,24 @@ class SqliteStore:
                     yield page
 
     @contextmanager
-    def reading(self) -> Iterator[Page]:
-        """Enter a transaction that sees one state."""
+    def reading(self) -> Iterator[Transaction]:
+        """Enter a read-only transaction with a consistent state."""
         with self._using():
-            with self._connections.at_hand() as connection:
+            with self._connections.connected() as connection:
                 connection.execute("BEGIN")
                 with _transaction(connection) as page:
                     yield page
                 logged = _has_log(connection)
             if logged:
-                # Whoever writes next can leave the log when nobody has it open.
+                # The next writer can remove the log only if no process has it open.
                 self._connections.close()
 
     def close(self) -> None:
-        """Close this process's connection."""
+        """Close the connection of this process."""
         self._connections.close()
 
     def _opened(self) -> sqlite3.Connection:
-        """Connect to a file that exists, and that has one name alone."""
+        """Connect to an existing file with exactly one hard link."""
         file = _only_file(self._path, self.name)
         if file is None:
             raise DataError(
@@ -132,9 +129,9 @@ class SqliteStore:
         return connection
 
     def _connected_to_log(self) -> sqlite3.Connection | None:
-        """Connect to a file of an earlier version where its log cannot be; None where it can."""
+        """Connect to a file of an earlier version in a read-only folder; None elsewhere."""
         real = self._path.resolve()
-        beside = [real.with_name(f"{real.name}{ending}") for ending in _BESIDE]
+        beside = [real.with_name(f"{real.name}{ending}") for ending in _SUFFIXES]
         if os.access(real.parent, os.W_OK) or any(each.exists() for each in beside):
             return None
         connection = self._connected("ro&immutable=1")
@@ -152,9 +149,9 @@ class SqliteStore:
             check_same_thread=False,
         )
         try:
-            for name, value in _ASKED.items():
+            for name, value in _SETTINGS.items():
                 connection.execute(f"PRAGMA {name} = {value}")
-            for name, answer in _ANSWERED.items():
+            for name, answer in _REQUIRED.items():
                 if _pragma(connection, name) != answer:
                     raise DataError(
                         f"{self.name!r} requires an SQLite that waits for the disk, but this "
@@ -169,10 +166,10 @@ class SqliteStore:
         return connection
 
     def _leave_log(self) -> None:
-        """Move all that stands in the log of an earlier version to the file, which has none then."""
+        """Move the contents of an earlier version's log to the file, and remove the log."""
         until = time.monotonic() + _PATIENCE_SECONDS
         while True:
-            with self._connections.at_hand() as connection:
+            with self._connections.connected() as connection:
                 if not _has_log(connection):
                     return
                 try:
@@ -180,7 +177,7 @@ class SqliteStore:
                 except sqlite3.OperationalError as error:
                     if _code(error) != sqlite3.SQLITE_BUSY:
                         raise
-            # Of two that wait for each other to close it, each closes it for a while.
+            # Close the file for a moment, because another process may also wait to remove the log.
             self._connections.close()
             if time.monotonic() > until:
                 raise DataError(
@@ -198,29 +195,29 @@ class SqliteStore:
 
     @contextmanager
     def _using(self) -> Iterator[None]:
-        """Note that the files are in use, and turn errors of SQLite into one sentence each."""
+        """Note that the files are in use, and convert errors of SQLite to messages."""
         if not _validate.is_utf8(str(self._path)):
-            # SQLite takes names in UTF-8 alone.
+            # SQLite requires UTF-8 names.
             raise ParameterError(
                 f"place must be a UTF-8 name, not {_validate.describe(self.name)}."
             )
         real = self._path.resolve()
         if not real.name:
             raise ParameterError(f"place must be a file, not {_validate.describe(self.name)}.")
-        record_input(real, *(real.with_name(f"{real.name}{ending}") for ending in _BESIDE))
+        record_input(real, *(real.with_name(f"{real.name}{ending}") for ending in _SUFFIXES))
         try:
             yield
         except sqlite3.Error as error:
-            if _whole_code(error) == sqlite3.SQLITE_READONLY_DBMOVED:
+            if _extended_code(error) == sqlite3.SQLITE_READONLY_DBMOVED:
                 raise self._moved() from error
-            raise DataError(_sentence(self.name, error)) from error
+            raise DataError(_error_message(self.name, error)) from error
 
 
 def _only_file(path: Path, name: str) -> tuple[int, int] | None:
-    """Return the device and number of a file, None where there is none.
+    """Return the device and inode of a file; None if there is none.
 
     Raises:
-        DataError: if it has a second name, beside which a journal is not found.
+        DataError: if it has several hard links, because a journal is found under one name only.
     """
     try:
         found = path.stat()
@@ -244,24 +241,24 @@ def _pragma(connection: sqlite3.Connection, name: str) -> Any:
 
 
 def _has_log(connection: sqlite3.Connection) -> bool:
-    """Return True if a file is one of an earlier version, with a write-ahead log."""
+    """Return True for a file of an earlier version, with a write-ahead log."""
     return bool(_pragma(connection, "journal_mode") == "wal")
 
 
-def _whole_code(error: sqlite3.Error) -> int:
-    """Return which error SQLite has met."""
+def _extended_code(error: sqlite3.Error) -> int:
+    """Return the extended error code of SQLite."""
     return int(getattr(error, "sqlite_errorcode", 0))
 
 
 def _code(error: sqlite3.Error) -> int:
-    """Return what kind of error SQLite has met."""
-    return _whole_code(error) & 0xFF
+    """Return the primary error code of SQLite."""
+    return _extended_code(error) & 0xFF
 
 
-def _sentence(name: str, error: sqlite3.Error) -> str:
-    """Say what is wrong with the file of a ledger, and what to do."""
+def _error_message(name: str, error: sqlite3.Error) -> str:
+    """Describe a problem with the file of a ledger, and the remedy."""
     code = _code(error)
-    if _whole_code(error) in _CUT_OFF:
+    if _extended_code(error) in _NEEDS_RECOVERY:
         return (
             f"{name!r} is next to the journal or log of a killed process, which only a user "
             "with write access to both and their folder can recover; open it once with those "
@@ -293,10 +290,10 @@ def _sentence(name: str, error: sqlite3.Error) -> str:
 
 
 @contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[Page]:
-    """Commit at the end of a transaction that has begun, or take it back after an error."""
+def _transaction(connection: sqlite3.Connection) -> Iterator[Transaction]:
+    """Commit an open transaction on exit, or roll it back after an error."""
     try:
-        yield SqlPage(lambda statement, values: connection.execute(statement, values))
+        yield SqlTransaction(lambda statement, values: connection.execute(statement, values))
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -305,14 +302,14 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[Page]:
 
 
 def _check_whole(connection: sqlite3.Connection) -> None:
-    """Read every page of a file, as damage may lie in one that the next charge alone looks at."""
+    """Read every page of a file, because damage may be in a page that only charges read."""
     (result,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if result != "ok":
         raise sqlite3.DatabaseError(result)
 
 
-def _holds_anything(connection: sqlite3.Connection) -> bool:
-    """Return True if a file has tables; a ledger whose making was cut off has none."""
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    """Return True if a file has tables; an interrupted creation leaves none."""
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if tables:
         connection.execute("ROLLBACK")

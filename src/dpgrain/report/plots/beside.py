@@ -21,7 +21,7 @@ from dpgrain.report.axes import (
 )
 from dpgrain.report.plots.estimates import quantity
 from dpgrain.report.words import label
-from dpgrain.statistics.printed import key_texts, shown
+from dpgrain.statistics.formatting import format_keys, shown
 from dpgrain.statistics.release import Histogram, Release
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ def plot_beside(release: Release, other: Release, ax: Axes | None = None, *, top
         interval_bars(ax, row, estimate, low, high, label=name, **style)
         ends.append((low, high))
     low, high = (np.concatenate(sides) for sides in zip(*ends, strict=True))
-    keys = key_texts(release, places, letters=200)
+    keys = format_keys(release, places, letters=200)
     labels = [label(release.statistic.keys(key), label_letters(ax)) or "all" for key in keys]
-    clipped = other if other.asked.cut else release
+    clipped = other if other.asked.is_limited else release
     zero = isinstance(release, Histogram)
     label_rows(ax, labels, f"estimate ({quantity(clipped, ax)})", low, high, zero=zero)
     legend_above(ax)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
     from dpgrain.publishing.guarantee import Guarantee
-    from dpgrain.statistics.holdings import Holdings
+    from dpgrain.statistics.contribution_counts import Holdings
 
 
 def plot_curve(

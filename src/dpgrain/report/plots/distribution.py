@@ -20,7 +20,7 @@ from dpgrain.report.axes import (
     log_ticks,
 )
 from dpgrain.report.words import label
-from dpgrain.statistics.printed import key_texts
+from dpgrain.statistics.formatting import format_keys
 from dpgrain.statistics.release import Release
 
 if TYPE_CHECKING:
@@ -118,5 +118,5 @@ def _draw_group(
 
 def _name(release: Release, row: int, ax: Axes) -> str:
     """Return the label of the group of a row."""
-    (keys,) = key_texts(release, np.array([row]), letters=200)
+    (keys,) = format_keys(release, np.array([row]), letters=200)
     return label(release.statistic.keys(keys), label_letters(ax))

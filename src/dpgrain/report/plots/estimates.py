@@ -32,7 +32,14 @@ from dpgrain.report.axes import (
 from dpgrain.report.plots.distribution import draw_distribution, in_steps
 from dpgrain.report.plots.times import draw_over_time, lines_over_time
 from dpgrain.report.words import is_one, label, ranks, value_of
-from dpgrain.statistics.printed import bins_in_words, in_order, key_text, key_texts, lines_of, shown
+from dpgrain.statistics.formatting import (
+    format_bins,
+    format_key,
+    format_keys,
+    format_rows,
+    in_order,
+    shown,
+)
 from dpgrain.statistics.release import Histogram, Release
 
 if TYPE_CHECKING:
@@ -59,7 +66,7 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
     ax = axes_for(ax, 7.0, height)
     if len(release) and np.isnan(release.estimate).all():
         ax.set_axis_off()
-        what = fitting(release.asked.measured, ax)
+        what = fitting(release.asked.quantity, ax)
         return say(ax, f"{what}: not published,\nno value stood out from the noise")
     if is_one(release):
         return _write_number(release, ax)
@@ -119,19 +126,19 @@ def drawn(release: Release, top: int) -> int:
 
 def quantity(release: Release, ax: Axes) -> str:
     """Return the name of an estimate, with a mark if it may be clipped."""
-    records = release.statistic.ratio and release.asked.capped
+    records = release.statistic.ratio and release.asked.is_clipped
     clipped = " (records clipped)" if records else ", clipped"
-    what = fitting(release.asked.measured, ax)
+    what = fitting(release.asked.quantity, ax)
     if release.statistic.stepped and len(release):
-        least = key_text(release.groups.columns[-1][0].as_py())
+        least = format_key(release.groups.columns[-1][0].as_py())
         what = f"share with {fitting(value_of(release), ax)} at least {least}"
-    return f"{what}{clipped if release.asked.cut else ''}"
+    return f"{what}{clipped if release.asked.is_limited else ''}"
 
 
 def _labels(release: Release, places: Any, ax: Axes, *, but: str = "") -> list[str]:
     """Return the labels of groups: their joined keys, but not this time key, or else the rank."""
     letters, names = label_letters(ax), release.groups.names
-    keys = key_texts(release, places, letters=200)
+    keys = format_keys(release, places, letters=200)
     if but and release.statistic.ranked:
         return [f"{names[-1]} {key[-1]}" for key in keys]
     if release.statistic.binned:
@@ -143,14 +150,16 @@ def _labels(release: Release, places: Any, ax: Axes, *, but: str = "") -> list[s
 
 def _bin(least: str, below: str) -> str:
     """Return the label of a bin; one of its ends may be missing."""
-    if "none" in (least, below):
-        return f"below {below}" if least == "none" else f"{least} or more"
+    if least == "−∞":
+        return f"below {below}"
+    if below == "∞":
+        return f"{least} or more"
     return f"{least} to below {below}"
 
 
 def _write_number(release: Release, ax: Axes) -> Axes:
     """Write one number in large type, with its interval."""
-    line = lines_of(release, np.arange(1), letters=0)[0]
+    line = format_rows(release, np.arange(1), letters=0)[0]
     ax.set_axis_off()
     middle: dict[str, Any] = {
         "transform": ax.transAxes,
@@ -196,7 +205,7 @@ def _draw_quantiles(release: Release, ax: Axes, top: int) -> Axes:
                 markeredgewidth=1.8,
             )
     labels = _labels(release, rows * len(known), ax)
-    gap = "\n" if width_of(ax) < NARROW or release.asked.cut else ", "
+    gap = "\n" if width_of(ax) < NARROW or release.asked.is_limited else ", "
     what = f"{quantity(release, ax)}: {_ranks_in_words(known)}"
     what += f"{gap}from left to right," if len(known) > 1 else ""
     label_rows(ax, labels, what, low, high, zero=False)
@@ -254,7 +263,7 @@ def _draw_holdings(release: Release, ax: Axes) -> Axes:
         parts = (release.estimate[mine], release.low[mine], release.high[mine])
         if mine.any():
             interval_bars(ax, rows, *parts, label=kind, **style)
-    labels = bins_in_words(release, bins)
+    labels = format_bins(release, bins)
     label_rows(ax, labels, "estimate (users)", release.low, release.high, zero=True)
     ax.set_ylabel("number per user")
     legend_above(ax, columns=2)

@@ -8,12 +8,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from dpgrain.tables.engines.column_types import DAY, TEXT, TIMES, TRUTH, is_number, read_as
-from dpgrain.tables.engines.csv_rows import LONGEST_BYTES, parts
 from dpgrain.tables.engines.derived_columns import base_source
 from dpgrain.tables.engines.duckdb import DuckDB
-from dpgrain.tables.engines.scoped import ScopedSource
-from dpgrain.tables.engines.sources import FileSource, TypedSource, reading
 from dpgrain.tables.engines.sql import (
     ISO,
     TextFormat,
@@ -24,6 +20,12 @@ from dpgrain.tables.engines.sql import (
     quoted,
 )
 from dpgrain.tables.rows import TableRows
+from dpgrain.tables.sources.column_types import BOOLEAN, DAY, TEXT, TIMES, is_number, read_as
+from dpgrain.tables.sources.csv_files import CsvFiles
+from dpgrain.tables.sources.csv_rows import MAX_ROW_BYTES, read_pieces
+from dpgrain.tables.sources.read_errors import translate_errors
+from dpgrain.tables.sources.region_source import RegionSource
+from dpgrain.tables.sources.typed_columns import TypedSource
 
 #: DuckDB's name of each fault in a CSV line → description and remedy.
 _FAULTS = {
@@ -243,7 +245,7 @@ def _number_counts(
     written = kind if typed is None else typed.source.columns()[column]
     text = written == TEXT and column not in table.cells
     if not text or is_number(kind):
-        table.require_numbers([column], role, also=[TRUTH])
+        table.require_numbers([column], role, also=[BOOLEAN])
     written_as = TextFormat() if typed is None else typed.written
     stated = kind if is_number(kind) else "DOUBLE"
     plain = cast_sql(column, stated, written_as) if text else quoted(column)
@@ -285,14 +287,14 @@ def _before_typing(table: TableRows) -> TableRows:
         {column: cast_sql(column, kind, whole.written) for column, kind in whole.types.items()},
     )
     if not table.scope.everything:
-        source = ScopedSource(source, table.scope, table.schema, read)
+        source = RegionSource(source, table.scope, table.schema, read)
     return replace(table, source=source, schema=source.columns(), user=None, cells={})
 
 
 def _line_counts(table: TableRows) -> dict[str, int]:
     """Count the dropped and truncated lines of CSV files, over all rows, by reason."""
     source = table.source.source if isinstance(table.source, TypedSource) else table.source
-    if not isinstance(source, FileSource) or not source.is_csv:
+    if not isinstance(source, CsvFiles):
         return {}
     with DuckDB(_before_typing(table)) as engine:
         faults = source.faults(engine.connection)
@@ -302,12 +304,14 @@ def _line_counts(table: TableRows) -> dict[str, int]:
         counted = f"SELECT count(*) AS n FROM source WHERE hash({read}) IS NOT NULL"
         seen = engine.query(counted, columns)
         rows = seen.column("n")[0].as_py()
-    with reading(source.name):
+    with translate_errors(source.name):
         result = {
-            "lines of CSV, including headers": sum(map(_count_lines, map(parts, source.paths)))
+            "lines of CSV, including headers": sum(
+                map(_count_lines, map(read_pieces, source.paths))
+            )
         }
-        lines = sum(map(_count_lines, source.kept()))
-    result[f"CSV rows dropped: longer than {LONGEST_BYTES:,} bytes"] = faults.too_long
+        lines = sum(map(_count_lines, source.repaired()))
+    result[f"CSV rows dropped: longer than {MAX_ROW_BYTES:,} bytes"] = faults.too_long
     result["CSV rows dropped: characters after the quotes of a value, or an unclosed quote"] = (
         faults.broken
     )

@@ -9,10 +9,7 @@ from typing import Any
 import duckdb
 
 from dpgrain.errors import SchemaError
-from dpgrain.tables.engines.column_types import TIMES, TRUTH
-from dpgrain.tables.engines.dated import in_known_years, local_time
 from dpgrain.tables.engines.functions import Translator, clock_column
-from dpgrain.tables.engines.sources import OverSource, Source, TypedSource
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.expression import (
     CallNode,
@@ -23,6 +20,10 @@ from dpgrain.tables.expression import (
     parsed,
     stated,
 )
+from dpgrain.tables.sources.column_types import BOOLEAN, TIMES
+from dpgrain.tables.sources.day_columns import in_known_years, local_time
+from dpgrain.tables.sources.source import RowSource, SourceWrapper
+from dpgrain.tables.sources.typed_columns import TypedSource
 
 # Functions that return calendar periods.
 _PERIODS = ("day", "week", "month", "quarter", "year")
@@ -153,7 +154,7 @@ def compile_condition(text: str, kinds: Mapping[str, str]) -> CompiledExpression
         SchemaError: if a column is missing, or it is not true or false.
     """
     condition = CompiledExpression.parse(text, kinds)
-    if condition.kind != TRUTH:
+    if condition.kind != BOOLEAN:
         raise SchemaError(
             f"the condition {stated(text)} must be true or false, such as amount > 0 or kind = 'er'."
         )
@@ -161,7 +162,7 @@ def compile_condition(text: str, kinds: Mapping[str, str]) -> CompiledExpression
 
 
 @dataclass(frozen=True, eq=False)
-class DerivedSource(OverSource):
+class DerivedSource(SourceWrapper):
     """Rows of a source with an additional column, computed from the others.
 
     Args:
@@ -170,7 +171,7 @@ class DerivedSource(OverSource):
         derived: its expression.
     """
 
-    source: Source
+    source: RowSource
     column: str
     derived: CompiledExpression
 
@@ -193,7 +194,7 @@ class DerivedSource(OverSource):
 
 
 @dataclass(frozen=True, eq=False)
-class FilteredSource(OverSource):
+class FilteredSource(SourceWrapper):
     """Rows of a source that satisfy a condition.
 
     Args:
@@ -201,7 +202,7 @@ class FilteredSource(OverSource):
         condition: the condition.
     """
 
-    source: Source
+    source: RowSource
     condition: CompiledExpression
 
     def attach(
@@ -216,10 +217,10 @@ class FilteredSource(OverSource):
         return {*used, *self.condition.inputs}
 
 
-def base_source(source: Source) -> Source:
+def base_source(source: RowSource) -> RowSource:
     """Return the source of all rows, without derived columns, filters and regions."""
     below: Any = source
-    while isinstance(below, OverSource) and not isinstance(below, TypedSource):
+    while isinstance(below, SourceWrapper) and not isinstance(below, TypedSource):
         below = below.source
-    read: Source = below
+    read: RowSource = below
     return read

@@ -31,11 +31,13 @@ from dpgrain.tables.engines.feed import (
 )
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.protocol import Form
-from dpgrain.tables.engines.sources import RECORDS, begun, reading, waited
 from dpgrain.tables.engines.spill import connect, new_spill_folder
 from dpgrain.tables.engines.sql import has_key_sql, key_sql, number_sql, quoted, valid_key_sql
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import TableRows
+from dpgrain.tables.sources.duckdb_connection import run_interruptible
+from dpgrain.tables.sources.read_errors import translate_errors
+from dpgrain.tables.sources.source import RECORDS, transaction
 from dpgrain.tables.split import Split
 
 Answer = TypeVar("Answer")
@@ -60,7 +62,7 @@ class DuckDB:
         self._lookups: dict[str, str] = {}
         self._begun = ExitStack()
         # The source may return duplicate rows once, with their number.
-        self._has_counts = bool(getattr(table.source, "tells_records", False))
+        self._has_counts = bool(getattr(table.source, "counts_duplicates", False))
 
     @staticmethod
     def over(table: TableRows, connection: duckdb.DuckDBPyConnection) -> DuckDB:
@@ -72,7 +74,7 @@ class DuckDB:
     def __enter__(self) -> Self:
         self._spill = new_spill_folder()
         try:
-            with reading("The spill folder"):
+            with translate_errors("The spill folder"):
                 self._connection = connect(self._memory, self._spill.path)
         except BaseException:
             self._spill.remove()
@@ -81,7 +83,7 @@ class DuckDB:
         # in a stream and might swap the sides, storing all rows.
         self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
         try:
-            self._begun.enter_context(begun(self.table.source, self._connection))
+            self._begun.enter_context(transaction(self.table.source, self._connection))
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -154,7 +156,7 @@ class DuckDB:
         self._store(
             "names", pa.table({"name": names, "place": number_array(np.arange(len(names)))})
         )
-        with reading("The domain"):
+        with translate_errors("The domain"):
             hashed = self._connection.sql(
                 "SELECT place, unhex(md5(name::VARCHAR)) AS digest FROM names"
             ).to_arrow_table()
@@ -170,7 +172,7 @@ class DuckDB:
         Columns in ``keys`` are read later and may be fetched together with it.
         """
         key = self._key(column)
-        with reading(self.table.source.name):
+        with translate_errors(self.table.source.name):
             self._fetch(self._with_counts([*keys, column]))
             rows = self._attach(self._with_counts([column]))
             self._execute(
@@ -228,7 +230,7 @@ class DuckDB:
         listed = ", ".join(
             f"{self._as(column, form)} AS c{place}" for place, (column, form) in enumerate(wanted)
         )
-        with reading(self.table.source.name):
+        with translate_errors(self.table.source.name):
             self._connection.execute("SET preserve_insertion_order = true")
             used = {column for column, _ in wanted}
             rows = self.table.source.attach(self._connection, used)
@@ -268,14 +270,14 @@ class DuckDB:
             raise ParameterError("user must be passed to dg.read for this privacy unit.")
         key = self._key(self.table.user)
         if self.table.is_integer(self.table.user):
-            with reading(self.table.source.name):
+            with translate_errors(self.table.source.name):
                 query = f"SELECT min({key}), max({key}) FROM {self._attach(self._with_counts())}"
                 ((low, high),) = self._wait(self._connection.sql(query).fetchall)
             low, high = (0, 0) if low is None else (low, high)
             if (high - low).bit_length() + shift <= KEY_BITS:
                 return f"(rows_.user_ - ({low}))", high - low + 1, ""
         step("numbering users")
-        with reading(self.table.source.name):
+        with translate_errors(self.table.source.name):
             self._execute(
                 "CREATE OR REPLACE TEMP TABLE users AS SELECT user_, row_number() OVER () - 1 AS code "
                 f"FROM (SELECT DISTINCT {self._valid_key(self.table.user)} AS user_ "
@@ -321,7 +323,7 @@ class DuckDB:
                 f"FROM {self._attach(used)} WHERE {valid}) rows_{items}{join}"
                 f"{_in_share(user, share)}"
             )
-            with reading(self.table.source.name):
+            with translate_errors(self.table.source.name):
                 rows = self._connection.sql(query)
                 for batch in self._wait(partial(rows.to_arrow_reader, self._memory.rows)):
                     result = numpy_array(batch.column("key"))
@@ -367,7 +369,7 @@ class DuckDB:
     def _fetch(self, used: Sequence[str]) -> None:
         """Fetch columns together if the source fetches rows; later queries read parts of them."""
         if self._has_counts:
-            with reading(self.table.source.name):
+            with translate_errors(self.table.source.name):
                 self._attach(used)
 
     def _lookup(self, name: str) -> str:
@@ -385,7 +387,7 @@ class DuckDB:
     def _store(self, name: str, rows: pa.Table) -> None:
         """Store rows as a DuckDB table, which all threads read."""
         self._connection.register("kept", rows)
-        with reading("The domain"):
+        with translate_errors("The domain"):
             self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM kept")
         self._connection.unregister("kept")
 
@@ -400,14 +402,14 @@ class DuckDB:
 
     def create_table(self, name: str, query: str, used: Sequence[str] = ()) -> None:
         """Create a table from a query on the rows, named ``source`` in it."""
-        with reading(self.table.source.name):
+        with translate_errors(self.table.source.name):
             source = f"WITH source AS (SELECT * FROM {self._attach(used)})"
             step("making tables")
             self._execute(f"CREATE TEMP TABLE {name} AS {source} {query}")
 
     def query(self, query: str, used: Sequence[str] = ()) -> pa.Table:
         """Return the private result of a query on the rows, named ``source`` in it."""
-        with reading(self.table.source.name):
+        with translate_errors(self.table.source.name):
             query = f"WITH source AS (SELECT * FROM {self._attach(used)}) {query}"
             return self._wait(self._connection.sql(query).to_arrow_table)
 
@@ -415,7 +417,7 @@ class DuckDB:
         self._wait(partial(self._connection.execute, statement))
 
     def _wait(self, work: Callable[[], Answer]) -> Answer:
-        return waited(self._connection, work)
+        return run_interruptible(self._connection, work)
 
 
 def _singly(chunks: Iterator[Chunk], most: int) -> Iterator[Chunk]:

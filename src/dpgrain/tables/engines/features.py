@@ -27,11 +27,11 @@ from typing import Any, Literal, TypeAlias, cast
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.tables.engines.column_types import DAY, INTEGERS, TEXT, TIMES, TRUTH, is_number
 from dpgrain.tables.engines.functions import AGGREGATES
 from dpgrain.tables.engines.sql import key_sql, number_sql, quoted
 from dpgrain.tables.expression import CallNode, ColumnNode, Node, is_expression, parsed
 from dpgrain.tables.rows import TableRows
+from dpgrain.tables.sources.column_types import BOOLEAN, DAY, INTEGERS, TEXT, TIMES, is_number
 
 #: Aggregate of one user's rows, by its name in pandas.
 Function: TypeAlias = Literal[
@@ -93,7 +93,7 @@ class Aggregate:
             SchemaError: if a column is missing or has the wrong type.
         """
         column = self.of
-        if self.where is not None and rows.schema.get(self.where) != TRUTH:
+        if self.where is not None and rows.schema.get(self.where) != BOOLEAN:
             rows.require(self.where, self.name)
             raise SchemaError(
                 f"{self.name} must have a condition that is true or false, not "
@@ -113,23 +113,23 @@ class Aggregate:
         elif self.function == "nunique":
             rows.require_key(column, self.name)
         elif self.function in ("sum", "mean"):
-            rows.require_numbers([column], self.name, also=[TRUTH])
+            rows.require_numbers([column], self.name, also=[BOOLEAN])
         else:
-            rows.require_numbers([column], self.name, also=[TRUTH, DAY])
+            rows.require_numbers([column], self.name, also=[BOOLEAN, DAY])
         return self
 
     def kind(self, rows: TableRows) -> str:
         """Return the type of the result from public types."""
         if self.function in ("any", "all"):
-            return TRUTH
+            return BOOLEAN
         if self.of is None or self.is_count:
             return "BIGINT"
         if self.function == "mean" or (self.function == "median" and rows.schema[self.of] != DAY):
             return "DOUBLE"
         kind = rows.schema[self.of]
-        if kind == DAY or (kind == TRUTH and self.is_row_value):
+        if kind == DAY or (kind == BOOLEAN and self.is_row_value):
             return kind
-        if not is_number(kind) and kind != TRUTH:
+        if not is_number(kind) and kind != BOOLEAN:
             return TEXT
         return "BIGINT" if _is_exact(self.of, rows) else "DOUBLE"
 
@@ -218,7 +218,7 @@ class Aggregate:
 def _canonical_sql(column: str, rows: TableRows) -> str:
     """Return the SQL of a column's values, in which equal values have equal bits."""
     kind = rows.schema[column]
-    if kind == TRUTH:
+    if kind == BOOLEAN:
         return quoted(column)
     if _is_exact(column, rows):
         return f"CAST({quoted(column)} AS BIGINT)"
@@ -232,7 +232,7 @@ def _canonical_sql(column: str, rows: TableRows) -> str:
 
 def _is_exact(column: str, rows: TableRows) -> bool:
     """Return whether a column contains integers, which add up exactly."""
-    return rows.schema[column] in (*INTEGERS, TRUTH)
+    return rows.schema[column] in (*INTEGERS, BOOLEAN)
 
 
 def _whole_sum(argument: str) -> str:

@@ -32,18 +32,18 @@ from typing import Any
 from dpgrain._formatting import suggest_columns
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.scope.zones import check_zone
-from dpgrain.tables.engines.column_types import (
+from dpgrain.tables.engines.sql import label_sql, literal, number_sql, quoted
+from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode, Node, stated
+from dpgrain.tables.sources.column_types import (
+    ALL_INTEGERS,
+    BOOLEAN,
     DAY,
     INTEGERS,
     MOMENT,
     TEXT,
     TIMES,
-    TRUTH,
-    WHOLE,
     is_number,
 )
-from dpgrain.tables.engines.sql import label_sql, literal, number_sql, quoted
-from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode, Node, stated
 
 #: Types of integers and of other numbers in expressions.
 INTEGER, REAL = "BIGINT", "DOUBLE"
@@ -65,7 +65,7 @@ _TYPE_NAMES = {
     INTEGER: "integers",
     REAL: "numbers",
     TEXT: "text",
-    TRUTH: "booleans",
+    BOOLEAN: "booleans",
     DAY: "dates",
     "TIMESTAMP": "timestamps",
     MOMENT: "timestamps with a time zone",
@@ -154,7 +154,7 @@ class Translator:
     def _constant(self, node: ConstantNode) -> TypedSql:
         value = node.value
         if isinstance(value, bool):
-            return TypedSql(TRUTH, str(value).lower(), value, (value,))
+            return TypedSql(BOOLEAN, str(value).lower(), value, (value,))
         if isinstance(value, str):
             return TypedSql(TEXT, literal(value), value, (value,))
         if isinstance(value, int):
@@ -175,14 +175,14 @@ class Translator:
             )
         if kind in INTEGERS:
             return TypedSql(INTEGER, f"CAST({quoted(name)} AS BIGINT)")
-        if kind in WHOLE:
+        if kind in ALL_INTEGERS:
             return TypedSql(INTEGER, f"TRY_CAST({quoted(name)} AS BIGINT)")
         if is_number(kind):
             return TypedSql(REAL, number_sql(name), finite=False)
         if kind == TEXT:
             return TypedSql(TEXT, label_sql(quoted(name)))
-        if kind == TRUTH:
-            return TypedSql(TRUTH, quoted(name), values=(False, True))
+        if kind == BOOLEAN:
+            return TypedSql(BOOLEAN, quoted(name), values=(False, True))
         if kind == DAY:
             return TypedSql(DAY, f"CASE WHEN isfinite({quoted(name)}) THEN {quoted(name)} END")
         if kind in TIMES:
@@ -244,7 +244,7 @@ def _arithmetic(translator: Translator, node: CallNode, parts: list[TypedSql]) -
 
 def _comparison(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
     one, other = _common_type(translator, node, parts)
-    return TypedSql(TRUTH, f"({one} {node.function} {other})", values=(False, True))
+    return TypedSql(BOOLEAN, f"({one} {node.function} {other})", values=(False, True))
 
 
 def _common_type(translator: Translator, node: CallNode, parts: list[TypedSql]) -> list[str]:
@@ -287,14 +287,14 @@ def _membership(translator: Translator, node: CallNode, parts: list[TypedSql]) -
     if len(parts) < 2 or any(part.constant is None for part in parts[1:]):
         raise translator.error("'in' requires constants, such as kind in ('er', 'gp')")
     one, *others = _common_type(translator, node, parts)
-    return TypedSql(TRUTH, f"({one} IN ({', '.join(others)}))", values=(False, True))
+    return TypedSql(BOOLEAN, f"({one} IN ({', '.join(others)}))", values=(False, True))
 
 
 def _logical(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
-    translator.require(node, parts, *[(TRUTH,)] * (1 if node.function == "not" else 2))
+    translator.require(node, parts, *[(BOOLEAN,)] * (1 if node.function == "not" else 2))
     word = node.function.upper()
     sql = f"(NOT {parts[0].sql})" if len(parts) == 1 else f" {word} ".join(p.sql for p in parts)
-    return TypedSql(TRUTH, f"({sql})", values=(False, True))
+    return TypedSql(BOOLEAN, f"({sql})", values=(False, True))
 
 
 def _local_time(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
@@ -418,7 +418,7 @@ def _if(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedS
         raise translator.error(
             "'if' takes a condition and two values, such as if(amount > 0, 'in', 'out')"
         )
-    translator.require(node, parts[:1], (TRUTH,))
+    translator.require(node, parts[:1], (BOOLEAN,))
     condition = parts[0].sql
 
     def chosen(one: str, other: str) -> str:
@@ -455,7 +455,7 @@ def _either_value(
 def _is_known(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
     if len(parts) != 1:
         raise translator.error(f"{node.function!r} takes one value")
-    return TypedSql(TRUTH, f"(({parts[0].finite_sql}) IS NOT NULL)", values=(False, True))
+    return TypedSql(BOOLEAN, f"(({parts[0].finite_sql}) IS NOT NULL)", values=(False, True))
 
 
 _FIRST_OF_MONTH = "make_date(year({0}), month({0}), 1)"

@@ -12,15 +12,15 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.facts import Fact
 from dpgrain.scope.regions import Region
-from dpgrain.tables.engines.column_types import TEXT
 from dpgrain.tables.engines.derived_columns import CompiledExpression
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.features import Aggregate, deduplicate, parse_feature
-from dpgrain.tables.engines.joined import PeopleJoin
-from dpgrain.tables.engines.sources import OverSource
+from dpgrain.tables.engines.joins import UserJoin
 from dpgrain.tables.engines.sql import key_sql, quoted
 from dpgrain.tables.expression import is_expression
 from dpgrain.tables.rows import TableRows
+from dpgrain.tables.sources.column_types import TEXT
+from dpgrain.tables.sources.source import SourceWrapper
 from dpgrain.units import Element, Unit, User
 
 
@@ -228,15 +228,15 @@ def per_user_source(table: TableRows) -> PerUser | None:
     return table.source if isinstance(table.source, PerUser) else None
 
 
-def whole_user_source(table: TableRows) -> PerUser | PeopleJoin | None:
+def whole_user_source(table: TableRows) -> PerUser | UserJoin | None:
     """Return the source of rows that each depend on a whole user; None if rows are records.
 
     Derived columns, filters and regions may have been applied to it.
     """
     source = table.source
-    while isinstance(source, OverSource):
+    while isinstance(source, SourceWrapper):
         source = source.source
-    return source if isinstance(source, PerUser | PeopleJoin) else None
+    return source if isinstance(source, PerUser | UserJoin) else None
 
 
 def derivation_facts(table: TableRows) -> list[Fact]:
@@ -245,7 +245,7 @@ def derivation_facts(table: TableRows) -> list[Fact]:
     if people is not None:
         return [Fact("person", (str(people),)), *derivation_facts(people.rows)]
     below = [] if whole is None else [whole.rows]
-    if isinstance(whole, PeopleJoin):
+    if isinstance(whole, UserJoin):
         below.append(whole.others)
     known = {name for rows in below for name in rows.derived}
     derived = [
@@ -254,7 +254,7 @@ def derivation_facts(table: TableRows) -> list[Fact]:
         if name != column.text and name not in known
     ]
     filters = [Fact("rows-where", (str(condition),)) for condition in table.filters]
-    joined = [whole.fact] if isinstance(whole, PeopleJoin) else []
+    joined = [whole.fact] if isinstance(whole, UserJoin) else []
     if isinstance(whole, PerUser):
         joined = [Fact("person", (str(whole),))]
     return [

@@ -7,11 +7,11 @@ from typing import Any
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.tables.engines.duckdb import DuckDB
-from dpgrain.tables.engines.given import source_of
 from dpgrain.tables.engines.protocol import Opener
-from dpgrain.tables.engines.sources import Source
 from dpgrain.tables.engines.spark import SparkOpener
 from dpgrain.tables.engines.spark_session import ADDRESS, is_frame, is_session
+from dpgrain.tables.sources.read_arguments import resolve_source
+from dpgrain.tables.sources.source import RowSource
 
 ENGINES: dict[str, Opener] = {"duckdb": DuckDB, "spark": SparkOpener()}
 
@@ -43,8 +43,8 @@ def default_engine(engine: Any, data: Any) -> Any:
     return engine
 
 
-def open_source(engine: Any, data: Any, **how: Any) -> Source:
-    """Return an engine's source of rows, as :func:`source_of` does.
+def open_source(engine: Any, data: Any, **how: Any) -> RowSource:
+    """Return an engine's source of rows, as :func:`resolve_source` does.
 
     Raises:
         ParameterError: if the engine cannot read it.
@@ -57,4 +57,4 @@ def open_source(engine: Any, data: Any, **how: Any) -> Source:
     if is_frame(data):
         message = "engine must be 'spark' for a Spark DataFrame; omit it."
         raise ParameterError(message, name="engine")
-    return source_of(data, **how)
+    return resolve_source(data, **how)

@@ -25,23 +25,11 @@ from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.tables.arrow_arrays import number_array, one_array
 from dpgrain.tables.dictionary import Dictionary, GroupCells, column_order
 from dpgrain.tables.elements import Elements, label_table
-from dpgrain.tables.engines.column_types import is_readable, read_as
-from dpgrain.tables.engines.dated import DatedSource
 from dpgrain.tables.engines.derived_columns import DerivedSource, FilteredSource
 from dpgrain.tables.engines.feed import CoordinateFilter
-from dpgrain.tables.engines.folders import CSV
-from dpgrain.tables.engines.given import source_of
-from dpgrain.tables.engines.joined import PeopleJoin, PublicJoin
+from dpgrain.tables.engines.joins import PublicJoin, UserJoin
 from dpgrain.tables.engines.per_user import PerUser, per_user_source
 from dpgrain.tables.engines.protocol import Add, Form
-from dpgrain.tables.engines.schemas import kind_of
-from dpgrain.tables.engines.scoped import ScopedSource, all_rows
-from dpgrain.tables.engines.sources import (
-    ArrowSource,
-    OverSource,
-    Source,
-    TypedSource,
-)
 from dpgrain.tables.engines.spark_session import SparkRunner, is_frame, planning
 from dpgrain.tables.engines.spark_source import SparkSource
 from dpgrain.tables.engines.spark_tasks import (
@@ -68,6 +56,15 @@ from dpgrain.tables.engines.spark_tasks import (
 )
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import CellColumn, TableRows
+from dpgrain.tables.sources.column_types import is_readable, read_as
+from dpgrain.tables.sources.day_columns import DayColumnSource
+from dpgrain.tables.sources.folders import CSV_ENDINGS
+from dpgrain.tables.sources.frames import ArrowSource
+from dpgrain.tables.sources.read_arguments import resolve_source
+from dpgrain.tables.sources.region_source import RegionSource, all_rows
+from dpgrain.tables.sources.schemas import duckdb_type
+from dpgrain.tables.sources.source import RowSource, SourceWrapper
+from dpgrain.tables.sources.typed_columns import TypedSource
 from dpgrain.tables.split import Split
 
 if TYPE_CHECKING:
@@ -254,7 +251,7 @@ class Spark:
 
     def _frame(self, rows: TableRows, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
         """Return columns of the rows in the region, and their schema."""
-        if not isinstance(rows.source, OverSource):
+        if not isinstance(rows.source, SourceWrapper):
             return self._columns(rows.source, names)
         source, needed = _restrict(rows.source, set(names))
         read = [name for name in rows.schema if name in needed]
@@ -265,11 +262,11 @@ class Spark:
         self._require_types(rows.schema, names, schema)
         return self._session.map(frame, task, schema), schema
 
-    def _columns(self, source: Source, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
+    def _columns(self, source: RowSource, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
         """Return unchanged columns of a source, named c0, c1 and so on, and their schema."""
         if isinstance(source, SparkSource):
             return self._session.select(source.rows, names), source.schema(names)
-        if isinstance(source, PeopleJoin):
+        if isinstance(source, UserJoin):
             return self._joined(source, names)
         if isinstance(source, PerUser):
             question = ColumnQuery(tuple((name, "as it is") for name in names))
@@ -286,7 +283,7 @@ class Spark:
         self._require_types(source.columns(), names, table.schema)
         return self._session.frame(table), table.schema
 
-    def _joined(self, join: PeopleJoin, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
+    def _joined(self, join: UserJoin, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
         """Join rows with another table's rows of the same user; columns are named c0, c1 and so on.
 
         Rows of both tables move to the task of their user.
@@ -345,7 +342,7 @@ class Spark:
         """
         there = self._session.task_types(schema)
         for name, column, kind in zip(names, schema, there, strict=True):
-            if kind is None or read_as(kind_of(kind)) != kinds[name]:
+            if kind is None or read_as(duckdb_type(kind)) != kinds[name]:
                 raise SchemaError(
                     f"The column {name!r} has type {column.type}, which Spark lacks; cast it, or use "
                     "engine='duckdb'."
@@ -449,7 +446,7 @@ class SparkOpener:
     place: Any = field(default="spark")
     distributed: ClassVar[bool] = True
 
-    def session(self, source: Source | None = None) -> SparkRunner:
+    def session(self, source: RowSource | None = None) -> SparkRunner:
         """Return the session, which is the frame's own if the source is a frame.
 
         Raises:
@@ -470,7 +467,7 @@ class SparkOpener:
             )
         return SparkRunner(own)
 
-    def open_source(self, data: Any) -> Source:
+    def open_source(self, data: Any) -> RowSource:
         """Return the source of rows; Spark reads paths from any storage that it supports.
 
         Raises:
@@ -481,7 +478,7 @@ class SparkOpener:
         if not all(hasattr(path, "__fspath__") or isinstance(path, str) for path in paths):
             if is_frame(data):
                 return SparkSource.from_frame(data)
-            source = source_of(data)
+            source = resolve_source(data)
             if not isinstance(source, ArrowSource):
                 raise ParameterError(
                     "source must be a Spark DataFrame, a path of Parquet files or a table in "
@@ -505,7 +502,7 @@ def _parquet(session: SparkRunner, paths: list[str]) -> SparkSource:
         DataError: if there are none.
         SchemaError: if a column has incompatible types.
     """
-    if any(path.lower().endswith(CSV) for path in paths):
+    if any(path.lower().endswith(CSV_ENDINGS) for path in paths):
         raise ParameterError(
             f"source {paths[0]!r} must not be CSV with Spark, because only DuckDB handles "
             "malformed CSV rows; use engine='duckdb', or convert it to Parquet once.",
@@ -537,18 +534,18 @@ def _public_part(rows: TableRows) -> TableRows:
     )
 
 
-def _base_source(source: Source) -> Source:
+def _base_source(source: RowSource) -> RowSource:
     """Return the source of all rows, without regions and declared types."""
-    return _base_source(source.source) if isinstance(source, OverSource) else source
+    return _base_source(source.source) if isinstance(source, SourceWrapper) else source
 
 
-def _restrict(source: Source, names: set[str]) -> tuple[Source, set[str]]:
+def _restrict(source: RowSource, names: set[str]) -> tuple[RowSource, set[str]]:
     """Return a source of some columns of a partition, and the columns that it requires."""
-    if isinstance(source, ScopedSource):
+    if isinstance(source, RegionSource):
         names = names | {side.column for side in source.region.sides}
         inner, read = _restrict(source.source, names)
         return replace(source, source=inner, kinds=dict(source.kinds)), read
-    if isinstance(source, DatedSource):
+    if isinstance(source, DayColumnSource):
         if source.column not in names:
             return _restrict(source.source, names)
         inner, read = _restrict(source.source, names - {source.column} | {source.of})

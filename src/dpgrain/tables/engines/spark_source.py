@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import ParameterError
-from dpgrain.tables.engines.column_types import TIMES, decimals, read_as
-from dpgrain.tables.engines.schemas import kind_of
-from dpgrain.tables.engines.sources import require_names
 from dpgrain.tables.engines.spark_session import SparkRunner, silenced
+from dpgrain.tables.sources.column_names import require_names
+from dpgrain.tables.sources.column_types import TIMES, decimal_places, read_as
+from dpgrain.tables.sources.schemas import duckdb_type
 
 if TYPE_CHECKING:
     from pyspark import errors, sql
@@ -73,7 +73,7 @@ class SparkSource:
         """Return column name → DuckDB type, from the schema only."""
         known = dict(zip(self.frame.columns, self._types, strict=True))
         return {
-            name: _UNKNOWN if kind is None else read_as(kind_of(kind))
+            name: _UNKNOWN if kind is None else read_as(duckdb_type(kind))
             for name, kind in known.items()
         }
 
@@ -81,7 +81,7 @@ class SparkSource:
     def may_end(self) -> bool:
         """True if a single value can abort reading: a time or a decimal out of range."""
         kinds = self.columns().values()
-        return any(kind in TIMES or decimals(kind) is not None for kind in kinds)
+        return any(kind in TIMES or decimal_places(kind) is not None for kind in kinds)
 
     def schema(self, names: list[str]) -> pa.Schema:
         """Return the schema of some columns, named c0, c1 and so on."""

@@ -29,14 +29,14 @@ from dpgrain.tables.arrow_arrays import number_array
 from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.feed import Chunk, CoordinateFilter
-from dpgrain.tables.engines.frames import readable
-from dpgrain.tables.engines.joined import PeopleJoin
+from dpgrain.tables.engines.joins import UserJoin
 from dpgrain.tables.engines.kernel import pair_totals
 from dpgrain.tables.engines.per_user import PerUser, per_user_source
 from dpgrain.tables.engines.protocol import Add, Form
-from dpgrain.tables.engines.sources import OverSource, Source
 from dpgrain.tables.engines.sql import key_sql, quoted
 from dpgrain.tables.rows import TableRows
+from dpgrain.tables.sources.frames import readable_table
+from dpgrain.tables.sources.source import RowSource, SourceWrapper
 from dpgrain.tables.split import Split
 
 if TYPE_CHECKING:
@@ -109,31 +109,31 @@ class PartitionStream:
         return "given" if self.stored else "stream"
 
 
-def replace_base(rows: TableRows, source: Source) -> TableRows:
+def replace_base(rows: TableRows, source: RowSource) -> TableRows:
     """Return the same derived rows of another base source."""
     return replace(rows, source=_replace_base(rows.source, source))
 
 
-def _replace_base(known: Any, source: Source) -> Source:
+def _replace_base(known: Any, source: RowSource) -> RowSource:
     if isinstance(known, PerUser):
         return replace(known, rows=replace_base(known.rows, source))
-    if isinstance(known, PeopleJoin):
+    if isinstance(known, UserJoin):
         return replace(
             known, rows=replace_base(known.rows, source), others=replace_base(known.others, source)
         )
-    if isinstance(known, OverSource):
+    if isinstance(known, SourceWrapper):
         return _with_source(known, _replace_base(known.source, source))
     return source
 
 
-def _with_source(known: Any, source: Source) -> Source:
+def _with_source(known: Any, source: RowSource) -> RowSource:
     """Return the same derivation of another source."""
-    derived: Source = replace(known, source=source)
+    derived: RowSource = replace(known, source=source)
     return derived
 
 
 @dataclass(frozen=True, eq=False)
-class JoinSide(OverSource):
+class JoinSide(SourceWrapper):
     """Rows of one of two joined tables.
 
     Args:
@@ -142,7 +142,7 @@ class JoinSide(OverSource):
         names: column → its name in ``source``.
     """
 
-    source: Source
+    source: RowSource
     side: int
     names: Mapping[str, str]
 
@@ -224,13 +224,13 @@ class QueryTask:
         return next(self._answer(nothing.to_reader())).schema
 
     def _named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        table = readable(pa.Table.from_batches([batch]).rename_columns(list(self.names)))
+        table = readable_table(pa.Table.from_batches([batch]).rename_columns(list(self.names)))
         return table.combine_chunks().to_batches()[0] if len(table) else _empty(table.schema)
 
     def _answer(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         # Per-user rows come from one query, which reads the records once.
         stored = not self.question.single_pass and per_user_source(self.rows) is None
-        stored |= isinstance(self.rows.source, PeopleJoin)
+        stored |= isinstance(self.rows.source, UserJoin)
         with DuckDB(replace_base(self.rows, PartitionStream(stream, stored))) as engine:
             yield from self.question.answer(engine)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpgrain.inputs.long_labels import MARK, SHOWN, WHOLE_BYTES
-from dpgrain.tables.engines.column_types import (
+from dpgrain.tables.sources.column_types import (
     DAY,
     INTEGERS,
     LONGEST_LABEL,

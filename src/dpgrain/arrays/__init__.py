@@ -1,1 +1,0 @@
-"""Users' rows in arrays: their blocks, and the number of users."""

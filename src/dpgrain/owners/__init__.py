@@ -1,1 +1,0 @@
-"""Records with several owners: the largest sum of which nobody's records are more than a bound."""

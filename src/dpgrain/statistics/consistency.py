@@ -1,0 +1,134 @@
+"""Non-negative counts closest to noisy ones, with consistent totals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpgrain import _validate
+from dpgrain._types import FloatArray, IntArray
+from dpgrain.errors import ParameterError
+from dpgrain.statistics.value_checks import finite_values, group_codes, values_and_sds
+
+
+def consistent(estimate: Any, std_error: Any, total: Any = None, groups: Any = None) -> FloatArray:
+    """Return the nearest non-negative counts with public totals.
+
+    Args:
+        estimate: (V,) noisy counts.
+        std_error: (V,) standard deviation of their noise; a count with 0 is exact and unchanged.
+        total: public number ≥ 0, or (G,) one per group; by default the sum of the noisy counts, or
+            0 if that is negative.
+        groups: (V,) group of each count, 0 … G − 1; by default all are one group.
+
+    Returns:
+        (V,) the x ≥ 0 with Σx = total, in each group, that minimise Σ(x − estimate)²/std_error².
+
+    Raises:
+        ParameterError: if an array is invalid, or exact counts contradict a total.
+
+    x = max(0, estimate + λ·std_error²), with one λ per group, from Newton's method on a convex,
+    piecewise linear function, which is exact after finitely many steps. Source: Michelot, *A finite
+    algorithm for finding the projection of a point onto the canonical simplex*, 1986.
+
+    >>> consistent([5.0, 3.0, -2.0], [1.0, 1.0, 1.0], total=10.0)
+    array([6., 4., 0.])
+    """
+    x, sd = values_and_sds("estimate", estimate, "std_error", std_error)
+    group = np.zeros(x.size, dtype=np.int64) if groups is None else group_codes(groups, x.size)
+    if total is None:
+        goal = np.maximum(np.bincount(group, x, minlength=1), 0.0)
+    else:
+        goal = finite_values(
+            "total", np.atleast_1d(_validate.float_array(total=total)), None, sign="total"
+        )
+    if group.size and group.max() >= goal.size:
+        raise ParameterError(
+            f"total must have one number per group, {group.max() + 1}, not {goal.size}."
+        )
+    exact = sd == 0
+    fixed = np.maximum(x[exact], 0.0)
+    rest = goal - np.bincount(group[exact], fixed, minlength=goal.size)
+    free = np.bincount(group[~exact], minlength=goal.size) > 0
+    # Tolerance for rounding of exact counts.
+    slack = 1e-9 * (goal + 1)
+    if (rest < -slack).any() or (~free & (rest > slack)).any():
+        raise ParameterError(
+            "total must be consistent with the exact counts of each group; correct the total or "
+            "the counts."
+        )
+    answer = np.empty(x.size)
+    answer[exact] = fixed
+    answer[~exact] = _projected(x[~exact], sd[~exact], group[~exact], np.maximum(rest, 0.0))
+    return answer
+
+
+def reconcile(
+    parts: Any, parts_sd: Any, totals: Any, totals_sd: Any, groups: Any
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Combine noisy parts with their noisy totals, so that they add up.
+
+    Args:
+        parts: (V,) noisy values.
+        parts_sd: (V,) standard deviation of their independent noise.
+        totals: (G,) noisy totals of the groups, with independent noise.
+        totals_sd: (G,) standard deviation of the noise of totals.
+        groups: (V,) group of each part, 0 … G − 1.
+
+    Returns:
+        parts, their sd, totals, their sd: the best linear unbiased estimates. The parts of a group
+            add up
+        to its total (up to rounding), and no sd is larger than before. Errors are now correlated.
+
+    Raises:
+        ParameterError: if an array is invalid, or exact parts contradict an exact total.
+
+    A gap D = total − Σparts has variance W = Σv + V. Every part receives v/W of it, and the total
+    V/W; the variances become v − v²/W and V·Σv/W (generalised least squares).
+
+    >>> [a.round(2).tolist() for a in reconcile([4.0, 6.0], [1.0, 1.0], [13.0], [1.0], [0, 0])]
+    [[5.0, 7.0], [0.82, 0.82], [12.0], [0.82]]
+    """
+    x, sd = values_and_sds("parts", parts, "parts_sd", parts_sd)
+    whole, whole_sd = values_and_sds("totals", totals, "totals_sd", totals_sd)
+    group = group_codes(groups, x.size)
+    if group.size and group.max() >= whole.size:
+        raise ParameterError(
+            f"totals must have one number per group, {group.max() + 1}, not {whole.size}."
+        )
+    v, big = sd**2, whole_sd**2
+    small = np.bincount(group, v, minlength=whole.size)
+    width = small + big
+    gap = whole - np.bincount(group, x, minlength=whole.size)
+    exact = width == 0
+    if (exact & (np.abs(gap) > 1e-9 * (np.abs(whole) + 1))).any():
+        raise ParameterError("totals must equal the sum of their parts if both are exact (sd 0).")
+    share = np.divide(1.0, width, out=np.zeros_like(width), where=~exact)
+    return (
+        x + v * (gap * share)[group],
+        np.sqrt(np.maximum(v - v**2 * share[group], 0.0)),
+        whole - big * gap * share,
+        np.sqrt(big * small * share),
+    )
+
+
+def _projected(x: FloatArray, sd: FloatArray, group: IntArray, goal: FloatArray) -> FloatArray:
+    """Return the projection of :func:`consistent`, for positive sd."""
+    # In units of each group's largest sd, and from 1e-100 on, variances neither overflow nor
+    # vanish.
+    unit = np.zeros(goal.size)
+    np.maximum.at(unit, group, sd)
+    v = np.maximum(sd / unit[group], 1e-100) ** 2
+    active = np.ones(x.size, dtype=np.bool_)
+    while True:
+        reached, weight = (
+            np.bincount(group[active], part[active], minlength=goal.size) for part in (x, v)
+        )
+        step = np.divide(goal - reached, weight, out=np.full(goal.size, -np.inf), where=weight > 0)
+        answer = x + step[group] * v
+        # The multiplier decreases in each step, so removed counts stay removed.
+        still = active & (answer > 0)
+        if (still == active).all():
+            return np.where(active, answer, 0.0)
+        active = still

@@ -1,0 +1,332 @@
+"""A release as text: its title, a few rows and notes, for ``print``, the terminal and notebooks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpgrain import _validate
+from dpgrain._formatting import (
+    POINTER,
+    Paragraphs,
+    abbreviate,
+    align_columns,
+    format_facts,
+    format_number,
+    one_line,
+    quantity,
+    sentence,
+    shorten,
+    useful_decimals,
+)
+from dpgrain._types import IntArray
+from dpgrain.inputs.long_labels import SHOWN, is_replacement
+from dpgrain.publishing.risk import risk_lines
+
+if TYPE_CHECKING:
+    from dpgrain.statistics.release import Release
+
+# Number of printed rows, and maximum number of characters of a key.
+_ROWS, _LETTERS = 5, 39
+_CHOSEN = (
+    "to estimate the unclipped {unclipped} instead, pass a clip= that few contributions exceed; "
+    "this adds noise"
+)
+_COUNTS = ("count", "count_error")
+# Days and months are printed in chronological order.
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}(-[0-9]{2})?")
+
+
+@dataclass(frozen=True)
+class PrintedRow:
+    """Row of a release, as printed."""
+
+    keys: tuple[str, ...]
+    estimate: str
+    std_error: str
+    low: str
+    high: str
+    more: tuple[str, ...] = ()
+
+    def numbers(self, release: Release) -> list[str]:
+        """Return the numbers of the row, without empty columns."""
+        named = zip(release.more, self.more, strict=True)
+        known = extra_columns(release)
+        own = [self.estimate, self.std_error, self.low, self.high]
+        return own + [text for name, text in named if name in known]
+
+
+def format_rows(release: Release, places: IntArray, *, letters: int) -> list[PrintedRow]:
+    """Format rows of a release, with the number of decimals that the noise allows."""
+    columns = (release.estimate, release.std_error, release.low, release.high)
+    values = np.stack([column[places] for column in columns], axis=1)
+    more = {name: column[places] for name, column in release.more.items()}
+    divided = "count" in more
+    # Noise on integers is an integer.
+    whole = not divided and bool((values[:, 0] == np.rint(values[:, 0])).all())
+    known = values[np.isfinite(values[:, 1]), 1]
+    usual = useful_decimals(float(np.median(known))) if known.size else None
+    lines = []
+    for row, keys in enumerate(format_keys(release, places, letters=letters)):
+        decimals = useful_decimals(float(values[row, 1]))
+        if divided and usual is not None:
+            # Equal decimals for all ratios, except for much smaller or larger errors.
+            near = decimals is None or abs(decimals - usual) < 2
+            decimals = usual if near else decimals
+        estimate, error, low, high = (format_number(float(v), decimals) for v in values[row])
+        if whole:
+            estimate = format_number(float(values[row, 0]), 0)
+        own = tuple(
+            format_number(float(column[row]), 0 if name in _COUNTS else decimals)
+            for name, column in more.items()
+        )
+        lines.append(PrintedRow(keys, estimate, error, low, high, own))
+    return lines
+
+
+def shown(release: Release, count: int) -> IntArray:
+    """Return the indices of the rows to print: the largest, or the first in a fixed order."""
+    count = _validate.integer(minimum=1, top=count)
+    if release.statistic.in_order or not release.groups.names:
+        return np.arange(min(count, len(release)))
+    if _of_dates(release):
+        return release.groups.order()[:count]
+    return np.argsort(-release.estimate, kind="stable")[:count]
+
+
+def in_order(release: Release) -> bool:
+    """Return True if rows have a fixed order, such as days."""
+    return release.statistic.in_order or _of_dates(release)
+
+
+def _of_dates(release: Release) -> bool:
+    """Return True if the first key of each row is a day or a month."""
+    if not release.groups.names or not len(release):
+        return False
+    keys = release.groups.columns[0].to_pylist()
+    return all(isinstance(key, str) and _DATE.fullmatch(key) is not None for key in keys)
+
+
+def key_headings(release: Release) -> tuple[str, ...]:
+    """Return the headings of the keys, which describe what :func:`format_keys` prints."""
+    if release.statistic.of_bins:
+        return ("counted", "per user")
+    if release.statistic.stepped:
+        return (*release.key_names[:-1], release.asked.value or "value")
+    return release.key_names
+
+
+def format_keys(release: Release, places: IntArray, *, letters: int) -> list[tuple[str, ...]]:
+    """Format the keys of the groups at these indices, each with a limited number of characters."""
+    columns = [column.to_pylist() for column in release.groups.take(places).columns]
+    statistic = release.statistic
+    if statistic.of_bins:
+        elements = f"elements by {release.asked.keys_text}"
+        counted = [elements if kind == "elements" else kind for kind in columns[0]]
+        columns = [counted, format_bins(release, columns[1])]
+    elif statistic.stepped:
+        columns[-1] = [f"≥ {format_key(least)}" for least in columns[-1]]
+    elif statistic.binned:
+        columns[-2] = ["−∞" if end is None else end for end in columns[-2]]
+        columns[-1] = ["∞" if end is None else end for end in columns[-1]]
+    shown = [abbreviate([format_key(key) for key in column], letters) for column in columns]
+    return list(zip(*shown, strict=True)) or [()] * len(places)
+
+
+def format_key(key: Any) -> str:
+    """Format one key."""
+    if isinstance(key, float):
+        return f"{key:.10g}"
+    return "none" if key is None else one_line(key)
+
+
+def format_bins(release: Release, most: Sequence[int | None]) -> list[str]:
+    """Format bins as intervals; each is given by its largest number, or None for the last."""
+    edges = sorted({edge for edge in release.groups.columns[1].to_pylist() if edge is not None})
+    names: dict[int | None, str] = {}
+    before = 0
+    for edge in edges:
+        names[edge] = f"{edge:,}" if edge == before + 1 else f"{before + 1:,}–{edge:,}"
+        before = edge
+    names[None] = f"over {before:,}"
+    return [names[edge] for edge in most]
+
+
+def extra_columns(release: Release) -> list[str]:
+    """Return the names of the additional columns with a known number."""
+    return [name for name, column in release.more.items() if not np.isnan(column).all()]
+
+
+def number_headings(release: Release) -> tuple[str, ...]:
+    """Return the names of the numeric columns with a known number."""
+    return ("estimate", "std_error", "low", "high", *extra_columns(release))
+
+
+def counts_are_clipped(release: Release) -> bool:
+    """Return True if the counts next to estimates are clipped."""
+    return release.asked.is_clipped and release.asked.over != "everyone"
+
+
+def title(release: Release) -> str:
+    """Return the title of a release: quantity, keys, clipping and number of groups."""
+    asked = release.asked
+    words = one_line(asked.estimand)
+    if release.statistic.of_bins:
+        words = f"{words} by number of elements, and by number of records"
+    words = f"{words[:1].upper()}{words[1:]}"
+    if not release.groups.names or release.statistic.of_bins:
+        return words
+    points = len(release.groups.columns[-1].unique()) if release.statistic.pointwise else 1
+    noun = "bin" if release.statistic.binned else release.statistic.noun
+    groups = len(release) // max(points, 1)
+    if asked.selected:
+        below = f"; {noun}s below the threshold are not published"
+        return f"{words} ({quantity(groups, noun)}{below})"
+    if asked.public_items is not None and groups < asked.public_items and noun != "bin":
+        return f"{words} ({groups:,} of {quantity(asked.public_items, noun)})"
+    return words if (groups, noun) == (1, "group") else f"{words} ({quantity(groups, noun)})"
+
+
+def notes(release: Release) -> list[str]:
+    """Return at most two notes on this release: the quantity of the intervals, and warnings."""
+    asked = release.asked
+    if not len(release):
+        return ["No group passed the threshold: pass domain= or a larger epsilon=."]
+    said = [_intervals(release), asked.clipping_effect, asked.clamping_effect]
+    if np.isnan(release.estimate).any():
+        said.append("blank estimates did not stand out from the noise")
+    found = [" ".join(sentence(part) for part in said if part)]
+    return [*found, f"Warning: {asked.warnings}."] if asked.care else found
+
+
+def explanation(release: Release) -> Paragraphs:
+    """Describe every column, the clipping, the noise and the guarantee."""
+    risk = " ".join(risk_lines(release.guarantee))
+    return format_facts(title(release), {**column_meanings(release), "Risk": risk})
+
+
+def column_meanings(release: Release) -> dict[str, str]:
+    """Describe each column, clipping, noise and other facts, by name."""
+    asked, statistic = release.asked, release.statistic
+    facts = {
+        "clipping": _clipping(release),
+        "rows": asked.get("bad values", ""),
+        "values": asked.bounds_effect or asked.clamping_effect,
+        "average": _average(release),
+        "ranking": asked.ranking_effect,
+        "labels": _long_labels(release),
+        "negatives": "negative estimates were set to 0, so small ones are biased upwards"
+        if getattr(release, "nonnegative", False)
+        else "",
+        "noise": asked.noise or getattr(release, "noise", "gaussian"),
+        "warning": asked.warnings,
+    }
+    columns = {
+        "estimate": f"the {asked.covers}, plus noise",
+        "std_error": "standard error of the noise",
+        "low, high": _intervals(release).replace(" (low to high)", "").partition("; ")[0],
+        "at_least": f"95% lower bound for the unclipped {asked.unclipped}. No private release can "
+        "give an upper bound, because one person may contribute any amount",
+        "count": _count(release),
+        "count_error": "standard error of count",
+    }
+    if statistic.ratio:
+        columns["estimate"] = f"the {asked.covers}, computed from noisy sums"
+        columns["std_error"] = "approximate standard error that the noise causes"
+    if asked.processed:
+        columns["estimate"] = f"the {asked.covers}, after post-processing ({asked.post_processing})"
+        columns["std_error"] = "approximate standard error after post-processing"
+    known = ("low, high", *number_headings(release))
+    texts = {name: text for name, text in columns.items() if name in known}
+    texts |= {name.capitalize(): text for name, text in facts.items() if text}
+    return {**texts, "Privacy": str(release.guarantee)}
+
+
+def _intervals(release: Release) -> str:
+    """Describe the quantity of the intervals and the limits."""
+    asked, known = release.asked, extra_columns(release)
+    said = f"95% interval (low to high) for the {asked.covers}"
+    if asked.statistic.stepped:
+        said = f"95% band (low to high) for all {asked.covers}s of a group at once"
+    if asked.processed:
+        said = f"approximate {said}, after post-processing ({asked.post_processing})"
+    if asked.statistic.holders:
+        said += ", without the effect of ranking"
+    if "at_least" in known:
+        said += f"; at_least: 95% lower bound for the unclipped {asked.unclipped}"
+    if "count" in known:
+        said += f"; count: {_count(release)}"
+    return said
+
+
+def _count(release: Release) -> str:
+    """Describe the counts behind ratios."""
+    if release.asked.over == "everyone":
+        return "public number of people"
+    clipped = "clipped " if counts_are_clipped(release) else ""
+    return f"{clipped}number of {release.asked.rows}, plus noise"
+
+
+def _clipping(release: Release) -> str:
+    """Describe the effect of clipping, and how to avoid it."""
+    asked = release.asked
+    if not asked.is_clipped:
+        if asked.max_elements is not None:
+            kept = quantity(asked.max_elements, "element")
+            return f"at most {kept} of each user were kept; nothing was clipped"
+        return "contributions were not clipped"
+    chosen = asked.chosen and not asked.statistic.ratio
+    more = sentence(_CHOSEN.format(unclipped=asked.unclipped)) if chosen else ""
+    return " ".join(part for part in (sentence(asked.clipping_effect), more) if part).rstrip(".")
+
+
+def _average(release: Release) -> str:
+    """Describe the average of a ratio."""
+    if not release.statistic.ratio:
+        return ""
+    if release.asked.rows == "people":
+        return "the numbers describe the average person"
+    return (
+        "the numbers describe the average record, not the average person; if a few people have "
+        "extreme values, the unclipped quantity can be far outside of the interval"
+    )
+
+
+def _long_labels(release: Release) -> str:
+    """Describe labels of long texts, if the release has any."""
+    texts = (key for column in release.groups.columns for key in column.unique().to_pylist())
+    if not any(isinstance(text, str) and is_replacement(text) for text in texts):
+        return ""
+    return f"a long text is shown as its first {SHOWN} characters, … and its SHA-256 hash"
+
+
+def summary(release: Release) -> str:
+    """Return a release as printed: title, a few rows, notes and the short guarantee."""
+    table = _table(release) if len(release) else []
+    return "\n".join([title(release), *table, *notes(release), release.guarantee.summary, POINTER])
+
+
+def _table(release: Release) -> list[str]:
+    """Return the first or the largest rows of a release as lines of equal width."""
+    places = shown(release, _ROWS)
+    rows = [
+        [*line.keys, *line.numbers(release)]
+        for line in format_rows(release, places, letters=_LETTERS)
+    ]
+    heads = [shorten(one_line(name), _LETTERS) for name in key_headings(release)]
+    lines = align_columns([[*heads, *number_headings(release)], *rows])
+    if footer := table_footer(release, len(places)):
+        lines.append(f"[{footer}]")
+    return lines
+
+
+def table_footer(release: Release, count: int) -> str:
+    """Return the note below a table with some rows: the number of rows, long labels."""
+    order = "first" if in_order(release) else "largest"
+    said = [f"{len(release):,} rows, {count} {order} shown; all: .to_pandas()"]
+    said = said if len(release) > count else []
+    return "; ".join([*said, *filter(None, [_long_labels(release)])])

@@ -1,0 +1,526 @@
+"""Facts of a request for a release, and the sentences built from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from dpgrain import _validate
+from dpgrain._formatting import approximate_percent, powers, quantity, rounded_up
+from dpgrain.errors import ParameterError
+from dpgrain.statistics.statistic import HISTOGRAM, Statistic, statistic_of
+from dpgrain.units import Level, Relation
+
+Each = Literal["record", "holder", "share", "user"]
+#: The rows that estimates cover: records, people with records, or all enrolled people.
+Over = Literal["records", "people", "everyone"]
+# Contribution of a record without a numeric column.
+_EACH: dict[Each, str] = {
+    "record": "1 for each record",
+    "holder": "1 for each unit with the item",
+    "share": "1/√(items of the unit) for each unit with the item",
+    "user": "1 for each user",
+}
+# First words of counted quantities.
+_COUNTED = ("records", "people", "users", "elements", "units")
+# Smallest shown share of clipping.
+_SMALLEST_SHOWN = 1e-3
+# Clipped norms of a contribution, by noise distribution.
+_NORMS = {"gaussian": "l2 norm", "laplace": "l1 norm"}
+# Descriptions in files of 0.1.
+_FORMER_EACH: dict[str, Each] = {
+    "1 for each unit that holds the item": "holder",
+    "1/√(items of the unit) for each unit that holds the item": "share",
+}
+# Parts with separate bounds.
+_PARTS = {"cell": "element", "item": "item"}
+_NO_KEYS = "none: one number over all records"
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Clipping of contributions.
+
+    Args:
+        bound: the public bound; None for privately chosen bounds.
+        over: the parts with separate bounds.
+        takes: False if no contribution can exceed the bound.
+
+    >>> str(Clip(2.0)), str(Clip(None, "cell"))
+    ('2', 'auto (one bound per element, chosen privately)')
+    """
+
+    bound: float | None
+    over: Literal["release", "cell", "item"] = "release"
+    takes: bool = True
+
+    def __post_init__(self) -> None:
+        _validate.check_fields(self)
+
+    @property
+    def chosen(self) -> bool:
+        """True for privately chosen bounds."""
+        return self.bound is None
+
+    def __str__(self) -> str:
+        if self.bound is None:
+            bounds = (
+                "one bound for all items"
+                if self.over == "release"
+                else f"one bound per {_PARTS[self.over]}"
+            )
+            return f"auto ({bounds}, chosen privately)"
+        return f"{self.bound:,.6g}{' for each item' if self.over == 'item' else ''}"
+
+
+# Descriptions of private choices in files of 0.1, which have no facts.
+_CHOSEN = {str(clip): clip for clip in (Clip(None), Clip(None, "cell"))}
+_CHOSEN["auto (one bound per cell, chosen privately)"] = Clip(None, "cell")
+
+
+@dataclass(frozen=True)
+class Asked(Mapping[str, str]):
+    """Request for a release; as a mapping, its description line by line.
+
+    Args:
+        statistic: published statistic.
+        title: name of the table; empty if not shown.
+        by: keys; none for one number over all records.
+        value: numeric column; None if other things are counted.
+        each: thing that counts 1 without a numeric column.
+        bounds: public range of the numbers; None if chosen privately or not needed.
+        found: privately chosen range.
+        beyond: 95% upper bound on the share outside of it; None if unknown.
+        public_items: number of public items; None if items were selected, or there are none.
+        selected: keys with privately selected values.
+        clip: clipping of contributions; None if nothing is clipped.
+        unit: privacy unit.
+        elements: description of the partition into elements; empty if there is none.
+        max_elements: maximum number of elements of a user; None for all.
+        relation: neighbouring relation.
+        epsilon: requested ε.
+        delta: requested δ.
+        noise: noise distribution.
+        user: column of user ids.
+        n_users: public number of enrolled users.
+        above: estimated share of blocks above a privately chosen bound; None if unknown.
+        lost: estimated share that clipping removes; None if unknown.
+        lost_of: whole of that share: the total, or the norms of blocks with several numbers.
+        care: warnings for readers, as sentences; computed from noisy numbers only.
+        processed: post-processing of the estimates.
+        told: description in a file of a version without facts.
+        over: rows that estimates cover; a person is a row of all their records.
+
+    >>> from dpgrain.statistics.statistic import MEAN
+    >>> asked = Asked(MEAN, value="score", bounds=(0.0, 100.0))
+    >>> asked["weight"], asked["user"]
+    ('score clamped to [0, 100]', 'none')
+    """
+
+    statistic: Statistic = HISTOGRAM
+    title: str = ""
+    by: tuple[str, ...] = ()
+    value: str | None = None
+    each: Each = "record"
+    bounds: tuple[float, ...] | None = None
+    found: tuple[float, ...] | None = None
+    beyond: float | None = None
+    public_items: int | None = None
+    selected: tuple[str, ...] = ()
+    clip: Clip | None = None
+    unit: Level | None = None
+    elements: str = ""
+    max_elements: int | None = None
+    relation: Relation | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    noise: str = ""
+    user: str | None = None
+    n_users: int | None = None
+    above: float | None = None
+    lost: float | None = None
+    lost_of: Literal["total", "norms"] = "total"
+    care: tuple[str, ...] = ()
+    processed: tuple[str, ...] = ()
+    told: tuple[tuple[str, str], ...] = ()
+    over: Over = "records"
+
+    def __post_init__(self) -> None:
+        _validate.check_fields(self)
+
+    # -- as a mapping --
+
+    def __getitem__(self, line: str) -> str:
+        return self.words[line]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.words)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __str__(self) -> str:
+        return "; ".join(f"{line}: {said}" for line, said in self.words.items())
+
+    @cached_property
+    def words(self) -> dict[str, str]:
+        """Description line by line, as in saved files and reports."""
+        said = dict(self.told) if self.told else self._first_words()
+        if self.found is not None:
+            low, high = self.found
+            said["range of the numbers"] = f"{low:,.6g} to {high:,.6g}, chosen privately"
+        if self.clamping_effect:
+            said["outside of the range"] = self.clamping_effect
+        if self.clipping_effect:
+            said["left out"] = self.clipping_effect
+        if self.care:
+            said["take care"] = "; ".join(self.care)
+        if self.processed:
+            said["post-processing"] = ", ".join(self.processed)
+        return said
+
+    def _first_words(self) -> dict[str, str]:
+        lines = {
+            "statistic": self.statistic.name,
+            "table": self.title,
+            "item": self.keys_text or _NO_KEYS,
+            "domain": self._domain,
+            "weight": self.counts,
+            "bad values": self._bad_values,
+            "user": self.user or "none",
+            "n_users": "not given" if self.n_users is None else f"{self.n_users:,}",
+            "unit": self.unit or "",
+            "elements": self.elements or "none",
+            "relation": self.relation or "",
+            "epsilon": "" if self.epsilon is None else rounded_up(self.epsilon, 6),
+            "delta": "" if self.delta is None else powers(self.delta),
+            "clip": "" if self.clip is None else str(self.clip),
+            "noise": self.noise,
+        }
+        return {line: words for line, words in lines.items() if words}
+
+    @property
+    def keys_text(self) -> str:
+        """Keys as text; empty without keys."""
+        return ", ".join(self.by)
+
+    @property
+    def counts(self) -> str:
+        """Contribution of a record."""
+        if self.value is None:
+            return _EACH[self.each]
+        if self.bounds is None:
+            return self.value
+        return f"{self.value} {_clamped(self.bounds)}"
+
+    @property
+    def _domain(self) -> str:
+        if self.public_items is not None:
+            return quantity(self.public_items, "public item")
+        if not self.selected:
+            return ""
+        some = len(self.selected) < len(self.by)
+        named = f"{', '.join(self.selected)} " if some else ""
+        return f"{named}selected privately{', the rest public' if some else ''}"
+
+    @property
+    def _bad_values(self) -> str:
+        columns = [repr(name) for name in (self.user, *self.by) if name is not None]
+        rows = f"rows without a value in {' or '.join(columns)} are dropped" if columns else ""
+        if self.value is None:
+            return rows
+        if self.statistic.weighted:
+            return f"{rows}; weights of 0 or less count 0"
+        numbers = f"rows without a finite number in {self.value!r}"
+        return f"{rows}, and {numbers}" if rows else f"{numbers} are dropped"
+
+    # -- sentences --
+
+    @property
+    def estimand(self) -> str:
+        """Description of the estimates, with the clipping of one unit's contribution."""
+        per = f" per {self.keys_text}" if self.by and not self.statistic.of_bins else ""
+        what = self.statistic.estimate_of(self.value).replace("records", self.rows)
+        if self.statistic.holders:
+            per, what = "", f"{self._holders} with each {self.keys_text}"
+        if what.split()[0] in _COUNTED:
+            what = f"{self._number} of {what}"
+        if self.statistic.ratio:
+            what = f"{self.statistic.heading} {self.statistic.value_of(self.value)}"
+            share = " (share at or above each value)" if self.statistic.stepped else ""
+            per += f"{share}, over {self._over}"
+        if (limits := self.bounds or self.found) is not None and not self.statistic.of_parts:
+            chosen = "" if self.bounds else " (limits chosen privately)"
+            what = f"{what} {_clamped(limits)}{chosen}"
+        if self.max_elements is not None:
+            per += f", of at most {quantity(self.max_elements, 'element')} of each user"
+        return f"{what}{per}{self._clipping}"
+
+    @property
+    def _number(self) -> str:
+        """Word for an estimated count."""
+        if self.is_weighted:
+            return "weighted count"
+        return "clipped count" if self.is_clipped else "number"
+
+    @property
+    def _holders(self) -> str:
+        """Noun for the units that are counted once per item."""
+        # If records are protected, each pair of a user and an item still counts once.
+        return "users" if self.unit == "record" and self.user else f"{self.unit or 'unit'}s"
+
+    @property
+    def covers(self) -> str:
+        """Quantity that intervals cover, such as "clipped total"."""
+        return f"{'clipped ' if self.is_clipped else ''}{self.unclipped}"
+
+    @property
+    def unclipped(self) -> str:
+        """The same quantity without clipping of contributions."""
+        weighted = "weighted " if self.is_weighted else ""
+        limited = self.bounds is not None or self.range_was_private or self.statistic.paired
+        clamped = " of clamped values" if limited and not self.statistic.of_parts else ""
+        kept = "" if self.max_elements is None else " of kept elements"
+        return f"{weighted}{self.statistic.covers}{clamped}{kept}"
+
+    @property
+    def rows(self) -> str:
+        """Noun for the rows of the table, in the plural."""
+        return "records" if self.over == "records" else "people"
+
+    @property
+    def _over(self) -> str:
+        """Description of the rows that estimates cover."""
+        if self.over == "everyone" and self.n_users is not None:
+            return f"all {self.n_users:,} enrolled people, 0 for those without records"
+        return "people with a record" if self.over == "people" else self.rows
+
+    @property
+    def is_clipped(self) -> bool:
+        """True if clipping may have an effect; unknown for files without facts."""
+        if self.told:
+            return "clip" in dict(self.told)
+        return self.clip is not None and self.clip.takes
+
+    @property
+    def is_limited(self) -> bool:
+        """True if contributions are clipped, or numbers are clamped to privately chosen limits."""
+        ends = self.found is not None and not self.statistic.in_order
+        return self.is_clipped or ends
+
+    @property
+    def _clipping(self) -> str:
+        """Clipping of one unit's contribution, after a comma; empty if nothing is clipped."""
+        if not self.is_clipped:
+            return ""
+        if self.told:
+            return f", clipped: {dict(self.told)['clip']}"
+        assert self.clip is not None  # noqa: S101 - clipped contributions have a bound
+        if self.clip.over == "item":
+            weight = ", each with weight 1/√(number of items)" if self.is_weighted else ""
+            return f", of the first items of each {self.unit or 'unit'}{weight}"
+        limit, ends = self.clip.bound, self.bounds or self.found
+        if limit is None:
+            per = " per element" if self.clip.over == "cell" else ""
+            return f", {self._contribution} clipped at a bound chosen privately{per}"
+        if self.statistic.signed and ends is not None:
+            # Sums are clipped in units of the largest magnitude.
+            limit *= max(map(abs, ends))
+        return f", {self._block} clipped at {f'{self._joint_norm} {limit:,.6g}'.strip()}"
+
+    @property
+    def _joint_norm(self) -> str:
+        """Norm that a bound limits, if a contribution consists of several numbers."""
+        ends = self.bounds or self.found
+        two_signs = self.statistic.signed and ends is not None and ends[0] < 0 < ends[1]
+        if not (self._groups or self.statistic.ratio or two_signs):
+            return ""
+        return _NORMS.get(self.noise, "norm")
+
+    @property
+    def _groups(self) -> str:
+        """Groups of one contribution, in the plural; empty for a contribution to one group."""
+        each = self.elements == f"the column {', '.join(self.by)!r}"
+        if self.unit == "record" or (self.elements and each):
+            return ""
+        if self.by:
+            return f"{self.statistic.noun}s"
+        return "bins" if self.statistic.of_parts else ""
+
+    @property
+    def _contribution(self) -> str:
+        """Contribution that is clipped as a whole."""
+        if self.unit == "record":
+            return "each record"
+        whose = "user" if self.unit else "unit"
+        return f"each {whose}'s contribution{' to an element' if self.elements else ''}"
+
+    @property
+    def _block(self) -> str:
+        """Contribution that is clipped as a whole, with its groups."""
+        if not self._groups:
+            return self._contribution
+        whose, element = "user" if self.unit else "unit", " of an element" if self.elements else ""
+        return f"each {whose}'s contributions to all {self._groups}{element}"
+
+    @property
+    def _parts(self) -> str:
+        """Clipped blocks, in the plural."""
+        return "elements" if self.elements else f"{self.unit or 'unit'}s"
+
+    @property
+    def clipping_effect(self) -> str:
+        """Effect of clipping on all groups together; empty if unknown."""
+        if self.above is None and self._is_unmeasured:
+            joint = self._joint_norm
+            limits = f"; it limits the {joint} of {self._block}" if joint else ""
+            return f"the effect of clipping was not measured, because clip= was set{limits}"
+        if self.above is None:
+            return dict(self.told).get("left out", "")
+        said = f"clipping affected {approximate_percent(self.above)} of {self._parts}"
+        if self.lost is None or self.lost < _SMALLEST_SHOWN:
+            return said
+        whole = "the size of all contributions" if self.lost_of == "norms" else "the total"
+        if self.statistic.ratio and self.lost_of == "total":
+            whole = "the weight of records"
+        # For ratios, possible noise is subtracted from the share.
+        least = "at least " if self.statistic.ratio else ""
+        share = f"{least}{approximate_percent(self.lost)}"
+        return f"{said} and removed {share} of {whole} (rough estimates)"
+
+    @property
+    def _is_unmeasured(self) -> bool:
+        """True for sums that a stated bound may have reduced by an unknown amount."""
+        clip = self.clip
+        stated = clip is not None and clip.takes and not clip.chosen and clip.over != "item"
+        return stated and not (self.told or self.statistic.ratio)
+
+    @property
+    def clamping_effect(self) -> str:
+        """Effect of a privately chosen range; empty if unknown."""
+        if self.statistic.of_parts:
+            # A privately chosen range only places edges; it clamps no values.
+            return ""
+        if self.found is None or self.beyond is None:
+            return dict(self.told).get("outside of the range", "")
+        low, high = (f"{end:,.6g}" for end in self.found)
+        values = "values" if self.value is None else f"values of {self.value}"
+        blocks = self.unit in ("user", "element")
+        weight = f", each {self.unit} counted about equally" if blocks else ""
+        most = f"{rounded_up(100 * self.beyond, 2)}%"
+        return (
+            f"{values} outside [{low}, {high}] were clamped: at most {most} of all values "
+            f"(95% confidence{weight}), by an unknown amount"
+        )
+
+    @property
+    def bounds_effect(self) -> str:
+        """Effect of explicit bounds; empty if there are none.
+
+        >>> from dpgrain.statistics.statistic import MEAN
+        >>> Asked(MEAN, value="score", bounds=(0.0, 100.0)).bounds_effect
+        'values are clamped to [0, 100]; intervals do not include the effect of this'
+        """
+        if self.bounds is not None:
+            said = f"values are {_clamped(self.bounds)}"
+        elif self.statistic.paired:
+            said = "values are clamped to the given bounds"
+        else:
+            return ""
+        return f"{said}; intervals do not include the effect of this"
+
+    @property
+    def ranking_effect(self) -> str:
+        """Effect of ranking by noisy counts; empty without ranking."""
+        if not self.statistic.holders:
+            return ""
+        # The noise of a separate selection does not bias the counts.
+        passed = self.is_weighted or (self.selected and self.noise == "truncated geometric")
+        named, above = (" and selected", " and just above the threshold") if passed else ("", "")
+        return (
+            f"items are ranked{named} by their noisy counts, so counts at the top{above} tend to "
+            "be overestimated; intervals do not allow for this"
+        )
+
+    @property
+    def is_weighted(self) -> bool:
+        """True if a unit adds a fraction to each of its items instead of a count."""
+        return self.value is None and self.each == "share"
+
+    @property
+    def quantity(self) -> str:
+        """Name of an estimate, in one or two words."""
+        words = self.statistic.estimate_of(self.value)
+        if self.rows != "records":
+            words = words.replace("records", self.rows)
+        return f"weighted {words}" if self.is_weighted else words
+
+    @property
+    def range_was_private(self) -> bool:
+        """True if the range of the numbers was chosen privately."""
+        return "range of the numbers" in self.words
+
+    @property
+    def chosen(self) -> bool:
+        """True if clipping bounds were chosen privately."""
+        return self.clip is not None and self.clip.chosen
+
+    @property
+    def warnings(self) -> str:
+        """Warnings for readers of the estimates; empty if there are none."""
+        return self.words.get("take care", "")
+
+    @property
+    def post_processing(self) -> str:
+        """Post-processing of the estimates as text; empty if there was none."""
+        return ", ".join(self.processed)
+
+    # -- files --
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts as plain JSON values."""
+        return {**asdict(self), "statistic": self.statistic.name}
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Asked:
+        """Read facts from :meth:`to_dict`.
+
+        Raises:
+            ParameterError: if a fact is unknown or wrong.
+        """
+        facts = {name: fact for name, fact in values.items() if name != "statistic"}
+        asked = _validate.read_fields(Asked, facts, "what was asked")
+        return replace(asked, statistic=statistic_of(values["statistic"]))
+
+    @staticmethod
+    def from_words(words: Mapping[str, str]) -> Asked:
+        """Read the description in an older file, whose sentences are stored but never parsed.
+
+        Raises:
+            ParameterError: if a line is not text.
+        """
+        if not isinstance(words, Mapping):
+            raise ParameterError(f"words must be a mapping of lines, not {type(words).__name__}.")
+        each = {said: kind for kind, said in _EACH.items()} | _FORMER_EACH
+        counts, item = words.get("weight", _EACH["record"]), words.get("item", _NO_KEYS)
+        return Asked(
+            statistic_of(words.get("statistic", HISTOGRAM.name)),
+            by=() if item == _NO_KEYS else (item,),
+            value=None if counts in each else counts,
+            each=each.get(counts, "record"),
+            clip=_CHOSEN.get(words.get("clip", "")),
+            noise=words.get("noise", ""),
+            care=_one(words, "take care"),
+            processed=_one(words, "post-processing"),
+            told=tuple(words.items()),
+        )
+
+
+def _clamped(limits: tuple[float, ...]) -> str:
+    return f"clamped to [{limits[0]:,.6g}, {limits[1]:,.6g}]"
+
+
+def _one(words: Mapping[str, str], line: str) -> tuple[str, ...]:
+    return (words[line],) if line in words else ()

@@ -1,0 +1,256 @@
+"""CSV files as a source: malformed rows are dropped, one by one, and no type is guessed.
+
+DuckDB reads a copy of a file with rows that it would misread
+(:mod:`~dpgrain.tables.sources.csv_rows`).
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from dpgrain._progress import step
+from dpgrain.errors import DataError, SchemaError, raise_without_context
+from dpgrain.tables.engines.spill import COPIES
+from dpgrain.tables.engines.sql import literal, quoted
+from dpgrain.tables.sources.column_names import delimiter_hint, require_names
+from dpgrain.tables.sources.column_sql import file_list
+from dpgrain.tables.sources.column_types import TEXT
+from dpgrain.tables.sources.csv_rows import (
+    MAX_ROW_BYTES,
+    MalformedLines,
+    QuoteNormalizer,
+    RowSplitter,
+    drop_spans,
+    find_malformed,
+    read_pieces,
+)
+from dpgrain.tables.sources.duckdb_connection import spill_path
+from dpgrain.tables.sources.files import FileCache, FileSource, Schemas, file_state
+from dpgrain.tables.sources.read_errors import translate_errors, unwritable_error
+
+# Bytes of DuckDB's buffer, twice the longest row: DuckDB drops a row that does not fit and resumes
+# at an arbitrary place.
+_BUFFER_BYTES = 2 * MAX_ROW_BYTES
+
+
+@dataclass(frozen=True)
+class CsvFaults:
+    """Malformed lines of CSV files, for internal use only.
+
+    Args:
+        rejected: DuckDB's name of a fault → number of lines dropped because of it.
+        longer: lines with more values than columns.
+        inside: line ends inside values.
+        too_long: rows dropped because of their length.
+        broken: rows dropped because their quotes are ambiguous.
+    """
+
+    rejected: Mapping[str, int]
+    longer: int
+    inside: int
+    too_long: int
+    broken: int
+
+
+@dataclass(frozen=True)
+class CsvFiles(FileSource):
+    """CSV files. All columns are text, because guessed types could depend on one row.
+
+    A row with too few values, bytes that are not UTF-8, more than 8 MiB or ambiguous quotes is
+    dropped without an effect on other rows.
+    """
+
+    delimiter: str = ","
+
+    @cached_property
+    def _malformed_lines(self) -> FileCache[MalformedLines]:
+        return FileCache(lambda path: find_malformed(read_pieces(path), self.delimiter))
+
+    def _schemas(self) -> Schemas:
+        header = read_header(self.paths[0], self.delimiter)
+        for path in self.paths[1:]:
+            if read_header(path, self.delimiter) != header:
+                raise SchemaError(
+                    f"The file {path!r} must have the same columns as {self.paths[0]!r}; "
+                    "use the same header in every file."
+                )
+        return {path: dict.fromkeys(header, TEXT) for path in self.paths}
+
+    def _file_columns(self, path: str) -> Iterable[str]:
+        return read_header(path, self.delimiter)
+
+    def _open_files(
+        self, connection: duckdb.DuckDBPyConnection, columns: Mapping[str, str], schemas: Schemas
+    ) -> dict[str, tuple[str, dict[str, str]]]:
+        files = zip(self.paths, self._readable(connection), strict=True)
+        return {
+            path: (file, {name: quoted(name) for name in schemas[path] if name in columns})
+            for path, file in files
+        }
+
+    def _reader(self, files: Sequence[str], *, folders: bool = False) -> str:  # noqa: ARG002
+        header = read_header(self.paths[0], self.delimiter)
+        return csv_reader(header, files, self.delimiter)
+
+    @property
+    def _malformed(self) -> list[MalformedLines]:
+        """Malformed lines of each file."""
+        step("checking for malformed rows")
+        with translate_errors(self.name):
+            result = [self._malformed_lines.get(path) for path in self.paths]
+        for path, malformed in zip(self.paths, result, strict=True):
+            if malformed.long_rows and malformed.long_rows[0][0] == 0:
+                raise SchemaError(
+                    f"The first line of the file {path!r}, which must contain the column "
+                    f"names, is longer than {MAX_ROW_BYTES:,} bytes; check for an unclosed "
+                    "quote."
+                )
+        return result
+
+    def _readable(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
+        """Return the files, or copies that DuckDB reads row by row."""
+        result = []
+        for path, malformed in zip(self.paths, self._malformed, strict=True):
+            if not malformed:
+                result.append(path)
+                continue
+            name = hashlib.sha256(repr((path, file_state(path))).encode()).hexdigest()
+            ending = ".csv.gz" if path.lower().endswith(".gz") else ".csv"
+            copy = spill_path(connection) / f"{COPIES}{name}{ending}"
+            if not copy.exists():
+                try:
+                    _write(self._repaired(path, malformed, QuoteNormalizer(self.delimiter)), copy)
+                except OSError as error:
+                    # The scan has read the whole file already, so only writing can have failed.
+                    raise unwritable_error(self.name) from error
+            result.append(str(copy))
+        return result
+
+    @staticmethod
+    def _repaired(
+        path: str, malformed: MalformedLines, normalizer: QuoteNormalizer
+    ) -> Iterator[bytes]:
+        """Yield the bytes of a file without rows that DuckDB would misread."""
+        pieces = drop_spans(read_pieces(path), malformed.long_rows)
+        return normalizer.rows(pieces) if malformed.irregular_quotes else pieces
+
+    def repaired(self) -> Iterator[Iterator[bytes]]:
+        """Yield the bytes of each file as DuckDB reads it."""
+        for path, malformed in zip(self.paths, self._malformed, strict=True):
+            yield self._repaired(path, malformed, QuoteNormalizer(self.delimiter))
+
+    def _count_broken(self) -> int:
+        """Count the rows dropped because of ambiguous quotes."""
+        result = 0
+        for path, malformed in zip(self.paths, self._malformed, strict=True):
+            normalizer = QuoteNormalizer(self.delimiter)
+            for _ in self._repaired(path, malformed, normalizer):
+                pass
+            result += normalizer.dropped
+        return result
+
+    def faults(self, connection: duckdb.DuckDBPyConnection) -> CsvFaults:
+        """Count malformed lines: for internal use only, and slow."""
+        columns = read_header(self.paths[0], self.delimiter)
+        # Read every column, because DuckDB reports no faults of others.
+        inside = " + ".join(
+            f"coalesce(sum(length({name}) - length(replace({name}, chr(10), ''))), 0)"
+            for name in map(quoted, columns)
+        )
+        surplus = "surplus"
+        while surplus.casefold() in map(str.casefold, columns):
+            surplus += "'"
+        paths = self._readable(connection)
+        stored = csv_reader(columns, paths, self.delimiter, ", store_rejects=true")
+        padded = csv_reader([*columns, surplus], paths, self.delimiter, ", null_padding=true")
+        with translate_errors(self.name):
+            ((breaks,),) = connection.execute(f"SELECT {inside} FROM {stored}").fetchall()
+            rejected = connection.execute(
+                "SELECT error_type::VARCHAR, count(DISTINCT (file_id, line)) FROM reject_errors "
+                "GROUP BY 1 ORDER BY 1"
+            ).fetchall()
+            ((longer,),) = connection.execute(
+                f"SELECT count({quoted(surplus)}) FROM {padded}"
+            ).fetchall()
+        too_long = sum(len(malformed.long_rows) for malformed in self._malformed)
+        rejects = {kind: int(lines) for kind, lines in rejected}
+        return CsvFaults(rejects, int(longer), int(breaks), too_long, self._count_broken())
+
+
+def csv_reader(
+    columns: Iterable[str], paths: Sequence[str], delimiter: str = ",", options: str = ""
+) -> str:
+    """Return the SQL of DuckDB's CSV reader, which drops a malformed line and never fails on one.
+
+    One thread reads a file from its beginning: another that began in the middle would have to
+    guess whether it is inside quotes. A carriage return ends a line, with a line feed or without:
+    if line ends were guessed, a single one would cost the next row its first character.
+    """
+    raw = ", ".join(f"{literal(column)}: 'VARCHAR'" for column in columns)
+    return (
+        f"read_csv({file_list(paths)}, auto_detect=false, header=true, "
+        f"delim={literal(delimiter)}, quote='\"', escape='\"', columns={{{raw}}}, "
+        "ignore_errors=true, strict_mode=false, parallel=false, new_line='\\n', "
+        f"buffer_size={_BUFFER_BYTES}, max_line_size={_BUFFER_BYTES}{options})"
+    )
+
+
+def read_header(path: str, delimiter: str) -> list[str]:
+    """Return the column names in the first line of a CSV file."""
+    try:
+        # Only the first line is shown in errors: the others belong to users.
+        line = _first_line(path)
+        header = next(csv.reader([line.decode()], delimiter=delimiter), [])
+    except (OSError, UnicodeError, csv.Error):
+        # A UnicodeError contains the line, which is a row if the file has no header.
+        raise_without_context(
+            DataError(f"The file {path!r} cannot be read; check that it is UTF-8 text.")
+        )
+    splitter = RowSplitter(delimiter)
+    if splitter.ends(line + b"\n")[0] < 0 or splitter.irregular:
+        remedy = "put quotes around whole names, and double the quotes inside"
+        if delimiter not in line.decode() and (hint := delimiter_hint(line.decode())):
+            remedy = hint
+        raise SchemaError(
+            f"The first line of the file {path!r}, which must contain the column names, has a "
+            f"misplaced quote; {remedy}."
+        )
+    if not header:
+        raise SchemaError(
+            f"The file {path!r} is empty; its first line must contain the column names."
+        )
+    require_names(header, f"The file {path!r}")
+    return header
+
+
+def _first_line(path: str) -> bytes:
+    """Return the first line of a file, without its end."""
+    line = b""
+    for piece in read_pieces(path):
+        line += piece
+        ends = [index for index in (line.find(b"\n"), line.find(b"\r")) if index >= 0]
+        if ends:
+            return line[: min(ends)]
+        if len(line) > MAX_ROW_BYTES:
+            break
+    return line
+
+
+def _write(pieces: Iterable[bytes], copy: Path) -> None:
+    """Write the bytes of a file, compressed if its name ends in .gz."""
+    with ExitStack() as stack:
+        file: Any = stack.enter_context(copy.open("wb"))
+        if copy.suffix == ".gz":
+            file = stack.enter_context(gzip.open(file, "wb", compresslevel=1))
+        for piece in pieces:
+            file.write(piece)

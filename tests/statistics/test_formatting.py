@@ -1,0 +1,484 @@
+"""A release that is printed shows numbers, what they are of, and what clipping may have taken."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from tests.statistics import releases
+
+import dpgrain as dg
+from dpgrain._formatting import POINTER
+from dpgrain.statistics.formatting import (
+    column_meanings,
+    format_rows,
+    in_order,
+    notes,
+    number_headings,
+    shown,
+    title,
+)
+
+ITEMS = list(range(1, 41))
+OPTIONS: dict[str, Any] = {"unit": dg.User(), "epsilon": 2.0, "delta": 1e-4, "random_state": 1}
+
+
+@pytest.fixture(scope="module")
+def skewed() -> dg.Histogram:
+    """Items of which most were not seen when bounds were chosen."""
+    generator = np.random.default_rng(1)
+    item = np.minimum(generator.geometric(0.3, 4000), 40)
+    who, paid = generator.integers(0, 900, 4000), 5 + generator.pareto(2, 4000)
+    table = dg.read(pa.table({"who": who, "item": item, "paid": paid}), user="who")
+    return dg.histogram(
+        table, "item", weight="paid", domain=ITEMS, **{**OPTIONS, "unit": dg.Element("item")}
+    )
+
+
+def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
+    head, columns, first, *rest = repr(skewed).splitlines()
+    assert head == (
+        "Sum of paid above 0 per item, each user's contribution to an element clipped at a bound "
+        "chosen privately per element (40 items)"
+    )
+    assert columns.split() == ["item", "estimate", "std_error", "low", "high", "at_least"]
+    line = format_rows(skewed, shown(skewed, 1), letters=40)[0]
+    assert first.split() == [
+        *line.keys, line.estimate, line.std_error, line.low, line.high, *line.more,
+    ]  # fmt: skip
+    assert len({len(row) for row in (columns, first, *rest[:4])}) == 1, "columns are of one width"
+    assert rest[4] == "[40 rows, 5 largest shown; all: .to_pandas()]"
+    assert rest[-2:] == [skewed.guarantee.summary, POINTER]
+    assert str(skewed) == repr(skewed)
+
+
+def test_notes_state_interval_and_clipping(skewed: dg.Histogram) -> None:
+    (said,) = notes(skewed)
+    assert said.startswith(
+        "95% interval (low to high) for the clipped total; at_least: 95% lower bound for the unclipped "
+        "total. Clipping affected about "
+    )
+    assert " of elements and removed about " in said
+    assert said in repr(skewed)
+    (after,) = notes(skewed.shrunk())
+    assert after.startswith(
+        "Approximate 95% interval (low to high) for the clipped total, after post-processing (shrunk)"
+    )
+
+
+PRINTED: dict[str, Any] = {
+    "count": lambda t, **o: dg.count(t, **o),
+    "count per month": lambda t, **o: dg.count(t, by="month", domain=[1, 2], **o),
+    "sum": lambda t, **o: dg.sum(t, "paid", bounds=(0, 30), **o),
+    "sum, range found": lambda t, **o: dg.sum(t, "paid", **o),
+    "histogram": lambda t, **o: dg.histogram(t, "item", domain=ITEMS, **o),
+    "names": lambda t, **o: dg.histogram(t, "name", **o),
+    "bins": lambda t, **o: dg.histogram(t, "paid", edges=[5, 10], **o),
+    "mean": lambda t, **o: dg.mean(t, "paid", bounds=(0, 30), **o),
+    "mean, range found": lambda t, **o: dg.mean(t, "paid", by="month", domain=[1, 2], **o),
+    "std": lambda t, **o: dg.std(t, "paid", bounds=(0, 30), **o),
+    "correlation": lambda t, **o: dg.correlation(
+        t, "paid", "item", bounds=(0, 30), other_bounds=(0, 9), **o
+    ),
+    "quantiles": lambda t, **o: dg.quantiles(t, "paid", bounds=(0, 30), **o),
+    "distribution": lambda t, **o: dg.distribution(t, "paid", [5, 10], **o),
+    "top": lambda t, **o: dg.top(t, "name", **o),
+}
+UNITS: dict[str, Any] = {"record": dg.Record(), "element": dg.Element("name"), "user": dg.User()}
+NUMBERS = ("estimate", "std_error", "low", "high", "at_least", "count", "count_error")
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 2.0])
+@pytest.mark.parametrize("clip", ["auto", 2.0])
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("name", PRINTED)
+def test_any_release_prints_four_notes_and_explains_each_column(
+    name: str, unit: str, clip: Any, epsilon: float, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {**OPTIONS, "unit": UNITS[unit], "epsilon": epsilon}
+    if name != "top" and (unit != "record" or name.startswith("sum")):
+        options["clip"] = clip
+    release = PRINTED[name](releases.shop(), **options)
+    variants = [release, release.largest(1)] if len(release) else [release]
+    if isinstance(release, dg.Histogram) and len(release) > 1:
+        variants += [release.shrunk(), release.without_negatives()]
+    for each in variants:
+        title, *lines = str(each).splitlines()
+        rows = min(len(each), 5) + 1 if len(each) else 0
+        below = [line for line in lines[rows:] if not line.startswith("[")]
+        assert len(below) <= 4, below
+        assert below[-2:] == [each.guarantee.summary, POINTER]
+        numbers = each.to_arrow().column_names[len(each.groups.names) :]
+        assert [column for column in numbers if column != "take care"] == [
+            column for column in NUMBERS if column in numbers
+        ]
+        told = column_meanings(each)
+        explained = {column.strip() for names in told for column in names.split(",")}
+        shown_columns = lines[0].split()[-len(number_headings(each)) :] if len(each) else []
+        assert set(shown_columns) <= explained
+        assert " ".join(str(each.guarantee).split()) in " ".join(each.explain().split())
+        # Clipping, its unit and the quantity of the interval are in what is printed.
+        if len(each):
+            assert each.covers in below[0]
+        assert ("clipped" in title or "first items" in title) == each.covers.startswith("clipped")
+        _covers_in_every_format(each, tmp_path)
+
+
+def _covers_in_every_format(release: dg.Release, folder: Path) -> None:
+    covers = release.covers
+    assert release.to_arrow().schema.metadata == {b"covers": covers.encode()}
+    assert release.to_pandas().attrs["covers"] == covers
+    written = pq.read_table(release.write(folder / "out.parquet"))
+    saved = pq.read_table(release.save(folder / "saved.parquet"))
+    for table in (written, saved):
+        assert table.schema.metadata[b"covers"] == covers.encode()
+    rows = json.loads(release.write(folder / "out.json").read_text())
+    assert all(list(row)[-1] == "covers" and row["covers"] == covers for row in rows)
+    lines = release.write(folder / "out.csv").read_text().splitlines()
+    assert lines[0].endswith(',"covers"')
+    assert all(line.endswith(f',"{covers}"') for line in lines[1:])
+    assert dg.Release.load(folder / "saved.parquet").covers == covers
+
+
+COVERS = {
+    ("count", "user"): "clipped total",
+    ("count", "record"): "total",
+    ("sum", "user"): "clipped total of clamped values",
+    ("sum, range found", "user"): "clipped total of clamped values",
+    ("mean", "record"): "mean of clamped values",
+    ("quantiles", "user"): "clipped quantile of clamped values",
+    ("std", "record"): "standard deviation of clamped values",
+    ("distribution", "user"): "clipped share",
+    ("top", "element"): "total",
+}
+
+
+@pytest.mark.parametrize(("name", "unit"), COVERS)
+def test_covers_names_the_quantity(name: str, unit: str) -> None:
+    release = PRINTED[name](releases.shop(), **{**OPTIONS, "unit": UNITS[unit]})
+    assert release.covers == COVERS[name, unit]
+
+
+def test_different_long_keys_look_different() -> None:
+    urls = [
+        f"https://example.org/catalogue/nineteenth-century/works/{n:02}/index.html"
+        for n in range(5)
+    ]
+    long = "https://example.org/" + "x" * 300
+    rows = pa.table({"who": range(360), "url": [[*urls, long][n % 6] for n in range(360)]})
+    table = dg.read(rows, user="who")
+    release = dg.histogram(table, "url", domain=urls, unit=dg.User(), clip=1.0, epsilon=9.0,
+                           delta=1e-6)  # fmt: skip
+    keys = [line.split()[0] for line in str(release).splitlines()[2:7]]
+    assert len(set(keys)) == 5
+    assert all(len(key) <= 39 and key.startswith("https://") for key in keys)
+    said = "a long text is shown as its first 190 characters"
+    assert said not in str(release) + release.explain()
+    with_long = dg.histogram(table, "url", unit=dg.Element("url"), epsilon=9.0, delta=1e-6)
+    assert said in str(with_long)
+    assert said in with_long.explain().replace("A long", "a long")
+
+
+CHOSEN = "each user's contribution clipped at a bound chosen privately"
+ASKED: dict[str, tuple[Any, str]] = {
+    "count": (
+        lambda t: dg.count(t, **OPTIONS),
+        f"clipped count of records, {CHOSEN}",
+    ),
+    "count of records": (
+        lambda t: dg.count(t, by="month", domain=[1], **{**OPTIONS, "unit": dg.Record()}),
+        "number of records per month",
+    ),
+    "stated per month": (
+        lambda t: dg.count(t, by="month", domain=[1, 2], clip=3.0, noise="gaussian", **OPTIONS),
+        "clipped count of records per month, each user's contributions to all groups clipped at l2 "
+        "norm 3",
+    ),
+    "stated": (
+        lambda t: dg.count(t, clip=3.0, **OPTIONS),
+        "clipped count of records, each user's contribution clipped at 3",
+    ),
+    "sum": (
+        lambda t: dg.sum(t, "paid", bounds=(0, 30), by="month", domain=[1, 2], **OPTIONS),
+        f"sum of paid clamped to [0, 30] per month, {CHOSEN}",
+    ),
+    "mean": (
+        lambda t: dg.mean(t, "paid", bounds=(0, 30), by=["month", "item"], **OPTIONS),
+        f"mean of paid clamped to [0, 30] per month, item, over records, {CHOSEN}",
+    ),
+    "mean of records": (
+        lambda t: dg.mean(t, "paid", bounds=(0, 30), **{**OPTIONS, "unit": dg.Record()}),
+        "mean of paid clamped to [0, 30], over records",
+    ),
+    "variance": (
+        lambda t: dg.variance(t, "paid", bounds=(0, 30), **OPTIONS),
+        f"variance of paid clamped to [0, 30], over records, {CHOSEN}",
+    ),
+    "quantiles": (
+        lambda t: dg.quantiles(t, "paid", bounds=(0, 30), clip=4.0, **OPTIONS),
+        "quantiles of paid clamped to [0, 30], over records, each user's contribution clipped at l2 "
+        "norm 4",
+    ),
+    "top": (
+        lambda t: dg.top(t, "name", **OPTIONS),
+        f"clipped count of users with each name, {CHOSEN}",
+    ),
+    "top by names": (
+        lambda t: dg.top(t, "name", method="gaussian", counts=False, **OPTIONS),
+        "weighted count of users with each name, of the first items of each user, each with weight "
+        "1/√(number of items)",
+    ),
+    "top at once": (
+        lambda t: dg.top(t, "name", method="truncated", max_items=3, **OPTIONS),
+        "clipped count of users with each name, of the first items of each user",
+    ),
+    "elements per user": (lambda t: dg.elements_per_user(t, "item", **OPTIONS), "number of users"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ASKED)
+def test_the_estimand_is_named_in_every_channel(name: str, tmp_path: Path) -> None:
+    make, words = ASKED[name]
+    release = make(releases.shop())
+    assert release.estimand == words
+    assert words[1:] in repr(release).splitlines()[0]
+    page = release.report(tmp_path / "page.html").read_text(encoding="utf-8").replace("&#39;", "'")
+    plain = release.asked.statistic.of_bins or release.asked.statistic.holders
+    assert plain or f"<strong>{words}</strong>" in page
+    again = dg.Release.load(release.save(tmp_path / "release.parquet"))
+    assert again.estimand == words
+    assert repr(again) == repr(release)
+    assert again.to_arrow().equals(release.to_arrow())
+
+
+def test_means_are_told_of_the_average_record() -> None:
+    release = dg.mean(releases.shop(), "paid", bounds=(0, 30), by="month", domain=[1, 2], **OPTIONS)
+    assert "the average record, not the average person" in column_meanings(release)["Average"]
+    assert {"count", "count_error"} == set(release.more)
+    assert "count_error" in repr(release)
+    one = dg.mean(releases.shop(), "paid", bounds=(0, 30), **OPTIONS)
+    assert repr(one).splitlines()[2].split()[-1] == f"{one.more['count_error'][0]:,.0f}"
+
+
+RANGED: dict[str, Any] = {
+    "sum": lambda t, **o: dg.sum(t, "paid", **o),
+    "mean": lambda t, **o: dg.mean(t, "paid", **o),
+    "variance": lambda t, **o: dg.variance(t, "paid", **o),
+    "std": lambda t, **o: dg.std(t, "paid", **o),
+    "quantiles": lambda t, **o: dg.quantiles(t, "paid", **o),
+}
+
+
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("name", RANGED)
+def test_what_stated_bounds_cut_off_is_said_to_be_in_no_interval(name: str, tmp_path: Path) -> None:
+    stated = RANGED[name](releases.shop(), bounds=(1, 30), **OPTIONS)
+    said = "alues are clamped to [1, 30]; intervals do not include the effect of this"
+    assert column_meanings(stated)["Values"] == f"v{said}"
+    assert "of clamped values" in repr(stated)
+    assert "clamped to [1, 30]" in repr(stated)
+    assert "the nearer bound" in stated.report(tmp_path / "page.html").read_text() or (
+        f"V{said}" in (tmp_path / "page.html").read_text()
+    )
+    found = " ".join(notes(RANGED[name](releases.shop(), **OPTIONS)))
+    assert found.count(" were clamped: at most ") == 1
+
+
+@pytest.mark.parametrize("ask", [dg.covariance, dg.correlation])
+def test_what_two_stated_bounds_cut_off_is_said_to_be_in_no_interval(ask: Any) -> None:
+    pair = ask(releases.shop(), "paid", "item", bounds=(1, 30), other_bounds=(0, 5), **OPTIONS)
+    assert column_meanings(pair)["Values"].startswith(
+        "values are clamped to the given bounds; intervals"
+    )
+    assert "of clamped values" in notes(pair)[0]
+
+
+def test_nothing_is_said_to_be_cut_off_where_numbers_lie_in_bins_or_are_counted() -> None:
+    shop = releases.shop()
+    in_bins = dg.histogram(shop, "paid", edges="auto", **OPTIONS)
+    assert in_bins.asked.found is not None
+    for release in (in_bins, dg.distribution(shop, "paid", **OPTIONS), dg.count(shop, **OPTIONS)):
+        assert "clamped" not in str(release)
+        assert "Values" not in column_meanings(release)
+
+
+def test_columns_of_one_table_have_names_of_their_own() -> None:
+    release = dg.histogram(releases.shop(), "paid", edges=[5, 10], **OPTIONS)
+    columns = repr(release).splitlines()[1]
+    assert columns.split() == release.to_arrow().column_names
+    assert columns.split()[:3] == ["from", "below", "estimate"]
+    rows = releases.shop().with_cells("clipped_share", "name", str)
+    counted = dg.count(rows, by="clipped_share", domain=["a"], **OPTIONS)
+    assert counted.to_arrow().column_names[0] == "key clipped_share"
+
+
+def test_what_users_hold_is_headed_as_a_range_and_not_as_a_limit() -> None:
+    release = dg.elements_per_user(releases.shop(), "item", edges=[1, 3], **OPTIONS)
+    head, columns, *rows = repr(release).splitlines()
+    assert head == "Number of users by number of elements, and by number of records"
+    assert columns.split() == ["counted", "per", "user", "estimate", "std_error", "low", "high"]
+    assert [row.split()[:4] for row in rows[:2]] == [
+        ["elements", "by", "item", "1"],
+        ["elements", "by", "item", "2–3"],
+    ]
+
+
+def test_explain_states_the_effect_of_ranking() -> None:
+    shop, said = releases.shop(), " tend to be overestimated; intervals do not allow for this"
+    ranked = f"items are ranked by their noisy counts, so counts at the top{said}"
+    selected = (
+        "items are ranked and selected by their noisy counts, so counts at the top and just above the "
+        f"threshold{said}"
+    )
+    options = {**OPTIONS, "unit": dg.Element("name")}
+    for expected, how in (
+        (selected, {"method": "truncated"}),
+        (selected, {"method": "gaussian", "counts": False}),
+        (ranked, {"method": "gaussian"}),
+        (ranked, {"domain": ["a", "b"]}),
+    ):
+        release = dg.top(shop, "name", **how, **options)
+        assert column_meanings(release)["Ranking"] == expected
+        assert "without the effect of ranking" in notes(release)[0]
+    assert "Ranking" not in column_meanings(dg.histogram(shop, "name", **options))
+
+
+def test_files_leave_blanks(skewed: dg.Histogram, tmp_path: Path) -> None:
+    names = ["item", "estimate", "std_error", "low", "high", "at_least"]
+    blank = np.arange(len(skewed)) % 3 == 0
+    skewed = replace(skewed, at_least=np.where(blank, np.nan, skewed.more["at_least"]))
+    rows = json.loads(skewed.write(tmp_path / "out.json").read_text())
+    assert list(rows[0]) == [*names, "covers"]
+    assert [row["at_least"] is None for row in rows] == blank.tolist()
+    table = pyarrow.csv.read_csv(skewed.write(tmp_path / "out.csv"))
+    assert table.column_names == [*names, "covers"]
+    assert table["at_least"].null_count == blank.sum()
+    assert "nan" not in (tmp_path / "out.csv").read_text().lower()
+    written = pq.read_table(skewed.write(tmp_path / "out.parquet"))
+    assert written["at_least"].null_count == blank.sum()
+    frame = skewed.to_pandas()
+    assert (frame["at_least"].isna() == blank).all()
+
+
+@pytest.mark.slow
+def test_a_file_without_limits_is_read(skewed: dg.Histogram, tmp_path: Path) -> None:
+    path = skewed.save(tmp_path / "old.parquet")
+    table = pq.read_table(path)
+    about = json.loads(table.schema.metadata[b"dpgrain"])
+    about["fields"] = ["estimate", "std_error", "clip"]
+    for fact in ("above", "lost", "lost_of", "max_elements"):
+        del about["facts"][fact]
+    del about["facts"]["clip"]["takes"]
+    old = table.drop_columns(["at_least"])
+    metadata = {b"dpgrain": json.dumps(about).encode()}
+    pq.write_table(old.replace_schema_metadata(metadata), path)
+    again = dg.Release.load(path)
+    assert not again.more
+    assert np.array_equal(again.estimate, skewed.estimate)
+    assert "at_least" not in repr(again)
+    assert again.report(tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize("column", ["up_to", "steps"])
+def test_a_file_of_0_1_with_former_columns_is_read(
+    skewed: dg.Histogram, tmp_path: Path, column: str
+) -> None:
+    path = skewed.save(tmp_path / "old.parquet")
+    table = pq.read_table(path)
+    about = json.loads(table.schema.metadata[b"dpgrain"])
+    about["about"]["chain"] = {"secret": "00", "rung": 0}
+    clipped = {name: f"capped_{name}" for name in ("estimate", "low", "high")}
+    fields = {name: clipped.get(name, name) for name in about["fields"]}
+    named = table.rename_columns([clipped.get(name, name) for name in table.column_names])
+    for old, said in ((named, {**fields, column: column}), (table, [*about["fields"], column])):
+        metadata = {b"dpgrain": json.dumps({**about, "fields": said}).encode()}
+        old = old.append_column(column, old.columns[1])
+        pq.write_table(old.replace_schema_metadata(metadata), path)
+        again = dg.Release.load(path)
+        assert again.hash == skewed.hash
+        assert again.to_arrow().equals(skewed.to_arrow())
+
+
+@pytest.mark.slow
+def test_the_page_and_the_plot_name_the_capped_sum(skewed: dg.Histogram, tmp_path: Path) -> None:
+    page = skewed.report(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert '<th scope="col" class="number">At least (95%)</th>' in page
+    assert '<th scope="col" class="number">95% low</th>' in page
+    assert "No private release can give an upper bound" in " ".join(page.split())
+    assert skewed.asked.clipping_effect in page.replace("&#39;", "'")
+    from matplotlib.figure import Figure
+
+    assert "(sum of paid above 0, clipped)" in skewed.plot(Figure().subplots()).get_xlabel()
+
+
+@pytest.mark.parametrize("form", ["2026-01-{:02}", "2026-{:02}"], ids=["days", "months"])
+def test_days_and_months_are_shown_in_their_order(form: str) -> None:
+    days = [form.format(place) for place in range(1, 13)]
+    rows = pa.table({"who": range(120), "day": [days[min(i % 17, 11)] for i in range(120)]})
+    made = dg.count(
+        dg.read(rows, user="who"), by="day", unit=dg.User(), clip=1.0, epsilon=1e5, delta=1e-6,
+        domain=days,
+    )  # fmt: skip
+    shown = [line.split()[0] for line in str(made).splitlines() if line.startswith("2026")]
+    assert shown == days[:5]
+    assert in_order(made)
+    pages = dg.count(
+        dg.read(rows, user="who").with_cells("page", "day", lambda day: f"p{day[-1]}"), by="page",
+        unit=dg.User(), clip=1.0, epsilon=1e5, delta=1e-6, domain=["p1", "p2"],
+    )  # fmt: skip
+    assert not in_order(pages)
+
+
+@pytest.fixture(scope="module")
+def many_items() -> Any:
+    users, items = 300, 12
+    columns = {
+        "who": np.repeat(np.arange(users), items),
+        "item": np.tile(np.arange(items), users).astype(str),
+    }
+    return dg.read(pa.table(columns), user="who")
+
+
+def test_items_of_dropped_elements_are_not_covered(many_items: Any) -> None:
+    kept = dg.top(
+        many_items,
+        "item",
+        unit=dg.User(max_elements=1),
+        domain=[str(i) for i in range(12)],
+        epsilon=20.0,
+        delta=1e-4,
+    )
+    assert kept.covers == "total of kept elements"
+    assert "at most 1 element of each user were kept" in " ".join(kept.explain().lower().split())
+
+
+def test_items_beyond_the_limit_of_a_weighted_count_are_not_covered(many_items: Any) -> None:
+    weighted = dg.top(
+        many_items,
+        "item",
+        unit=dg.User(),
+        epsilon=20.0,
+        delta=1e-4,
+        max_items=4,
+        counts=False,
+        method="gaussian",
+    )
+    assert weighted.covers == "clipped weighted total"
+    assert title(weighted).startswith(
+        "Weighted count of users with each item, of the first items of each user"
+    )
+
+
+def test_a_column_name_with_a_line_break_forges_no_line() -> None:
+    table = dg.read(pa.table({"who": [1, 2], "a\nε = 0 per user": [1.0, 2.0]}), user="who")
+    found = dg.sum(table, "a\nε = 0 per user", bounds=(0, 5), unit=dg.User(), epsilon=1.0)
+    assert "\\n" in title(found)
+    assert "\n" not in title(found)

@@ -1,0 +1,135 @@
+"""Files of rows: a malformed line of CSV is dropped, and touches no other."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpgrain as dg
+from dpgrain.learn.features import Encoding, Number, load_rows
+from dpgrain.publishing.curator import Curator
+from dpgrain.tables.engines.duckdb import DuckDB
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+def test_rows_of_another_encoding_are_dropped_alone(ending: str, tmp_path: Path) -> None:
+    good = b"".join(b"u%d,a,1\n" % i for i in range(50))
+    raw = b"who,item,x\n" + good + "v,café,1\n".encode("latin-1") + good + "w,é,1\n".encode()
+    path = tmp_path / f"rows.{ending}"
+    path.write_bytes(gzip.compress(raw) if ending.endswith("gz") else raw)
+    table = dg.read(path, types={"x": "DOUBLE"})
+    read = load_rows(table, Encoding((Number("x"),)), Curator(), keep=["item"]).kept.column("item")
+    assert read.to_pylist() == ["a"] * 100 + ["é"]
+    assert "1  CSV lines dropped: not UTF-8" in table.check(value="x")
+
+
+#: Lines that somebody may have written; none of them is a row with item b.
+ODD = [
+    b"1,a\n", b"1,a,2,3,4\n", b"\n", b'1,a"b"c,2\n', b'1,"a"b,2\n', b"1,\xe9,2\n", b"1,a,\x00\n",
+    b'1,"x\ny",2\n', b"1,\xc3,2\n", b"\x00\xff\xfe\n", b"1,a,2\r", b"\r\n", b'1,"a""b",2\n',
+    b"1,\xed\xa0\x80,2\n", b'"\n"\n', b"1,a,1e999\n", b'1,a,"1,5"\n', b"1,\x80\x9f,2\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_odd_lines_do_not_touch_others(seed: int, tmp_path: Path) -> None:
+    """Whatever lines stand between them, all good rows are read, by any number of threads."""
+    chance = random.Random(seed)
+    # Of some files, each thread reads a part.
+    size = chance.choice([50, 50, 50, 400_000])
+    good = b"".join(b"%d,b,1\n" % i for i in range(size))
+    raw = b"who,item,x\n"
+    for _ in range(chance.randint(1, 6)):
+        cut = good.rfind(b"\n", 0, chance.randint(0, len(good))) + 1
+        raw += good[:cut] + chance.choice(ODD)
+        good = good[cut:]
+    (tmp_path / "rows.csv").write_bytes(raw + good)
+    table = dg.read(tmp_path / "rows.csv", types={"x": "DOUBLE"}, threads=chance.choice([1, 4]))
+    rows = load_rows(table, Encoding((Number("x"),)), Curator(), keep=["item"])
+    there = np.asarray(rows.kept.column("item").to_pylist()) == "b"
+    assert there.sum() == size
+    assert rows.features["x"][there].sum() == size
+
+
+@pytest.mark.parametrize("types", [None, {"x": "DOUBLE"}])
+def test_lines_that_are_dropped_are_told_to_the_curator(types: Any, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(
+        b'who,item,x\n1,a,1\n2,b\n3,c,1,5\n\n4,"d\ne",2\n,f,3\n5,g,9\n6,\xe9,1\n7,"h,1\n8,i,1\n'
+    )
+    told = dg.read(path, user="who", types=types).check("item", value="x", bounds=(0, 5))
+    for line in (
+        "5  rows",
+        "1  rows without a user (dropped)",
+        "0  non-numeric cells of 'x' (dropped)",
+        "1  cells of 'x' beyond the bounds (clamped)",
+        "12  lines of CSV, including headers",
+        "1  CSV lines dropped: not UTF-8",
+        "1  CSV lines dropped: too few values",
+        "1  CSV rows dropped: characters after the quotes of a value, or an unclosed quote",
+        "1  CSV lines with more values than columns (the rest is ignored)",
+        "1  CSV lines that are empty or part of an unclosed quote",
+    ):
+        assert f" {line}" in told
+
+
+# -- rows that others' buffers cut ---
+
+#: Bytes between places where a reader may begin anew; all buffers of DuckDB are multiples of it.
+STEP = 1 << 20
+#: Well-formed rows of one person, of which each is one row, whatever it holds.
+OWN_ROWS: dict[str, bytes] = {
+    "none": b"",
+    "plain": b"eve,b,x\n",
+    "line ends": b'eve,b,"x\ny\n\nz"\n',
+    "rows of others": b'eve,b,"%s"\n' % (b"u1,a,1\nv,b,1\n" * 100_000),
+    "of many buffers": b'eve,b,"%s"\n' % (b"u1,a,1\nv,b,1\n" * 590_000),
+    "doubled quotes": b'eve,b,"%s"\n' % (b'""\nu1,a,""1\n' * 120_000),
+    "plain and long": b"eve,b,%s\n" % (b"x" * 3_000_000),
+    "returns": b'eve,b,"x\r"\r',
+    "return in the middle": b"eve,b,x\r",
+    "two returns": b"eve,b,x\r\r\n",
+}
+
+
+def with_quotes_at_each_step(end: bytes, size: int) -> list[bytes]:
+    """Rows with line ends in quotes wherever a buffer may end, and in between."""
+    rows, told, number = [], 0, 0
+    while told < size:
+        near = min(told % STEP, -told % STEP) < 5000
+        cell = b'"' + b"x\nu1,b,2\n" * 400 + b'"' if near else b'"p\nq"' if number % 7 else b"1"
+        rows.append(b"u%d,a,%s%s" % (number % 1000, cell, end))
+        told, number = told + len(rows[-1]), number + 1
+    return rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
+@pytest.mark.parametrize("own", OWN_ROWS)
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+def test_no_row_is_read_otherwise_for_another(
+    own: str, end: bytes, ending: str, tmp_path: Path
+) -> None:
+    """Of files longer than several buffers, whose quotes hold line ends at each boundary."""
+    size = 20 * STEP if own in ("none", "of many buffers") else 3 * STEP
+    rows = with_quotes_at_each_step(end, size)
+    expected = Counter(row.split(b",", 1)[0].decode() for row in rows)
+    body = [*rows[: len(rows) // 9], OWN_ROWS[own], *rows[len(rows) // 9 :]]
+    raw = b"who,item,x" + end + b"".join(body)
+    for path in (tmp_path / f"a.{ending}", tmp_path / f"b.{ending}"):
+        path.write_bytes(gzip.compress(raw, 1) if ending.endswith("gz") else raw)
+    for threads, files in ((1, 1), (2, 2)):
+        paths = [tmp_path / f"a.{ending}", tmp_path / f"b.{ending}"][:files]
+        table = dg.read(paths, user="who", threads=threads)
+        with DuckDB(table) as engine:
+            found = engine.query("SELECT who, item, count(*) AS n FROM source GROUP BY ALL")
+        counts = {(row["who"], row["item"]): row["n"] for row in found.to_pylist()}
+        own_rows = counts.pop(("eve", "b"), 0)
+        assert own_rows == (0 if own == "none" else files)
+        assert counts == {(who, "a"): files * n for who, n in expected.items()}

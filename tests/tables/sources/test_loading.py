@@ -1,0 +1,19 @@
+"""The real rows of a table, as they were given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import dpgrain as dg
+from dpgrain.tables.sources.loading import load_rows
+
+
+def test_rows_are_those_that_were_read(tmp_path: Path) -> None:
+    rows = pa.table({"who": [3, 1, 2], "page": ["a", None, "b"]})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    for source in (rows, tmp_path / "rows.parquet"):
+        found = load_rows(dg.read(source, user="who").source)
+        assert sorted(found.to_pylist(), key=str) == sorted(rows.to_pylist(), key=str)
