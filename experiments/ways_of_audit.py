@@ -160,7 +160,7 @@ class OnNeighbours:
         """Return what the query's own noise shows, drawn on the sums of both."""
         one, other = (query.settled() for query in self.made(epsilon))
         guarantee, source = one.plan.guarantee, SystemSource()
-        draws, found = differing_draws(_twins(one, other, guarantee)), ScoreCounts.none()
+        draws, found = differing_draws(_twins(one, other, guarantee)), ScoreCounts.empty()
         reach = sum(draw.reach for draw in draws)
         for first in range(0, size.draws, _BATCH):
             count = min(_BATCH, size.draws - first)
@@ -168,7 +168,7 @@ class OnNeighbours:
                 np.asarray(sum(draw.scores(there, count, guarantee, source) for draw in draws))
                 for there in (True, False)
             )
-            found = found.with_scores(one_seen, other_seen, reach)
+            found = found.add_scores(one_seen, other_seen, reach)
         free = found.bound(self.delta, 1 - size.confidence)
         claim = guarantee.epsilon(self.delta, relation=self.relation)
         return self.delta, AuditLine(1, self.relation, claim, Bound(free), Bound(None))
@@ -216,7 +216,7 @@ def free_epsilon(one: Array, other: Array, delta: float, alpha: float) -> float:
     """
     middle = float(np.median(np.concatenate([one[::2], other[::2]])))
     reach = max(float(np.abs(scores[::2] - middle).max()) for scores in (one, other))
-    counted = ScoreCounts.none().with_scores(one - middle, other - middle, reach or 1.0)
+    counted = ScoreCounts.empty().add_scores(one - middle, other - middle, reach or 1.0)
     return counted.bound(delta, alpha)
 
 
@@ -238,4 +238,6 @@ def _twins(one: Query[Any], other: Query[Any], guarantee: Guarantee) -> Neighbou
     if first.lent or second.lent:
         raise TypeError("a mechanism of this query draws its own noise: take whole runs.")
     pairs = tuple(zip(first.drawn, second.drawn, strict=True))
-    return NeighbourRuns(NeighbourTables(no_rows, no_rows, "stated rows"), pairs, unseen=False)
+    return NeighbourRuns(
+        NeighbourTables(no_rows, no_rows, "stated rows"), pairs, has_hidden_draws=False
+    )
