@@ -174,15 +174,15 @@ class _AuditRun:
             worst = max(map(self._run_pair, tried), key=self._cost, default=None)
             if worst is None:
                 self._note(
-                    f"Not audited for {quantity(count, 'unit')}: those of one person are to lie in "
-                    "as many cells, and rows that are made up lie in fewer."
+                    f"Not audited for {quantity(count, 'unit')}: one person's units must be in different "
+                    "cells, and the synthetic rows have fewer cells."
                 )
                 continue
             like[relation] = worst.pair.description
             yield count, relation, run_on_neighbours(self.query, self.guarantee, worst.pair)
 
     def _run_pair(self, pair: NeighbourTables) -> NeighbourRuns:
-        """Return the runs on a pair; DuckDB reads synthetic rows, whatever the table's engine."""
+        """Return the runs on a pair; DuckDB reads synthetic rows, for any engine of the table."""
         engine = "duckdb" if self.real is None else ""
         return run_on_neighbours(self.query, self.guarantee, pair, engine)
 
@@ -222,9 +222,7 @@ class _AuditRun:
             named = Bound(named_epsilon(mu / ratio, pure / ratio, delta), seen if public else None)
         free, curve = Bound(None), ScoreCounts.empty()
         if twins.has_hidden_draws:
-            self._note(
-                "A mechanism of this query draws its own noise, which is not bounded freely."
-            )
+            self._note("A mechanism of this query draws its own noise, so there is no free bound.")
         else:
             curve = self._count_scores(differing_draws(twins), left / (_HALVINGS + 1))
             bound = curve.bound(delta, alpha)
@@ -243,7 +241,7 @@ class _AuditRun:
     def _detectable_factor(
         self, twins: NeighbourRuns, claim: float, alpha: float, left: float
     ) -> float:
-        """Return the smallest noise error that the free bound detects, as a factor."""
+        """Return the smallest factor of a noise error that the free bound detects."""
         low, high = 0, len(_FACTORS)
         while low < high:
             middle = (low + high) // 2
@@ -279,7 +277,7 @@ class _AuditRun:
         gaussian, laplace = list[float](), list[float]()
         until = time.monotonic() + self.seconds * _SHARE_OF_RUNS
         if twins.has_hidden_draws or any(one.method != "noisy" for one, _ in twins.draws):
-            self._note("No law is named for all draws of this query: it has no named bound.")
+            self._note("Some draws have no named noise distribution, so there is no named bound.")
             return float("inf")
         while self.runs < self.max_runs and time.monotonic() < until:
             for ticket in noisy_run(self.query, self.guarantee, twins.pair.one, self.source):

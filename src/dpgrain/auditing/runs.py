@@ -62,7 +62,7 @@ class AuditCharge(Charge):
         self._check_open()
         table: Any = rows
         if not hasattr(table, "source"):
-            self._refuse("opens rows that are no table's")
+            self._refuse("opens rows outside a table")
         engine = self._engine or table.engine
         made = replace(table, source=replace_rows(table.source, self._rows), engine=engine)
         opened: AbstractContextManager[Opened] = made.open_engine()
@@ -73,7 +73,7 @@ class AuditCharge(Charge):
         self._refuse("reads rows of arrays")
 
     def lend(self, part: Event) -> RandomSource:
-        """Return the source for a mechanism with its own draws, which are not recorded."""
+        """Return the source for a mechanism with its own, unrecorded draws."""
         self.lent = True
         return super().lend(part)
 
@@ -179,7 +179,7 @@ def _noiseless_answer(method: str, part: Any, sums: NDArray[Any], rest: tuple[An
 class NeighbourRuns:
     """Draws of two runs on neighbouring rows with the same history of answers.
 
-    ``has_hidden_draws`` is True if a mechanism draws its own noise, which is not recorded.
+    ``has_hidden_draws`` is True if a mechanism draws its own, unrecorded noise.
     """
 
     pair: NeighbourTables

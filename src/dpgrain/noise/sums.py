@@ -32,15 +32,15 @@ def with_gaussian(sums: NDArray[Any], scale: ArrayLike, *, source: RandomSource)
 
     Sums in int64 are added modulo 2^64.
 
-    Formal guarantee: that of :func:`dpgrain.noise.distributions.rounded_gaussian`.
+    Formal guarantee: see :func:`dpgrain.noise.distributions.rounded_gaussian`.
     """
     return _added(sums, rounded_gaussian(np.ravel(scale), sums.size, source=source))
 
 
 def with_laplace(sums: NDArray[Any], scale: ArrayLike, *, source: RandomSource) -> NDArray[Any]:
-    """Add discrete Laplace noise to sums of integers, as in :func:`with_gaussian`.
+    """Add discrete Laplace noise to sums of int64 or of Python integers.
 
-    Formal guarantee: that of :func:`dpgrain.noise.discrete_laplace`.
+    Formal guarantee: see :func:`dpgrain.noise.discrete_laplace`.
     """
     return _added(sums, discrete_laplace(np.ravel(scale), sums.size, source=source))
 
@@ -50,7 +50,7 @@ def with_truncated_geometric(
 ) -> NDArray[Any]:
     """Add truncated geometric noise of rate ``epsilon`` to (V,) counts.
 
-    Formal guarantee: that of :func:`dpgrain.noise.truncated_geometric`.
+    Formal guarantee: see :func:`dpgrain.noise.truncated_geometric`.
     """
     return _added(counts, truncated_geometric(epsilon, cutoff, counts.size, source=source))
 
