@@ -67,7 +67,7 @@ def test_what_cannot_be_given_is_audited_by_hand() -> None:
     with AuditCharge(asked.plan.guarantee, SeededSource(1), pair.one) as charge:
         with refuses("query", "arrays"):
             charge.read(lambda: 1)
-        with refuses("query", "no table's"):
+        with refuses("query", "outside a table"):
             charge.open(object())  # type: ignore[arg-type]
         with refuses("query", "several"):
             charge.one_of(part, part)

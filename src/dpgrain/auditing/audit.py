@@ -174,8 +174,8 @@ class _AuditRun:
             worst = max(map(self._run_pair, tried), key=self._cost, default=None)
             if worst is None:
                 self._note(
-                    f"Not audited for {quantity(count, 'unit')}: one person's units must be in different "
-                    "cells, and the synthetic rows have fewer cells."
+                    f"Not audited for {quantity(count, 'unit')}: one person's units must be in "
+                    "different cells, and the synthetic rows have fewer cells."
                 )
                 continue
             like[relation] = worst.pair.description
