@@ -32,9 +32,9 @@ from dpgrain.accounting import Contribution, Laplace, PureDP, SelectBest
 from dpgrain.errors import RunEnded
 from dpgrain.learn import LinearRegression
 from dpgrain.learn.accuracy import _share
-from dpgrain.learn.auc import area
+from dpgrain.learn.auc import auc_interval
 from dpgrain.learn.confidence import Evidence, intervals
-from dpgrain.learn.r2 import explained
+from dpgrain.learn.r2 import r2_interval
 from dpgrain.learn.rounds import History
 from dpgrain.means import radius
 from dpgrain.means.total_error import CONFIDENCE, Number
@@ -320,7 +320,7 @@ def auc_of(value: float) -> Measure:
     sd = noise_sd(_NOISE)
     within = _NOISE.law.quantile(0.975) * sd
     return Measure(
-        lambda sums: area(sums[: _MOST_SUMS // 2], sums[_MOST_SUMS // 2 :], sd, within),
+        lambda sums: auc_interval(sums[: _MOST_SUMS // 2], sums[_MOST_SUMS // 2 :], sd, within),
         value, counts.ravel(), np.concatenate([below - value * n, above - value * p]),
     )  # fmt: skip
 
@@ -332,7 +332,7 @@ def r2_of(value: float) -> Measure:
     weights = np.array([0.25, -0.25, 0.25])
     error = (1 - value) * float(weights @ corners)
     return Measure(
-        lambda sums: explained(float(sums[0]), sums[1:], _NOISE, _NOISE),
+        lambda sums: r2_interval(float(sums[0]), sums[1:], _NOISE, _NOISE),
         value, np.array([error, *corners]), np.array([1.0, *((value - 1) * weights)]),
     )  # fmt: skip
 

@@ -381,8 +381,8 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     "accounting.Loss": frozenset({"delta", "epsilon", "tradeoff"}),
     "learn.": frozenset(
         {
-            *("adopt", "asked", "forget", "loss", "margins", "of_columns", "parameter_names"),
-            *("promised", "read", "restored", "unit_of"),
+            *("adopt", "config", "forget", "loss", "margins", "set_columns", "parameter_names"),
+            *("promised", "read", "restore", "unit_of"),
         }
     ),
     "means.": frozenset(

@@ -78,7 +78,7 @@ def fit_page(model: LinearModel) -> str:
         title=_TITLES[type(model).__name__],
         lead=_lead(model),
         name=_target(model),
-        trust=model.asked_.trust,
+        trust=model.config_.trust,
         honest=[
             (f"{share:.0%}", Odds(epsilon, guarantee.delta))
             for share, epsilon in honest_shares(guarantee)
@@ -123,7 +123,7 @@ def _estimated(found: Coefficients, salt: str = "") -> dict[str, object]:
         "count": len(found.rows),
         "intervals": found.intervals,
         "cautions": found.cautions,
-        "meaning": found.meaning.values(),
+        "meaning": found.explanations.values(),
         "unsure": found.unsure,
         "headings": found.headings,
         "lines": [
@@ -210,7 +210,7 @@ def _limits(model: LinearModel) -> _Limits | None:
 
 def _users(model: LinearModel) -> int | None:
     """Return the number of users in the divisor of sums; None for some older files."""
-    known = getattr(model, "n_users_", model.asked_.n_users)
+    known = getattr(model, "n_users_", model.config_.n_users)
     if known is None and model.evidence_ is not None:
         known = model.evidence_.n_users
     return None if known is None else int(known)
@@ -245,7 +245,7 @@ def _rounds(model: LinearModel) -> str:
 
 def _settings(model: LinearModel) -> list[tuple[str, object]]:
     """List the settings as text."""
-    ask, guarantee, auto = model.asked_, model.guarantee_, "chosen privately"
+    ask, guarantee, auto = model.config_, model.guarantee_, "chosen privately"
     clip = f"{model.history_.clip:.4g}" + (f", {auto}" if ask.clipping == "auto" else "")
     per_user, algorithm = ask.elements_per_user, ask.algorithm
     bets = "coin betting, then full-matrix AdaGrad" if ask.warms_up else "coin betting"
