@@ -41,7 +41,7 @@ from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.learn import LinearRegression, LogisticRegression, central
 from dpgrain.learn.fit_config import Ask
 from dpgrain.learn.fit_data import FitData, FitForm
-from dpgrain.noise.sources import source_of
+from dpgrain.noise.sources import random_source
 from dpgrain.optimize import Adagrad, CoinBetting, Solver
 from dpgrain.publishing import Charge
 
@@ -225,7 +225,7 @@ def fitted(
         ask.promise, plan.event, plan.facts, private=False, users=rows.users, elements=elements
     )
     # Of public rows: no budget is charged.
-    with Charge(told, source_of(seed)) as charge:
+    with Charge(told, random_source(seed)) as charge:
         return plan.run(data, charge).theta
 
 

@@ -44,7 +44,7 @@ from user_level import Task, _legend, _log_axes, problems
 import dpgrain as dg
 from dpgrain import ParameterError, papers
 from dpgrain.accounting.losses.gaussian import gaussian_mu
-from dpgrain.noise import SeededSource, Source
+from dpgrain.noise import RandomSource, SeededSource
 from dpgrain.optimize import CoinBetting, LossFunction, run
 from dpgrain.papers import Moreau
 from dpgrain.shuffle import PoissonSum, Shuffler, VectorSum
@@ -331,7 +331,7 @@ class Gradients:
 
 
 def follow(
-    program: papers.Program, loss: Any, data: Data, start: FloatArray, source: Source
+    program: papers.Program, loss: Any, data: Data, start: FloatArray, source: RandomSource
 ) -> FloatArray:
     """The solution of a program, where user i has row i: :func:`dpgrain.learn.minimise` without labels.
 

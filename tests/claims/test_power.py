@@ -41,9 +41,9 @@ from dpgrain.means.total_error import CONFIDENCE, UserCount
 from dpgrain.noise import SeededSource, discrete_laplace, truncated_geometric
 from dpgrain.noise import exponential as exponential_module
 from dpgrain.noise.choice import choose_scores
-from dpgrain.noise.counts import BinomialLaw, PoissonLaw, counts_of
+from dpgrain.noise.counts import BinomialDistribution, PoissonDistribution, draw_counts
+from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.noise.gumbel import gumbel_order
-from dpgrain.noise.laws import rounded_gaussian
 from dpgrain.papers import softcore
 from dpgrain.publishing.best_of_runs import number_of_runs
 from dpgrain.statistics.intervals import half_width
@@ -498,7 +498,7 @@ def choices(times: float, draws: int) -> Any:
 
 def squares(law: Any, draws: int) -> Any:
     """Squares of a sum's noise around its mean; the scale of a law of counts is its size."""
-    return (counts_of(law, draws, seeded()) - law.mean) ** 2.0
+    return (draw_counts(law, draws, seeded()) - law.mean) ** 2.0
 
 
 LAWS = {
@@ -526,11 +526,12 @@ LAWS = {
     ),
     # Squares, of which a scale that is 2% smaller takes 4%.
     "coins of devices": Law(
-        lambda times, n: squares(BinomialLaw(round(4000 * times**2), 0.5), n),
+        lambda times, n: squares(BinomialDistribution(round(4000 * times**2), 0.5), n),
         1000.0, 1000 * math.sqrt(2), 2.0,
     ),
     "arrivals of devices": Law(
-        lambda times, n: squares(PoissonLaw(1000 * times**2), n), 1000.0, 1000 * math.sqrt(2), 2.0
+        lambda times, n: squares(PoissonDistribution(1000 * times**2), n),
+        1000.0, 1000 * math.sqrt(2), 2.0,
     ),
 }  # fmt: skip
 

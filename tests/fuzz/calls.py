@@ -325,7 +325,7 @@ _MADE = frozenset(
             "planning.ReleaseSchedule",
         ),
         *("planning.UnitErrors", "planning.UnitsPlan"),
-        *("shuffle.Analyzer", "shuffle.Arrivals", "shuffle.Bag", "shuffle.Dropped"),
+        *("shuffle.Analyzer", "shuffle.PoissonNoise", "shuffle.Bag", "shuffle.Dropped"),
         *("shuffle.Estimate", "shuffle.Randomizer", "shuffle.Shuffler"),
     }
 )

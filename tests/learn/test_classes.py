@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tests.inputs import cases
 
 from dpgrain.accounting import Contribution, Selection
-from dpgrain.accounting.events.naming import selection_leak
+from dpgrain.accounting.events.partition_selection import selection_leak
 from dpgrain.inputs.blocks import arrange
 from dpgrain.inputs.labels import key
 from dpgrain.learn import LinearSVC, LogisticRegression

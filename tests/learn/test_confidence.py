@@ -29,7 +29,7 @@ from dpgrain.learn.confidence import (
 from dpgrain.learn.rounds import History
 from dpgrain.means import clipped
 from dpgrain.noise import SeededSource
-from dpgrain.noise.sums import noised
+from dpgrain.noise.sums import add_gaussian_noise
 from dpgrain.optimize import Logistic, MarginLoss, Poisson, Softmax, Squared
 from dpgrain.units import Element, Record, User
 
@@ -66,7 +66,7 @@ def released(
 ) -> list[Array]:
     """The parts that are released, without noise, normalised so that one block moves them by 1."""
     parts: list[Array] = []
-    real = noised
+    real = add_gaussian_noise
 
     def spy(total: Array, sensitivity: float, multiplier: float, source: Any) -> Array:
         # The event's multiplier is 1, so the part's is 1/√(its share).
@@ -75,7 +75,7 @@ def released(
         return real(np.zeros_like(total), sensitivity, multiplier, SeededSource(1))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(confidence, "noised", spy)
+        patch.setattr(confidence, "add_gaussian_noise", spy)
         release_evidence(
             RecordBlocks.arrange(X, y, codes, blocks=len(owners)),
             owners,

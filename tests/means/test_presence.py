@@ -194,7 +194,7 @@ def seen(vectors: Array, middle: float, monkeypatch: pytest.MonkeyPatch) -> tupl
         return total
 
     monkeypatch.setattr(PrivateRange, "middles", middles)
-    monkeypatch.setattr(winsorized, "noised", noised)
+    monkeypatch.setattr(winsorized, "add_gaussian_noise", noised)
     mean.start(SeededSource(1)).estimate(Vectors(vectors))
     return kept["scores"], kept["sum"]
 

@@ -19,7 +19,7 @@ from dpgrain.means.grid import tiles
 from dpgrain.means.shuffled import FreshBatches, Interaction, Shuffled, ShuffledRounds
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.publishing.facts import Fact
-from dpgrain.shuffle.device_noise import Coins
+from dpgrain.shuffle.device_noise import BinomialNoise
 from dpgrain.testing.mean import DIMENSION, OWNERS, USERS, Array, MeanContract
 from dpgrain.units import Relation, User
 
@@ -359,9 +359,9 @@ def asks_everybody(run: ShuffledRounds, contributions: Contributions) -> Array:
 def halves_noise(run: ShuffledRounds, contributions: Contributions) -> Array:
     mean = run.mean
     design = mean.protocol.design
-    assert isinstance(design.noise, Coins)
+    assert isinstance(design.noise, BinomialNoise)
     few = copy.copy(mean.protocol)
-    less = replace(design, noise=Coins(design.noise.count // 4, design.noise.probability))
+    less = replace(design, noise=BinomialNoise(design.noise.count // 4, design.noise.probability))
     object.__setattr__(few, "design", less)
     found: Array = few.estimate(tiles(contributions), mean.batch, run.source)
     return found / mean.batch

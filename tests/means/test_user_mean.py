@@ -28,7 +28,7 @@ from dpgrain.means.clipped import weights
 from dpgrain.means.grid import exactly_noised
 from dpgrain.means.problem import METHODS, Candidate, Problem, get_method
 from dpgrain.means.records import LocalRecords, user_means
-from dpgrain.noise import Source, SystemSource
+from dpgrain.noise import RandomSource, SystemSource
 from dpgrain.publishing import Promise
 from dpgrain.units import RELATIONS, Relation, User
 
@@ -398,7 +398,7 @@ def audit(plan: Candidate, trials: int = 800) -> float:
     return mu_below(present, absent)
 
 
-def told(plan: Candidate, vectors: Vectors, source: Source) -> float:
+def told(plan: Candidate, vectors: Vectors, source: RandomSource) -> float:
     """How much of the user's vector there is in the sums of all looks, in sds."""
     mean = plan.mean
     assert isinstance(mean, Recentred)

@@ -20,8 +20,8 @@ from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.means import Mean, Vectors
 from dpgrain.means.grid import on_grid
-from dpgrain.noise import SeededSource, Source, SystemSource, sums
-from dpgrain.noise.laws import rounded_gaussian
+from dpgrain.noise import RandomSource, SeededSource, SystemSource, sums
+from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.numerics.row_clipping import clipped
 from dpgrain.papers import PanPrivate, PanPrivateStream
 from dpgrain.papers import pan_private as module
@@ -456,7 +456,7 @@ def noised_by(monkeypatch: pytest.MonkeyPatch, factor: Callable[[int], float]) -
     """Scale the noises, which are drawn in turn: the first of a batch, and the second."""
     drawn = [0]
 
-    def wrong(scale: Any, size: int, *, source: Source) -> NDArray[np.int64]:
+    def wrong(scale: Any, size: int, *, source: RandomSource) -> NDArray[np.int64]:
         drawn[0] += 1
         noise = rounded_gaussian(scale, size, source=source)
         less: NDArray[np.int64] = np.rint(noise * factor(drawn[0])).astype(np.int64)

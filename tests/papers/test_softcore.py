@@ -14,12 +14,12 @@ from tests.refusals import refuses
 
 from dpgrain import accounting
 from dpgrain.accounting import Contribution, Gaussian
-from dpgrain.auditing.bounds import at_least
+from dpgrain.auditing.bounds import probability_lower_bound
 from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.means import Mean, Vectors
 from dpgrain.means.neighbours import close, on_grid
-from dpgrain.noise import SeededSource, Source, SystemSource, discrete_laplace, sums
-from dpgrain.noise.laws import rounded_gaussian
+from dpgrain.noise import RandomSource, SeededSource, SystemSource, discrete_laplace, sums
+from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.papers import softcore
 from dpgrain.papers.softcore import SoftCoreMean, h_index, integer_weights, weighted_sum
 from dpgrain.testing.mean import BLOCKS, DIMENSION, SURE, Array, MeanContract
@@ -337,7 +337,7 @@ def test_audit_of_the_tail() -> None:
     times, epsilon = 2500, 4.0
     here, there = (ends(mean, apart(agree), times)[-1] for agree in (8, 7))
     assert there == 0
-    low = at_least(int(here), times, CHANCE / 2)
+    low = probability_lower_bound(int(here), times, CHANCE / 2)
     claimed = mean.event.delta(epsilon)
     assert 0.7 * claimed < low <= claimed
     # Without the tail the claim would be broken.
@@ -381,7 +381,7 @@ def test_audit_of_the_means() -> None:
 def test_audit_finds_a_third_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     real = rounded_gaussian
 
-    def less(scale: Array, d: int, source: Source) -> Any:
+    def less(scale: Array, d: int, source: RandomSource) -> Any:
         return real(scale / 3, d, source=source)
 
     monkeypatch.setattr(sums, "rounded_gaussian", less)

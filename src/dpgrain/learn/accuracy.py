@@ -24,7 +24,7 @@ from dpgrain.learn.scoring import (
     sums,
 )
 from dpgrain.noise import RandomState
-from dpgrain.noise.laws import raised
+from dpgrain.noise.distributions import raise_scale
 from dpgrain.publishing import Charge, Promise, Query
 from dpgrain.publishing.entry_point import publishes
 from dpgrain.publishing.facts import Fact
@@ -153,7 +153,7 @@ class AccuracyQuery(ScoreQuery[Accuracy]):
         """Read the labels, add up each unit's shares, and publish them with noise."""
         right, base = self.parts
         of_rights, of_classes = charge.read(self._sums)
-        radius = float(raised(STEPS))
+        radius = float(raise_scale(STEPS))
         noisy = charge.noisy(right, of_rights, radius) / STEPS
         classes = charge.noisy(base, of_classes, radius) / STEPS
         result, common = _share(noisy[:1], noisy, right), _share(classes[:-1], classes, base)

@@ -25,7 +25,7 @@ from dpgrain.learn.scoring import (
     sums,
 )
 from dpgrain.noise import RandomState
-from dpgrain.noise.laws import raised
+from dpgrain.noise.distributions import raise_scale
 from dpgrain.publishing import Charge, Promise, Query
 from dpgrain.publishing.entry_point import publishes
 from dpgrain.publishing.facts import Fact
@@ -202,7 +202,7 @@ class AucQuery(ScoreQuery[Auc]):
     def run(self, charge: Charge) -> Auc:
         """Read labels and probabilities, and publish the noisy sums of units' shares."""
         noise = self.laplace()
-        noisy = charge.noisy(noise, charge.read(self._sums), float(raised(STEPS))) / STEPS
+        noisy = charge.noisy(noise, charge.read(self._sums), float(raise_scale(STEPS))) / STEPS
         negative, positive = noisy.reshape(2, -1)
         within = noise.law.quantile(1 - MISS_PROBABILITY / 2) * noise_sd(noise)
         value = auc_interval(positive, negative, noise_sd(noise), within)

@@ -23,7 +23,7 @@ from dpgrain.learn.fit_data import FitData, FitForm, FitResult, ReadableData
 from dpgrain.learn.reading import record_blocks, ridge_strengths
 from dpgrain.learn.rounds import History, resolve_users, round_facts, train
 from dpgrain.means import ClippedMean, Contributions
-from dpgrain.noise import Source
+from dpgrain.noise import RandomSource
 from dpgrain.optimize import MarginLoss, Solver
 from dpgrain.publishing import Charge
 from dpgrain.publishing.facts import Fact
@@ -126,7 +126,9 @@ def calibrate_plan(ask: Ask, *, select: bool = False) -> CentralPlan:
     return CentralPlan(ask, mean, norms, evidence, roster, labels)
 
 
-def _select_labels(plan: CentralPlan, data: FitData, event: Selection, source: Source) -> FitData:
+def _select_labels(
+    plan: CentralPlan, data: FitData, event: Selection, source: RandomSource
+) -> FitData:
     """Return the rows with selected labels."""
     classes, values = select_labels(data.targets, data.rows, event, source)
     _check_loss(plan, data, classes)
@@ -172,7 +174,7 @@ class _CentralRun:
     """Releases of one fit with known labels; ``n`` is the divisor of sums in users."""
 
     def __init__(
-        self, plan: CentralPlan, data: ReadableData, n: int, source: Source, bar: Progress
+        self, plan: CentralPlan, data: ReadableData, n: int, source: RandomSource, bar: Progress
     ) -> None:
         self.bar = bar
         self.plan, self.ask, self.source, self.n = plan, plan.ask, source, n

@@ -21,8 +21,8 @@ from dpgrain.inputs.blocks import ArrangedRows
 from dpgrain.inputs.codes import Key, codes, distinct_labels, label_array, match_stated
 from dpgrain.inputs.labels import label_from_key, rank
 from dpgrain.inputs.numbers import numbers
-from dpgrain.noise import Source
-from dpgrain.noise.laws import MAX_SCALE, raised
+from dpgrain.noise import RandomSource
+from dpgrain.noise.distributions import MAX_SCALE, raise_scale
 from dpgrain.noise.sums import with_gaussian
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
@@ -162,7 +162,7 @@ def selection_fact(event: Selection) -> Fact:
 
 
 def select_labels(
-    targets: Targets, rows: ArrangedRows, event: Selection, source: Source
+    targets: Targets, rows: ArrangedRows, event: Selection, source: RandomSource
 ) -> tuple[NDArray[Any], FloatArray]:
     """Return the labels selected privately, (C,), and each row's index among them, (m,).
 
@@ -182,7 +182,7 @@ def select_labels(
     votes = result[there[drawn[first]]].astype(np.intp)
     counts = np.bincount(votes, minlength=len(known)).astype(np.int64)
     present = np.flatnonzero(counts)
-    scale = raised(event.noise_multiplier)
+    scale = raise_scale(event.noise_multiplier)
     noisy = with_gaussian(counts[present], scale, source=source)
     # A rounded number passes only if the unrounded number does.
     passed = present[noisy >= math.ceil(event.threshold + 0.5)]

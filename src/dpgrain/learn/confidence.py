@@ -22,8 +22,8 @@ from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
 from dpgrain.learn.rounds import History
 from dpgrain.means import clipped
-from dpgrain.noise import Source
-from dpgrain.noise.sums import noised
+from dpgrain.noise import RandomSource
+from dpgrain.noise.sums import add_gaussian_noise
 from dpgrain.optimize import MarginLoss
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def release_evidence(
     blocks_per_user: float,
     whole: bool,
     event: Gaussian,
-    source: Source,
+    source: RandomSource,
 ) -> Evidence:
     """Publish second moments of gradients and the mean curvature at a parameter.
 
@@ -181,12 +181,12 @@ def release_evidence(
     if not whole:
         lengths = np.linalg.norm(sums, axis=1)
         counts = (lengths[:, None] > _NORMS * clip).sum(axis=0).astype(np.float64)
-        noisy = noised(counts, 1.0, sd, source)
+        noisy = add_gaussian_noise(counts, 1.0, sd, source)
         few = np.flatnonzero(noisy <= n_users / 100 + 2 * sd)
         longest = float(_NORMS[few[0] if len(few) else -1]) * clip
-    steepest = _curvature_bound(noised(moments.histogram(), 1.0, sd, source), sd)
+    steepest = _curvature_bound(add_gaussian_noise(moments.histogram(), 1.0, sd, source), sd)
     steepest *= moments.typical_curvature
-    curvature = noised(
+    curvature = add_gaussian_noise(
         moments.curvature(steepest).ravel(),
         steepest,
         multiplier / math.sqrt(_CURVATURE),
@@ -198,7 +198,7 @@ def release_evidence(
     weight = np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
     moved = longest**2 if whole else score_sensitivity(longest, clip)
     deep = multiplier / math.sqrt(_SCORES)
-    noisy = noised((kept.T @ kept)[upper] * weight, moved, deep, source) / weight
+    noisy = add_gaussian_noise((kept.T @ kept)[upper] * weight, moved, deep, source) / weight
     scores = np.zeros((width, width))
     scores[upper] = noisy
     scores = scores + np.triu(scores, 1).T

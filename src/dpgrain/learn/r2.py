@@ -26,7 +26,7 @@ from dpgrain.learn.scoring import (
     sums,
 )
 from dpgrain.noise import RandomState
-from dpgrain.noise.laws import raised
+from dpgrain.noise.distributions import raise_scale
 from dpgrain.publishing import Charge, Promise, Query
 from dpgrain.publishing.entry_point import publishes
 from dpgrain.publishing.facts import Fact
@@ -164,7 +164,7 @@ class R2Query(ScoreQuery[R2]):
         """Read targets and predictions, and publish the noisy sums of units' moments."""
         of_errors, of_moments = self.parts
         errors, moments = charge.read(self._sums)
-        radius = float(raised(STEPS))
+        radius = float(raise_scale(STEPS))
         error = charge.noisy(of_errors, errors, radius)[0] / STEPS
         corners = charge.noisy(of_moments, moments, radius) / STEPS
         found = r2_interval(float(error), corners, of_errors, of_moments)

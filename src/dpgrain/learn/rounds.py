@@ -20,8 +20,8 @@ from dpgrain.inputs.population import Population, check_population_size, populat
 from dpgrain.learn.program import Program, Smoothing
 from dpgrain.means import ClippedMean, Contributions, Mean
 from dpgrain.means.protocol import Drawn
-from dpgrain.noise import RandomState, Source
-from dpgrain.noise.sources import source_of
+from dpgrain.noise import RandomSource, RandomState
+from dpgrain.noise.sources import random_source
 from dpgrain.optimize import LossFunction, Solver, run
 from dpgrain.optimize.smoothing import Moreau, Proximable, RandomizedBall, SmoothedLoss
 from dpgrain.publishing import Charge
@@ -90,7 +90,7 @@ def train(
     mean: Mean,
     solver: Solver[Any],
     start: FloatArray,
-    source: Source,
+    source: RandomSource,
     *,
     public: Callable[[FloatArray], FloatArray] | None = None,
     owners: NDArray[Any] | None = None,
@@ -183,7 +183,7 @@ def run_program(
     roster: NDArray[Any],
     loss: LossFunction,
     start: FloatArray,
-    source: Source,
+    source: RandomSource,
     *,
     ridge: FloatArray | float = 0.0,
     fast_sums: GradientFunction | None = None,
@@ -294,10 +294,10 @@ def population_index(program: Program, users: Any, rows: ArrangedRows) -> NDArra
 
 def draw_lot(random_state: RandomState) -> int:
     """Draw the public random number of a recipe that returns a random iterate."""
-    return int(source_of(random_state).words(1)[0])
+    return int(random_source(random_state).words(1)[0])
 
 
-def skip_lot(random_state: RandomState, source: Source) -> None:
+def skip_lot(random_state: RandomState, source: RandomSource) -> None:
     """Advance a source of noise past the public random number, which used the same seed."""
     if not isinstance(random_state, np.random.Generator):
         source.words(1)
@@ -311,7 +311,7 @@ def resolve_users(roster: Population, count: Callable[[], int], charge: Charge) 
     return roster.size(count(), charge.lend(roster.event))
 
 
-def _smooth_loss(loss: LossFunction, smoothing: Smoothing | None, source: Source) -> LossFunction:
+def _smooth_loss(loss: LossFunction, smoothing: Smoothing | None, source: RandomSource) -> LossFunction:
     """Return a loss smoothed as specified by a recipe."""
     if smoothing is None:
         return loss

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dpgrain._formatting import quantity
 from dpgrain._types import IntArray
 from dpgrain.accounting import Contribution, Event, Laplace
-from dpgrain.choices.scores import BlockLosses, total
+from dpgrain.choices.scores import BlockLosses, sum_losses
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.blocks import LabelledRows
 from dpgrain.inputs.guarantees import array_guarantee
@@ -140,7 +140,7 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
 
 def sums(shares: list[IntArray]) -> IntArray:
     """Return the sums of several shares, (G,) each, over all blocks in steps."""
-    return np.array([total(each) for each in shares], dtype=np.int64)
+    return np.array([sum_losses(each) for each in shares], dtype=np.int64)
 
 
 def require_numbers(name: str, form: Any) -> None:

@@ -15,7 +15,7 @@ from sklearn.base import clone
 from dpgrain import _validate
 from dpgrain.accounting import Event, Gaussian, Parallel, SelectBest, calibrate
 from dpgrain.accounting.losses.gaussian import gaussian_mu
-from dpgrain.choices.scores import STEPS, BlockLosses, total
+from dpgrain.choices.scores import STEPS, BlockLosses, sum_losses
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.learn.central import CentralPlan, calibrate_plan
@@ -33,8 +33,8 @@ from dpgrain.learn.query import (
     with_promise,
 )
 from dpgrain.learn.raw_inputs import RawInputs
-from dpgrain.noise import RandomState, Source
-from dpgrain.noise.laws import raised
+from dpgrain.noise import RandomSource, RandomState
+from dpgrain.noise.distributions import raise_scale
 from dpgrain.noise.sums import with_gaussian
 from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt
 from dpgrain.publishing.facts import Fact
@@ -335,7 +335,7 @@ def _fit(candidate: LinearModel, plan: CentralPlan, data: _TuningData, charge: C
 
 
 def _noisy_score(
-    candidate: LinearModel, event: Gaussian, data: _TuningData, source: Source
+    candidate: LinearModel, event: Gaussian, data: _TuningData, source: RandomSource
 ) -> float:
     """Return the noisy total of blocks' losses, in bounds."""
     # Targets have the scale of the fits.
@@ -346,8 +346,8 @@ def _noisy_score(
         # A warning would reveal a user's row.
         z = margins if margins.ndim == 2 else margins[:, None]
         losses = loss.at(z[:, 0] if loss.outputs == 1 else z, targets.values)
-    scale = raised(raised(event.noise_multiplier * STEPS))
-    lost = np.array([total(data.blocks.of(losses))])
+    scale = raise_scale(raise_scale(event.noise_multiplier * STEPS))
+    lost = np.array([sum_losses(data.blocks.of(losses))])
     return float(with_gaussian(lost, scale, source=source)[0]) / STEPS
 
 

@@ -19,8 +19,8 @@ from dpgrain.means.problem import Candidate, MeanEstimate, Method, Problem
 from dpgrain.means.protocol import Central, Contributions, CountedRounds, Drawn, Vectors
 from dpgrain.means.rules import WeightedClip
 from dpgrain.means.total_error import UserCount
-from dpgrain.noise import Source
-from dpgrain.noise.sums import noised
+from dpgrain.noise import RandomSource
+from dpgrain.noise.sums import add_gaussian_noise
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Element, Level, Relation, Unit, User
 
@@ -222,7 +222,7 @@ class ClippedMean(Central):
             facts += (Fact("turns", (self.bands,)),)
         return facts if self.exact else (*facts, Fact("floating-sums"))
 
-    def start(self, source: Source, owners: NDArray[Any] | None = None) -> ClippedRounds:
+    def start(self, source: RandomSource, owners: NDArray[Any] | None = None) -> ClippedRounds:
         """Start a run.
 
         Args:
@@ -256,7 +256,7 @@ class ClippedRounds(CountedRounds):
     """
 
     def __init__(
-        self, mean: ClippedMean, source: Source, owners: NDArray[Any] | None = None
+        self, mean: ClippedMean, source: RandomSource, owners: NDArray[Any] | None = None
     ) -> None:
         super().__init__(mean)
         self.mean, self.source, self.owners = mean, source, owners
@@ -321,8 +321,10 @@ class ClippedRounds(CountedRounds):
         """Add clipped blocks in floating point, plus noise."""
         mean, total = self.mean, contributions.clipped_sum(self.mean.clip, drawn)
         if self._noise is None:
-            return noised(total, mean.clip, mean.noise_multiplier, self.source)
-        fresh = noised(np.zeros_like(total), mean.clip, mean.noise_multiplier, self.source)
+            return add_gaussian_noise(total, mean.clip, mean.noise_multiplier, self.source)
+        fresh = add_gaussian_noise(
+            np.zeros_like(total), mean.clip, mean.noise_multiplier, self.source
+        )
         return total + self._noise.next(fresh)
 
     def _exact(self, contributions: Contributions, drawn: Drawn | None) -> FloatArray:
@@ -381,7 +383,7 @@ def weights(bound: float, dimension: int) -> WeightedClip:
     return WeightedClip(bound, bound * math.sqrt(_ONE_SQUARED / math.sqrt(dimension)))
 
 
-def _publish(problem: Problem, mean: ClippedMean, vectors: Vectors, source: Source) -> MeanEstimate:
+def _publish(problem: Problem, mean: ClippedMean, vectors: Vectors, source: RandomSource) -> MeanEstimate:
     """Publish the noisy sum of vectors and weights, and the mean as their ratio."""
     sums = mean.start(source).estimate(vectors.mapped(weights(problem.bound, problem.d)))
     return ratio(sums, mean.noise_sd, problem.bound, problem.n if problem.stated else None)

@@ -17,7 +17,7 @@ from dpgrain.errors import RunEnded
 from dpgrain.means.protocol import Mean, Vectors
 from dpgrain.means.radius import Radius
 from dpgrain.means.total_error import UserCount
-from dpgrain.noise import Source
+from dpgrain.noise import RandomSource
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 
@@ -155,7 +155,7 @@ class Candidate:
     is_recommended: bool = True
     reason: str = "as requested"
     then: Callable[[UserCount], Candidate] | None = None
-    publish: Callable[[Vectors, Source, UserCount | None], MeanEstimate] | None = None
+    publish: Callable[[Vectors, RandomSource, UserCount | None], MeanEstimate] | None = None
 
     @property
     def event(self) -> Event:
@@ -168,7 +168,7 @@ class Candidate:
         return self.mean.compares or self.finder is not None
 
     def run(
-        self, vectors: Vectors, source: Source, number: UserCount | None = None
+        self, vectors: Vectors, source: RandomSource, number: UserCount | None = None
     ) -> MeanEstimate:
         """Publish the mean.
 

@@ -15,8 +15,8 @@ from dpgrain.accounting.events.choices import reached
 from dpgrain.errors import ParameterError
 from dpgrain.means.neighbours import close
 from dpgrain.means.protocol import Contributions, Vectors
-from dpgrain.noise import Source
-from dpgrain.noise.laws import raised
+from dpgrain.noise import RandomSource
+from dpgrain.noise.distributions import raise_scale
 from dpgrain.noise.sums import with_laplace
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Relation
@@ -158,7 +158,9 @@ class Radius:
             Fact("distance-grid", (self.smallest / 2**_STEP_BITS,)),
         )
 
-    def find(self, vectors: Contributions | NDArray[np.float64], source: Source) -> float | None:
+    def find(
+        self, vectors: Contributions | NDArray[np.float64], source: RandomSource
+    ) -> float | None:
         """Find the first radius at which users agree, or None.
 
         Args:
@@ -217,8 +219,8 @@ def _radii(smallest: float, largest: float) -> tuple[float, ...]:
     return tuple(smallest * 2.0 ** (k / 2) for k in range(last + 1))
 
 
-def _noisy(score: int, scale: float, source: Source) -> int:
-    return int(with_laplace(np.array([score]), raised(scale), source=source)[0])
+def _noisy(score: int, scale: float, source: RandomSource) -> int:
+    return int(with_laplace(np.array([score]), raise_scale(scale), source=source)[0])
 
 
 def min_gap(chance: float, one: float, two: float) -> int:

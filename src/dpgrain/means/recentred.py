@@ -27,7 +27,7 @@ from dpgrain.means.protocol import (
 )
 from dpgrain.means.rules import ExcessVector, count_by_radius
 from dpgrain.means.total_error import UserCount
-from dpgrain.noise import Source
+from dpgrain.noise import RandomSource
 from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.numerics.row_clipping import clipped
 from dpgrain.publishing.facts import Fact
@@ -287,7 +287,7 @@ class Recentred(Central):
 
     def start(
         self,
-        source: Source,
+        source: RandomSource,
         owners: NDArray[Any] | None = None,  # noqa: ARG002 - a block is a user's
     ) -> RecentredRounds:
         """Start a run."""
@@ -308,7 +308,7 @@ def _choice_scale(mu: float, rounds: int, relation: Relation) -> float:
 class RecentredRounds(CountedRounds):
     """One run of a :class:`Recentred` mean; ``stated`` is the number of users, or None."""
 
-    def __init__(self, mean: Recentred, source: Source, stated: int | None = None) -> None:
+    def __init__(self, mean: Recentred, source: RandomSource, stated: int | None = None) -> None:
         super().__init__(mean)
         self.mean, self.source, self.stated = mean, source, stated
         self._next: FloatArray | None = None

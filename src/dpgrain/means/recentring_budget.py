@@ -14,7 +14,7 @@ from dpgrain.means.problem import Candidate, MeanEstimate, Method, Problem
 from dpgrain.means.protocol import Vectors
 from dpgrain.means.recentred import Recentred, RecentredRounds
 from dpgrain.means.total_error import UserCount
-from dpgrain.noise import Source
+from dpgrain.noise import RandomSource
 from dpgrain.publishing.facts import Fact
 
 # Max ratio of an iteration's noise to its radius to continue recentring.
@@ -164,7 +164,7 @@ def _expected(problem: Problem, mean: Recentred) -> float:
 
 
 def _publish(
-    problem: Problem, mean: Recentred, vectors: Vectors, source: Source, number: UserCount | None
+    problem: Problem, mean: Recentred, vectors: Vectors, source: RandomSource, number: UserCount | None
 ) -> MeanEstimate:
     """Publish the mean of the last iteration, for the released number of users."""
     number = UserCount(mean.n_users, 0.0) if number is None else number

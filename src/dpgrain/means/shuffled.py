@@ -14,7 +14,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.means.block_owners import BlockOwners
 from dpgrain.means.grid import tiles
 from dpgrain.means.protocol import Contributions, CountedRounds
-from dpgrain.noise import Source
+from dpgrain.noise import RandomSource
 from dpgrain.publishing import Promise
 from dpgrain.publishing.facts import Fact
 from dpgrain.shuffle import PoissonSum, VectorSum
@@ -197,7 +197,7 @@ class Shuffled:
         facts = (Fact("fresh-rounds", (self.rounds, self.batch)), *self.protocol.facts)
         return (*facts, Fact("unused-users", (left,))) if left else facts
 
-    def start(self, source: Source, owners: NDArray[Any] | None = None) -> ShuffledRounds:
+    def start(self, source: RandomSource, owners: NDArray[Any] | None = None) -> ShuffledRounds:
         """Start a run.
 
         Args:
@@ -228,7 +228,7 @@ class ShuffledRounds(CountedRounds):
     [[0.2], [0.8]]
     """
 
-    def __init__(self, mean: Shuffled, source: Source, roster: BlockOwners | None) -> None:
+    def __init__(self, mean: Shuffled, source: RandomSource, roster: BlockOwners | None) -> None:
         super().__init__(mean)
         self.mean, self.source, self._roster = mean, source, roster
 
@@ -298,7 +298,7 @@ class FreshBatches:
             beside=None,
         )
 
-    def start(self, source: Source, owners: NDArray[Any]) -> FreshRun:
+    def start(self, source: RandomSource, owners: NDArray[Any]) -> FreshRun:
         """Start a run; ``owners`` are the indices of blocks' users, (blocks,).
 
         An index must not depend on which other users have data. Users with other indices than 0 to
@@ -321,7 +321,7 @@ class FreshRun:
     (200, [300, 400])
     """
 
-    def __init__(self, batches: FreshBatches, source: Source, roster: BlockOwners) -> None:
+    def __init__(self, batches: FreshBatches, source: RandomSource, roster: BlockOwners) -> None:
         self.batches, self.source, self._roster = batches, source, roster
         #: Public protocols of the batches so far.
         self.protocols: list[VectorSum | PoissonSum] = []

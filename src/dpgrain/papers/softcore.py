@@ -21,8 +21,8 @@ from dpgrain.means.neighbours import close, on_grid
 from dpgrain.means.problem import Candidate, Method, Problem
 from dpgrain.means.protocol import Central, Contributions, CountedRounds
 from dpgrain.means.radius import min_gap
-from dpgrain.noise import Source
-from dpgrain.noise.laws import raised
+from dpgrain.noise import RandomSource
+from dpgrain.noise.distributions import raise_scale
 from dpgrain.noise.sums import with_gaussian, with_laplace
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Relation, User
@@ -213,7 +213,7 @@ class SoftCoreMean(Central):
             Fact("close-users", (int(self.event.threshold),)),
         )
 
-    def start(self, source: Source, owners: NDArray[Any] | None = None) -> SoftCoreRounds:  # noqa: ARG002
+    def start(self, source: RandomSource, owners: NDArray[Any] | None = None) -> SoftCoreRounds:  # noqa: ARG002
         """Start a run.
 
         Args:
@@ -226,7 +226,7 @@ class SoftCoreMean(Central):
 class SoftCoreRounds(CountedRounds):
     """One run of a :class:`SoftCoreMean`; it ends for good in the first round that fails."""
 
-    def __init__(self, mean: SoftCoreMean, source: Source) -> None:
+    def __init__(self, mean: SoftCoreMean, source: RandomSource) -> None:
         super().__init__(mean)
         self.mean, self.source = mean, source
         self._event, self._ended = mean.event, ""
@@ -263,7 +263,7 @@ class SoftCoreRounds(CountedRounds):
 
     def _tested(self, agreeing: int, scale: float) -> int:
         """Add the noise of the test to a number of users."""
-        return int(with_laplace(np.array([agreeing]), raised(scale), source=self.source)[0])
+        return int(with_laplace(np.array([agreeing]), raise_scale(scale), source=self.source)[0])
 
     def _noised(self, steps: IntArray, weights: IntArray) -> FloatArray:
         """Add noise to the weighted mean of vectors on the grid, in steps of a finer grid."""
@@ -276,7 +276,7 @@ class SoftCoreRounds(CountedRounds):
         moved = self._event.sensitivity
         scale = mean.noise_multiplier * (2.0 ** (_STEP_BITS + shift) + math.sqrt(d) / moved)
         steps_of_mean = np.array(nearest, dtype=object)
-        noisy = with_gaussian(steps_of_mean, raised(raised(scale)), source=self.source)
+        noisy = with_gaussian(steps_of_mean, raise_scale(raise_scale(scale)), source=self.source)
         return noisy.astype(np.float64) * (mean.radius / 2.0 ** (_STEP_BITS + shift))
 
 

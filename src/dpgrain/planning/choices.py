@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain.accounting.calibrate import calibrate_bounded_range
+from dpgrain.accounting.calibration import calibrate_bounded_range
 from dpgrain.papers.floors import (
     choice_order,
     min_error_of_worlds,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from dpgrain import _validate
-from dpgrain.accounting.calibrate import calibrate_truncated_geometric
+from dpgrain.accounting.calibration import calibrate_truncated_geometric
+from dpgrain.accounting.events.additive import Additive
 from dpgrain.accounting.events.base import Event
-from dpgrain.accounting.events.naming import Selection
-from dpgrain.accounting.events.noise import Additive
+from dpgrain.accounting.events.partition_selection import Selection
 from dpgrain.errors import ParameterError
 from dpgrain.papers.floors import (
     min_error,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from dpgrain import _validate
 from dpgrain._formatting import quantity
 from dpgrain._lazy_import import lazy_import
-from dpgrain.accounting.calibrate import calibrate, calibrate_gaussian
+from dpgrain.accounting.calibration import calibrate, calibrate_gaussian
 from dpgrain.errors import ParameterError
 from dpgrain.papers.floors import (
     convex_order,
@@ -29,10 +29,10 @@ from dpgrain.planning.error_plan import (
 from dpgrain.units import Element, Relation, Unit, User, unit_level
 
 if TYPE_CHECKING:
-    from dpgrain.accounting.events import sampled
+    from dpgrain.accounting.events import subsampling
 else:
     # Loaded only for sampled runs, because it imports the numerical composition.
-    sampled = lazy_import("dpgrain.accounting.events.sampled")
+    subsampling = lazy_import("dpgrain.accounting.events.subsampling")
 
 Sampling: TypeAlias = Literal["full", "pairs", "users", "passes"]
 SAMPLINGS: tuple[Sampling, ...] = ("full", "pairs", "users", "passes")
@@ -362,7 +362,7 @@ def _calibrated(
     if sampling in ("pairs", "users"):
         drawn: Literal["pairs", "users"] = "pairs" if sampling == "pairs" else "users"
         return calibrate(
-            lambda noise: sampled.SampledGaussian(
+            lambda noise: subsampling.SampledGaussian(
                 noise, rate, rounds, sampling=drawn, level=blocks.block
             ),
             epsilon,
@@ -377,4 +377,4 @@ def _calibrated(
     )
     if sampling == "full":
         return event
-    return sampled.Participation(event.noise_multiplier, count, level=blocks.block)
+    return subsampling.Participation(event.noise_multiplier, count, level=blocks.block)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from dpgrain import _validate
-from dpgrain.accounting.calibrate import calibrate_gaussian
+from dpgrain.accounting.calibration import calibrate_gaussian
 from dpgrain.errors import ParameterError
 from dpgrain.papers.floors import (
     mean_order,

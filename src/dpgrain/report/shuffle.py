@@ -25,7 +25,7 @@ from dpgrain.report.guarantee_facts import Odds
 from dpgrain.report.page import PageFacts
 from dpgrain.report.plots import plot_epsilons, plot_honest
 from dpgrain.report.wording import text
-from dpgrain.shuffle.device_noise import Coins
+from dpgrain.shuffle.device_noise import BinomialNoise
 from dpgrain.shuffle.protocol import ShuffledSum
 from dpgrain.units import RELATIONS, Relation
 
@@ -148,7 +148,7 @@ def _settings(protocol: ShuffledSum) -> list[tuple[str, object]]:
     """List the settings of a protocol as text."""
     design = protocol.design
     design_rows = [(row.name, _cell(row)) for row in deployment_rows(protocol)[:2]]
-    if isinstance(design.noise, Coins) and design.noise.probability != 0.5:
+    if isinstance(design.noise, BinomialNoise) and design.noise.probability != 0.5:
         design_rows.append(("Probability of a one", f"{design.noise.probability:.6g}"))
     return [
         ("Protocol", type(protocol).__name__),

@@ -18,7 +18,7 @@ from dpgrain.accounting import (
     calibrate_bounded_range,
 )
 from dpgrain.errors import ParameterError
-from dpgrain.noise.additive import law_named
+from dpgrain.noise.additive import noise_by_name
 from dpgrain.publishing import Promise, in_budget
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
@@ -149,7 +149,7 @@ class Request:
             if isinstance(bounds, AutoRange) and people is not None and people.is_count(value):
                 bounds = replace(bounds, smallest=max(bounds.smallest, 1.0), signed=False)
         blocks = UnitBlocks.of_unit(unit, table, keys)
-        norm = law_named(noise).norm
+        norm = noise_by_name(noise).norm
         if clip == "auto" and measure is not None:
             rule = measure.clip
         if blocks.of_one_row and isinstance(rule, AutoClip):
@@ -184,7 +184,7 @@ class Request:
             1 if blocks.one_row else max_items,
             indicator,
         )
-        if request.domain.selected and law_named(noise).pure:
+        if request.domain.selected and noise_by_name(noise).pure:
             raise ParameterError(
                 "domain is required with Laplace noise, which a release without delta uses, "
                 "because unknown items are selected with Gaussian noise; pass domain, or pass "
@@ -204,7 +204,7 @@ class Request:
     @property
     def norm(self) -> Literal["l2", "l1"]:
         """Clipped norm."""
-        return law_named(self.noise).norm
+        return noise_by_name(self.noise).norm
 
     @property
     def corners(self) -> int:

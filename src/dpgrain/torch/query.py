@@ -14,7 +14,7 @@ from dpgrain.inputs.blocks import ArrangedRows, LabelledRows
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.means import ClippedMean, Mean
 from dpgrain.means.band_search import band_candidates, best
-from dpgrain.noise import RandomState, Source
+from dpgrain.noise import RandomSource, RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query
 from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.facts import Fact
@@ -230,7 +230,7 @@ class RunRecords:
         blocks = BlockRows.arrange(self.rows)
         return LocalData(self.dataset, self.labels.users, self.labels.elements, blocks)
 
-    def start_sampling(self, run: Run, asked: Asked, source: Source) -> Draws:
+    def start_sampling(self, run: Run, asked: Asked, source: RandomSource) -> Draws:
         """Read the labels, start a run, and return the sampler of each step's blocks."""
         owners = block_users(asked.mean, self.rows, self.labels.users)
         steps, draws = create_steps(

@@ -10,8 +10,8 @@ import pytest
 from tests.refusals import refuses
 
 from dpgrain.accounting import Gaussian
-from dpgrain.auditing.bounds import Counted
-from dpgrain.auditing.verdict import Audit, Bound, Line
+from dpgrain.auditing.bounds import ScoreCounts
+from dpgrain.auditing.verdict import Audit, AuditLine, Bound
 from dpgrain.report.plots.tradeoff import claimed_power, plot_tradeoff, save_audits
 
 DELTAS = tuple(10.0**-power for power in range(1, 8))
@@ -21,9 +21,9 @@ ALARMS = np.linspace(0, 1, 50)
 def audit(mu: float, claimed: float) -> Audit:
     """An audit of Gaussian noise, and a claim for another."""
     one, other = np.random.default_rng(1).normal(size=(2, 50_000)) * mu
-    counted = Counted.none().with_scores(one + mu**2 / 2, other - mu**2 / 2, 9 * mu + mu**2)
+    counted = ScoreCounts.empty().add_scores(one + mu**2 / 2, other - mu**2 / 2, 9 * mu + mu**2)
     curve = tuple((delta, Gaussian(1 / claimed).epsilon(delta)) for delta in DELTAS)
-    line = Line(1, "zero_out", 1.0, Bound(0.5, 1.5), Bound(None), "", counted.curve())
+    line = AuditLine(1, "zero_out", 1.0, Bound(0.5, 1.5), Bound(None), "", counted.curve())
     return Audit("user", 1e-6, 0.99, (line,), (curve,), 50_000)
 
 

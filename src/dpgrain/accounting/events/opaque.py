@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dpgrain import _validate
 from dpgrain.accounting.events.base import Asked, Event
-from dpgrain.accounting.losses.curves import Group
+from dpgrain.accounting.losses.curves import GroupCurve
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.rounding import product_up
 from dpgrain.errors import ParameterError
@@ -185,21 +185,21 @@ class RDP(Event):
         if steps == 1:
             return Loss(renyi=tuple(known))
         valid = tuple(
-            (_share(order, steps), _of_steps(known, order, int(steps)))
+            (_remaining_order(order, steps), _group_divergence(known, order, int(steps)))
             for order, _ in known
-            if _share(order, steps) > 1
+            if _remaining_order(order, steps) > 1
         )
         # For very many steps, group privacy of the curve gives more than divergences do.
-        by_curve = Loss.of(Group(Loss(renyi=tuple(known)), int(steps)))
+        by_curve = Loss.from_curve(GroupCurve(Loss(renyi=tuple(known)), int(steps)))
         return Loss(renyi=valid).or_else(by_curve) if valid else by_curve
 
 
-def _share(order: float, steps: float) -> float:
+def _remaining_order(order: float, steps: float) -> float:
     """Return the order that remains of one after several steps, rounded down."""
     return math.nextafter(order / steps, 0.0)
 
 
-def _of_steps(known: Sequence[tuple[float, float]], order: float, steps: int) -> float:
+def _group_divergence(known: Sequence[tuple[float, float]], order: float, steps: int) -> float:
     """Return Σ_{j<k} α/(α−j)·D_{α−j} for k steps and an order α above k, rounded up.
 
     ``known`` contains (order, bound on the divergence of one step) in increasing order, including

@@ -16,10 +16,10 @@ import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 
 from dpgrain._types import FloatArray
-from dpgrain.accounting.losses.on_a_grid import Law, Losses
-from dpgrain.accounting.losses.pairs import Counted
+from dpgrain.accounting.losses.discretization import GridDistribution, LossDistribution
+from dpgrain.accounting.losses.pairs import CountedPairs
 from dpgrain.accounting.losses.rounding import fails_closed, or_worst
-from dpgrain.accounting.losses.sequences import discounted
+from dpgrain.accounting.losses.sequences import discounted_sums
 
 # Log of the smallest δ that is composed; smaller ones only have the initial bound.
 _LEAST_LOG_DELTA = -695.0
@@ -35,7 +35,7 @@ _SPARE_LOG_DELTA = 5.0
 # The δ to which a composition around ε = 0 is accurate; what a risk needs is larger.
 _SMALL_DELTA = 1e-12
 # Max attempts if the answer is outside the expected window.
-_MOST_LOOKS = 4
+_MOST_TRANSFORMS = 4
 # Max steps of a search for an answer by the δ of several ε.
 _MOST_HALVINGS = 12
 # Log of the mass that a window may truncate, relative to the answer; and log of the additional
@@ -75,11 +75,11 @@ class _Saddle:
 
 
 @fails_closed(1.0)
-def composed_delta(pairs: Counted, epsilon: float, *, upper: bool = True) -> float:
+def composed_delta(pairs: CountedPairs, epsilon: float, *, upper: bool = True) -> float:
     """Bound δ(ε), ε ≥ 0, of pairs fixed in advance, from above or below."""
 
     answer = 0.0
-    saddles = [(_at_epsilon(way, epsilon), way) for way in _both_ways(pairs)]
+    saddles = [(_at_epsilon(way, epsilon), way) for way in _both_orders(pairs)]
     for saddle, way in sorted(saddles, key=lambda one: -one[0].log_delta):
         # The initial estimate is also a bound, so skip orders that cannot give the larger δ.
         if math.exp(saddle.log_delta) > answer:
@@ -87,7 +87,7 @@ def composed_delta(pairs: Counted, epsilon: float, *, upper: bool = True) -> flo
     return min(answer, 1.0)
 
 
-def composed_deltas(pairs: Counted, epsilons: FloatArray) -> FloatArray:
+def composed_deltas(pairs: CountedPairs, epsilons: FloatArray) -> FloatArray:
     """Bound δ at n values of ε ≥ 0 from above by one composition around ε = 0; shape (n,).
 
     The bound holds at every ε. It is as close as :func:`composed_delta` down to about 1e-12, and
@@ -95,7 +95,7 @@ def composed_deltas(pairs: Counted, epsilons: FloatArray) -> FloatArray:
     would be too long, the bounds are those of Rényi divergences.
     """
     deltas = np.zeros(epsilons.size)
-    for way in _both_ways(pairs):
+    for way in _both_orders(pairs):
         summed = _around_zero(way)
         found = (
             np.array([_rough_delta(way, float(epsilon)) for epsilon in epsilons])
@@ -108,13 +108,13 @@ def composed_deltas(pairs: Counted, epsilons: FloatArray) -> FloatArray:
 
 
 @fails_closed(1.0)
-def _rough_delta(way: Counted, epsilon: float) -> float:
+def _rough_delta(way: CountedPairs, epsilon: float) -> float:
     """Bound δ(ε) by Rényi divergences, for one order of the neighbours."""
     return math.exp(_at_epsilon(way, epsilon).log_delta)
 
 
 @lru_cache(maxsize=8)
-def _around_zero(way: Counted) -> _Sum | None:
+def _around_zero(way: CountedPairs) -> _Sum | None:
     """Compose pairs around ε = 0; None where arithmetic has no answer."""
     try:
         with np.errstate(all="ignore"):
@@ -123,10 +123,10 @@ def _around_zero(way: Counted) -> _Sum | None:
         return None
 
 
-def _delta_one_way(way: Counted, saddle: _Saddle, *, upper: bool) -> float:
+def _delta_one_way(way: CountedPairs, saddle: _Saddle, *, upper: bool) -> float:
     """Bound δ at the ε of a location, for one order of the neighbours."""
     answer = math.exp(saddle.log_delta) if upper else 0.0
-    for _ in range(_MOST_LOOKS):
+    for _ in range(_MOST_TRANSFORMS):
         summed = _Sum.of(way, saddle, upper)
         if summed is None:
             break
@@ -140,24 +140,24 @@ def _delta_one_way(way: Counted, saddle: _Saddle, *, upper: bool) -> float:
 
 
 @fails_closed(math.inf)
-def composed_epsilon(pairs: Counted, delta: float, *, upper: bool = True) -> float:
+def composed_epsilon(pairs: CountedPairs, delta: float, *, upper: bool = True) -> float:
     """Bound the smallest ε ≥ 0 with δ(ε) ≤ delta for pairs fixed in advance, or infinity."""
 
     if delta <= 0:
         return math.inf
     answer = 0.0
-    saddles = [(_at_delta(way, delta), way) for way in _both_ways(pairs)]
+    saddles = [(_at_delta(way, delta), way) for way in _both_orders(pairs)]
     for saddle, way in sorted(saddles, key=lambda one: -one[0].epsilon):
         if saddle.epsilon > answer:
-            answer = max(answer, _one_way(way, saddle, delta, upper=upper))
+            answer = max(answer, _epsilon_one_way(way, saddle, delta, upper=upper))
     return answer
 
 
-def _one_way(way: Counted, saddle: _Saddle, delta: float, *, upper: bool) -> float:
+def _epsilon_one_way(way: CountedPairs, saddle: _Saddle, delta: float, *, upper: bool) -> float:
     if math.isinf(saddle.epsilon):
         return math.inf if upper else 0.0
     answer = saddle.epsilon if upper else 0.0
-    for _ in range(_MOST_LOOKS):
+    for _ in range(_MOST_TRANSFORMS):
         summed = _Sum.of(way, saddle, upper)
         if summed is None:
             break
@@ -172,10 +172,12 @@ def _one_way(way: Counted, saddle: _Saddle, delta: float, *, upper: bool) -> flo
         nearer = 0.9 * saddle.epsilon if next_ is None else next_
         saddle = _at_epsilon(way, nearer)
         saddle = saddle.expecting(delta) if upper else saddle
-    return _halved(way, saddle, delta, answer, upper=upper)
+    return _bisect_tilts(way, saddle, delta, answer, upper=upper)
 
 
-def _halved(way: Counted, saddle: _Saddle, delta: float, answer: float, *, upper: bool) -> float:
+def _bisect_tilts(
+    way: CountedPairs, saddle: _Saddle, delta: float, answer: float, *, upper: bool
+) -> float:
     """Bound ε(δ) by the δ of several ε, if the initial tilt does not fit the answer.
 
     This happens if losses much larger than ε are rare but not negligible: they dominate Rényi
@@ -205,21 +207,21 @@ def _halved(way: Counted, saddle: _Saddle, delta: float, answer: float, *, upper
 
 
 @fails_closed(math.inf)
-def rough_epsilon(pairs: Counted, delta: float) -> float:
+def rough_epsilon(pairs: CountedPairs, delta: float) -> float:
     """Bound ε(δ) quickly, by Rényi divergences."""
-    return max(_at_delta(way, delta).epsilon for way in _both_ways(pairs))
+    return max(_at_delta(way, delta).epsilon for way in _both_orders(pairs))
 
 
-def _both_ways(pairs: Counted) -> list[Counted]:
+def _both_orders(pairs: CountedPairs) -> list[CountedPairs]:
     swapped = tuple((pair.swapped, count) for pair, count in pairs)
     return [pairs] if swapped == pairs else [pairs, swapped]
 
 
-def _log_moment(laws: Sequence[tuple[Law, int]], theta: float) -> float:
+def _log_moment(laws: Sequence[tuple[LossDistribution, int]], theta: float) -> float:
     return sum(count * law.log_moment(theta) for law, count in laws)
 
 
-def _deviation(laws: Sequence[tuple[Law, int]], theta: float) -> float:
+def _deviation(laws: Sequence[tuple[LossDistribution, int]], theta: float) -> float:
     return math.sqrt(sum(count * law.spread(theta)[1] for law, count in laws))
 
 
@@ -254,30 +256,32 @@ def _smallest(value: Callable[[float], float]) -> float:
     return math.exp((low + high) / 2)
 
 
-def _looks(pairs: Counted, log_delta: float) -> list[tuple[Law, int]]:
+def _coarse_distributions(
+    pairs: CountedPairs, log_delta: float
+) -> list[tuple[LossDistribution, int]]:
     """Return coarse distributions of the parts, without losses too rare for this δ."""
     tail = _tail(pairs, log_delta)
-    return [(pair.look().cut(tail), count) for pair, count in pairs]
+    return [(pair.coarse_distribution().cut(tail), count) for pair, count in pairs]
 
 
-def _infinite(laws: Sequence[tuple[Law, int]]) -> float:
+def _infinite(laws: Sequence[tuple[LossDistribution, int]]) -> float:
     """Return the mass at infinite loss, rounded up."""
     return sum(count * law.infinite for law, count in laws) * (1 + 1e-12)
 
 
-def _tail(pairs: Counted, log_delta: float) -> float:
+def _tail(pairs: CountedPairs, log_delta: float) -> float:
     """Return the mass of each part that counts as infinite loss."""
     total = sum(count for _, count in pairs)
     return math.exp(max(log_delta + _TAIL_LOG_MASS, -700.0)) / total
 
 
-def _at_epsilon(pairs: Counted, epsilon: float) -> _Saddle:
+def _at_epsilon(pairs: CountedPairs, epsilon: float) -> _Saddle:
     """Return the saddle point for δ(ε), with a bound on that δ."""
     bound = -math.inf
     while True:
-        laws = _looks(pairs, bound)
+        laws = _coarse_distributions(pairs, bound)
 
-        def log_delta(theta: float, laws: Sequence[tuple[Law, int]] = laws) -> float:
+        def log_delta(theta: float, laws: Sequence[tuple[LossDistribution, int]] = laws) -> float:
             return _log_moment(laws, theta) - theta * epsilon + _conversion(theta)
 
         theta = _smallest(log_delta)
@@ -291,9 +295,9 @@ def _at_epsilon(pairs: Counted, epsilon: float) -> _Saddle:
             return _Saddle(theta, epsilon, bound, _deviation(laws, theta))
 
 
-def _at_delta(pairs: Counted, delta: float) -> _Saddle:
+def _at_delta(pairs: CountedPairs, delta: float) -> _Saddle:
     log_delta = math.log(delta)
-    laws = _looks(pairs, log_delta)
+    laws = _coarse_distributions(pairs, log_delta)
     rest = delta - _infinite(laws)
     if rest <= 0:
         return _Saddle(1.0, math.inf, log_delta, 0.0)
@@ -323,7 +327,7 @@ class _Sum:
     upper: bool
 
     @staticmethod
-    def of(pairs: Counted, saddle: _Saddle, upper: bool) -> _Sum | None:
+    def of(pairs: CountedPairs, saddle: _Saddle, upper: bool) -> _Sum | None:
         """Compose the pairs around a location; None if only the initial bound is available."""
         if saddle.log_delta < _LEAST_LOG_DELTA or math.isinf(saddle.deviation):
             return None
@@ -385,8 +389,8 @@ class _Sum:
         """
         mass = np.maximum(self.tilted, 0.0)
         theta = self.saddle.theta
-        first = discounted(mass, theta * self.step)
-        second = discounted(mass, (theta + 1) * self.step)
+        first = discounted_sums(mass, theta * self.step)
+        second = discounted_sums(mass, (theta + 1) * self.step)
         # Every later point has the same error, so the sum of the errors is geometric.
         rate, later = theta * self.step, np.arange(mass.size - 1, -1, -1, dtype=np.float64)
         error = self.error * math.exp(-rate) * (np.expm1(-rate * later) / math.expm1(-rate))
@@ -443,7 +447,7 @@ def _trusted(saddle: _Saddle) -> float:
     return saddle.epsilon - _SPARE_LOG_MASS / saddle.theta
 
 
-def _step(pairs: Counted, saddle: _Saddle, total: int) -> float:
+def _step(pairs: CountedPairs, saddle: _Saddle, total: int) -> float:
     """Return a step with the required accuracy, or a larger one to limit arrays."""
     # Spreading within a step h adds about θ(θ+1)h²/12 to each ln E e^{θ·loss}, and 1/θ of that to
     # ε.
@@ -451,15 +455,15 @@ def _step(pairs: Counted, saddle: _Saddle, total: int) -> float:
     step = math.sqrt(12 * _RELATIVE_ACCURACY * scale / (total * (1 + saddle.theta)))
     step = min(step, max(saddle.deviation, 1e-12) / 40)
     longest = 30 * saddle.deviation
-    for law, _ in _looks(pairs, saddle.log_delta):
+    for law, _ in _coarse_distributions(pairs, saddle.log_delta):
         low = law.values[np.cumsum(law.mass) > _FLOOR_MASS / total]
         longest = max(longest, float(law.values[-1] - low[0]) if low.size else 0.0)
     return max(step, longest / _MOST_POINTS)
 
 
 def _window(
-    parts: Sequence[tuple[Losses, int]],
-    laws: Sequence[tuple[Law, int]],
+    parts: Sequence[tuple[GridDistribution, int]],
+    laws: Sequence[tuple[LossDistribution, int]],
     saddle: _Saddle,
     moment: float,
 ) -> tuple[int, int]:

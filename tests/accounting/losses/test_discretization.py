@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtr
 from tests.accounting.losses import sampling_rates
 
-from dpgrain.accounting.losses.pairs import Mixtures
+from dpgrain.accounting.losses.pairs import MixturePair
 
 Array = NDArray[np.float64]
 
@@ -50,7 +50,7 @@ def hockey_sticks(
     turned=st.booleans(),
 )
 def test_losses_on_a_grid_dominate_and_are_dominated(
-    pair: Mixtures, step: float, tail: float, floor: float, turned: bool
+    pair: MixturePair, step: float, tail: float, floor: float, turned: bool
 ) -> None:
     chosen: Any = pair.swapped if turned else pair
     above = chosen.losses(step, tail, floor)

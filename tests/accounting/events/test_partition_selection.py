@@ -27,7 +27,7 @@ from dpgrain.accounting import (
     TruncatedGeometric,
     calibrate_truncated_geometric,
 )
-from dpgrain.accounting.events import naming
+from dpgrain.accounting.events import partition_selection
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Element, Level, Record, Relation, Unit, User
 
 EPSILONS = [0.0, 0.1, 0.35, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 6.0, 9.0]
@@ -590,7 +590,7 @@ def test_no_weights_pass_more_often_than_the_concave_bound(count: int) -> None:
     rng = np.random.default_rng(count)
     laws = [(6.0, 1.0, 1.0), (40.0, 6.0, 1.0), (2.0, 0.3, 1.0), (9.0, 1.0, 4.0)]
     for threshold, noise, largest in laws:
-        bound = naming._Passing.of(threshold, noise, largest).most(float(count))
+        bound = partition_selection._PassingBound.of(threshold, noise, largest).most(float(count))
         best = 0.0
         for sharp in (0.0, 0.5, 1.0, 2.0, 4.0, 20.0):
             squares = rng.exponential(size=(200, count)) ** sharp
@@ -600,7 +600,7 @@ def test_no_weights_pass_more_often_than_the_concave_bound(count: int) -> None:
 
 
 def test_fewer_items_than_one_pass_in_proportion() -> None:
-    passing = naming._Passing.of(6.0, 1.0, 1.0)
+    passing = partition_selection._PassingBound.of(6.0, 1.0, 1.0)
     assert passing.most(0.25) == pytest.approx(passing.most(1.0) / 4)
     grows = [passing.most(count) for count in np.geomspace(0.1, 1e5, 60)]
     slopes = np.diff(grows) / np.diff(np.geomspace(0.1, 1e5, 60))

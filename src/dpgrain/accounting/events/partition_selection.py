@@ -14,7 +14,7 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.events.base import Asked, Event
 from dpgrain.accounting.losses.loss import Loss
-from dpgrain.accounting.losses.pairs import LARGEST_SHIFT, Response
+from dpgrain.accounting.losses.pairs import LARGEST_SHIFT, ResponsePair
 from dpgrain.accounting.losses.rounding import or_worst, product_up
 from dpgrain.errors import ParameterError
 from dpgrain.numerics.special_functions import log_ndtr, ndtr
@@ -68,11 +68,11 @@ class Selection(Event):
 
     def cost(self, asked: Asked) -> Loss:
         distance = asked.move(self.contribution)
-        named = self._named(asked)
+        named = self._selection_probability(asked)
         leak = named / (1 - named) if named < 1 else 1.0
         return Loss(mu=distance / self.noise_multiplier, leak=min(leak, 1.0))
 
-    def _named(self, asked: Asked) -> float:
+    def _selection_probability(self, asked: Asked) -> float:
         """Return the probability of selecting an item that only the changed units have."""
         blocks = _changed_blocks(self.contribution, asked)
         if math.isinf(blocks):
@@ -82,7 +82,7 @@ class Selection(Event):
         if blocks > 1 and (may_pile_up or several_people):
             # k blocks may share one item. The worst case is k/√t each on t items, and at most k·t
             # items have a smallest contributor with t items.
-            first, last = _stretch_ends(self.max_items)
+            first, last = _range_ends(self.max_items)
             passes = ndtr((blocks / np.sqrt(first) - self.threshold) / self.noise_multiplier)
             return min(blocks * float((last * passes).max()), 1.0)
         single = selection_leak(self.threshold, self.noise_multiplier, self.max_items)
@@ -167,28 +167,30 @@ class AdaptiveSelection(Event):
 
     def cost(self, asked: Asked) -> Loss:
         distance = asked.move(self.contribution)
-        leak = self._named(asked) * (1 + _RELATIVE_ROUNDING)
+        leak = self._selection_probability(asked) * (1 + _RELATIVE_ROUNDING)
         if not self.one_sided(asked.relation, asked.unit):
             # Both sides may have their own items; the first event counts one of them.
             leak = 2 * leak + self.first.loss(asked.units, asked.relation, asked.unit).leak
         return Loss(mu=distance / self.noise_multiplier, leak=min(leak, 1.0))
 
-    def _named(self, asked: Asked) -> float:
+    def _selection_probability(self, asked: Asked) -> float:
         """Bound the probability of selecting an item that only the changed users have."""
         if asked.level == "user" and asked.units > 1:
             # Vectors on the same items have norm at most the number of users.
-            several = _Passing.of(self.threshold, self.noise_multiplier, float(asked.units))
+            several = _PassingBound.of(self.threshold, self.noise_multiplier, float(asked.units))
             return or_worst(several.most(float(asked.units * self.max_items)), 1.0)
-        first, last = _stretch_ends(self.max_items)
+        first, last = _range_ends(self.max_items)
         with np.errstate(all="ignore"):
             goes_on = ndtr((1 / np.sqrt(first) - self.floor) / self.first_noise_multiplier)
         # The expectation grows with the number of items that continue, and is concave in it.
         expected = float((last * goes_on).max())
-        return or_worst(_Passing.of(self.threshold, self.noise_multiplier, 1.0).most(expected), 1.0)
+        return or_worst(
+            _PassingBound.of(self.threshold, self.noise_multiplier, 1.0).most(expected), 1.0
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class _Passing:
+class _PassingBound:
     """Concave bound, in its square, on the probability that a noisy weight passes.
 
     ``squares`` (n,) are squared weights as shares of the largest, and ``bounds`` (n,) the smallest
@@ -200,7 +202,7 @@ class _Passing:
 
     @staticmethod
     @lru_cache(maxsize=64)
-    def of(threshold: float, noise: float, largest: float) -> _Passing:
+    def of(threshold: float, noise: float, largest: float) -> _PassingBound:
         """Return the bound for weights up to the largest."""
         # Weights to the power 1½ also give a dense grid of squares for small weights.
         weights = np.linspace(0.0, 1.0, _WEIGHTS + 1) ** 1.5
@@ -213,7 +215,7 @@ class _Passing:
             while len(hull) > 1 and _below(squares, upper, hull[-2], hull[-1], point):
                 hull.pop()
             hull.append(point)
-        return _Passing(squares[hull], upper[hull])
+        return _PassingBound(squares[hull], upper[hull])
 
     def most(self, items: float) -> float:
         """Bound the expected number of passing items with squared shares of sum ≤ 1.
@@ -255,7 +257,7 @@ def selection_leak(threshold: float, noise_multiplier: float, max_items: int) ->
     threshold = _validate.positive(threshold=threshold)
     noise_multiplier = _validate.positive(noise_multiplier=noise_multiplier)
     max_items = _validate.integer(minimum=1, max_items=max_items)
-    first, last = _stretch_ends(max_items)
+    first, last = _range_ends(max_items)
     # Each count is smaller when there are more items: the first number of a range bounds its
     # counts, and the last one bounds the number of items.
     with np.errstate(all="ignore"):
@@ -264,7 +266,7 @@ def selection_leak(threshold: float, noise_multiplier: float, max_items: int) ->
 
 
 @lru_cache(maxsize=16)
-def _stretches(most: int) -> tuple[tuple[int, int], ...]:
+def _ranges(most: int) -> tuple[tuple[int, int], ...]:
     """Split 1..most into ranges (first, last), first of one number, later coarser."""
     stretches, first = [], 1
     while first <= most:
@@ -275,9 +277,9 @@ def _stretches(most: int) -> tuple[tuple[int, int], ...]:
 
 
 @lru_cache(maxsize=16)
-def _stretch_ends(most: int) -> tuple[FloatArray, FloatArray]:
+def _range_ends(most: int) -> tuple[FloatArray, FloatArray]:
     """Return the first and the last numbers of all ranges; cached for searches."""
-    first, last = np.array(_stretches(most), dtype=np.float64).T
+    first, last = np.array(_ranges(most), dtype=np.float64).T
     first.flags.writeable = last.flags.writeable = False
     return first, last
 
@@ -345,13 +347,13 @@ class TruncatedGeometric(Event):
         changes = self._changes(asked)
         if math.isinf(changes):
             return Loss(pure=math.inf)
-        piled = self._piled(asked, changes)
+        piled = self._max_item_change(asked, changes)
         # An item that changes by j costs (j·rate, passes(j)). All items together have a delta mass
         # of at most the largest passes(j)/j for each change, which is attained within the support
         # of X.
         ends = min(piled, 2 * self.cutoff + 1)
         # A larger count passes more often, so the last one of a range bounds them all.
-        leak = changes * max(self.passes(last) / first for first, last in _stretches(ends))
+        leak = changes * max(self.passes(last) / first for first, last in _ranges(ends))
         one = Loss(
             pure=product_up(changes, self.rate),
             leak=min(leak * (1 + _RELATIVE_ROUNDING), 1.0),
@@ -366,7 +368,9 @@ class TruncatedGeometric(Event):
             return one
         # Each count reveals everything with one probability, and is randomised response otherwise.
         told = -math.expm1(changes * math.log1p(-self.passes(1))) * (1 + _RELATIVE_ROUNDING)
-        return one.or_else(Loss(leak=min(told, 1.0), pairs=((Response(self.rate), int(changes)),)))
+        return one.or_else(
+            Loss(leak=min(told, 1.0), pairs=((ResponsePair(self.rate), int(changes)),))
+        )
 
     def _changes(self, asked: Asked) -> float:
         """Return the largest total change of the counts of all items."""
@@ -392,7 +396,7 @@ class TruncatedGeometric(Event):
                 changes = min(changes, steps * (1 + items))
         return changes
 
-    def _piled(self, asked: Asked, changes: float) -> int:
+    def _max_item_change(self, asked: Asked, changes: float) -> int:
         """Return the largest change of the count of one item."""
         own = self.contribution.block
         if own == "user" or (own == "element" and self.contribution.layout == "disjoint"):

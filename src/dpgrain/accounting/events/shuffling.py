@@ -15,7 +15,12 @@ from dpgrain.accounting.events.base import Asked, Event
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.rounding import fails_closed
 from dpgrain.errors import ParameterError
-from dpgrain.noise.counts import LARGEST_COUNT, BinomialLaw, CountLaw, PoissonLaw
+from dpgrain.noise.counts import (
+    LARGEST_COUNT,
+    BinomialDistribution,
+    CountDistribution,
+    PoissonDistribution,
+)
 from dpgrain.numerics.special_functions import ndtri, ndtri_exp
 from dpgrain.units import Level
 
@@ -32,7 +37,7 @@ _SCORE_ROUNDING = 1e-12
 
 
 @lru_cache(maxsize=256)
-def _largest_ratio(noise: CountLaw, reach: int, leak: float) -> float:
+def _largest_ratio(noise: CountDistribution, reach: int, leak: float) -> float:
     """Return the largest μ(k)/k for k = 1..reach, rounded up."""
     if max(reach, _width(noise, leak)) > _MOST_VALUES:
         # The shift is larger than supported, or the distribution is wider than any sampled noise.
@@ -58,7 +63,7 @@ def _largest_ratio(noise: CountLaw, reach: int, leak: float) -> float:
     return largest
 
 
-def _width(noise: CountLaw, leak: float) -> float:
+def _width(noise: CountDistribution, leak: float) -> float:
     """Return a distance from the mean with negligible mass beyond it."""
     depth = _LEFT_OUT_LOG_MASS - math.log(leak)
     # By Bernstein's inequality the mass further from the mean is less than e^{−depth}.
@@ -73,7 +78,7 @@ def _shifts(reach: int) -> list[int]:
     return few
 
 
-def _scores(noise: CountLaw, reach: int, leak: float) -> tuple[FloatArray, FloatArray]:
+def _scores(noise: CountDistribution, reach: int, leak: float) -> tuple[FloatArray, FloatArray]:
     """Return Φ⁻¹ of 1 − P(X ≥ t)/(1−δ₀), rounded up, and P(X < t)/(1−δ₀), rounded down.
 
     Both are at the same successive t; they are −∞ and ∞ if the quotient is at least 1.
@@ -103,7 +108,7 @@ def _score(small: FloatArray, rest: FloatArray, leak: float) -> FloatArray:
     return scores
 
 
-class _Shifted(ABC):
+class _ShiftedSum(ABC):
     """A noisy sum of integers with bounded vectors from users."""
 
     grid: int
@@ -122,7 +127,7 @@ class _Shifted(ABC):
 
     @property
     @abstractmethod
-    def _noise(self) -> CountLaw:
+    def _noise(self) -> CountDistribution:
         """Distribution of the noise in one coordinate."""
 
     @property
@@ -162,7 +167,7 @@ class _Shifted(ABC):
 
 
 @dataclass(frozen=True)
-class Binomial(_Shifted, Event):
+class Binomial(_ShiftedSum, Event):
     """Binomial noise on a sum of integer vectors that users send as shuffled bits.
 
     Every user rounds the vector at random to integers and adds that number of ones in each
@@ -211,12 +216,12 @@ class Binomial(_Shifted, Event):
         self._check()
 
     @property
-    def _noise(self) -> BinomialLaw:
-        return BinomialLaw(self.trials, self.probability)
+    def _noise(self) -> BinomialDistribution:
+        return BinomialDistribution(self.trials, self.probability)
 
 
 @dataclass(frozen=True)
-class Poisson(_Shifted, Event):
+class Poisson(_ShiftedSum, Event):
     """Poisson noise on a sum of integer vectors, added in parts by the participants.
 
     It differs from :class:`Binomial` because each of N honest participants adds Poisson(mean/N)
@@ -258,5 +263,5 @@ class Poisson(_Shifted, Event):
         self._check()
 
     @property
-    def _noise(self) -> PoissonLaw:
-        return PoissonLaw(self.mean)
+    def _noise(self) -> PoissonDistribution:
+        return PoissonDistribution(self.mean)

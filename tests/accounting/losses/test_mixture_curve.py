@@ -8,15 +8,15 @@ import mpmath
 import pytest
 
 from dpgrain.accounting import SampledGaussian
-from dpgrain.accounting.losses.one_round import OneRound
-from dpgrain.accounting.losses.pairs import Mixtures, drawn
+from dpgrain.accounting.losses.mixture_curve import OneRoundCurve
+from dpgrain.accounting.losses.pairs import MixturePair, sampled_pair
 from dpgrain.units import RELATIONS, Relation
 
 RATES = [1e-9, 1e-4, 0.01, 0.5, 0.999]
 SHIFTS = [1e-3, 0.2, 1.0, 30.0]
 
 
-def exact(pair: Mixtures, epsilon: float) -> mpmath.mpf:
+def exact(pair: MixturePair, epsilon: float) -> mpmath.mpf:
     """P(x > x*) − e^ε·Q(x > x*), the place being found by bisection."""
     with mpmath.workdps(60):
 
@@ -37,9 +37,9 @@ def exact(pair: Mixtures, epsilon: float) -> mpmath.mpf:
         return tail(pair.p, high) - odds * tail(pair.q, high)
 
 
-def pairs(rate: float, shift: float) -> list[Mixtures]:
-    found = [drawn(rate, shift, -shift), drawn(rate, shift, 0.0)]
-    return [pair for pair in found if isinstance(pair, Mixtures)]
+def pairs(rate: float, shift: float) -> list[MixturePair]:
+    found = [sampled_pair(rate, shift, -shift), sampled_pair(rate, shift, 0.0)]
+    return [pair for pair in found if isinstance(pair, MixturePair)]
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_places_are_found_where_losses_are_hard_to_tell_from_each_other(
 ) -> None:
     for pair in pairs(rate, shift):
         swapped = pair.swapped
-        assert isinstance(swapped, Mixtures)
+        assert isinstance(swapped, MixturePair)
         curve = pair.curve(1, 0.0)
-        assert isinstance(curve, OneRound)
+        assert isinstance(curve, OneRoundCurve)
         truth = max(exact(pair, epsilon), exact(swapped, epsilon))
         assert truth <= curve.delta(epsilon) <= 1
         assert curve.delta(epsilon) <= truth * (1 + 1e-4) + 2e-15
@@ -74,9 +74,9 @@ def test_places_are_found_where_losses_are_hard_to_tell_from_each_other(
 def test_it_is_the_exact_curve_rounded_up(rate: float, shift: float) -> None:
     for pair in pairs(rate, shift):
         swapped = pair.swapped
-        assert isinstance(swapped, Mixtures)
+        assert isinstance(swapped, MixturePair)
         curve = pair.curve(1, 0.0)
-        assert isinstance(curve, OneRound)
+        assert isinstance(curve, OneRoundCurve)
         for epsilon in (0.0, rate * shift, shift, shift * shift / 2, 3 * shift + shift * shift / 2):
             truth = max(exact(pair, epsilon), exact(swapped, epsilon))
             answer = curve.delta(epsilon)
@@ -100,7 +100,7 @@ def test_epsilon_is_the_inverse(rate: float, shift: float, delta: float) -> None
             assert epsilon <= 2e-9
         if 1e-6 < epsilon < 100:
             swapped = pair.swapped
-            assert isinstance(swapped, Mixtures)
+            assert isinstance(swapped, MixturePair)
             below = max(exact(pair, low), exact(swapped, low)) if low > 0 else 1
             assert below >= delta * (1 - 1e-12)
             assert low >= epsilon * (1 - 2e-3)
@@ -136,7 +136,7 @@ def test_nothing_is_asked_of_it_beside_other_parts() -> None:
     (pair, *_) = pairs(0.1, 1.0)
     assert pair.curve(2, 0.0) is None
     assert pair.curve(1, 0.5) is None
-    assert OneRound((pair,)).epsilon(0.0) == math.inf
+    assert OneRoundCurve((pair,)).epsilon(0.0) == math.inf
 
 
 def test_an_event_of_one_round_is_answered_by_it() -> None:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.mixtures import FUNCTION_ROUNDING
 from dpgrain.accounting.losses.rounding import fails_closed
-from dpgrain.accounting.losses.sequences import increasing
+from dpgrain.accounting.losses.sequences import isotonic_fit
 
 
 @dataclass(frozen=True, eq=False)
-class Law:
+class LossDistribution:
     """A distribution of the privacy loss, above the true one.
 
     ``values`` are (n,) increasing losses and ``mass`` their (n,) masses, rounded up, so that their
@@ -26,16 +26,16 @@ class Law:
     mass: FloatArray
     infinite: float = 0.0
 
-    def cut(self, tail: float) -> Law:
+    def cut(self, tail: float) -> LossDistribution:
         """Move the largest losses, of mass at most ``tail``, to infinity."""
         above = np.cumsum(self.mass[::-1])[::-1]
         size = max(int(np.searchsorted(-above, -tail)), 1)
         if size >= self.values.size:
             return self
         rest = float(above[size]) if size < above.size else 0.0
-        return Law(self.values[:size], self.mass[:size], self.infinite + rest)
+        return LossDistribution(self.values[:size], self.mass[:size], self.infinite + rest)
 
-    def thinned(self, points: int) -> Law:
+    def thinned(self, points: int) -> LossDistribution:
         """Spread the distribution onto about ``points`` of its losses."""
         if self.values.size <= points:
             return self
@@ -53,7 +53,7 @@ class Law:
         mass = np.zeros(points_left.size)
         mass += np.bincount(left, (1 - right) * self.mass, points_left.size)
         mass += np.bincount(left + 1, right * self.mass, points_left.size)
-        return Law(points_left, mass, self.infinite)
+        return LossDistribution(points_left, mass, self.infinite)
 
     @fails_closed(math.inf)
     def log_moment(self, theta: float) -> float:
@@ -72,7 +72,7 @@ class Law:
 
 
 @dataclass(frozen=True, eq=False)
-class Losses:
+class GridDistribution:
     """A distribution of the privacy loss on the multiples of a step.
 
     ``low`` is the index of the first of (n,) masses, with loss ``low * step``; ``slip`` bounds the
@@ -91,10 +91,10 @@ class Losses:
         return self.low + self.mass.size - 1
 
     @property
-    def law(self) -> Law:
+    def law(self) -> LossDistribution:
         """The same distribution with explicit values."""
         values = self.step * np.arange(self.low, self.low + self.mass.size, dtype=np.float64)
-        return Law(values, self.mass, self.infinite)
+        return LossDistribution(values, self.mass, self.infinite)
 
 
 def spread_masses(
@@ -117,14 +117,16 @@ def spread_masses(
     return mass
 
 
-def regridded(law: Law, step: float, tail: float, floor: float) -> Losses:
+def spread_onto_grid(
+    law: LossDistribution, step: float, tail: float, floor: float
+) -> GridDistribution:
     """Spread every mass of a distribution onto the neighbouring points of a grid."""
     law = law.cut(tail)
     # The smallest losses, with negligible mass, are raised to the first relevant one.
     first = min(int(np.searchsorted(np.cumsum(law.mass), floor)), law.mass.size - 1)
     masses = law.mass[first:].copy()
     masses[0] += float(law.mass[:first].sum())
-    law = Law(law.values[first:], masses, law.infinite)
+    law = LossDistribution(law.values[first:], masses, law.infinite)
     place = np.floor(law.values / step)
     low = int(place[0])
     index = (place - low).astype(np.int64)
@@ -133,10 +135,10 @@ def regridded(law: Law, step: float, tail: float, floor: float) -> Losses:
     np.add.at(mass, index, (1 - right) * law.mass)
     np.add.at(mass, index + 1, right * law.mass)
     # The slip covers the rounding of a grid point, which a loss may exceed.
-    return Losses(step, low, mass, law.infinite, 1e-15 * float(np.abs(law.values).max()))
+    return GridDistribution(step, low, mass, law.infinite, 1e-15 * float(np.abs(law.values).max()))
 
 
-def merged_masses(step: float, low: int, p: FloatArray, q: FloatArray) -> Losses:
+def merge_masses(step: float, low: int, p: FloatArray, q: FloatArray) -> GridDistribution:
     """Move masses p, q around low, low+1, … onto the grid, as a bound from below.
 
     Between two points γ → H_γ is above the line P(T) − γQ(T) of any test T. The tests used are all
@@ -171,14 +173,14 @@ def merged_masses(step: float, low: int, p: FloatArray, q: FloatArray) -> Losses
         # The curve is not convex, so use the largest convex curve below it, by pooling its slopes.
         width = np.diff(ratio)
         slope = -right_q - (excess[1:] - lack[:-1]) / width
-        pooled = increasing(slope, width)
+        pooled = isotonic_fit(slope, width)
         total = float(q.sum())
         mass = np.where(
             np.concatenate([[True], pooled != slope]) | np.concatenate([pooled != slope, [True]]),
             ratio * np.diff(pooled, prepend=-total, append=0.0),
             mass,
         )
-    return Losses(step, low, np.maximum(mass, 0.0))
+    return GridDistribution(step, low, np.maximum(mass, 0.0))
 
 
 def _sides(mass: FloatArray) -> tuple[FloatArray, FloatArray]:

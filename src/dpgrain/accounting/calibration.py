@@ -10,10 +10,10 @@ from typing import Generic, Literal, TypeVar
 from dpgrain import _validate
 from dpgrain._formatting import quantity
 from dpgrain.accounting.contribution import Contribution
+from dpgrain.accounting.events.additive import Additive, Gaussian, Laplace
 from dpgrain.accounting.events.base import Event
 from dpgrain.accounting.events.choices import BoundedRange
-from dpgrain.accounting.events.naming import TruncatedGeometric
-from dpgrain.accounting.events.noise import Additive, Gaussian, Laplace
+from dpgrain.accounting.events.partition_selection import TruncatedGeometric
 from dpgrain.accounting.losses.gaussian import bisect, gaussian_epsilon, gaussian_mu
 from dpgrain.accounting.losses.rounding import product_up
 from dpgrain.errors import ParameterError

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from dpgrain.accounting import SampledGaussian
-from dpgrain.accounting.losses.compose import composed_delta
-from dpgrain.accounting.losses.sides import Sides, _Side
+from dpgrain.accounting.losses.composition import composed_delta
+from dpgrain.accounting.losses.user_sampling import TwoSidedPair, _Side
 from dpgrain.units import Relation
 
 Array = NDArray[np.float64]
@@ -52,7 +52,7 @@ def exact(rate: float, up: float, down: float, gamma: float) -> float:
 def test_each_order_has_the_curve_of_its_side(
     rate: float, above: tuple[float, float], below: tuple[float, float]
 ) -> None:
-    pair = Sides(rate, above, below)
+    pair = TwoSidedPair(rate, above, below)
     for epsilon in (0.01, 0.3, 1.0, 2.0):
         truth = max(exact(rate, *side, math.exp(epsilon)) for side in (above, below))
         assert truth <= composed_delta(((pair, 1),), epsilon) <= truth * (1 + 1e-2) + 1e-12
@@ -89,9 +89,9 @@ def test_a_smaller_move_would_be_exceeded() -> None:
     shown = hockey_stick(
         plane(rate, np.array([3.0, 0.0])), plane(rate, np.array([2.0, 0.0])), gamma
     )
-    assert composed_delta(((Sides(rate, (3, 2.1), (2, 1.1)), 1),), 0.4) < shown
+    assert composed_delta(((TwoSidedPair(rate, (3, 2.1), (2, 1.1)), 1),), 0.4) < shown
     # As if what vanishes could stand across the others in both orders.
-    assert composed_delta(((Sides(rate, (2, 1), (2, 1)), 1),), 0.4) < shown
+    assert composed_delta(((TwoSidedPair(rate, (2, 1), (2, 1)), 1),), 0.4) < shown
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
@@ -127,14 +127,14 @@ def test_moments_count_losses_that_no_look_shows(theta: float, up: float) -> Non
     nothing = math.log(1 - float(np.exp(laws + width).sum()))
     parts = np.concatenate([positive[right], negative[left]]) + width
     truth = float(np.logaddexp.reduce(np.append(parts, nothing)))
-    claim = Sides(rate, above, below).log_moment(theta)
+    claim = TwoSidedPair(rate, above, below).log_moment(theta)
     assert truth - 1e-6 <= claim <= truth + 1e-2 * (1 + truth)
 
 
 @pytest.mark.parametrize(("up", "apart"), [(8000.3, 1.1), (777.7, 0.01)])
 def test_the_slip_covers_the_rounding_of_losses(up: float, apart: float) -> None:
     down = up - apart
-    grid = Sides(0.3, (up, down), (up, down)).losses(apart / 50, 1e-12, 1e-12)
+    grid = TwoSidedPair(0.3, (up, down), (up, down)).losses(apart / 50, 1e-12, 1e-12)
     side = _Side.of(0.3, (up, down))
     places = np.linspace(side.first, side.first + 20, 501)
     # So far from 0, the loss is that of two normal laws.
@@ -150,9 +150,9 @@ def test_the_slip_covers_the_rounding_of_losses(up: float, apart: float) -> None
 @pytest.mark.parametrize("floor", [0.05, 1e-3, 1e-9])
 def test_the_law_is_above_the_curve_at_every_gamma(step: float, floor: float) -> None:
     rate, above, below = 0.3, (1.5, 1.0), (1.0, 0.5)
-    for pair in (Sides(rate, above, below), Sides(rate, below, above)):
+    for pair in (TwoSidedPair(rate, above, below), TwoSidedPair(rate, below, above)):
         grid = pair.losses(step, floor, floor)
-        for law in (grid.law, pair.look()):
+        for law in (grid.law, pair.coarse_distribution()):
             for loss in (*np.linspace(-3, 3, 121), -step, -step / 2, step / 2, -10.0, 10.0):
                 gamma = math.exp(loss)
                 if gamma >= 1:

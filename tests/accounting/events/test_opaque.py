@@ -22,7 +22,7 @@ from dpgrain.accounting import (
     SampledGaussian,
     gaussian_delta,
 )
-from dpgrain.accounting.losses.curves import Group
+from dpgrain.accounting.losses.curves import GroupCurve
 from dpgrain.units import Element, Level, Record, Relation, Unit, User
 
 Array = NDArray[np.float64]
@@ -272,4 +272,4 @@ def test_groups_of_any_size_cost_no_more_than_by_the_curve_of_one(delta: float) 
     event = RDP((2.0, 4.0, 8.0, 16.0, 32.0), (0.002, 0.002, 0.009, 0.04, 0.6))
     for steps in (2, 8, 16):
         claimed = event.epsilon(delta, units=steps)
-        assert claimed <= Group(event.loss(), steps).epsilon(delta) < math.inf
+        assert claimed <= GroupCurve(event.loss(), steps).epsilon(delta) < math.inf

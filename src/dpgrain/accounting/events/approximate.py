@@ -10,7 +10,7 @@ from dpgrain import _validate
 from dpgrain.accounting.events.base import Asked, Compose, Event
 from dpgrain.accounting.losses.curves import inverse
 from dpgrain.accounting.losses.loss import Loss
-from dpgrain.accounting.losses.pairs import FromCurve
+from dpgrain.accounting.losses.pairs import CurvePair
 from dpgrain.units import Level
 
 # A bound on the relative effect of rounding.
@@ -76,11 +76,15 @@ class StatisticallyClose(Event):
     def cost(self, asked: Asked) -> Loss:
         # η is charged even if the events cost nothing, because equal sums may have different views.
         ideal = self.ideal.cost(asked)
-        return ideal if self.variation == 0 else _near(ideal, max(self.variation, _LEAST_VARIATION))
+        return (
+            ideal
+            if self.variation == 0
+            else _approximate_loss(ideal, max(self.variation, _LEAST_VARIATION))
+        )
 
 
 @lru_cache(maxsize=256)
-def _near(ideal: Loss, variation: float) -> Loss:
+def _approximate_loss(ideal: Loss, variation: float) -> Loss:
     """Return the loss with the curve of the smallest δ₁(x) + (1 + e^x)·η over x ≤ ε.
 
     The minimum over all ε becomes delta mass, and the rest is a separate curve. Composed with other
@@ -88,7 +92,7 @@ def _near(ideal: Loss, variation: float) -> Loss:
     """
 
     def charged(epsilon: float) -> float:
-        return _charged(ideal, variation, epsilon)
+        return _charged_delta(ideal, variation, epsilon)
 
     # The sum is convex in e^x wherever δ₁ is. Beyond the last grid point its second term exceeds
     # the whole sum at 0.
@@ -101,10 +105,12 @@ def _near(ideal: Loss, variation: float) -> Loss:
         low, high = (low, two) if charged(one) <= charged(two) else (one, high)
     last = min((low, high, grid[best]), key=charged)
     floor = charged(last)
-    return Loss(leak=floor, pairs=((FromCurve(_Near(ideal, variation, last, floor)), 1),))
+    return Loss(
+        leak=floor, pairs=((CurvePair(_ApproximateCurve(ideal, variation, last, floor)), 1),)
+    )
 
 
-def _charged(ideal: Loss, variation: float, epsilon: float) -> float:
+def _charged_delta(ideal: Loss, variation: float, epsilon: float) -> float:
     """Return δ₁(ε) + (1 + e^ε)·η, or 1 if that is smaller."""
     # At ε ≥ 690 even the smallest variation makes the sum exceed 1.
     paid = (1 + math.exp(min(epsilon, 700.0))) * variation * (1 + _RELATIVE_ROUNDING)
@@ -112,7 +118,7 @@ def _charged(ideal: Loss, variation: float, epsilon: float) -> float:
 
 
 @dataclass(frozen=True)
-class _Near:
+class _ApproximateCurve:
     """The part of δ₁(ε) + (1 + e^ε)·η above its minimum ``floor`` at ε = ``last``."""
 
     ideal: Loss
@@ -123,7 +129,7 @@ class _Near:
     def delta(self, epsilon: float) -> float:
         if epsilon >= self.last:
             return 0.0
-        return max(_charged(self.ideal, self.variation, epsilon) - self.floor, 0.0)
+        return max(_charged_delta(self.ideal, self.variation, epsilon) - self.floor, 0.0)
 
     def epsilon(self, delta: float) -> float:
         return inverse(self, delta)

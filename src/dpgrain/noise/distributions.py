@@ -12,7 +12,7 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise.inversion import sample
-from dpgrain.noise.sources import Source, given
+from dpgrain.noise.sources import RandomSource, resolve_source
 from dpgrain.numerics.special_functions import ndtri
 
 MIN_SCALE, MAX_SCALE = 2.0**-30, 2.0**40
@@ -52,7 +52,7 @@ class _DiscreteLaplace:
 
 
 def rounded_gaussian(
-    scale: ArrayLike, size: int | None = None, *, source: Source | None = None
+    scale: ArrayLike, size: int | None = None, *, source: RandomSource | None = None
 ) -> IntArray:
     """Draw rounded normal numbers with sd ``scale`` in grid steps, exactly.
 
@@ -63,11 +63,11 @@ def rounded_gaussian(
     dimension. The distribution is exact (total-variation distance 0): see
     :mod:`dpgrain.noise.inversion`.
     """
-    return sample(_RoundedGaussian(), _scales(scale, size), given(source))
+    return sample(_RoundedGaussian(), _scales(scale, size), resolve_source(source))
 
 
 def discrete_laplace(
-    scale: ArrayLike, size: int | None = None, *, source: Source | None = None
+    scale: ArrayLike, size: int | None = None, *, source: RandomSource | None = None
 ) -> IntArray:
     """Draw from P(k) ∝ exp(−|k|/scale) on the integers, exactly.
 
@@ -86,11 +86,11 @@ def discrete_laplace(
     >>> discrete_laplace([1.5, 2.0**40]).shape
     (2,)
     """
-    return sample(_DiscreteLaplace(), _scales(scale, size), given(source))
+    return sample(_DiscreteLaplace(), _scales(scale, size), resolve_source(source))
 
 
 def truncated_geometric(
-    epsilon: float, cutoff: int, size: int, *, source: Source | None = None
+    epsilon: float, cutoff: int, size: int, *, source: RandomSource | None = None
 ) -> IntArray:
     """Draw from P(x) ∝ exp(−ε|x|) on the integers from −cutoff to cutoff, exactly.
 
@@ -118,7 +118,7 @@ def truncated_geometric(
         raise ParameterError(
             f"cutoff must be at least 2^-10/epsilon, not {_validate.describe(cutoff)}."
         )
-    scale = raised(1 / epsilon)
+    scale = raise_scale(1 / epsilon)
     # A larger share of the draws is accepted, so on average one batch supplies all missing samples.
     share, filled = min(epsilon * cutoff, 1.0) / 2, 0
     while filled < out.size:
@@ -130,7 +130,7 @@ def truncated_geometric(
     return out
 
 
-def raised(scale: FloatArray | float) -> FloatArray:
+def raise_scale(scale: FloatArray | float) -> FloatArray:
     """Round scales up by one rounding error: more noise, not less."""
     return np.asarray(scale * (1 + 2.0**-51), dtype=np.float64)
 

@@ -9,9 +9,13 @@ from functools import lru_cache
 import numpy as np
 
 from dpgrain._types import FloatArray
+from dpgrain.accounting.losses.discretization import (
+    GridDistribution,
+    LossDistribution,
+    spread_masses,
+)
 from dpgrain.accounting.losses.mixtures import FUNCTION_ROUNDING, normal_masses
-from dpgrain.accounting.losses.on_a_grid import Law, Losses, spread_masses
-from dpgrain.accounting.losses.pairs import Mixtures, Pair, drawn
+from dpgrain.accounting.losses.pairs import DominatingPair, MixturePair, sampled_pair
 from dpgrain.numerics.special_functions import ndtr
 
 # Points on each side for a coarse distribution.
@@ -22,7 +26,7 @@ _EXPONENT_ROUNDING = 1e-15
 
 
 @dataclass(frozen=True)
-class Sides(Pair):
+class TwoSidedPair(DominatingPair):
     """A pair with H_γ of one pair of mixtures for γ ≥ 1, and of another for γ < 1.
 
     For γ ≥ 1 the pair is (1−q)N(0) + qN(up), (1−q)N(0) + qN(down), with ``rate`` q < 1 and
@@ -37,27 +41,31 @@ class Sides(Pair):
     below: tuple[float, float]
 
     @property
-    def swapped(self) -> Pair:
-        return self if self.above == self.below else Sides(self.rate, self.below, self.above)
+    def swapped(self) -> DominatingPair:
+        return self if self.above == self.below else TwoSidedPair(self.rate, self.below, self.above)
 
-    def look(self) -> Law:
-        return _look(self)
+    def coarse_distribution(self) -> LossDistribution:
+        return _coarse_distribution(self)
 
     def log_moment(self, theta: float) -> float:
         # For large θ, losses beyond all points of the coarse distribution matter.
-        above, law = _Side.of(self.rate, self.above), self.look()
-        rest = Law(law.values[:_TABLE_POINTS], law.mass[:_TABLE_POINTS]).log_moment(theta)
+        above, law = _Side.of(self.rate, self.above), self.coarse_distribution()
+        rest = LossDistribution(law.values[:_TABLE_POINTS], law.mass[:_TABLE_POINTS]).log_moment(
+            theta
+        )
         return float(np.logaddexp(above.mixtures.log_moment_beyond(theta, above.first), rest))
 
-    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
+    def losses(
+        self, step: float, tail: float, floor: float, *, upper: bool = True
+    ) -> GridDistribution:
         """Return the distribution on a grid; from below, the one with the only loss 0."""
         if not upper:
-            return Losses(step, 0, np.ones(1))
+            return GridDistribution(step, 0, np.ones(1))
         above, below = _Side.of(self.rate, self.above), _Side.of(self.rate, self.below)
         up, down = above.on_a_grid(step, tail, floor), below.on_a_grid(step, floor, floor)
-        _, mass, infinite = _joined(up, down)
+        _, mass, infinite = _join_halves(up, down)
         low = 1 - down.ends.size
-        return Losses(step, low, mass, infinite, max(up.slip, down.slip))
+        return GridDistribution(step, low, mass, infinite, max(up.slip, down.slip))
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,14 +89,14 @@ class _Cells:
 class _Side:
     """The points where (1−q)N(0) + qN(up) is likelier, so that its loss increases."""
 
-    mixtures: Mixtures
+    mixtures: MixturePair
     first: float
 
     @staticmethod
     def of(rate: float, shifts: tuple[float, float]) -> _Side:
         up, down = shifts
-        pair = drawn(rate, up, down)
-        assert isinstance(pair, Mixtures)  # noqa: S101 - a rate of 0 is no sample
+        pair = sampled_pair(rate, up, down)
+        assert isinstance(pair, MixturePair)  # noqa: S101 - a rate of 0 is no sample
         return _Side(pair, (up + down) / 2)
 
     def on_a_grid(self, step: float, tail: float, floor: float) -> _Cells:
@@ -127,7 +135,7 @@ class _Side:
         return _Cells(ends, up, down, ((left[0], left[1]), (right[0], right[1])), slip)
 
 
-def _joined(above: _Cells, below: _Cells) -> tuple[FloatArray, FloatArray, float]:
+def _join_halves(above: _Cells, below: _Cells) -> tuple[FloatArray, FloatArray, float]:
     """Return both sides' losses, their masses under P, and the mass at infinite loss."""
     infinite = above.rest[1][0]
     positive = spread_masses(above.ends, *above.up, *above.down)[1:]
@@ -146,8 +154,8 @@ def _joined(above: _Cells, below: _Cells) -> tuple[FloatArray, FloatArray, float
 
 
 @lru_cache(maxsize=64)
-def _look(pair: Sides) -> Law:
+def _coarse_distribution(pair: TwoSidedPair) -> LossDistribution:
     above = _Side.of(pair.rate, pair.above).table()
     below = _Side.of(pair.rate, pair.below).table()
-    losses, mass, infinite = _joined(above, below)
-    return Law(losses + max(above.slip, below.slip), mass, infinite)
+    losses, mass, infinite = _join_halves(above, below)
+    return LossDistribution(losses + max(above.slip, below.slip), mass, infinite)

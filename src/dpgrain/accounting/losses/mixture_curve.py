@@ -34,7 +34,7 @@ _LEAST_FLOAT = 5e-324
 _FAR = 60.0
 
 
-class Increasing(Protocol):
+class IncreasingLoss(Protocol):
     """Two mixtures with a loss that increases with the point x."""
 
     @property
@@ -47,7 +47,7 @@ class Increasing(Protocol):
 
 
 @dataclass(frozen=True)
-class OneRound:
+class OneRoundCurve:
     """The curve of one draw from a pair of mixtures, in both orders.
 
     ``ways`` contains the pair and, if different, the pair in the other order; their losses
@@ -56,7 +56,7 @@ class OneRound:
     smallest numbers. Proof: docs/theory, "Losses on a grid".
     """
 
-    ways: tuple[Increasing, ...]
+    ways: tuple[IncreasingLoss, ...]
 
     @fails_closed(1.0)
     def delta(self, epsilon: float) -> float:
@@ -85,12 +85,12 @@ class OneRound:
         return 0.0, high
 
 
-def _ends(way: Increasing) -> tuple[float, float]:
+def _ends(way: IncreasingLoss) -> tuple[float, float]:
     means = [mean for _, mean in way.p + way.q]
     return min(means) - _FAR, max(means) + _FAR
 
 
-def _delta(way: Increasing, epsilon: float) -> float:
+def _delta(way: IncreasingLoss, epsilon: float) -> float:
     """Return δ at ε for one order, rounded up."""
     low, high = _places(way, epsilon)
     if high is None:
@@ -99,7 +99,7 @@ def _delta(way: Increasing, epsilon: float) -> float:
     return sum(_beyond(way, high, epsilon)) + _between(way, low, high, epsilon)
 
 
-def _least(way: Increasing, epsilon: float) -> float:
+def _least(way: IncreasingLoss, epsilon: float) -> float:
     """Return δ at ε for one order, rounded down."""
     _, high = _places(way, epsilon)
     if high is None:
@@ -108,7 +108,7 @@ def _least(way: Increasing, epsilon: float) -> float:
     return gain * (1 - 2.0**-48) - rounding
 
 
-def _losses(way: Increasing, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _losses(way: IncreasingLoss, x: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return (n,) losses at points x, and bounds on their rounding."""
     (top, rises), (bottom, falls) = log_ratio(way.p, x), log_ratio(way.q, x)
     farthest = max(abs(mean) for _, mean in way.p + way.q)
@@ -117,7 +117,7 @@ def _losses(way: Increasing, x: FloatArray) -> tuple[FloatArray, FloatArray]:
     return top - bottom, _LOSS_ROUNDING * terms
 
 
-def _places(way: Increasing, epsilon: float) -> tuple[float, float | None]:
+def _places(way: IncreasingLoss, epsilon: float) -> tuple[float, float | None]:
     """Return two nearby points, where the loss is certainly below and above ε.
 
     The second is None if the loss is nowhere certainly above ε.
@@ -147,7 +147,7 @@ def _edge(holds: Callable[[FloatArray], BoolArray], low: float, high: float) -> 
     return low, high
 
 
-def _between(way: Increasing, low: float, high: float, epsilon: float) -> float:
+def _between(way: IncreasingLoss, low: float, high: float, epsilon: float) -> float:
     """Bound the contribution to δ of the points between two others."""
     losses, rounding = _losses(way, np.array([low, high]))
     first, last = losses + np.array([1, 1]) * rounding
@@ -164,7 +164,7 @@ def _log_tail(parts: Parts, place: float) -> float:
     return total + _TAIL_ROUNDING * (1 + abs(total))
 
 
-def _beyond(way: Increasing, place: float, epsilon: float) -> tuple[float, float]:
+def _beyond(way: IncreasingLoss, place: float, epsilon: float) -> tuple[float, float]:
     """Return P(x > place) − e^ε·Q(x > place), and a bound on its rounding."""
     added, taken, rounding = [-math.inf], [-math.inf], [-math.inf]
     for mean in {mean for _, mean in way.p + way.q}:
@@ -202,7 +202,7 @@ def _log(value: float) -> float:
     return math.log(value) if value > 0 else -math.inf
 
 
-def _epsilon(way: Increasing, delta: float) -> float:
+def _epsilon(way: IncreasingLoss, delta: float) -> float:
     """Return the approximate smallest ε at δ for one order: the loss at its point."""
     low, high = _ends(way)
     for _ in range(_TIMES):

@@ -12,9 +12,9 @@ from typing import Any
 
 from dpgrain import _validate
 from dpgrain.accounting.events.base import Asked, Compose, Event
-from dpgrain.accounting.losses.curves import Worst
+from dpgrain.accounting.losses.curves import WorstCurve
 from dpgrain.accounting.losses.loss import Loss
-from dpgrain.accounting.losses.pairs import Pair
+from dpgrain.accounting.losses.pairs import DominatingPair
 from dpgrain.accounting.losses.rounding import product_up
 from dpgrain.errors import ParameterError
 from dpgrain.scope.regions import Region, atoms
@@ -26,7 +26,7 @@ _RELATIVE_ROUNDING = 1e-12
 _ADDED = ("pure", "leak", "rho", "concentrated")
 _DIVIDED = (*_ADDED, "mu", "pairs")
 # Max units for which each number is evaluated; beyond, a rate is evaluated at powers of two.
-_MOST_LOOKS = 64
+_MOST_POINTS = 64
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Scoped(Event):
         if division is None:
             # A person who may be in every region is charged for all events.
             return everything
-        looks = [division.looks(most) for most in self.most]
+        looks = [division.evaluation_points(most) for most in self.most]
         losses = [
             [event.cost(division.of(units)) for units in own]
             for event, own in zip(self.events, looks, strict=True)
@@ -94,14 +94,14 @@ class Scoped(Event):
         if any(way != Loss(**{name: getattr(way, name) for name in _DIVIDED}) for way in ways):
             # Some parts are not divided, such as divergences of some orders.
             return everything
-        places = _places(self.regions)
+        places = _index_sets(self.regions)
         if division.slots == 1:
-            return _of_one_slot([of[-1] for of in losses], places)
-        room = [division.room([self.most[j] for j in of]) for of in places]
+            return _one_unit_loss([of[-1] for of in losses], places)
+        room = [division.capacity([self.most[j] for j in of]) for of in places]
         longest = max(len(loss.others) for of in losses for loss in of)
         first, *others = dict.fromkeys(
-            _worst(
-                [[_way(loss, i) for loss in of] for of in losses],
+            _worst_division(
+                [[_alternative(loss, i) for loss in of] for of in losses],
                 looks,
                 places,
                 room,
@@ -130,12 +130,12 @@ class _Division:
         """Return the query for some of the units."""
         return replace(self.asked, units=units)
 
-    def room(self, most: Sequence[int | None]) -> int:
+    def capacity(self, most: Sequence[int | None]) -> int:
         """Return the number of units that fit in regions with these limits per person."""
         bounds = [number for number in most if number is not None] if self.capped else []
         return min([self.slots, *bounds])
 
-    def looks(self, most: int | None) -> list[int]:
+    def evaluation_points(self, most: int | None) -> list[int]:
         """Return the numbers of units where the loss of one event is evaluated.
 
         Between two of them the larger loss is used, divided by the smaller number for the rate.
@@ -145,10 +145,10 @@ class _Division:
         last = self.asked.units
         if self.capped and most is not None:
             last = min(last, most)
-        if last <= _MOST_LOOKS:
+        if last <= _MOST_POINTS:
             return list(range(1, last + 1))
-        doubled = [2**i for i in range(1, last.bit_length()) if _MOST_LOOKS < 2**i < last]
-        return [*range(1, _MOST_LOOKS + 1), *doubled, last]
+        doubled = [2**i for i in range(1, last.bit_length()) if _MOST_POINTS < 2**i < last]
+        return [*range(1, _MOST_POINTS + 1), *doubled, last]
 
 
 def _division(asked: Asked, levels: set[Level]) -> _Division | None:
@@ -168,11 +168,11 @@ def _division(asked: Asked, levels: set[Level]) -> _Division | None:
         case ("user", "element" | "record"):
             return _Division(asked, 1, together=True)
         case ("element", "user"):
-            return _of_user(asked, asked.unit, twice)
+            return _user_division(asked, asked.unit, twice)
     return None
 
 
-def _of_user(asked: Asked, unit: Unit, twice: int) -> _Division | None:
+def _user_division(asked: Asked, unit: Unit, twice: int) -> _Division | None:
     """Return the division of one user's elements, if their number is bounded."""
     if asked.units > 1 or not isinstance(unit, User) or unit.max_elements is None:
         return None
@@ -182,27 +182,27 @@ def _of_user(asked: Asked, unit: Unit, twice: int) -> _Division | None:
 
 
 @lru_cache(maxsize=64)
-def _places(regions: tuple[Region, ...]) -> tuple[tuple[int, ...], ...]:
+def _index_sets(regions: tuple[Region, ...]) -> tuple[tuple[int, ...], ...]:
     """Return the possible sets of region indices of one unit."""
     return tuple(sorted({tuple(sorted(places)) for places in atoms(regions).values()}))
 
 
-def _way(loss: Loss, place: int) -> Loss:
+def _alternative(loss: Loss, place: int) -> Loss:
     """Return one of the alternative bounds on a loss; the last one if there are fewer."""
     ways = loss.alternatives
     return ways[min(place, len(ways) - 1)]
 
 
-def _of_one_slot(losses: Sequence[Loss], places: Sequence[Sequence[int]]) -> Loss:
+def _one_unit_loss(losses: Sequence[Loss], places: Sequence[Sequence[int]]) -> Loss:
     """Return the largest total cost of one unit over its possible regions."""
     sums = dict.fromkeys(sum((losses[j] for j in of), Loss()) for of in places)
     plain = [loss for loss in sums if loss == Loss(mu=loss.mu)]
     if len(plain) == len(sums):
         return max(plain, key=lambda loss: loss.mu)
-    return Loss.of(Worst(tuple(sums)))
+    return Loss.from_curve(WorstCurve(tuple(sums)))
 
 
-def _worst(
+def _worst_division(
     losses: Sequence[Sequence[Loss]],
     looks: Sequence[Sequence[int]],
     places: Sequence[Sequence[int]],
@@ -223,7 +223,7 @@ def _worst(
             _rate([value(loss) for loss in of], at) for of, at in zip(losses, looks, strict=True)
         ]
         values = [math.fsum(rates[j] for j in of) for of in places]
-        filled = _filled(values, room, slots)
+        filled = _fill(values, room, slots)
         return min(all_of_it, filled) * (1 + _RELATIVE_ROUNDING)
 
     parts: dict[str, Any] = {name: largest(attrgetter(name)) for name in _ADDED}
@@ -233,7 +233,7 @@ def _worst(
     return Loss(**parts)
 
 
-def _filled(values: Sequence[float], room: Sequence[int], slots: int) -> float:
+def _fill(values: Sequence[float], room: Sequence[int], slots: int) -> float:
     """Return the largest total value of ``slots`` units, with limited room per value."""
     parts, left = [], slots
     for value, most in sorted(zip(values, room, strict=True), reverse=True):
@@ -254,7 +254,7 @@ def _rate(values: Sequence[float], looks: Sequence[int]) -> float:
 
 def _pairs(
     losses: Sequence[Loss], places: Sequence[Sequence[int]], slots: int
-) -> tuple[tuple[Pair, int], ...]:
+) -> tuple[tuple[DominatingPair, int], ...]:
     """Return each dominating pair with its largest number of uses by ``slots`` units."""
     mine = [Counter(dict(loss.pairs)) for loss in losses]
     counts = {}

@@ -13,10 +13,15 @@ from tests import oracle
 from tests.accounting.losses import sampling_rates
 
 from dpgrain.accounting import SampledGaussian
-from dpgrain.accounting.losses.compose import _infinite, composed_epsilon
-from dpgrain.accounting.losses.curves import Group
-from dpgrain.accounting.losses.on_a_grid import Law, Losses
-from dpgrain.accounting.losses.pairs import Mixtures, Pair, Response, binomial_weights
+from dpgrain.accounting.losses.composition import _infinite, composed_epsilon
+from dpgrain.accounting.losses.curves import GroupCurve
+from dpgrain.accounting.losses.discretization import GridDistribution, LossDistribution
+from dpgrain.accounting.losses.pairs import (
+    DominatingPair,
+    MixturePair,
+    ResponsePair,
+    binomial_weights,
+)
 from dpgrain.units import Relation
 
 Array = NDArray[np.float64]
@@ -143,7 +148,7 @@ def test_mass_at_infinite_loss_counts_once_for_each_composition() -> None:
 )
 def test_no_place_of_a_look_is_taken_for_an_answer(odds: float, count: int, delta: float) -> None:
     """Below the largest loss a window holds nothing; a look at a smaller ε is no bound by itself."""
-    claimed = composed_epsilon(((Response(odds), count),), delta)
+    claimed = composed_epsilon(((ResponsePair(odds), count),), delta)
     # All responses are true with a probability far above δ, and show count·odds.
     chance = (1 + math.exp(-odds)) ** -count
     assert chance * -math.expm1(claimed * (1 + 1e-9) - count * odds) <= delta
@@ -163,10 +168,10 @@ def test_rare_losses_beyond_the_answer_do_not_spoil_it(
     assert delta * 0.98 <= event.delta(high) <= delta * 1.02
 
 
-def of_several(elements: int, rate: float, shift: float) -> Mixtures:
+def of_several(elements: int, rate: float, shift: float) -> MixturePair:
     """Some elements of one person, each drawn on its own."""
     weights = binomial_weights(elements, rate)
-    return Mixtures(tuple((w, j * shift) for j, w in enumerate(weights)), ((1.0, 0.0),))
+    return MixturePair(tuple((w, j * shift) for j, w in enumerate(weights)), ((1.0, 0.0),))
 
 
 @pytest.mark.slow(cases=1)
@@ -182,20 +187,22 @@ def test_parts_that_are_next_to_impossible_do_not_spoil_the_rest(
     several = ((of_several(elements, rate, shift), rounds),)
     claimed = composed_epsilon(several, delta)
     one = SampledGaussian(1 / shift, rate, rounds).loss()
-    assert claimed <= Group(one, elements).epsilon(delta)
+    assert claimed <= GroupCurve(one, elements).epsilon(delta)
     assert composed_epsilon(several, delta, upper=False) >= claimed * 0.998
 
 
 @dataclass(frozen=True)
-class Whole(Pair):
+class Whole(DominatingPair):
     """Mixtures whose law is put on a grid with losses that are too rare to matter."""
 
-    pair: Mixtures
+    pair: MixturePair
 
-    def look(self) -> Law:
-        return self.pair.look()
+    def coarse_distribution(self) -> LossDistribution:
+        return self.pair.coarse_distribution()
 
-    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
+    def losses(
+        self, step: float, tail: float, floor: float, *, upper: bool = True
+    ) -> GridDistribution:
         return self.pair.losses(step, min(tail, 1e-28), floor, upper=upper)
 
 

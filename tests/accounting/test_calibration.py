@@ -16,7 +16,7 @@ from dpgrain.accounting import (
     calibrate_gaussian,
     calibrate_laplace,
 )
-from dpgrain.accounting.calibrate import gaussian_multipliers
+from dpgrain.accounting.calibration import gaussian_multipliers
 from dpgrain.units import RELATIONS, Element, Relation, User
 
 CONTRIBUTIONS = [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpgrain._types import FloatArray, IndexArray
-from dpgrain.accounting.losses.curves import Curve, inverse
+from dpgrain.accounting.losses.curves import PrivacyCurve, inverse
 from dpgrain.accounting.losses.rounding import fails_closed
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _DIFFERENCE_ROUNDING = 2.0**-51
 
 
 @dataclass(frozen=True)
-class Runs:
+class RunCount:
     """Distribution of the number of runs: Poisson for γ = 0, else negative binomial."""
 
     mean: float
@@ -62,7 +62,7 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class Best:
+class BestOfCurve:
     """Curve of the best result, from a run's curve in both orders of the neighbours.
 
     The number of runs must be independent of the data. Proof: docs/theory, "Repeating and keeping
@@ -70,7 +70,7 @@ class Best:
     """
 
     run: Loss
-    runs: Runs
+    runs: RunCount
 
     @fails_closed(1.0)
     def delta(self, epsilon: float) -> float:
@@ -94,7 +94,7 @@ class _Chord:
     logs: FloatArray
     values: FloatArray
 
-    def best(self, runs: Runs, epsilon: float) -> float:
+    def best(self, runs: RunCount, epsilon: float) -> float:
         """Bound δ(ε) of the best result."""
         # Between two of these probabilities s, the largest probability s' on the other side is
         # γ_j·s + H_j for one j.
@@ -150,7 +150,7 @@ class _Chord:
 
 
 @lru_cache(maxsize=64)
-def _chord(run: Curve) -> _Chord | None:
+def _chord(run: PrivacyCurve) -> _Chord | None:
     """Return a chord of a run's curve; None if the run reveals everything."""
     high = 1e-12
     while run.delta(high) > _LEAST_DELTA and high < _LARGEST_EPSILON:

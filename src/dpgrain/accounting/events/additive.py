@@ -12,7 +12,7 @@ from dpgrain.accounting.events.base import Asked, Event
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.rounding import product_up
 from dpgrain.errors import ParameterError
-from dpgrain.noise.additive import GAUSSIAN, LAPLACE, AdditiveLaw
+from dpgrain.noise.additive import GAUSSIAN, LAPLACE, AdditiveNoise
 from dpgrain.units import Level
 
 
@@ -39,7 +39,7 @@ class Gaussian(Event):
     2.155
     """
 
-    law: ClassVar[AdditiveLaw] = GAUSSIAN
+    law: ClassVar[AdditiveNoise] = GAUSSIAN
 
     noise_multiplier: float
     contribution: Contribution = field(default_factory=Contribution)
@@ -77,7 +77,7 @@ class Laplace(Event):
     1.5
     """
 
-    law: ClassVar[AdditiveLaw] = LAPLACE
+    law: ClassVar[AdditiveNoise] = LAPLACE
 
     noise_multiplier: float
     contribution: Contribution = field(default_factory=lambda: Contribution(norm="l1"))

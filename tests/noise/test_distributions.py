@@ -16,7 +16,7 @@ from tests.noise import cases
 from tests.refusals import refuses
 
 from dpgrain.noise import SeededSource, discrete_laplace, truncated_geometric
-from dpgrain.noise.laws import MAX_SCALE, rounded_gaussian
+from dpgrain.noise.distributions import MAX_SCALE, rounded_gaussian
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]

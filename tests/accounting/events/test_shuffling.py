@@ -15,7 +15,7 @@ from scipy.stats import binom, norm, poisson
 from tests.refusals import refuses
 
 from dpgrain.accounting import Event, Loss
-from dpgrain.accounting.events.shuffled import Binomial, Poisson, _shifts
+from dpgrain.accounting.events.shuffling import Binomial, Poisson, _shifts
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.units import Element, Record
 
@@ -239,10 +239,10 @@ def test_large_numbers() -> None:
 @pytest.mark.slow
 def test_some_of_many_shifts_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = by_definition(binomial(600, 0.5), 90, 1e-3)
-    monkeypatch.setattr("dpgrain.accounting.events.shuffled._EVERY_SHIFT", 20)
+    monkeypatch.setattr("dpgrain.accounting.events.shuffling._EVERY_SHIFT", 20)
     found = Binomial(600, 0.5, 90, 1, 1.0000001e-3).ratio(90)
     assert exact - 1e-9 <= found <= 1.06 * exact
-    monkeypatch.setattr("dpgrain.accounting.events.shuffled._shifts", lambda reach: [10, reach])
+    monkeypatch.setattr("dpgrain.accounting.events.shuffling._shifts", lambda reach: [10, reach])
     one = by_definition(binomial(600, 0.5), 10, 1e-3)
     assert Binomial(600, 0.5, 90, 1, 1.0000002e-3).ratio(12) >= 9.9 * one
 
