@@ -166,7 +166,12 @@ class Outcomes(DominatingPair):
         return LossDistribution(loss, p)
 
     def losses(
-        self, step: float, tail: float, floor: float, *, upper: bool = True  # noqa: ARG002
+        self,
+        step: float,
+        tail: float,  # noqa: ARG002
+        floor: float,  # noqa: ARG002
+        *,
+        upper: bool = True,  # noqa: ARG002
     ) -> GridDistribution:
         loss, p, q = self._known
         place = np.rint(np.clip(loss, -690.0, 690.0) / step).astype(np.int64)

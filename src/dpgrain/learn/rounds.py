@@ -311,7 +311,9 @@ def resolve_users(roster: Population, count: Callable[[], int], charge: Charge) 
     return roster.size(count(), charge.lend(roster.event))
 
 
-def _smooth_loss(loss: LossFunction, smoothing: Smoothing | None, source: RandomSource) -> LossFunction:
+def _smooth_loss(
+    loss: LossFunction, smoothing: Smoothing | None, source: RandomSource
+) -> LossFunction:
     """Return a loss smoothed as specified by a recipe."""
     if smoothing is None:
         return loss

@@ -383,7 +383,9 @@ def weights(bound: float, dimension: int) -> WeightedClip:
     return WeightedClip(bound, bound * math.sqrt(_ONE_SQUARED / math.sqrt(dimension)))
 
 
-def _publish(problem: Problem, mean: ClippedMean, vectors: Vectors, source: RandomSource) -> MeanEstimate:
+def _publish(
+    problem: Problem, mean: ClippedMean, vectors: Vectors, source: RandomSource
+) -> MeanEstimate:
     """Publish the noisy sum of vectors and weights, and the mean as their ratio."""
     sums = mean.start(source).estimate(vectors.mapped(weights(problem.bound, problem.d)))
     return ratio(sums, mean.noise_sd, problem.bound, problem.n if problem.stated else None)

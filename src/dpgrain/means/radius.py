@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpgrain import _validate
 from dpgrain._types import IntArray
 from dpgrain.accounting import AboveThreshold
-from dpgrain.accounting.events.choices import reached
+from dpgrain.accounting.events.choices import threshold_probability
 from dpgrain.errors import ParameterError
 from dpgrain.means.neighbours import close
 from dpgrain.means.protocol import Contributions, Vectors
@@ -232,12 +232,14 @@ def min_gap(chance: float, one: float, two: float) -> int:
     # Start from the gap of only the wider noise, then bisect.
     wide = max(one, two)
     low, step = max(0, math.floor(wide * math.log(0.25 / chance))), max(1, math.ceil(wide / 2))
-    while low > 0 and reached(low, one, two) <= chance:
+    while low > 0 and threshold_probability(low, one, two) <= chance:
         low = max(0, low - step)
     high = low + step
-    while reached(high, one, two) > chance:
+    while threshold_probability(high, one, two) > chance:
         low, high = high, high + step
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if reached(middle, one, two) > chance else (low, middle)
+        low, high = (
+            (middle, high) if threshold_probability(middle, one, two) > chance else (low, middle)
+        )
     return high

@@ -164,7 +164,11 @@ def _expected(problem: Problem, mean: Recentred) -> float:
 
 
 def _publish(
-    problem: Problem, mean: Recentred, vectors: Vectors, source: RandomSource, number: UserCount | None
+    problem: Problem,
+    mean: Recentred,
+    vectors: Vectors,
+    source: RandomSource,
+    number: UserCount | None,
 ) -> MeanEstimate:
     """Publish the mean of the last iteration, for the released number of users."""
     number = UserCount(mean.n_users, 0.0) if number is None else number
