@@ -198,12 +198,12 @@ ASKED: dict[str, tuple[Any, str]] = {
     ),
     "stated per month": (
         lambda t: dg.count(t, by="month", domain=[1, 2], clip=3.0, noise="gaussian", **OPTIONS),
-        "clipped count of records per month, each user's contributions to all groups clipped at l2 "
-        "norm 3",
+        "clipped count of records per month, each user's contributions to all 2 groups clipped at "
+        "l2 norm 3",
     ),
     "stated": (
         lambda t: dg.count(t, clip=3.0, **OPTIONS),
-        "clipped count of records, each user's contribution clipped at 3",
+        "clipped count of records, each user's contribution clipped at 3 records",
     ),
     "sum": (
         lambda t: dg.sum(t, "paid", bounds=(0, 30), by="month", domain=[1, 2], **OPTIONS),

@@ -281,7 +281,8 @@ def _clipping(release: Release) -> str:
         return "contributions were not clipped"
     chosen = asked.chosen and not asked.statistic.ratio
     more = sentence(_CHOSEN.format(unclipped=asked.unclipped)) if chosen else ""
-    return " ".join(part for part in (sentence(asked.clipping_effect), more) if part).rstrip(".")
+    parts = (sentence(asked.clipping_effect), sentence(asked.clipping_examples), more)
+    return " ".join(filter(None, parts)).rstrip(".")
 
 
 def _average(release: Release) -> str:

@@ -328,7 +328,35 @@ class Asked(Mapping[str, str]):
         if self.statistic.signed and ends is not None:
             # Sums are clipped in units of the largest magnitude.
             limit *= max(map(abs, ends))
-        return f", {self._block} clipped at {f'{self._joint_norm} {limit:,.6g}'.strip()}"
+        return f", {self._block} clipped at {self._limit(limit)}"
+
+    def _limit(self, bound: float) -> str:
+        """Bound as text, with its unit for counts, and the norm that it limits."""
+        norm, size = self._joint_norm, f"{bound:,.6g}"
+        if norm and (norm != "l1 norm" or not self._groups or self.statistic.ratio):
+            return f"{norm} {size}"
+        if self._counts_rows and not self.statistic.ratio:
+            size += (
+                f" {self.rows if bound != 1 else 'record' if self.over == 'records' else 'person'}"
+            )
+        return f"{size} in total ({norm})" if norm else size
+
+    @property
+    def _counts_rows(self) -> bool:
+        """True if each row adds 1."""
+        return self.value is None and self.each == "record"
+
+    @property
+    def clipping_examples(self) -> str:
+        """Contributions with the largest l2 norm over several groups; empty for other norms."""
+        bound = None if self.clip is None or self.told else self.clip.bound
+        joint = self._groups and self._joint_norm == "l2 norm" and self._counts_rows
+        if bound is None or not joint or not self.is_clipped or self.statistic.ratio:
+            return ""
+        return (
+            f"l2 norm {bound:,.6g} means, for example, {bound:,.6g} {self.rows} in one "
+            f"{self._groups[:-1]}, or {bound / 2:,.6g} in each of 4"
+        )
 
     @property
     def _joint_norm(self) -> str:
@@ -363,7 +391,8 @@ class Asked(Mapping[str, str]):
         if not self._groups:
             return self._contribution
         whose, element = "user" if self.unit else "unit", " of an element" if self.elements else ""
-        return f"each {whose}'s contributions to all {self._groups}{element}"
+        number = "" if self.public_items is None or self.elements else f"{self.public_items:,} "
+        return f"each {whose}'s contributions to all {number}{self._groups}{element}"
 
     @property
     def _parts(self) -> str:
@@ -374,9 +403,7 @@ class Asked(Mapping[str, str]):
     def clipping_effect(self) -> str:
         """Effect of clipping on all groups together; empty if unknown."""
         if self.above is None and self._is_unmeasured:
-            joint = self._joint_norm
-            limits = f"; it limits the {joint} of {self._block}" if joint else ""
-            return f"the effect of clipping was not measured, because clip= was set{limits}"
+            return "the effect of clipping was not measured, because clip= was set"
         if self.above is None:
             return dict(self.told).get("left out", "")
         said = f"clipping affected {approximate_percent(self.above)} of {self._parts}"
