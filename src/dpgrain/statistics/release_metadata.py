@@ -407,13 +407,13 @@ class Asked(Mapping[str, str]):
         if self.above is None:
             return dict(self.told).get("left out", "")
         said = f"clipping affected {approximate_percent(self.above)} of {self._parts}"
-        if self.lost is None or self.lost < _SMALLEST_SHOWN:
+        if self.lost is None or min(self.above, self.lost) < _SMALLEST_SHOWN:
             return said
         whole = "the size of all contributions" if self.lost_of == "norms" else "the total"
         if self.statistic.ratio and self.lost_of == "total":
             whole = "the weight of records"
-        # For ratios, possible noise is subtracted from the share.
-        least = "at least " if self.statistic.ratio else ""
+        # Possible noise is subtracted from the share, except for bounds per element.
+        least = "" if self.clip is not None and self.clip.over == "cell" else "at least "
         share = f"{least}{approximate_percent(self.lost)}"
         return f"{said} and removed {share} of {whole} (rough estimates)"
 
