@@ -241,16 +241,29 @@ class Asked(Mapping[str, str]):
     @property
     def estimand(self) -> str:
         """Description of the estimates, with the clipping of one unit's contribution."""
-        per = f" per {self.keys_text}" if self.by and not self.statistic.of_bins else ""
+        if self.is_weighted:
+            whose = self.unit or "unit"
+            return (
+                f"score per {self.keys_text} for ranking, not a number of people: each {whose} adds "
+                "1/√k to each of its k items"
+            )
+        if self.statistic.of_bins:
+            return (
+                f"number of users by how many values of {self.keys_text}, and how many records, "
+                "each has"
+            )
+        per = f" per {self.keys_text}" if self.by else ""
         what = self.statistic.estimate_of(self.value).replace("records", self.rows)
         if self.statistic.holders:
             per, what = "", f"{self._holders} with each {self.keys_text}"
         if what.split()[0] in _COUNTED:
             what = f"{self._number} of {what}"
-        if self.statistic.ratio:
+        if self.statistic.stepped:
+            what = f"share of {self.rows} with {self.value} at or above each value"
+            per += "" if self.over == "records" else f", over {self._over}"
+        elif self.statistic.ratio:
             what = f"{self.statistic.heading} {self.statistic.value_of(self.value)}"
-            share = " (share at or above each value)" if self.statistic.stepped else ""
-            per += f"{share}, over {self._over}"
+            per += f", over {self._over}"
         if (limits := self.bounds or self.found) is not None and not self.statistic.of_parts:
             chosen = "" if self.bounds else " (limits chosen privately)"
             what = f"{what} {_clamped(limits)}{chosen}"
@@ -261,15 +274,19 @@ class Asked(Mapping[str, str]):
     @property
     def _number(self) -> str:
         """Word for an estimated count."""
-        if self.is_weighted:
-            return "weighted count"
         return "clipped count" if self.is_clipped else "number"
 
     @property
     def _holders(self) -> str:
         """Noun for the units that are counted once per item."""
         # If records are protected, each pair of a user and an item still counts once.
-        return "users" if self.unit == "record" and self.user else f"{self.unit or 'unit'}s"
+        pairs = self.unit == "record" or (self.unit == "element" and self._of_own_items)
+        return "users" if pairs and self.user else f"{self.unit or 'unit'}s"
+
+    @property
+    def _of_own_items(self) -> bool:
+        """True if each element is one user's records with one item."""
+        return self.elements == f"the column {', '.join(self.by)!r}"
 
     @property
     def covers(self) -> str:
@@ -279,11 +296,12 @@ class Asked(Mapping[str, str]):
     @property
     def unclipped(self) -> str:
         """The same quantity without clipping of contributions."""
-        weighted = "weighted " if self.is_weighted else ""
+        if self.is_weighted:
+            return "score"
         limited = self.bounds is not None or self.range_was_private or self.statistic.paired
         clamped = " of clamped values" if limited and not self.statistic.of_parts else ""
         kept = "" if self.max_elements is None else " of kept elements"
-        return f"{weighted}{self.statistic.covers}{clamped}{kept}"
+        return f"{self.statistic.covers}{clamped}{kept}"
 
     @property
     def rows(self) -> str:
@@ -319,8 +337,7 @@ class Asked(Mapping[str, str]):
             return f", clipped: {dict(self.told)['clip']}"
         assert self.clip is not None  # noqa: S101 - clipped contributions have a bound
         if self.clip.over == "item":
-            weight = ", each with weight 1/√(number of items)" if self.is_weighted else ""
-            return f", of the first items of each {self.unit or 'unit'}{weight}"
+            return f", of the first items of each {self.unit or 'unit'}"
         limit, ends = self.clip.bound, self.bounds or self.found
         if limit is None:
             per = " per element" if self.clip.over == "cell" else ""
@@ -370,8 +387,7 @@ class Asked(Mapping[str, str]):
     @property
     def _groups(self) -> str:
         """Groups of one contribution, in the plural; empty for a contribution to one group."""
-        each = self.elements == f"the column {', '.join(self.by)!r}"
-        if self.unit == "record" or (self.elements and each):
+        if self.unit == "record" or (self.elements and self._of_own_items):
             return ""
         if self.by:
             return f"{self.statistic.noun}s"
@@ -466,8 +482,9 @@ class Asked(Mapping[str, str]):
         # The noise of a separate selection does not bias the counts.
         passed = self.is_weighted or (self.selected and self.noise == "truncated geometric")
         named, above = (" and selected", " and just above the threshold") if passed else ("", "")
+        counts = "scores" if self.is_weighted else "counts"
         return (
-            f"items are ranked{named} by their noisy counts, so counts at the top{above} tend to "
+            f"items are ranked{named} by their noisy {counts}, so {counts} at the top{above} tend to "
             "be overestimated; intervals do not allow for this"
         )
 
