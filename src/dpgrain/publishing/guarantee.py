@@ -310,7 +310,8 @@ class Guarantee(GuaranteeReportMixin):
             most = " without a limit at this δ"
         facts = "; ".join(dict.fromkeys(map(str, self.public)))
         public = f" Assumed public and fixed in advance: {facts}." if facts else ""
-        users = f" Users are identified by {_user_ids(self.user)}." if self.user else ""
+        users = f" Users are identified by {_user_ids(self.user)}" if self.user else ""
+        users += "; rows without a user are dropped." if self.user else ""
         read = "" if self.scope.everything else f" Only these records are read: {self.scope}."
         given = _AS_GIVEN if self.provenance == "as given" else ""
         warning = "" if self.private else f"{_SEEDED} "
