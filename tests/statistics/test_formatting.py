@@ -25,6 +25,7 @@ from dpgrain.statistics.formatting import (
     shown,
     title,
 )
+from dpgrain.statistics.release_metadata import format_limit
 
 ITEMS = list(range(1, 41))
 OPTIONS: dict[str, Any] = {"unit": dg.User(), "epsilon": 2.0, "delta": 1e-4, "random_state": 1}
@@ -509,3 +510,11 @@ def test_titles_of_the_largest_and_of_shares() -> None:
     assert title(rows).startswith(
         "Share of records with paid at or above each value per month, each user's contribution"
     )
+
+
+def test_explain_shows_the_chosen_bound() -> None:
+    total = dg.sum(releases.shop(), "paid", bounds=(0, 30), **OPTIONS)
+    said = f"The chosen bound is {format_limit(float(total.clip[0]))}."
+    assert said in " ".join(total.explain().split())
+    stated = dg.sum(releases.shop(), "paid", bounds=(0, 30), clip=2.0, **OPTIONS)
+    assert "chosen bound" not in stated.explain()

@@ -33,6 +33,8 @@ _NAMED = 10
 _MANY = 0.1
 # Share of clipped gradients above which a fit is reported as biased.
 _MOST_CLIPPED = 0.5
+# Smallest share of clipped units that is printed as a percentage.
+_SMALLEST_PERCENT = 0.005
 
 
 def meaning(model: LinearModel) -> dict[str, str]:
@@ -138,8 +140,11 @@ def clipped(model: LinearModel) -> tuple[str, ...]:
             "The coefficients may be biased; more users or a larger ε would help.",
         )
     share, error = looks[-1].share_beyond(clip)
+    most = f"{share + 2 * error:.0%}" if share + 2 * error >= _SMALLEST_PERCENT else "1%"
+    affected = f"about {share:.0%}" if share > 2 * error else f"at most about {most}"
+    margin = f" (±{2 * error:.0%})" if share > 2 * error >= _SMALLEST_PERCENT else ""
     return (
-        f"{said}, which affected about {share:.0%} of {ask.promise.level}s (±{2 * error:.0%}).",
+        f"{said}, which affected {affected} of {ask.promise.level}s{margin}.",
         f"This biases the coefficients if those {ask.promise.level}s differ from the rest. With more "
         "users or a larger ε, fewer are clipped.",
     )

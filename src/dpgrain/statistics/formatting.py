@@ -26,6 +26,7 @@ from dpgrain._formatting import (
 from dpgrain._types import IntArray
 from dpgrain.inputs.long_labels import SHOWN, is_replacement
 from dpgrain.publishing.risk import risk_lines
+from dpgrain.statistics.release_metadata import format_limit
 
 if TYPE_CHECKING:
     from dpgrain.statistics.release import Release
@@ -281,7 +282,11 @@ def _clipping(release: Release) -> str:
         return "contributions were not clipped"
     chosen = asked.chosen and not asked.statistic.ratio
     more = sentence(_CHOSEN.format(unclipped=asked.unclipped)) if chosen else ""
-    parts = (sentence(asked.clipping_effect), sentence(asked.clipping_examples), more)
+    bounds = getattr(release, "clip", np.zeros(0))
+    bound = (
+        f"the chosen bound is {format_limit(bounds[0])}" if chosen and len(set(bounds)) == 1 else ""
+    )
+    parts = map(sentence, (bound, asked.clipping_effect, asked.clipping_examples, more))
     return " ".join(filter(None, parts)).rstrip(".")
 
 

@@ -27,6 +27,8 @@ _EACH: dict[Each, str] = {
 _COUNTED = ("records", "people", "users", "elements", "units")
 # Smallest shown share of clipping.
 _SMALLEST_SHOWN = 1e-3
+# Privately chosen limits of these sizes are rounded to integers.
+_AS_INTEGERS = (100.0, 1e9)
 # Clipped norms of a contribution, by noise distribution.
 _NORMS = {"gaussian": "l2 norm", "laplace": "l1 norm"}
 # Descriptions in files of 0.1.
@@ -265,8 +267,9 @@ class Asked(Mapping[str, str]):
             what = f"{self.statistic.heading} {self.statistic.value_of(self.value)}"
             per += f", over {self._over}"
         if (limits := self.bounds or self.found) is not None and not self.statistic.of_parts:
-            chosen = "" if self.bounds else " (limits chosen privately)"
-            what = f"{what} {_clamped(limits)}{chosen}"
+            low, high = map(format_limit, limits)
+            found = f"clamped to [{low}, {high}] (limits chosen privately)"
+            what = f"{what} {_clamped(limits) if self.bounds else found}"
         if self.max_elements is not None:
             per += f", of at most {quantity(self.max_elements, 'element')} of each user"
         return f"{what}{per}{self._clipping}"
@@ -448,7 +451,7 @@ class Asked(Mapping[str, str]):
             return ""
         if self.found is None or self.beyond is None:
             return dict(self.told).get("outside of the range", "")
-        low, high = (f"{end:,.6g}" for end in self.found)
+        low, high = map(format_limit, self.found)
         values = "values" if self.value is None else f"values of {self.value}"
         blocks = self.unit in ("user", "element")
         weight = f", each {self.unit} counted about equally" if blocks else ""
@@ -564,6 +567,16 @@ class Asked(Mapping[str, str]):
 
 def _clamped(limits: tuple[float, ...]) -> str:
     return f"clamped to [{limits[0]:,.6g}, {limits[1]:,.6g}]"
+
+
+def format_limit(limit: float) -> str:
+    """Return a privately chosen limit with three digits, or as an integer.
+
+    >>> format_limit(0.0696492), format_limit(138.831), format_limit(1e20)
+    ('0.0696', '139', '1e+20')
+    """
+    low, high = _AS_INTEGERS
+    return f"{limit:,.0f}" if low <= abs(limit) < high else f"{limit:.3g}"
 
 
 def _one(words: Mapping[str, str], line: str) -> tuple[str, ...]:

@@ -265,9 +265,7 @@ def derivation_facts(table: TableRows) -> list[Fact]:
         if name != column.text and name not in known
     ]
     filters = [Fact("rows-where", (str(condition),)) for condition in table.filters]
-    joined = [whole.fact] if isinstance(whole, UserJoin) else []
-    if isinstance(whole, PerUser):
-        joined = [whole.fact]
+    joined = [] if whole is None else [whole.fact]
     return [
         *derived,
         *filters,
