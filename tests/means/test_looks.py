@@ -74,7 +74,7 @@ def test_few_users_are_told_from_public_numbers_alone() -> None:
         for X in (np.ones((100, 2)), np.zeros((0, 2)), 1e6 * np.eye(2))
     }
     assert len(told) == 1
-    assert told.pop().startswith("100 users are few for this promise in 2 dimensions")
+    assert told.pop().startswith("100 users are too few to identify distant users in 2 dimensions")
 
 
 @pytest.mark.slow

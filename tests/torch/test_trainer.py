@@ -316,7 +316,7 @@ def test_what_is_measured_is_public(tmp_path: Path) -> None:
     measured = [logs for logs in theirs.state.log_history if "eval_loss" in logs]
     assert len(measured) == 2
     assert not any("runtime" in name for logs in measured for name in logs)
-    assert "the records on which" in str(theirs.guarantee)
+    assert "the records for evaluating the network" in str(theirs.guarantee)
 
 
 PARTS: dict[str, Any] = {

@@ -219,14 +219,16 @@ def _one_each(labels: Any, rows: int, name: str) -> Any:
     """Return labels after checking by shape that there is one for each row."""
     listed, shape = _shape_of(labels)
     if shape != (rows,):
-        raise _not_one_each(name, rows, shape)
+        raise _not_one_each(name, len(shape))
     return listed
 
 
-def _not_one_each(name: str, rows: int, shape: tuple[int, ...]) -> ParameterError:
+def _not_one_each(name: str, dimensions: int) -> ParameterError:
+    # The numbers of rows and labels are private.
+    other = "another number" if dimensions == 1 else f"an array of {dimensions} dimensions"
     return ParameterError(
-        f"{name} must have exactly one label for each row and shape ({rows},), not {shape}; pass "
-        "one label per row, or None for a row without one.",
+        f"{name} must have exactly one label for each row, not {other}; pass None for a row "
+        "without a label.",
         name=name,
     )
 
@@ -245,7 +247,7 @@ def _codes(values: Any, rows: int, name: str, places: bool = False) -> tuple[Ind
     """Return labels as codes from 0, with −1 for null, and their keys."""
     codes_of_rows, keys = codes(values, places=places)
     if codes_of_rows.shape != (rows,):
-        raise _not_one_each(name, rows, codes_of_rows.shape)
+        raise _not_one_each(name, codes_of_rows.ndim)
     return codes_of_rows, keys
 
 

@@ -43,7 +43,7 @@ class TestWinsorized(MeanContract):
 
     @pytest.fixture(autouse=True)
     def _fixed(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-        about_sums = ("noise_has_the_sd", "mean_is_unbiased", "no_neighbour_moves")
+        about_sums = ("noise_has_the_stated_sd", "mean_is_unbiased", "no_neighbour_exceeds")
         if any(name in request.node.name for name in about_sums):
             fixed(monkeypatch)
 
