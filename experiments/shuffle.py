@@ -45,7 +45,7 @@ import dpgrain as dg
 from dpgrain import ParameterError, papers
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.noise import SeededSource, Source
-from dpgrain.optimize import CoinBetting, Loss, run
+from dpgrain.optimize import CoinBetting, LossFunction, run
 from dpgrain.papers import Moreau
 from dpgrain.shuffle import PoissonSum, Shuffler, VectorSum
 
@@ -117,7 +117,7 @@ class Bowl(Problem):
     spread: float = 0.05
 
     @property
-    def loss(self) -> Loss:
+    def loss(self) -> LossFunction:
         """c‖θ − x‖ + k/2·‖θ − x‖²."""
         return Distance(self.steepness, self.curvature)
 
@@ -304,7 +304,7 @@ class Gradients:
         data: of all users.
     """
 
-    def __init__(self, loss: Loss, theta: FloatArray, data: Data) -> None:
+    def __init__(self, loss: LossFunction, theta: FloatArray, data: Data) -> None:
         self._loss, self._theta, self._data = loss, theta, data
 
     @property

@@ -74,7 +74,7 @@ def test_no_unit_moves_the_histogram_farther_than_is_billed(
 ) -> None:
     rng, largest = np.random.default_rng(0), 0.0
     model = LogisticRegression(unit=unit, relation=relation, n_users=3)
-    event = central.planned(model.asked()).norms
+    event = central.calibrate_plan(model.config()).norms
     assert event is not None
     billed = event.contribution.sensitivity(1, relation, unit)
     for _ in range(300):

@@ -204,7 +204,7 @@ def test_sizes_and_bounds_are_chosen_on_the_way() -> None:
     assert np.abs(first * 4 / 8 - (np.arange(20) < 4)).max() < 0.3
     second = run.next(users, size=10, clip=1.0)
     assert np.abs(second * 10 - ((np.arange(20) >= 4) & (np.arange(20) < 14))).max() < 0.3
-    assert run.left == 6
+    assert run.remaining == 6
     assert [protocol.n_users for protocol in run.protocols] == [4, 10]
     for protocol in run.protocols:
         assert protocol.event.epsilon(0.1) <= 1000.0
@@ -218,7 +218,7 @@ def test_sizes_and_bounds_are_chosen_on_the_way() -> None:
     with refuses("l2_bound"):
         run.next(users, size=2, clip=-1.0)
     # Nobody was asked by what was refused.
-    assert run.left == 6
+    assert run.remaining == 6
     run.next(users, size=6, clip=1.0)
     with refuses("size", "0"):
         run.next(users, size=1, clip=1.0)

@@ -83,8 +83,8 @@ def test_the_parts_of_a_sentence_are_in_order() -> None:
     assert str(told) == (
         "User-level differential privacy with ε = 1 and δ = 0: adding or removing all of one user's "
         "records (the user remains enrolled) changes the probability of any outcome by at most a "
-        "factor of e^ε = 2.72. Users are identified by 'reader'; rows without a user are dropped. Only these "
-        "records are read: day "
+        "factor of e^ε = 2.72. Users are identified by 'reader'; rows without a user are dropped. Only "
+        "these records are read: day "
         "from 2025-03-01 to 2025-05-31. The rows come from a query, frame or array that dpgrain did "
         "not build: the guarantee assumes that no user's data determined the rows of other users, or "
         "whether the rows could be read. Assumed public and fixed in advance: the bins. Charged on "

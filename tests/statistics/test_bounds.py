@@ -86,7 +86,7 @@ def error(norms: FloatArray, bound: float, noise: float) -> float:
     return math.hypot(float(np.maximum(norms - bound, 0).sum()), bound * noise)
 
 
-def least_error(norms: FloatArray, noise: float) -> float:
+def min_error(norms: FloatArray, noise: float) -> float:
     return min(
         error(norms, float(bound), noise) for bound in np.geomspace(1, 1.1 * norms.max(), 400)
     )
@@ -171,7 +171,7 @@ def test_a_far_bin_needs_more_than_a_near_one() -> None:
 def test_near_the_best_bound(coordinates: int) -> None:
     norms = np.random.default_rng(1).lognormal(3, 1, (1, 100_000))
     counts, noise = counted(norms, ONE), NOISE * math.sqrt(coordinates)
-    best = least_error(norms[0], noise)
+    best = min_error(norms[0], noise)
     for seed in range(20):
         chosen = choose_bounds(noisy(counts, seed), ONE, SD, np.array([coordinates]), NOISE)
         assert error(norms[0], float(chosen.bounds[0]), noise) <= 3 * best
@@ -200,12 +200,12 @@ def test_a_bounded_number_is_told_within_a_half(scale: float) -> None:
     norms = scale * 10.0 * rng.random((120, 400))
     chosen = Looks(norms).chosen
     ratios = [
-        error(values, bound, NOISE) / least_error(values, NOISE)
+        error(values, bound, NOISE) / min_error(values, NOISE)
         for values, bound in zip(norms, chosen.bounds, strict=True)
     ]
     assert max(ratios) < 1.5
     one = choose_bounds(noisy(counted(norms[:1], ONE), 3, 1.0), ONE, 1.0, np.ones(1, int), NOISE)
-    assert error(norms[0], float(one.bounds[0]), NOISE) < 2.2 * least_error(norms[0], NOISE)
+    assert error(norms[0], float(one.bounds[0]), NOISE) < 2.2 * min_error(norms[0], NOISE)
 
 
 @pytest.mark.slow
@@ -213,7 +213,7 @@ def test_near_the_best_bounds_of_heavy_tails() -> None:
     """The best level is hidden in one cell's own noisy counts: the second look finds it."""
     rng = np.random.default_rng(3)
     norms = np.exp(rng.normal(3, 1, (200, 1)) + rng.normal(0, 1.3, (200, 1000)))
-    best = np.array([least_error(values, NOISE) for values in norms])
+    best = np.array([min_error(values, NOISE) for values in norms])
 
     def mean_ratio(bounds: FloatArray) -> float:
         errors = [error(values, bound, NOISE) for values, bound in zip(norms, bounds, strict=True)]

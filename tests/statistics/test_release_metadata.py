@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 import dpgrain as dg
-from dpgrain.report.words import words_of
+from dpgrain.report.wording import release_wording
 from dpgrain.statistics.release_metadata import Asked
 from dpgrain.statistics.statistic import (
     SUM,
@@ -37,7 +37,7 @@ ASKED: dict[str, Any] = {"unit": dg.User(), "epsilon": 5.0, "delta": 1e-6}
 def test_a_column_is_reported_by_its_full_name(bounds: Any, tmp_path: Path) -> None:
     name = "calls between 9 and 17"
     release = dg.mean(_odd(name), name, bounds=bounds, **ASKED)
-    assert words_of(release).of == name
+    assert release_wording(release).of == name
     page = release.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert f'mean of <span class="name">{name}</span>' in page
     assert ("chosen privately, count as the nearer bound" in page) == (bounds is None)

@@ -15,10 +15,10 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting import BandedGaussian, Event, SampledGaussian, calibrate
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import exactly_noised
-from dpgrain.means.problem import Candidate, Found, Method, Problem
+from dpgrain.means.problem import Candidate, MeanEstimate, Method, Problem
 from dpgrain.means.protocol import Central, Contributions, CountedRounds, Drawn, Vectors
-from dpgrain.means.rules import Weighted
-from dpgrain.means.total_error import Number
+from dpgrain.means.rules import WeightedClip
+from dpgrain.means.total_error import UserCount
 from dpgrain.noise import Source
 from dpgrain.noise.sums import noised
 from dpgrain.publishing.facts import Fact
@@ -372,31 +372,31 @@ def around_zero(problem: Problem, mean: ClippedMean) -> Candidate:
     )
 
 
-def weights(bound: float, dimension: int) -> Weighted:
+def weights(bound: float, dimension: int) -> WeightedClip:
     """Return the rule that clips users' vectors and adds a coordinate that counts users.
 
     Formal guarantee: a user adds a vector of norm at most ``norm``. Source: docs/theory, "The
     number beside the sum".
     """
-    return Weighted(bound, bound * math.sqrt(_ONE_SQUARED / math.sqrt(dimension)))
+    return WeightedClip(bound, bound * math.sqrt(_ONE_SQUARED / math.sqrt(dimension)))
 
 
-def _publish(problem: Problem, mean: ClippedMean, vectors: Vectors, source: Source) -> Found:
+def _publish(problem: Problem, mean: ClippedMean, vectors: Vectors, source: Source) -> MeanEstimate:
     """Publish the noisy sum of vectors and weights, and the mean as their ratio."""
     sums = mean.start(source).estimate(vectors.mapped(weights(problem.bound, problem.d)))
     return ratio(sums, mean.noise_sd, problem.bound, problem.n if problem.stated else None)
 
 
-def ratio(sums: FloatArray, sd: float, bound: float, stated: int | None) -> Found:
+def ratio(sums: FloatArray, sd: float, bound: float, stated: int | None) -> MeanEstimate:
     """Return the mean of users from the noisy sums of vectors and weights, (d + 1,)."""
     d = len(sums) - 1
     weight = weights(bound, d).weight
-    number = Number(float(sums[-1]) / weight, sd / weight, stated)
+    number = UserCount(float(sums[-1]) / weight, sd / weight, stated)
     value, n = sums[:-1] / number.divisor, number.divisor
     length = float(np.linalg.norm(value))
     noise = math.hypot(sd, number.divisor_sd * length / math.sqrt(d)) / n
     covers = "noise and the number of users with records"
-    return Found(value, noise, bound, n, number.error(length, sd, d), covers)
+    return MeanEstimate(value, noise, bound, n, number.error(length, sd, d), covers)
 
 
 def _for_users(problem: Problem) -> Candidate:
@@ -415,7 +415,7 @@ METHOD = Method(
     "clip",
     _for_users,
     distributed=True,
-    unstated=_for_users,
+    make_without_n=_for_users,
     why="{people} are too few to identify distant users in {space} at this ε and δ, so vectors are "
     "clipped only to the bound",
 )

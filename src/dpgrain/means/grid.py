@@ -17,12 +17,12 @@ from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
 
 # Grid steps per clipping bound in exact sums, so that squared norms in steps fit in 2^53.
 _STEPS_PER_CLIP = 2.0**24
-# Noise scale in steps above which the grid is coarsened. Rounding the step down to a power of two
+# Max noise scale in grid steps; larger ones coarsen the grid. Rounding the step down to a power of two
 # at most doubles the scale, which the sampler still supports.
 _LARGEST_NOISE_STEPS = MAX_SCALE / 4
 # Maximum entries of blocks in memory during an exact sum; they fit in the cache.
 _BATCH_ENTRIES = 1 << 17
-# Limit below which integers and their sums are exact in floating point.
+# Integers and sums below this limit are exact in floating point.
 _EXACT_BELOW = 2**53
 
 

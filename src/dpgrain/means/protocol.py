@@ -90,7 +90,7 @@ class DistributedVectors(Distributed, Protocol):
     def mapped(self, rule: Rule) -> Contributions:
         """Apply a rule with public numbers to the vectors, which stay in their place."""
 
-    def by_radius(self, centre: FloatArray, radii: FloatArray) -> IntArray:
+    def count_by_radius(self, centre: FloatArray, radii: FloatArray) -> IntArray:
         """Count vectors by the first ascending radius that contains them, (radii + 1,).
 
         The last count is for vectors outside all radii.

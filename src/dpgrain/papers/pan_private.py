@@ -17,9 +17,9 @@ from dpgrain.accounting import Event, Gaussian, calibrate
 from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.numbers import numeric_array
+from dpgrain.means.block_owners import BlockOwners
 from dpgrain.means.grid import on_grid
 from dpgrain.means.protocol import Contributions, CountedRounds
-from dpgrain.means.roster import Roster
 from dpgrain.noise import Source
 from dpgrain.noise.laws import raised
 from dpgrain.noise.sources import given
@@ -186,10 +186,10 @@ class PanPrivate:
         """
         return batch * self.n_users // self.rounds
 
-    def batch_of(self, place: int) -> int:
+    def batch_index(self, place: int) -> int:
         """Return the batch of the user at a position of the known population.
 
-        >>> [PanPrivate(1.0, 1.0, n_users=8, rounds=3).batch_of(place) for place in range(8)]
+        >>> [PanPrivate(1.0, 1.0, n_users=8, rounds=3).batch_index(place) for place in range(8)]
         [0, 0, 1, 1, 1, 2, 2, 2]
         """
         return ((place + 1) * self.rounds - 1) // self.n_users
@@ -206,7 +206,7 @@ class PanPrivate:
         Raises:
             ParameterError: if owners are missing, or not integers.
         """
-        return PanPrivateRounds(self, source, Roster.of(owners))
+        return PanPrivateRounds(self, source, BlockOwners.from_indices(owners))
 
 
 class PanPrivateStream:
@@ -281,7 +281,7 @@ class PanPrivateStream:
                 f"vectors must have {len(self._state)} coordinates like the previous ones, not "
                 f"{vectors.shape[1]}."
             )
-        batch = mean.batch_of(self._received)
+        batch = mean.batch_index(self._received)
         steps = on_grid(clipped(vectors, mean.clip), mean.clip, mean.step)
         self._state += steps.sum(axis=0)
         self._received += users
@@ -387,7 +387,7 @@ class PanPrivateRounds(CountedRounds):
     [[0.2], [0.8]]
     """
 
-    def __init__(self, mean: PanPrivate, source: Source, roster: Roster) -> None:
+    def __init__(self, mean: PanPrivate, source: Source, roster: BlockOwners) -> None:
         super().__init__(mean)
         self.mean, self.source, self._roster = mean, source, roster
         self._stream: PanPrivateStream | None = None

@@ -13,7 +13,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs.blocks import ArrangedRows, LabelledRows
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.means import ClippedMean, Mean
-from dpgrain.means.in_bands import best, in_bands
+from dpgrain.means.band_search import band_candidates, best
 from dpgrain.noise import RandomState, Source
 from dpgrain.publishing import Charge, Planned, Promise, Query
 from dpgrain.publishing.budget import open_budget
@@ -108,7 +108,9 @@ def clipped_run(
         **given,
     }
     result = (
-        best(in_bands(**asked)) if bands is None else ClippedMean.calibrate(**asked, bands=bands)
+        best(band_candidates(**asked))
+        if bands is None
+        else ClippedMean.calibrate(**asked, bands=bands)
     )
     return Asked(promise, result, rule)
 

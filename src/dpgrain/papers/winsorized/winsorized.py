@@ -72,7 +72,7 @@ class Winsorized(Central):
     A user without a block is absent: such a user enters no choice, and counts as the midpoint of
     the intervals; the mean is the midpoint + Σ(clipped − midpoint)/n. A user with a block is
     present for any vector: zeros count as zeros, and so does a non-finite vector. With fewer than
-    about :attr:`least_users` present users, midpoints are random, anywhere within the bound.
+    about :attr:`min_users` present users, midpoints are random, anywhere within the bound.
 
     Formal guarantee: :attr:`event`, for every choice of signs of the rotation, so that they may be
     published. Clipped values are whole steps, so the sum is also exact. Source: Levy et al. 2021,
@@ -235,7 +235,7 @@ class Winsorized(Central):
         )
 
     @property
-    def least_users(self) -> int:
+    def min_users(self) -> int:
         """Approximate number of users with a vector below which midpoints are random."""
         ranges = self.ranges
         return math.ceil(math.log(ranges.bins) / ((0.5 - _TAIL_SHARE) * ranges.rate))
@@ -263,7 +263,7 @@ class Winsorized(Central):
     @property
     def by_chance(self) -> Fact:
         """The number of users that the intervals need."""
-        return Fact("intervals-of-few", (self.least_users,))
+        return Fact("intervals-of-few", (self.min_users,))
 
     def start(
         self,

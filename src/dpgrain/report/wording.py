@@ -1,4 +1,4 @@
-"""Words for a release and its numbers, and the choice of shown numbers."""
+"""Wording for a release and its numbers, and the choice of shown numbers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ CHANGES: dict[Relation, str] = {"zero_out": "removed", "replace": "replaced"}
 
 
 @dataclass(frozen=True)
-class Words:
-    """Words for a release.
+class Wording:
+    """Wording for a release.
 
     Args:
         name: the words before its subject: "mean of".
@@ -44,13 +44,13 @@ class Words:
     plural: bool = False
 
 
-def words_of(release: Release) -> Words:
+def release_wording(release: Release) -> Wording:
     """Return the words for a release."""
     statistic, names, heads = release.statistic, release.groups.names, key_headings(release)
     name, lead, plural = statistic.heading, statistic.lead, statistic.plural
     if statistic.of_items or statistic.of_bins:
         of = release.asked.keys_text or "items"
-        return Words(name, of, "", lead, statistic.noun, heads, plural)
+        return Wording(name, of, "", lead, statistic.noun, heads, plural)
     known, rows = ranks(release), release.asked.rows
     lead = lead.replace("records", rows)
     if len(known) == 1:
@@ -59,7 +59,7 @@ def words_of(release: Release) -> Words:
     by = ", ".join(statistic.keys(names))
     if by:
         lead += " in each group"
-    return Words(name, value_of(release), by, lead, statistic.noun, heads, plural)
+    return Wording(name, value_of(release), by, lead, statistic.noun, heads, plural)
 
 
 def value_of(release: Release) -> str:
@@ -79,7 +79,7 @@ def ranks(release: Release) -> list[float]:
     return [float(rank) for rank in release.groups.columns[-1].unique().to_pylist()]
 
 
-def groups_of(release: Release) -> int:
+def count_groups(release: Release) -> int:
     """Count the groups of a release; each quantile or distribution has several rows."""
     if not release.statistic.pointwise:
         return len(release)

@@ -17,10 +17,10 @@ from dpgrain.report.axes import (
     label_letters,
     label_rows,
     legend_above,
-    say,
+    write_message,
 )
 from dpgrain.report.plots.estimates import quantity
-from dpgrain.report.words import label
+from dpgrain.report.wording import label
 from dpgrain.statistics.formatting import format_keys, shown
 from dpgrain.statistics.release import Histogram, Release
 
@@ -31,27 +31,29 @@ if TYPE_CHECKING:
 _ASIDE = 0.16
 
 
-def plot_beside(release: Release, other: Release, ax: Axes | None = None, *, top: int = 30) -> Axes:
+def plot_comparison(
+    release: Release, other: Release, ax: Axes | None = None, *, top: int = 30
+) -> Axes:
     """Draw the estimates of two releases, one group per row, with their 95% intervals.
 
     Args:
         release: the release with the groups.
         other: a release of the same statistic by the same keys; other groups are ignored.
         ax: axes to draw on; new ones by default.
-        top: the number of groups: those with the largest estimates of the first release.
+        top: the number of groups, by largest estimate of the first release.
 
     Raises:
         ParameterError: if statistics or keys differ, or a group has more than one number.
     """
-    _check_alike(release, other)
+    _check_comparable(release, other)
     top = _validate.integer(minimum=1, top=top)
     places = shown(release, top)
     ax = axes_for(ax, 7.0, 1.7 + 0.36 * max(len(places), 2))
     if not len(release):
-        return say(ax, "nothing was published")
-    result = _places_in(other, release, places)
+        return write_message(ax, "nothing was published")
+    result = _indices_in(other, release, places)
     rows, there = np.arange(len(places)), result >= 0
-    names = _names(release, other)
+    names = _legend_names(release, other)
     ends = []
     for one, at, row, name, style in (
         (release, places, rows - _ASIDE, names[0], {}),
@@ -70,7 +72,7 @@ def plot_beside(release: Release, other: Release, ax: Axes | None = None, *, top
     return ax
 
 
-def _check_alike(release: Release, other: Release) -> None:
+def _check_comparable(release: Release, other: Release) -> None:
     """Raise unless both are the same statistic by the same keys, with one number per group."""
     if not isinstance(other, Release):
         raise ParameterError(
@@ -81,8 +83,8 @@ def _check_alike(release: Release, other: Release) -> None:
     )
     if mine != theirs:
         raise ParameterError(
-            f"beside must be a release of the same statistic and keys, {_said(mine)}, not "
-            f"{_said(theirs)}."
+            f"beside must be a release of the same statistic and keys, {_describe(mine)}, not "
+            f"{_describe(theirs)}."
         )
     if release.statistic.pointwise or release.statistic.of_bins:
         raise ParameterError(
@@ -91,7 +93,7 @@ def _check_alike(release: Release, other: Release) -> None:
         )
 
 
-def _said(asked: tuple[str, str | None, tuple[str, ...]]) -> str:
+def _describe(asked: tuple[str, str | None, tuple[str, ...]]) -> str:
     statistic, value, keys = asked
     of = f" of {value!r}" if value else ""
     return f"{statistic}{of}" + (f" by {', '.join(map(repr, keys))}" if keys else "")
@@ -103,7 +105,7 @@ def _keys(release: Release) -> list[tuple[Hashable, ...]]:
     return list(zip(*columns, strict=True)) if columns else [()] * len(release)
 
 
-def _places_in(
+def _indices_in(
     other: Release, release: Release, places: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     """Return the positions of these groups in the other release; −1 for missing ones."""
@@ -112,7 +114,7 @@ def _places_in(
     return np.array([known.get(mine[place], -1) for place in places], dtype=np.int64)
 
 
-def _names(release: Release, other: Release) -> tuple[str, str]:
+def _legend_names(release: Release, other: Release) -> tuple[str, str]:
     """Return two names: the guarantees, or \"this\" and \"beside\" if they are equal."""
     names = [
         f"{one.guarantee.level}, ε = {rounded_up(one.guarantee.epsilon(), 3)}"

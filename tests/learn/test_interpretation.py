@@ -11,7 +11,7 @@ from tests.learn import cases
 
 from dpgrain.errors import CareWarning
 from dpgrain.learn import LinearRegression, LinearSVC, LogisticRegression, PoissonRegressor, load
-from dpgrain.learn.meaning import doubts, meaning
+from dpgrain.learn.interpretation import explain_fit, fit_warnings
 from dpgrain.optimize import Constant, Sgd
 from dpgrain.papers import Concentrated
 from dpgrain.units import Element, Record, User
@@ -37,7 +37,7 @@ def fitted(**options: Any) -> LogisticRegression:
 )
 def test_it_says_whom_it_is_for(unit: Any, whom: str, tmp_path: Path) -> None:
     model = fitted(unit=unit)
-    assert whom in meaning(model)["Weights"]
+    assert whom in explain_fit(model)["Weights"]
     assert whom in str(model)
     assert whom in model.report(tmp_path / "fit.html").read_text(encoding="utf-8")
     assert whom in str(load(model.save(tmp_path / "model.json")))
@@ -57,7 +57,7 @@ def test_it_says_whom_it_is_for(unit: Any, whom: str, tmp_path: Path) -> None:
 def test_it_says_what_was_clipped(options: dict[str, Any], said: str) -> None:
     if isinstance(options.get("algorithm"), Concentrated):
         options = {**options, "rounds": None}
-    assert said in meaning(fitted(**options))["Clipping"]
+    assert said in explain_fit(fitted(**options))["Clipping"]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_it_says_what_was_clipped(options: dict[str, Any], said: str) -> None:
 def test_it_says_what_a_coefficient_adds_to(model: Any, labels: Any, gains: str) -> None:
     options = {"n_users": 600, "rounds": 5, "random_state": 0, "l2": 0.25}
     made = model(**options) if labels is None else model(classes=labels, **options)
-    said = meaning(made.fit(cases.X, cases.BINARY, users=cases.USERS))
+    said = explain_fit(made.fit(cases.X, cases.BINARY, users=cases.USERS))
     assert gains in said["value"]
     assert "A ridge of 0.25 pulls the coefficients" in said["Ridge"]
 
@@ -85,22 +85,22 @@ def test_a_fit_says_when_rows_do_not_count(tmp_path: Path) -> None:
     said = np.where(X[:, 0] > 0, "yes", "no").astype(object)
     options: dict[str, Any] = {"unit": Record(), "n_users": n, "random_state": 0}
     wrong = LogisticRegression(classes=[0, 1], **options).fit(X, said)
-    (doubt,) = doubts(wrong)
+    (doubt,) = fit_warnings(wrong)
     assert "only about" in doubt
     assert "of 4,000 users have rows that affect the fit" in doubt
     assert f"Warning: {doubt}" in str(wrong)
     assert "have rows that affect the fit" in wrong.report(tmp_path / "a.html").read_text(
         encoding="utf-8"
     )
-    assert doubts(load(wrong.save(tmp_path / "model.json"))) == (doubt,)
+    assert fit_warnings(load(wrong.save(tmp_path / "model.json"))) == (doubt,)
     right = LogisticRegression(classes=["no", "yes"], **options).fit(X, said)
-    assert doubts(right) == ()
+    assert fit_warnings(right) == ()
     text = LinearRegression(**options).fit(X, said)
-    assert "have rows that affect the fit" in doubts(text)[0]
+    assert "have rows that affect the fit" in fit_warnings(text)[0]
     few = LogisticRegression(classes=[0, 1], unit=Record(), n_users=100, random_state=0).fit(
         X[:100], said[:100]
     )
-    assert "noise hides whether any" in doubts(few)[0]
+    assert "noise hides whether any" in fit_warnings(few)[0]
 
 
 def test_a_fit_says_when_features_are_far_off_scale() -> None:
@@ -110,15 +110,15 @@ def test_a_fit_says_when_features_are_far_off_scale() -> None:
     y = rng.random(n) < 1 / (1 + np.exp(2 - 1.4 * X[:, 1]))
     options: dict[str, Any] = {"unit": Record(), "n_users": n, "random_state": 0, "classes": [0, 1]}
     wrong = LogisticRegression(**options).fit(X, y)
-    (doubt,) = doubts(wrong)
+    (doubt,) = fit_warnings(wrong)
     assert "features are far from a scale of 1" in doubt
     assert f"Warning: {doubt}" in str(wrong)
     assert abs(wrong.coef_[0, 1] - 1.4) > 0.5, "so there is something to take care of"
     right = LogisticRegression(**options).fit(X / [200, 1], y)
-    assert doubts(right) == ()
+    assert fit_warnings(right) == ()
     assert abs(right.coef_[0, 1] - 1.4) < 0.5
     spread = LogisticRegression(**options).fit(rng.uniform(-1, 1, size=(n, 50)), y)
-    assert "far from a scale" not in " ".join(doubts(spread))
+    assert "far from a scale" not in " ".join(fit_warnings(spread))
 
 
 def test_a_fit_without_intervals_says_that_its_error_is_not_known() -> None:
@@ -133,8 +133,8 @@ def test_a_fit_says_what_stands_for_numbers_that_are_missing() -> None:
 
 
 def test_what_is_stated_leaves_nothing_to_doubt() -> None:
-    assert doubts(fitted(clip=1.0)) == ()
-    assert doubts(fitted(algorithm=Concentrated(), rounds=None)) == ()
+    assert fit_warnings(fitted(clip=1.0)) == ()
+    assert fit_warnings(fitted(algorithm=Concentrated(), rounds=None)) == ()
     assert str(LogisticRegression()) == repr(LogisticRegression())
 
 
@@ -145,7 +145,7 @@ def test_rows_without_error_at_the_start_or_the_end_are_no_doubt(model: Any) -> 
     # Nine of ten targets are 0 for squares and 1 for counts; classes can be told apart.
     y = (rng.random(n) < 0.1).astype(float) + (model is PoissonRegressor)
     y = X[:, 0] > 0 if model is LinearSVC else y
-    assert doubts(model(unit=Record(), n_users=n, random_state=0).fit(X, y)) == ()
+    assert fit_warnings(model(unit=Record(), n_users=n, random_state=0).fit(X, y)) == ()
 
 
 def test_a_fit_reports_labels_that_were_selected() -> None:

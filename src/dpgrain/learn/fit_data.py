@@ -17,10 +17,10 @@ from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.norms import NormHistogram
 from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.inputs.blocks import ArrangedRows
-from dpgrain.learn.ask import Ask
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.classes import Targets
 from dpgrain.learn.confidence import Evidence
+from dpgrain.learn.fit_config import Ask
 from dpgrain.learn.rounds import History
 from dpgrain.means import Contributions
 from dpgrain.optimize import MarginLoss
@@ -29,10 +29,12 @@ from dpgrain.publishing.facts import Fact
 
 #: Labels of a classifier; None for numbers, or before labels are selected.
 Classes: TypeAlias = NDArray[Any] | None
+#: Function from a loss with known labels and a parameter to the mean gradients of blocks.
+Gradients: TypeAlias = Callable[[MarginLoss, FloatArray], Contributions]
 
 
 @dataclass(frozen=True, eq=False)
-class Form:
+class FitForm:
     """Public form of the rows of a fit: all public facts for its plan.
 
     ``users`` are unread labels of users, or None for one user per row.
@@ -45,7 +47,7 @@ class Form:
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class FitData:
     """Rows of a fit, (m, d), with their blocks."""
 
     X: Any
@@ -60,7 +62,7 @@ class Data:
         return int(self.X.shape[1])
 
     @property
-    def enrolled(self) -> int:
+    def users_with_rows(self) -> int:
         """Number of users with rows, which is private."""
         return self.rows.users
 
@@ -69,7 +71,7 @@ class Data:
         """User of each block."""
         return self.rows.owners
 
-    def arranged(self, ask: Ask) -> Gradients:
+    def gradients(self, ask: Ask) -> Gradients:
         """Return the gradients of blocks; rows are copied once, in the order of blocks."""
         bound, values = ask.feature_bound, self.targets.values
         rows = self.rows.by_value(self.X, values) if ask.exact else self.rows
@@ -85,17 +87,10 @@ class Data:
         return partial(LinearGradients, blocks)
 
 
-class Gradients(Protocol):
-    """Mean gradients of blocks, at successive parameters."""
-
-    def __call__(self, loss: MarginLoss, theta: FloatArray) -> Contributions:
-        """Return the gradients for a loss with known labels."""
-
-
-class Readable(Protocol):
+class ReadableData(Protocol):
     """Rows of a fit, local or on a cluster, as used by a curator's clipped means.
 
-    Selecting labels and computing intervals require the rows of :class:`Data`.
+    Selecting labels and computing intervals require the rows of :class:`FitData`.
     """
 
     @property
@@ -111,23 +106,23 @@ class Readable(Protocol):
         """Number of features."""
 
     @property
-    def enrolled(self) -> int:
+    def users_with_rows(self) -> int:
         """Number of users with rows, which is private."""
 
     @property
     def owners(self) -> NDArray[Any] | None:
         """User of each block; None if users are not sampled."""
 
-    def arranged(self, ask: Ask) -> Gradients:
+    def gradients(self, ask: Ask) -> Gradients:
         """Return the gradients of blocks."""
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class FitResult:
     """Published result of all rounds of a fit, as stored in a model file.
 
     ``theta`` is (outputs·p,), on the scale of the fitted rows. ``rounds`` exclude the ``warm_up``.
-    ``looks`` are noisy histograms of gradient norms, of which the last determines the bound. Older
+    ``norms`` are noisy histograms of gradient norms, of which the last determines the bound. Older
     files have no ``n_users``.
     """
 
@@ -139,7 +134,7 @@ class Fitted:
     sampled: bool = False
     classes: Classes = None
     evidence: Evidence | None = None
-    looks: tuple[NormHistogram, ...] = ()
+    norms: tuple[NormHistogram, ...] = ()
     warm_up: int = 0
 
     def coefficients(
@@ -154,7 +149,7 @@ class Fitted:
         return theta[:, :features] / (bound or 1.0), there
 
 
-class Planned(Protocol):
+class FitPlan(Protocol):
     """Plan of a fit, in public numbers."""
 
     @property
@@ -169,12 +164,15 @@ class Planned(Protocol):
     def care(self) -> tuple[str, ...]:
         """Warnings about requests that will probably not be met."""
 
+    def run(self, data: Any, charge: Charge) -> FitResult:
+        """Run the whole release within its charge."""
 
-class Unopened(Protocol):
+
+class UnreadRows(Protocol):
     """Unread rows of a fit, local or on a cluster."""
 
     @property
-    def form(self) -> Form:
+    def form(self) -> FitForm:
         """Public form."""
 
     @property
@@ -185,15 +183,5 @@ class Unopened(Protocol):
     def elements(self) -> Any:
         """Labels of elements, which name them in a promise."""
 
-    def opened(self, charge: Charge) -> AbstractContextManager[Readable]:
+    def opened(self, charge: Charge) -> AbstractContextManager[ReadableData]:
         """Provide the rows while they are read."""
-
-
-class Way(Protocol):
-    """Module that implements a fit by these two functions."""
-
-    def plan(self, ask: Ask, form: Form, lot: int | None) -> Planned:
-        """Return the plan, before anything is charged."""
-
-    def run(self, plan: Any, data: Any, charge: Charge) -> Fitted:
-        """Run the whole release within its charge."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 #: Estimator of :mod:`dpgrain.learn` for each type.
-KINDS: Mapping[str, str] = {
+ESTIMATORS: Mapping[str, str] = {
     "logistic": "LogisticRegression",
     "linear": "LinearRegression",
     "huber": "HuberRegressor",

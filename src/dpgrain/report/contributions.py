@@ -10,22 +10,22 @@ import numpy as np
 
 from dpgrain._formatting import powers
 from dpgrain.errors import ParameterError
-from dpgrain.report.promises import SOME_ELEMENTS, Odds
-from dpgrain.report.words import text
+from dpgrain.report.guarantee_facts import ELEMENT_COUNTS, Odds
+from dpgrain.report.wording import text
 from dpgrain.statistics.contribution_counts import Holdings
 from dpgrain.statistics.release import Release
 
 
 @dataclass(frozen=True)
-class Held:
+class ContributionText:
     """A contribution distribution as text."""
 
     kind: str
     shares: tuple[tuple[int, str], ...]
-    drowned: bool
-    asked: str
+    is_hidden: bool
+    partition: str
     sentence: str
-    together: str
+    composed: str
     odds: Odds | None
     private: bool
     guarantee_json: str
@@ -36,12 +36,12 @@ class Held:
         return "" if self.odds is None else powers(self.odds.delta)
 
     @property
-    def told(self) -> dict[int, str]:
-        """A number of elements → the share of users with at most that many; none if noise hides it."""
-        return {} if self.drowned else dict(self.shares)
+    def known_shares(self) -> dict[int, str]:
+        """Share of users with at most k elements, by k; empty if noise hides it."""
+        return {} if self.is_hidden else dict(self.shares)
 
     @property
-    def second(self) -> bool:
+    def is_separate(self) -> bool:
         """True if it is another release than the reported one."""
         return bool(self.sentence)
 
@@ -60,32 +60,32 @@ def check_holdings(release: Release, holdings: Any) -> None:
         )
 
 
-def held_of(release: Release, known: Holdings | None) -> Held | None:
+def contribution_text(release: Release, known: Holdings | None) -> ContributionText | None:
     """Return the contribution distribution of a second release, or of the release itself."""
     if known is None or not len(known):
         return None
     mine, theirs = release.guarantee, known.guarantee
-    sentence = together = ""
+    sentence = composed = ""
     odds = None
     if known is not release:
         sentence = text(theirs, 20_000)
         if (mine.level, mine.relation) == (theirs.level, theirs.relation):
             both = mine + theirs
-            together, odds = text(both, 20_000), Odds.of(both)
+            composed, odds = text(both, 20_000), Odds.from_guarantee(both)
     kind: Literal["elements", "records"] = "elements" if mine.elements else "records"
     kinds, edges = (column.to_pylist() for column in known.groups.columns)
     some = [edge for one, edge in zip(kinds, edges, strict=True) if one == kind]
     users = np.array([one == kind for one in kinds])
     total = float(known.estimate[users].sum())
     error = float(np.sqrt((known.std_error[users] ** 2).sum()))
-    shares = tuple((k, _share(known, k, kind)) for k in SOME_ELEMENTS if k in some)
-    return Held(
+    shares = tuple((k, _share(known, k, kind)) for k in ELEMENT_COUNTS if k in some)
+    return ContributionText(
         kind,
         shares,
         total <= 4 * error,
         text(known.asked.keys_text or "elements", 60),
         sentence,
-        together,
+        composed,
         odds,
         theirs.private,
         json.dumps(theirs.to_dict(), ensure_ascii=False, indent=1),

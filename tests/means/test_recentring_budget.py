@@ -7,9 +7,8 @@ import pytest
 from numpy.typing import NDArray
 from tests.means import cases
 
-from dpgrain.means import Recentred, Vectors, looks
-from dpgrain.means.methods import method_of
-from dpgrain.means.problem import Problem
+from dpgrain.means import Recentred, Vectors, recentring_budget
+from dpgrain.means.problem import Problem, get_method
 from dpgrain.noise import SeededSource
 from dpgrain.publishing import Promise
 from dpgrain.units import RELATIONS, Relation, User
@@ -18,7 +17,7 @@ Array = NDArray[np.float64]
 
 
 def test_a_stated_radius_draws_nobody_in_who_lies_farther() -> None:
-    # Only the choice of a method rests on it: a wrong one costs no accuracy of the looks.
+    # Only the choice of a method rests on it: a wrong one costs no accuracy of the recentring_budget.
     X = np.random.default_rng(1).normal(size=(3000, cases.D))
     with_one, without = (
         cases.mean(X, method="recentred", radius=radius, epsilon=1.0) for radius in (0.01, None)
@@ -59,8 +58,8 @@ def test_looks_for_a_released_number_cost_no_more_than_was_paid(
     users: int, relation: Relation
 ) -> None:
     problem = Problem(users, 3, Promise(User(), 1.0, 1e-6, relation), 10.0, None)
-    paid = looks.most(problem)
-    made = looks.remade(problem, paid).mean
+    paid = recentring_budget.max_schedule(problem)
+    made = recentring_budget.with_known_count(problem, paid).mean
     assert isinstance(made, Recentred)
     assert made.rounds <= paid.rounds
     assert made.event.epsilon(1e-6, relation=relation) <= paid.event.epsilon(
@@ -82,7 +81,7 @@ def test_few_users_are_told_from_public_numbers_alone() -> None:
 def test_no_neighbour_moves_looks_farther_than_their_radii(relation: Relation) -> None:
     # With the same radii a look moves what follows no farther than it moved itself.
     rng, ratios, n = np.random.default_rng(6), [], 60
-    plan = method_of("recentred").make(
+    plan = get_method("recentred").make(
         Problem(n, 2, Promise(User(), 4.0, 1e-6, relation), 10.0, None)
     )
     assert isinstance(plan.mean, Recentred)

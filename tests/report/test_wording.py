@@ -10,7 +10,7 @@ import pytest
 from tests.report import cases
 
 from dpgrain._formatting import format_number, one_line, shorten
-from dpgrain.report.words import label
+from dpgrain.report.wording import label
 from dpgrain.tables.groups import Groups
 
 

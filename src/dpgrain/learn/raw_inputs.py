@@ -17,30 +17,30 @@ from dpgrain.publishing import Charge
 from dpgrain.units import Unit
 
 #: Error message if the number of targets differs from the number of rows.
-NOT_AS_MANY = "y must have one target per row of X."
+LENGTH_MISMATCH = "y must have one target per row of X."
 
 
-def made(values: Any) -> Any:
+def collect_lazy(values: Any) -> Any:
     """Evaluate a lazy frame, so that it has a form."""
     return collect_rows(values.collect) if hasattr(values, "collect") else values
 
 
-def listed(values: Any) -> Any:
+def as_sequence(values: Any) -> Any:
     """Return cells as a list if they are iterable only once.
 
-    >>> listed(iter([1, 2]))
+    >>> as_sequence(iter([1, 2]))
     [1, 2]
     """
-    values = made(values)
+    values = collect_lazy(values)
     if hasattr(values, "shape") or (hasattr(values, "__len__") and hasattr(values, "__getitem__")):
         return values
     return collect_rows(lambda: list(values)) if hasattr(values, "__iter__") else values
 
 
-def count_of(values: Any) -> int:
+def count_rows(values: Any) -> int:
     """Return the number of rows; 0 without a length.
 
-    >>> count_of([1, 2]), count_of(np.ones((3, 2))), count_of(None)
+    >>> count_rows([1, 2]), count_rows(np.ones((3, 2))), count_rows(None)
     (2, 3, 0)
     """
     shape = getattr(values, "shape", None)
@@ -49,10 +49,10 @@ def count_of(values: Any) -> int:
     return int(shape[0]) if len(shape) else 0
 
 
-def none_of(values: Any) -> Any:
+def empty_like(values: Any) -> Any:
     """Return an empty selection of the rows, which has the same form for validation.
 
-    >>> none_of(np.ones((3, 2))).shape, none_of([1.0, 2.0])
+    >>> empty_like(np.ones((3, 2))).shape, empty_like([1.0, 2.0])
     ((0, 2), [])
     """
     try:
@@ -62,12 +62,12 @@ def none_of(values: Any) -> Any:
         return values
 
 
-def no_features(X: Any, width: int | None = None) -> Any:
+def empty_features(X: Any, width: int | None = None) -> Any:
     """Return an empty selection of the features' rows, in the same form.
 
     ``width`` is the public number of cells in a row of a list.
 
-    >>> no_features([[1.0, 2.0], [3.0, 4.0]], 2).shape
+    >>> empty_features([[1.0, 2.0], [3.0, 4.0]], 2).shape
     (0, 2)
     """
     if sparse.issparse(X):
@@ -75,10 +75,10 @@ def no_features(X: Any, width: int | None = None) -> Any:
         return sparse.csr_array((0, form[1]), dtype=X.dtype) if len(form) == 2 else X
     if isinstance(X, list | tuple):
         return np.empty((0, required_width(width)))
-    return none_of(X)
+    return empty_like(X)
 
 
-class Given(ABC):
+class RawInputs(ABC):
     """Unread rows of a fit."""
 
     @property
@@ -100,12 +100,12 @@ class Given(ABC):
         """Reject rows unless targets, users and elements have the same number."""
 
     @abstractmethod
-    def read(self, charge: Charge) -> Read:
+    def read(self, charge: Charge) -> LoadedInputs:
         """Return the rows."""
 
 
 @dataclass(frozen=True, eq=False)
-class Read:
+class LoadedInputs:
     """Rows of a fit, already read: features (m, d), targets (m,) and labels (m,)."""
 
     X: Any
@@ -115,7 +115,7 @@ class Read:
 
 
 @dataclass(frozen=True, eq=False)
-class Passed(Given):
+class ArrayInputs(RawInputs):
     """Rows as passed to a fit: features (m, d), targets (m,) and labels (m,)."""
 
     X: Any
@@ -124,27 +124,27 @@ class Passed(Given):
     elements: Any = None
 
     @staticmethod
-    def of(X: Any, y: Any, users: Any = None, elements: Any = None) -> Passed:
+    def of(X: Any, y: Any, users: Any = None, elements: Any = None) -> ArrayInputs:
         """Return rows with a known number."""
-        return Passed(made(X), listed(y), _labels(users), _labels(elements))
+        return ArrayInputs(collect_lazy(X), as_sequence(y), _as_labels(users), _as_labels(elements))
 
     def none(self, width: int | None) -> tuple[Any, Any]:
         """Return features and targets of no rows."""
-        return no_features(self.X, width), none_of(self.y)
+        return empty_features(self.X, width), empty_like(self.y)
 
     def check(self, unit: Unit, *, places: bool) -> None:
         """Reject rows unless targets, users and elements have the same number."""
-        if count_of(self.y) != count_of(self.X):
-            raise ParameterError(NOT_AS_MANY)
+        if count_rows(self.y) != count_rows(self.X):
+            raise ParameterError(LENGTH_MISMATCH)
         others = {"X": self.X, "y": self.y}
         LabelledRows.of(
-            count_of(self.X), self.users, self.elements, unit, places=places, others=others
+            count_rows(self.X), self.users, self.elements, unit, places=places, others=others
         )
 
-    def read(self, charge: Charge) -> Read:
+    def read(self, charge: Charge) -> LoadedInputs:
         """Return the rows, which are already in memory."""
-        return charge.read(lambda: Read(self.X, self.y, self.users, self.elements))
+        return charge.read(lambda: LoadedInputs(self.X, self.y, self.users, self.elements))
 
 
-def _labels(values: Any) -> Any:
-    return None if values is None else listed(values)
+def _as_labels(values: Any) -> Any:
+    return None if values is None else as_sequence(values)

@@ -20,14 +20,14 @@ _BATCH_ENTRIES = 1 << 21
 
 
 @dataclass(frozen=True, eq=False)
-class Roster:
+class BlockOwners:
     """Index of each block's user, (blocks,), and the order of blocks; see :meth:`of`."""
 
     owners: NDArray[np.int64]
     order: NDArray[np.intp]
 
     @staticmethod
-    def of(owners: NDArray[Any] | None) -> Roster:
+    def from_indices(owners: NDArray[Any] | None) -> BlockOwners:
         """Create the population of blocks from their users' indices, (blocks,).
 
         A user's index must not depend on which other users have data.
@@ -39,7 +39,7 @@ class Roster:
                 f"roster, not {places.dtype} of shape {places.shape}."
             )
         places = places.astype(np.int64)
-        return Roster(places, np.argsort(places, kind="stable"))
+        return BlockOwners(places, np.argsort(places, kind="stable"))
 
     def vectors(self, contributions: Contributions, first: int, end: int) -> Iterator[FloatArray]:
         """Yield vectors of users with indices in [``first``, ``end``), in bounded batches.

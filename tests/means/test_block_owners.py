@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.refusals import refuses
 
-from dpgrain.means import Vectors, grid, roster
+from dpgrain.means import Vectors, block_owners, grid
 from dpgrain.noise import SeededSource
 from dpgrain.papers import PanPrivate, PanPrivateStream
 
@@ -15,7 +15,7 @@ def test_sums_in_parts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = Vectors(np.random.default_rng(1).normal(size=(50, 3)))
     mean, owners = PanPrivate(1.0, 1.0, 30, 2), np.arange(50) // 2
     whole = mean.start(SeededSource(2), owners).estimate(vectors)
-    for part in (roster, grid):
+    for part in (block_owners, grid):
         monkeypatch.setattr(part, "_BATCH_ENTRIES", 12)
     assert np.array_equal(whole, mean.start(SeededSource(2), owners).estimate(vectors))
 

@@ -10,27 +10,27 @@ import numpy as np
 
 from dpgrain.errors import ParameterError
 from dpgrain.means.clipped import weights
-from dpgrain.means.problem import Candidate, Found, Method, Problem
+from dpgrain.means.problem import Candidate, MeanEstimate, Method, Problem
 from dpgrain.means.protocol import Vectors
 from dpgrain.means.recentred import Recentred, RecentredRounds
-from dpgrain.means.total_error import Number
+from dpgrain.means.total_error import UserCount
 from dpgrain.noise import Source
 from dpgrain.publishing.facts import Fact
 
-# Largest ratio of an iteration's noise to its radius with which recentring continues.
+# Max ratio of an iteration's noise to its radius to continue recentring.
 _NOISE_PER_RADIUS = 0.25
 # Shares of the budget: minimum for the first iteration, and maximum for all iterations together.
-_FIRST_LOOK_SHARE, _LOOKS_SHARE = 0.0025, 0.16
+_MIN_FIRST_SHARE, _MAX_CENTRE_SHARE = 0.0025, 0.16
 # Maximum number of iterations that find the centre.
-_MOST_LOOKS = 4
+_MAX_ITERATIONS = 4
 # The share of users that the last iteration leaves outside is the first number times its noise ÷
 # radius, so that the clipped amount is about as large as the noise. It is at least the second
 # number times the noise of choosing a radius, in users: fewer could not be distinguished from
 # noise.
-_OUTSIDE_PER_NOISE, _LEAST_OUTSIDE_SCALES = 40.0, 8.0
-# Largest share of users outside; and the largest lower limit of that share with which "auto"
-# recentres, because above it noise determines the radii.
-_MOST_OUTSIDE, _LARGEST_LEAST_OUTSIDE = 0.5, 1.0
+_OUTSIDE_PER_NOISE, _MIN_OUTSIDE_SCALES = 40.0, 8.0
+# Max share of users outside; and max lower limit of that share for "auto" to recentre: above it,
+# noise determines the radii.
+_MAX_OUTSIDE, _MAX_MIN_OUTSIDE = 0.5, 1.0
 # Share of the budget of sums, times √d, for checking what the last iteration removes. With it, the
 # error of the mean is at most three times the error of clipping to the bound, for any data
 # (docs/theory).
@@ -39,33 +39,33 @@ _CHECK = 0.4
 
 def shares(problem: Problem) -> tuple[float, ...]:
     """Return the budget shares of iterations, each twice the last, and the mean."""
-    blurred = _blurred(problem)
-    first = max(_FIRST_LOOK_SHARE, (blurred / _NOISE_PER_RADIUS) ** 2)
-    looks = min(_MOST_LOOKS, math.floor(math.log2(_LOOKS_SHARE / first + 1)))
-    if looks < 1:
-        enough = math.ceil(problem.n * blurred / (_NOISE_PER_RADIUS * math.sqrt(_LOOKS_SHARE)))
+    noise = _relative_noise(problem)
+    first = max(_MIN_FIRST_SHARE, (noise / _NOISE_PER_RADIUS) ** 2)
+    iterations = min(_MAX_ITERATIONS, math.floor(math.log2(_MAX_CENTRE_SHARE / first + 1)))
+    if iterations < 1:
+        enough = math.ceil(problem.n * noise / (_NOISE_PER_RADIUS * math.sqrt(_MAX_CENTRE_SHARE)))
         raise ParameterError(
             f"n_users = {problem.n:,} is too small for the method 'recentred' in {problem.space}; "
             f"use about {enough:,} users, or the method 'clip' or 'softcore'.",
             name="n_users",
         )
-    spent = [first * 2**look for look in range(looks)]
+    spent = [first * 2**k for k in range(iterations)]
     return (*spent, 1 - sum(spent))
 
 
-def most(problem: Problem) -> Recentred:
+def max_schedule(problem: Problem) -> Recentred:
     """Return the mean with the most iterations, fixed without the number of users."""
-    return Recentred.calibrate(**_options(problem), rounds=_MOST_LOOKS + 1, beside=problem.number)
+    return Recentred.calibrate(
+        **_options(problem), rounds=_MAX_ITERATIONS + 1, beside=problem.number
+    )
 
 
-def unstated(problem: Problem, *, or_mean: bool = False) -> Candidate:
-    """Offer most looks beforehand, and fewer once the number of users is released.
+def candidate_without_n(problem: Problem, *, or_mean: bool = False) -> Candidate:
+    """Return the longest schedule, which is shortened after the number of users is released.
 
-    Args:
-        problem: the problem, without the number of users.
-        or_mean: True if one mean of clipped vectors may be published instead.
+    If ``or_mean``, one mean of clipped vectors may be published instead.
     """
-    spent = most(problem)
+    spent = max_schedule(problem)
     fact = Fact("iterations-or-mean" if or_mean else "iterations-at-most", (spent.rounds,))
     return Candidate(
         "recentred",
@@ -73,11 +73,11 @@ def unstated(problem: Problem, *, or_mean: bool = False) -> Candidate:
         math.inf,
         (fact,),
         counts=True,
-        then=lambda number: remade(replace(problem, n=number.divisor), spent),
+        then=lambda number: with_known_count(replace(problem, n=number.divisor), spent),
     )
 
 
-def remade(problem: Problem, spent: Recentred) -> Candidate:
+def with_known_count(problem: Problem, spent: Recentred) -> Candidate:
     """Plan the iterations for the released number of users within the charged budget.
 
     The sums of the new mean have the same total of μ², in other parts; it has no more choices of
@@ -87,16 +87,16 @@ def remade(problem: Problem, spent: Recentred) -> Candidate:
         parts = shares(problem)
     except ParameterError:
         # There are too few users; an explicit request still returns the median of most users.
-        parts = (_LOOKS_SHARE, 1 - _LOOKS_SHARE)
+        parts = (_MAX_CENTRE_SHARE, 1 - _MAX_CENTRE_SHARE)
     noise = spent.noise_multiplier * math.sqrt(len(parts) / spent.rounds) * (1 + 1e-12)
     mean = replace(
         spent, noise_multiplier=noise, rounds=len(parts), n_users=problem.n, shares=parts
     )
     mean = _with_outside(problem, mean)
-    return _around(problem, mean)
+    return _candidate(problem, mean)
 
 
-def whole(spent: Recentred) -> float:
+def total_noise_multiplier(spent: Recentred) -> float:
     """Return the noise multiplier of one sum with the budget of all sums of a mean."""
     budget = spent.rounds / spent.noise_multiplier**2 + spent.check**-2
     return 1 / math.sqrt(budget) * (1 + 1e-12)
@@ -110,23 +110,23 @@ def _options(problem: Problem) -> dict[str, Any]:
     return {**problem.calibration, **options}
 
 
-def _made(problem: Problem) -> Candidate:
+def _make(problem: Problem) -> Candidate:
     parts = shares(problem)
     mean = Recentred.calibrate(
         **_options(problem), rounds=len(parts), shares=parts, beside=problem.number
     )
     mean = _with_outside(problem, mean)
-    return _around(problem, mean)
+    return _candidate(problem, mean)
 
 
-def _blurred(problem: Problem) -> float:
+def _relative_noise(problem: Problem) -> float:
     """Return the RMS noise of a mean with the whole budget, ÷ its radius."""
     noise = Recentred.calibrate(**problem.calibration, rounds=1, radius=1.0, beside=problem.number)
     return noise.noise_sd * math.sqrt(problem.d)
 
 
-def _around(problem: Problem, mean: Recentred) -> Candidate:
-    """Offer looks as they are until the number of users is released."""
+def _candidate(problem: Problem, mean: Recentred) -> Candidate:
+    """Return the candidate of a schedule; the number of users is released first."""
     facts = (Fact("iterations", (mean.rounds, mean.beyond)),)
     return Candidate(
         "recentred",
@@ -134,22 +134,22 @@ def _around(problem: Problem, mean: Recentred) -> Candidate:
         _expected(problem, mean),
         facts,
         counts=True,
-        tells=_blurred(problem) <= _NOISE_PER_RADIUS * math.sqrt(_LOOKS_SHARE)
-        and _least_outside(problem, mean) <= _LARGEST_LEAST_OUTSIDE,
+        is_recommended=_relative_noise(problem) <= _NOISE_PER_RADIUS * math.sqrt(_MAX_CENTRE_SHARE)
+        and _min_outside(problem, mean) <= _MAX_MIN_OUTSIDE,
         publish=lambda vectors, source, number: _publish(problem, mean, vectors, source, number),
     )
 
 
 def _with_outside(problem: Problem, mean: Recentred) -> Recentred:
-    """Return iterations in which the last one leaves the right share of users outside."""
-    least = _least_outside(problem, mean)
-    outside = min(max(_OUTSIDE_PER_NOISE * _blurred(problem), least), _MOST_OUTSIDE)
+    """Return the schedule with the share of users outside of the last radius."""
+    least = _min_outside(problem, mean)
+    outside = min(max(_OUTSIDE_PER_NOISE * _relative_noise(problem), least), _MAX_OUTSIDE)
     return replace(mean, beyond=outside)
 
 
-def _least_outside(problem: Problem, mean: Recentred) -> float:
+def _min_outside(problem: Problem, mean: Recentred) -> float:
     """Return the smallest share of users outside that is distinguishable from noise."""
-    return _LEAST_OUTSIDE_SCALES * mean.choice_scale / problem.n
+    return _MIN_OUTSIDE_SCALES * mean.choice_scale / problem.n
 
 
 def _expected(problem: Problem, mean: Recentred) -> float:
@@ -164,10 +164,10 @@ def _expected(problem: Problem, mean: Recentred) -> float:
 
 
 def _publish(
-    problem: Problem, mean: Recentred, vectors: Vectors, source: Source, number: Number | None
-) -> Found:
+    problem: Problem, mean: Recentred, vectors: Vectors, source: Source, number: UserCount | None
+) -> MeanEstimate:
     """Publish the mean of the last iteration, for the released number of users."""
-    number = Number(mean.n_users, 0.0) if number is None else number
+    number = UserCount(mean.n_users, 0.0) if number is None else number
     mean = replace(mean, n_users=number.divisor)
     run = RecentredRounds(mean, source, problem.n if problem.stated else None)
     for _ in range(mean.rounds):
@@ -177,18 +177,18 @@ def _publish(
     moved, d = float(np.linalg.norm(value - run.centre)), vectors.dimension
     noise = math.hypot(run.noise_sd, number.divisor_sd * moved / math.sqrt(d) / mean.n_users)
     check = mean.check * weights(problem.bound, d).norm
-    left_out = number.left_out(run.rest, run.centre, check)
-    error = number.error(moved, run.noise_sd * mean.n_users, d, left_out)
+    clipped_norm = number.clipped_norm(run.rest, run.centre, check)
+    error = number.error(moved, run.noise_sd * mean.n_users, d, clipped_norm)
     covers = "noise, the clipping of distant users, and the number of users with records"
-    return Found(value, noise, run.radius, mean.n_users, error, covers, mean.beyond)
+    return MeanEstimate(value, noise, run.radius, mean.n_users, error, covers, mean.beyond)
 
 
 METHOD = Method(
     "recentred",
-    _made,
+    _make,
     centre="the centre found before",
     distributed=True,
-    unstated=unstated,
+    make_without_n=candidate_without_n,
     why="{people} are enough to estimate their centre in {space}, so noise depends on their distance "
     "from it instead of the bound",
 )

@@ -11,10 +11,10 @@ from dpgrain.means.clipped import ClippedMean
 # Share of the noise that more bands must save to be chosen.
 _WORTH = 0.01
 #: Default maximum number of bands.
-MOST_BANDS = 256
+MAX_BANDS = 256
 
 
-def in_bands(*, most: int = MOST_BANDS, **promise: Any) -> list[ClippedMean]:
+def band_candidates(*, most: int = MAX_BANDS, **promise: Any) -> list[ClippedMean]:
     """Return clipped means under one guarantee, for powers of 2 as numbers of bands.
 
     ``promise`` are the arguments of :meth:`ClippedMean.calibrate` except ``bands``.
@@ -27,10 +27,10 @@ def in_bands(*, most: int = MOST_BANDS, **promise: Any) -> list[ClippedMean]:
     return result
 
 
-def noise_of_sums(mean: ClippedMean) -> float:
+def prefix_noise(mean: ClippedMean) -> float:
     """Return the RMS noise of sums of first rounds, over all t, in clipping bounds.
 
-    >>> round(noise_of_sums(ClippedMean(1.0, 2.0, n_users=10, rounds=7)), 9)
+    >>> round(prefix_noise(ClippedMean(1.0, 2.0, n_users=10, rounds=7)), 9)
     4.0
     """
     if mean.bands == 1:
@@ -40,6 +40,6 @@ def noise_of_sums(mean: ClippedMean) -> float:
 
 def best(means: Iterable[ClippedMean]) -> ClippedMean:
     """Return the mean with the fewest bands and almost the least noise in sums."""
-    noise = {mean: noise_of_sums(mean) for mean in means}
+    noise = {mean: prefix_noise(mean) for mean in means}
     least = min(noise.values())
     return next(mean for mean, of_sums in noise.items() if of_sums <= least * (1 + _WORTH))

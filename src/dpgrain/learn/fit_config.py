@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -26,16 +26,15 @@ if TYPE_CHECKING:
 else:
     papers = lazy_import("dpgrain.papers")
 
-# Largest norm of a row, including the 1 for the intercept, for which the first round without a
-# curator does not clip gradients. Later rounds follow the norms; a low first bound costs more than
-# a high one.
+# Largest norm of a row, including the 1 for the intercept, that the first round without a curator
+# does not clip. Later rounds follow the norms; a low first bound costs more than a high one.
 _FIRST_NORM = 2.0
 # Approximate ratio of a fit's total distance to a coordinate's distance after the warm-up.
-_AFTER = 2.0
+_REMAINING_DISTANCE = 2.0
 # Number of coefficients above which a full-matrix solver is not used: with few users, noise
 # obscures the axes of gradients, and coin betting is more accurate. For 490 coefficients of digits
 # by 539 writers at ε = 1, its accuracy was 80%, and 76% with full matrices.
-_MOST_AXES = 100
+_MAX_AXES = 100
 
 
 @dataclass(frozen=True)
@@ -62,16 +61,15 @@ class Ask:
 
     @staticmethod
     def of(parameters: Mapping[str, Any]) -> Ask:
-        """Return the request in an estimator's parameters, except those of its loss."""
-        given = dict(parameters)
-        given["promise"] = Promise(
-            given["unit"], given["epsilon"], given["delta"], given["relation"]
-        )
-        return Ask(**{field.name: given[field.name] for field in fields(Ask)})
-
-    def under(self, promise: Promise) -> Ask:
-        """Return the same request with another promise."""
-        return replace(self, promise=promise)
+        """Return the request in an estimator's parameters, except the parameters of its loss."""
+        unit = User() if parameters["unit"] is None else parameters["unit"]
+        epsilon, delta, relation = (parameters[name] for name in ("epsilon", "delta", "relation"))
+        values = {
+            **parameters,
+            "promise": Promise(unit, epsilon, delta, relation),
+            "progress": True if parameters["verbose"] else None,
+        }
+        return Ask(**{field.name: values[field.name] for field in fields(Ask)})
 
     def __post_init__(self) -> None:
         self.promise.require_delta("delta must be above 0 for fits, not 0; use about 1e-6.")
@@ -174,10 +172,10 @@ class Ask:
         ``moved`` is the distance from the start, (p,), and ``noise`` the standard deviation of a
         coordinate's noise in all remaining gradients together.
         """
-        if len(moved) > _MOST_AXES:
+        if len(moved) > _MAX_AXES:
             return self.solver
         # The median is robust against a distant constant, or noise in one coordinate.
-        reach = _AFTER * float(np.median(np.abs(moved)))
+        reach = _REMAINING_DISTANCE * float(np.median(np.abs(moved)))
         return FullMatrixAdagrad(reach or 1.0, noise)
 
     @property

@@ -26,9 +26,8 @@ from dpgrain.means import Recentred, Vectors
 from dpgrain.means import recentred as recentred_module
 from dpgrain.means.clipped import weights
 from dpgrain.means.grid import exactly_noised
-from dpgrain.means.methods import METHODS, method_of
-from dpgrain.means.problem import Candidate, Problem
-from dpgrain.means.records import RecordsHere, user_means
+from dpgrain.means.problem import METHODS, Candidate, Problem, get_method
+from dpgrain.means.records import LocalRecords, user_means
 from dpgrain.noise import Source, SystemSource
 from dpgrain.publishing import Promise
 from dpgrain.units import RELATIONS, Relation, User
@@ -187,7 +186,7 @@ def test_a_users_vector_rests_on_that_users_rows_alone(d: int, order: Any) -> No
 def vector_of(records: Array, users: NDArray[Any], user: int) -> Array:
     # Most records are longer than the bound, and shortened.
     charge = charge_of(Gaussian(1.0), SystemSource())
-    with RecordsHere.of(records, users).kept(charge, 1e-8) as (vectors, _):
+    with LocalRecords.from_arrays(records, users).user_vectors(charge, 1e-8) as (vectors, _):
         found: Array = vectors.vectors()[list(dict.fromkeys(users.tolist())).index(user)]
     return found
 
@@ -377,7 +376,7 @@ def test_no_neighbour_moves_the_sum_and_the_number_farther(relation: Relation, d
 # -- the audit: one user at the bound, or nobody at all --
 
 
-AUDITED = method_of("recentred").make(
+AUDITED = get_method("recentred").make(
     Problem(60, 1, Promise(User(), 8.0, 1e-6, "zero_out"), 1.0, None)
 )
 PRESENT, ABSENT = Vectors(np.ones((1, 1))), Vectors(np.zeros((0, 1)))

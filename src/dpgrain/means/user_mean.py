@@ -32,13 +32,12 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs.columns import is_distributed
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.inputs.population import Population
-from dpgrain.means import Recentred, looks
+from dpgrain.means import Recentred, recentring_budget
 from dpgrain.means.clipped import METHOD as CLIP
 from dpgrain.means.clipped import ClippedMean, around_zero, weights
-from dpgrain.means.methods import METHODS, method_of
-from dpgrain.means.problem import Candidate, Found, Method, Problem
-from dpgrain.means.records import Records, RecordsHere, check_dimension
-from dpgrain.means.total_error import CONFIDENCE, Number
+from dpgrain.means.problem import METHODS, Candidate, MeanEstimate, Method, Problem, get_method
+from dpgrain.means.records import LocalRecords, Records, check_dimension
+from dpgrain.means.total_error import CONFIDENCE, UserCount
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.facts import Fact
@@ -280,10 +279,10 @@ def mean_of_users(
     >>> mean.method, mean.value.round().tolist(), mean.std_error < 0.01
     ('recentred', [5.0, 5.0, 5.0], True)
     """
-    records = _gathered(X, users, dimension)
+    records = _collect_records(X, users, dimension)
     promise = Promise.of(User(), epsilon, delta, relation, share)
-    bound = _checked(bound, radius)
-    asked = _asked(method, there=records.distributed)
+    bound = _check_bounds(bound, radius)
+    asked = _resolve_method(method, there=records.distributed)
     promise.require_delta(
         "delta must be above 0, such as 1e-6, because means of users use Gaussian noise."
     )
@@ -316,7 +315,7 @@ class MeanQuery(Query[MeanOfUsers]):
         return Population.of(None, self.promise)
 
     @cached_property
-    def way(self) -> Candidate:
+    def candidate(self) -> Candidate:
         """Private mean, or the maximum cost if the number of users is released first."""
         n = self.n_users
         problem = Problem(
@@ -328,24 +327,24 @@ class MeanQuery(Query[MeanOfUsers]):
             self.roster.event,
             n is not None,
         )
-        way = _before(self.method, problem) if n is None else self.method.make(problem)
-        if n is not None and way.compares and self.records.surely_more_than(n):
-            raise _too_small(n, way)
-        return way
+        candidate = _max_cost(self.method, problem) if n is None else self.method.make(problem)
+        if n is not None and candidate.compares and self.records.has_more_users_than(n):
+            raise _population_error(n, candidate)
+        return candidate
 
     @property
     def plan(self) -> Planned:
         """Noise of the mean and, if it is released first, of the number of users."""
-        way, roster, n = self.way, self.roster, self.n_users
+        candidate, roster, n = self.candidate, self.roster, self.n_users
         guarantee = array_guarantee(
             self.promise,
-            way.event.beside(roster.event if way.counts else None),
+            candidate.event.beside(roster.event if candidate.counts else None),
             (
                 *(() if n is None else Population.of(n, self.promise).facts),
-                *(roster.facts if way.counts else ()),
+                *(roster.facts if candidate.counts else ()),
                 Fact("dimension", (self.records.dimension,)),
                 Fact("record-bound", (self.bound,)),
-                *way.facts,
+                *candidate.facts,
             ),
             private=True,
             users=self.records.labels,
@@ -354,34 +353,38 @@ class MeanQuery(Query[MeanOfUsers]):
         )
         # Without a population or a radius, the distances between users' vectors are unknown.
         told = self.radius is not None and n is not None
-        return Planned(guarantee, n, expected=Expected(way.expected) if told else None)
+        return Planned(guarantee, n, expected=Expected(candidate.expected) if told else None)
 
     def run(self, charge: Charge) -> MeanOfUsers:
         """Compute users' vectors, and publish their mean."""
-        way, roster, n = self.way, self.roster, self.n_users
-        source = charge.lend(way.event)
-        with self.records.kept(charge, self.bound) as (vectors, users_there):
-            if n is not None and way.compares and users_there() > n:
-                raise _too_small(n, way)
+        candidate, roster, n = self.candidate, self.roster, self.n_users
+        source = charge.lend(candidate.event)
+        with self.records.user_vectors(charge, self.bound) as (vectors, users_there):
+            if n is not None and candidate.compares and users_there() > n:
+                raise _population_error(n, candidate)
             number = None
-            if way.counts:
+            if candidate.counts:
                 assert roster.event is not None  # noqa: S101 - a size that is not stated is released
                 result = roster.size(users_there(), charge.lend(roster.event))
-                number = Number(result, roster.noise_sd, n)
-                way = way if way.then is None else way.then(number)
-            mean = _published(way.run(vectors, source, number), self.bound, charge.guarantee, way)
+                number = UserCount(result, roster.noise_sd, n)
+                candidate = candidate if candidate.then is None else candidate.then(number)
+            mean = _clip_result(
+                candidate.run(vectors, source, number), self.bound, charge.guarantee, candidate
+            )
             return replace(mean, names=self.records.names)
 
 
-def _too_small(n_users: int, way: Candidate) -> ParameterError:
+def _population_error(n_users: int, candidate: Candidate) -> ParameterError:
     return ParameterError(
         f"n_users must be the size of a roster that includes every id passed, not {n_users}, "
-        f"because the method {way.method!r} compares users; pass its size, or omit n_users.",
+        f"because the method {candidate.method!r} compares users; pass its size, or omit n_users.",
         name="n_users",
     )
 
 
-def _published(found: Found, bound: float, guarantee: Guarantee, plan: Candidate) -> MeanOfUsers:
+def _clip_result(
+    found: MeanEstimate, bound: float, guarantee: Guarantee, plan: Candidate
+) -> MeanOfUsers:
     """Return the result for publication, clipped to the bound like the mean itself."""
     value, length = found.value, float(np.linalg.norm(found.value))
     if length > bound:
@@ -403,38 +406,38 @@ def _published(found: Found, bound: float, guarantee: Guarantee, plan: Candidate
     )
 
 
-def _gathered(X: Any, users: Any, dimension: int | None) -> Records:
+def _collect_records(X: Any, users: Any, dimension: int | None) -> Records:
     """Return records with their users, wherever they are stored."""
     if not isinstance(X, Records) and not is_distributed(X):
-        return RecordsHere.of(X, users, dimension)
-    records = X if isinstance(X, Records) else distributed.RecordsThere.of(X, users)
+        return LocalRecords.from_arrays(X, users, dimension)
+    records = X if isinstance(X, Records) else distributed.ClusterRecords.from_frame(X, users)
     if dimension is not None:
         check_dimension(_validate.integer(minimum=1, dimension=dimension), records.dimension)
     return records
 
 
-def _asked(method: str | Method, *, there: bool) -> Method:
+def _resolve_method(method: str | Method, *, there: bool) -> Method:
     """Return the requested method."""
     if not isinstance(method, Method):
         _validate.one_of((AUTO.name, *METHODS), method=method)
-        method = AUTO if method == AUTO.name else method_of(method)
+        method = AUTO if method == AUTO.name else get_method(method)
     if there:
         distributed.require_sums(method)
     return method
 
 
-def _before(method: Method, problem: Problem) -> Candidate:
+def _max_cost(method: Method, problem: Problem) -> Candidate:
     """Return the maximum cost, fixed before the number of users is released."""
-    if method.unstated is None:
+    if method.make_without_n is None:
         raise ParameterError(
             f"n_users is required with the method {method.name!r}, because its cost depends on "
             "the size of the roster; pass n_users, or use 'recentred' or 'clip'.",
             name="n_users",
         )
-    return method.unstated(problem)
+    return method.make_without_n(problem)
 
 
-def _checked(bound: float, radius: float | None) -> float:
+def _check_bounds(bound: float, radius: float | None) -> float:
     if not 1e-90 <= _validate.positive(bound=bound) <= 1e90:
         raise ParameterError(
             f"bound must be between 1e-90 and 1e90, not {_validate.describe(bound)}; rescale.",
@@ -452,34 +455,38 @@ def _checked(bound: float, radius: float | None) -> float:
 def _best(problem: Problem) -> Candidate:
     """Return iterations if there are enough users, otherwise clipping to the bound."""
     with suppress(ParameterError):
-        looking = method_of("recentred").make(problem)
-        if looking.tells:
-            return _explained(problem, looking)
+        recentred = get_method("recentred").make(problem)
+        if recentred.is_recommended:
+            return _explained(problem, recentred)
     return _explained(problem, CLIP.make(problem))
 
 
 def _explained(problem: Problem, best: Candidate) -> Candidate:
     """Return a private mean with the reason for its choice."""
-    why = method_of(best.method).why.format(people=problem.people, space=problem.space)
+    why = get_method(best.method).why.format(people=problem.people, space=problem.space)
     return replace(best, reason=why)
 
 
 def _best_unstated(problem: Problem) -> Candidate:
     """Return the maximum cost of iterations; the number of users decides later."""
-    spent = looks.most(problem)
-    before = looks.unstated(problem, or_mean=True)
+    spent = recentring_budget.max_schedule(problem)
+    before = recentring_budget.candidate_without_n(problem, or_mean=True)
 
-    return replace(before, then=lambda number: _best_of(replace(problem, n=number.divisor), spent))
+    return replace(
+        before, then=lambda number: _best_for_count(replace(problem, n=number.divisor), spent)
+    )
 
 
-def _best_of(problem: Problem, spent: Recentred) -> Candidate:
+def _best_for_count(problem: Problem, spent: Recentred) -> Candidate:
     """Return iterations for enough users, otherwise a clipped mean of the same cost."""
-    looking = looks.remade(problem, spent)
-    if looking.tells:
-        return _explained(problem, looking)
+    recentred = recentring_budget.with_known_count(problem, spent)
+    if recentred.is_recommended:
+        return _explained(problem, recentred)
     norm = weights(problem.bound, problem.d).norm
-    mean = ClippedMean(norm, looks.whole(spent), 1, 1, level="user", exact=True)
+    mean = ClippedMean(
+        norm, recentring_budget.total_noise_multiplier(spent), 1, 1, level="user", exact=True
+    )
     return _explained(problem, around_zero(problem, mean))
 
 
-AUTO = Method("auto", _best, unstated=_best_unstated, distributed=True)
+AUTO = Method("auto", _best, make_without_n=_best_unstated, distributed=True)

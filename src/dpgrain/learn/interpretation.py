@@ -20,72 +20,74 @@ if TYPE_CHECKING:
     from dpgrain.gradients.norms import NormHistogram
     from dpgrain.learn.model import LinearModel
 
-# Share of the users that should affect a fit, below which it is doubtful, and the number of
-# standard deviations for significance.
-_EXPECTED_SHARE, _CERTAIN = 0.5, 3.0
-# Norm of a classifier's gradient per square root of the number of coefficients above which features
-# are not on a scale of about 1 (between −1 and 1, it is at most √2), and the share of blocks that
-# indicates it.
-_FAR_OFF_SCALE, _SOME = 5.0, 0.1
-# Maximum number of labels in a sentence.
-_NAMED = 10
-# Share of users without rows of selected labels above which a fit is reported.
-_MANY = 0.1
-# Share of clipped gradients above which a fit is reported as biased.
-_MOST_CLIPPED = 0.5
-# Smallest share of clipped units that is printed as a percentage.
+# Minimum share of users who should affect a fit, and the number of standard deviations for
+# significance.
+_EXPECTED_SHARE, _SIGNIFICANCE = 0.5, 3.0
+# Limit on the norm of a classifier's gradient per square root of the number of coefficients, if
+# features have a scale of about 1 (between −1 and 1, it is at most √2), and the maximum share of
+# larger gradients.
+_LARGE_NORM, _LARGE_SHARE = 5.0, 0.1
+# Maximum number of listed labels.
+_MAX_LABELS = 10
+# Maximum share of users without rows of selected labels, before a warning.
+_DROPPED_SHARE = 0.1
+# Maximum share of clipped gradients, before a warning of bias.
+_CLIPPED_SHARE = 0.5
+# Minimum share of clipped units that is printed as a percentage.
 _SMALLEST_PERCENT = 0.005
 
 
-def meaning(model: LinearModel) -> dict[str, str]:
+def explain_fit(model: LinearModel) -> dict[str, str]:
     """Explain the units, coefficients, clipping and ridge of a fitted model, fact by fact."""
-    ask = model.asked_
+    ask = model.config_
     ridge = (
         f"A ridge of {ask.l2:g} pulls the coefficients that predictions use towards 0; corrected ones "
         "and their intervals do not include this."
     )
     facts = {
-        "value": _added(model),
-        "Weights": whom(ask.promise.unit),
-        "Clipping": " ".join(clipped(model)),
+        "value": _describe_coefficient(model),
+        "Weights": describe_population(ask.promise.unit),
+        "Clipping": " ".join(describe_clipping(model)),
         "Ridge": ridge if ask.l2 else "",
-        "Labels": " ".join(_selected(model)),
-        "Missing": _missing(model),
+        "Labels": " ".join(_describe_labels(model)),
+        "Missing": _describe_missing(model),
     }
     return {name: fact for name, fact in facts.items() if fact}
 
 
-def _selected(model: LinearModel) -> tuple[str, ...]:
+def _describe_labels(model: LinearModel) -> tuple[str, ...]:
     """Describe selected labels."""
     labels: Any = getattr(model, "classes_", None)
     # The type of boolean targets determines both labels.
     if labels is None or labels.dtype == np.bool_ or model.parameters_.get("classes") is not None:
         return ()
-    named = ", ".join(str(label) for label in labels[:_NAMED]) + ", …" * (len(labels) > _NAMED)
+    named = ", ".join(str(label) for label in labels[:_MAX_LABELS]) + ", …" * (
+        len(labels) > _MAX_LABELS
+    )
     return (
         f"The labels were not given, and {len(labels)} were selected privately: {named}. Rows with "
         "other labels were dropped.",
     )
 
 
-def _unselected(model: LinearModel) -> tuple[str, ...]:
+def _warn_of_dropped_rows(model: LinearModel) -> tuple[str, ...]:
     """Report that selected labels exclude many users, according to the published norms."""
-    looks, unit = model.fitted_.looks, model.asked_.promise.unit
-    told = _selected(model)
+    norms, unit = model.fitted_.norms, model.config_.promise.unit
+    text = _describe_labels(model)
     by_element = isinstance(unit, Element) or getattr(unit, "max_elements", None) is not None
-    if not told or not looks or by_element:
+    if not text or not norms or by_element:
         return ()
     # At the start, every row with a selected label has a nonzero gradient.
-    start, n = looks[0], model.fitted_.n_users or 0
-    if start.blocks + 2 * start.blocks_sd >= (1 - _MANY) * n:
+    start, n = norms[0], model.fitted_.n_users or 0
+    if start.blocks + 2 * start.blocks_sd >= (1 - _DROPPED_SHARE) * n:
         return ()
     return (
-        f"{told[0]} About {start.blocks:,.0f} of {n:,} {model.asked_.promise.level}s have rows that "
+        f"{text[0]} About {start.blocks:,.0f} of {n:,} {model.config_.promise.level}s have rows that "
         "move the fit; name all labels with classes=[…].",
     )
 
 
-def _missing(model: LinearModel) -> str:
+def _describe_missing(model: LinearModel) -> str:
     """Describe the replacement of missing numbers."""
     low = (
         ""
@@ -97,16 +99,16 @@ def _missing(model: LinearModel) -> str:
     )
 
 
-def _added(model: LinearModel) -> str:
+def _describe_coefficient(model: LinearModel) -> str:
     """Describe the effect of a coefficient per change of its feature."""
     step = "1" if getattr(model, "encoding_", None) is None else 'the amount in column "per"'
     return f"A coefficient is the change in {model.adds_to} when its feature increases by {step}."
 
 
-def whom(unit: Unit) -> str:
-    """Describe the average unit to which the coefficients of a fit refer.
+def describe_population(unit: Unit) -> str:
+    """Describe the average unit of a fit's coefficients.
 
-    >>> whom(Record())
+    >>> describe_population(Record())
     'Every record has the same weight: the coefficients describe the average record.'
     """
     if isinstance(unit, Record):
@@ -123,43 +125,44 @@ def whom(unit: Unit) -> str:
     )
 
 
-def clipped(model: LinearModel) -> tuple[str, ...]:
+def describe_clipping(model: LinearModel) -> tuple[str, ...]:
     """Describe the clipping, with the share of clipped units if published; then its effect."""
-    ask, clip, looks = model.asked_, model.fitted_.history.clip, model.fitted_.looks
-    said = f"Mean gradients were clipped to norm {clip:.3g}"
+    ask, clip, norms = model.config_, model.fitted_.history.clip, model.fitted_.norms
+    text = f"Mean gradients were clipped to norm {clip:.3g}"
     if ask.recipe is not None:
         return (f"The mean gradient of each {ask.promise.level} was clipped to norm {clip:.3g}.",)
     if ask.clipping != "auto":
         return (
-            f"{said}; how many were clipped was not measured.",
+            f"{text}; how many were clipped was not measured.",
             "If many were, the coefficients are biased; clip='auto' chooses a bound that few exceed.",
         )
-    if not looks or not looks[-1].resolved:
+    if not norms or not norms[-1].resolved:
         return (
-            f"{said}; noise hides how many were clipped.",
+            f"{text}; noise hides how many were clipped.",
             "The coefficients may be biased; more users or a larger ε would help.",
         )
-    share, error = looks[-1].share_beyond(clip)
+    share, error = norms[-1].share_beyond(clip)
     most = f"{share + 2 * error:.0%}" if share + 2 * error >= _SMALLEST_PERCENT else "1%"
-    affected = f"about {share:.0%}" if share > 2 * error else f"at most about {most}"
-    margin = f" (±{2 * error:.0%})" if share > 2 * error >= _SMALLEST_PERCENT else ""
+    clear = share > max(2 * error, _SMALLEST_PERCENT)
+    affected = f"about {share:.0%}" if clear else f"at most about {most}"
+    margin = f" (±{2 * error:.0%})" if clear and 2 * error >= _SMALLEST_PERCENT else ""
     return (
-        f"{said}, which affected {affected} of {ask.promise.level}s{margin}.",
+        f"{text}, which affected {affected} of {ask.promise.level}s{margin}.",
         f"This biases the coefficients if those {ask.promise.level}s differ from the rest. With more "
         "users or a larger ε, fewer are clipped.",
     )
 
 
-def doubts(model: LinearModel) -> tuple[str, ...]:
+def fit_warnings(model: LinearModel) -> tuple[str, ...]:
     """Return doubts about a fit as a whole: early stopping, or suspicious norms."""
     fitted = model.fitted_
     if fitted.history.ended:
         return (fitted.history.ended,)
-    if not fitted.looks:
+    if not fitted.norms:
         return ()
     # A row without error also has a zero gradient; few rows have one both at the start and later.
-    level, most = model.asked_.promise.level, max(fitted.looks, key=lambda look: look.blocks)
-    n, enough = fitted.n_users or 0, most.blocks + _CERTAIN * most.blocks_sd
+    level, most = model.config_.promise.level, max(fitted.norms, key=lambda each: each.blocks)
+    n, enough = fitted.n_users or 0, most.blocks + _SIGNIFICANCE * most.blocks_sd
     why = (
         "are targets written like the classes (1 is not the text 'yes'), and are they numbers if the "
         "model needs numbers"
@@ -174,18 +177,18 @@ def doubts(model: LinearModel) -> tuple[str, ...]:
             f"noise hides whether any {level} has rows that affect the fit: there are too few for this "
             f"ε, or targets are missing; {why}?",
         )
-    off_scale = _off_scale(model, fitted.looks) if hasattr(model, "classes_") else ()
-    return off_scale or _too_short(model)
+    off_scale = _scale_warning(model, fitted.norms) if hasattr(model, "classes_") else ()
+    return off_scale or _clipping_bias(model)
 
 
-def _too_short(model: LinearModel) -> tuple[str, ...]:
+def _clipping_bias(model: LinearModel) -> tuple[str, ...]:
     """Report that the clipping bound biases a fit, according to its published norms."""
-    looks, clip = model.fitted_.looks, model.fitted_.history.clip
-    if not looks or not looks[-1].resolved:
+    norms, clip = model.fitted_.norms, model.fitted_.history.clip
+    if not norms or not norms[-1].resolved:
         return ()
-    share, error = looks[-1].share_beyond(clip)
-    last = model.asked_.clipping == "auto" and clip >= LARGEST_BOUND
-    if not last and share - _CERTAIN * error <= _MOST_CLIPPED:
+    share, error = norms[-1].share_beyond(clip)
+    last = model.config_.clipping == "auto" and clip >= LARGEST_BOUND
+    if not last and share - _SIGNIFICANCE * error <= _CLIPPED_SHARE:
         return ()
     ends = ", the largest that clip='auto' chooses" if last else ""
     if not last:
@@ -200,18 +203,18 @@ def _too_short(model: LinearModel) -> tuple[str, ...]:
     )
 
 
-def warn_of(model: LinearModel) -> None:
+def warn_about_bias(model: LinearModel) -> None:
     """Warn of biased or dropped rows, based only on published numbers."""
-    for text in (*_too_short(model), *_unselected(model)):
+    for text in (*_clipping_bias(model), *_warn_of_dropped_rows(model)):
         warnings.warn(text, CareWarning, stacklevel=2)
 
 
-def _off_scale(model: LinearModel, looks: Sequence[NormHistogram]) -> tuple[str, ...]:
+def _scale_warning(model: LinearModel, norms: Sequence[NormHistogram]) -> tuple[str, ...]:
     """Report gradients of a classifier that are too large for features on a scale of 1."""
-    length = _FAR_OFF_SCALE * math.sqrt(model.n_features_in_ + model.asked_.fit_intercept)
-    for look in looks:
-        share, error = look.share_beyond(length)
-        if look.resolved and share - _CERTAIN * error > _SOME:
+    length = _LARGE_NORM * math.sqrt(model.n_features_in_ + model.config_.fit_intercept)
+    for each in norms:
+        share, error = each.share_beyond(length)
+        if each.resolved and share - _SIGNIFICANCE * error > _LARGE_SHARE:
             return (
                 f"about {share:.0%} of mean gradients have a norm above {length:.3g}, because features "
                 "are far from a scale of 1: no step size suits all coefficients, and they may be "

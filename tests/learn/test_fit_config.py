@@ -75,7 +75,7 @@ def test_a_feature_bound_is_a_public_scale() -> None:
 
 
 def test_the_rounds_after_the_warm_up_reach_as_far_as_it_has_moved() -> None:
-    ask = LogisticRegression().asked()
+    ask = LogisticRegression().config()
     assert ask.warms_up
     # One coordinate that is far away, such as a constant, does not count for the others.
     assert ask.after_warming_up(np.array([75.0, -0.2, 0.1]), 0.3) == FullMatrixAdagrad(0.4, 0.3)
@@ -84,4 +84,4 @@ def test_the_rounds_after_the_warm_up_reach_as_far_as_it_has_moved() -> None:
     assert isinstance(ask.after_warming_up(np.ones(100), 0.3), FullMatrixAdagrad)
     assert ask.after_warming_up(np.ones(101), 0.3) == CoinBetting()
     assert ask.solver == CoinBetting()
-    assert not LogisticRegression(clip=1.0).asked().warms_up
+    assert not LogisticRegression(clip=1.0).config().warms_up

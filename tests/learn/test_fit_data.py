@@ -57,7 +57,7 @@ def test_what_is_stated_makes_the_default() -> None:
             random_state=0,
         )
         model.fit(programs.X, programs.Y, users=programs.USERS)
-        recipe = model.asked().recipe
+        recipe = model.config().recipe
         assert recipe is not None
         program = recipe.plan(replace(programs.TASK, start=(0.0,) * 3))
         stage: Any = program.stages[0]
@@ -65,6 +65,6 @@ def test_what_is_stated_makes_the_default() -> None:
         assert (stage.mean.clip, stage.mean.rounds, stage.solver) == (0.25, 4, steps)
         assert model.guarantee_.event == program.event
         assert model.n_iter_ == 4
-    auto = learn.LinearRegression(trust="pan").asked().recipe
+    auto = learn.LinearRegression(trust="pan").config().recipe
     assert auto is not None
     assert auto.plan(programs.TASK).stages[0].solver == CoinBetting()
