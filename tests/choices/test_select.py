@@ -229,14 +229,18 @@ def test_a_choice_prints_what_was_found_and_promised() -> None:
         [0.0, 1.0], lambda c, x: abs(c - x), np.ones(1000), users=np.arange(1000), n_users=1000,
         score=True, epsilon=100.0,
     )  # fmt: skip
-    first, promise = str(found).split("\n")
-    loss = f"mean loss {found.loss:.4g} ± 7.08e-5."
-    assert first == f"the choice is 1: candidate 1, {loss}"
-    assert promise == str(found.guarantee)
+    first, promise, pointer = str(found).split("\n")
+    loss = f"Mean loss over users: {found.loss:.4g}, standard error 7.1e-5."
+    assert first == f"Chosen: 1 (index 1 of 2, from 0). {loss}"
+    assert promise == found.guarantee.summary
+    assert pointer == "What the numbers mean: .explain(). Full guarantee: print(.guarantee)"
+    explained = " ".join(found.explain().split())
+    assert str(found.guarantee) in explained
+    assert "std_error Standard error of the noise in the loss" in explained
     points = select(
         [np.zeros(3), np.ones(3)], lambda c, x: abs(c[0] - x), np.ones(1000), epsilon=1.0
     )
-    assert str(points).startswith("the choice is (1, 1, 1): candidate 1.\n")
+    assert str(points).startswith("Chosen: (1, 1, 1) (index 1 of 2, from 0).\n")
 
 
 def test_units_and_their_promises() -> None:

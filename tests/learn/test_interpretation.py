@@ -46,7 +46,7 @@ def test_it_says_whom_it_is_for(unit: Any, whom: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, ", which affected about"),
+        ({}, ", which affected at most about 9% of users."),
         ({"epsilon": 0.05}, "noise hides how many were clipped"),
         ({"clip": 0.5}, "to norm 0.5; how many were clipped was not measured"),
         ({"algorithm": Sgd(Constant(1.0))}, "to norm 1; how many were clipped was not measured"),

@@ -518,7 +518,7 @@ def test_it_prints_what_was_found_and_promised() -> None:
     found = cases.mean(np.full((2000, 5), 0.123456), bound=1.0, method="clip", random_state=None)
     title, heads, *rows, error, brief, pointer = str(found).split("\n")
     assert title == (
-        "Mean of users' vectors (5 coordinates; records clipped to the bound; method clip)"
+        "Mean of users' vectors (5 coordinates; records clipped to norm 1; method clip)"
     )
     assert heads.split() == ["coordinate", "estimate", "std_error"]
     assert [float(row.split()[1]) for row in rows] == pytest.approx(found.value, abs=0.01)
@@ -533,7 +533,12 @@ def test_it_prints_what_was_found_and_promised() -> None:
     assert str(found.guarantee) in " ".join(found.explain().split())
     drawn = cases.mean(method="recentred", random_state=1)
     assert drawn.outside > 0
-    assert f"About {drawn.outside:.2g} of the users are farther than" in str(drawn)
+    assert f"About {100 * drawn.outside:.1f}% of users are farther than" in str(drawn)
+    assert "std_error covers the noise only, not the clipping." in str(drawn)
+    frame = pd.DataFrame(np.ones((50, 2)), columns=["paid", "days"])
+    named = cases.mean(frame, bound=4.0, method="clip")
+    assert named.names == ("paid", "days")
+    assert [line.split()[0] for line in str(named).split("\n")[2:4]] == ["paid", "days"]
     assert "this covers noise, the clipping of distant users, and the number" in str(drawn)
     assert drawn.guarantee.summary.startswith("NOT PRIVATE")
     scattered = np.random.default_rng(0).normal(size=(1200, 3))

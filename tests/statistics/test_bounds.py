@@ -439,6 +439,19 @@ def test_what_is_told_of_few_cells_is_no_more_than_what_is_lost() -> None:
     assert np.mean(told) < np.mean(true)
 
 
+def test_no_lost_share_is_reported_for_noise() -> None:
+    """Noise in empty bins, and the tail assumed for the choice, are no clipped blocks."""
+    norms = np.random.default_rng(0).geometric(1 / 13, (4, 1500)).astype(float)
+    counts, over = counted(norms, ONE), 0
+    for seed in range(60):
+        for law in ("gaussian", "laplace"):
+            rows = noisy(counts, seed, 12)
+            chosen = choose_bounds(rows, ONE, 12, np.ones(4, int), NOISE, law)
+            true = np.maximum(norms - chosen.bounds[:, None], 0).sum() / norms.sum()
+            over += (chosen.lost or 0.0) > true
+    assert over <= 6
+
+
 @pytest.mark.parametrize("heaviest", [12, 1200])
 def test_what_is_told_of_a_ratio_is_no_more_than_what_is_lost(heaviest: int) -> None:
     """Noise in bins that are empty looks like blocks of large norms."""

@@ -209,7 +209,7 @@ def test_nonnegative_and_largest() -> None:
     assert release.nonnegative
     top = release.largest(5).estimate.tolist()
     assert top == sorted(release.estimate.tolist(), reverse=True)[:5]
-    assert repr(release).startswith("Number of records per item (200 items)\n")
+    assert repr(release).startswith("Number of records per item (200 public items)\n")
     assert len(release.to_pandas()) == 200
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain._formatting import rounded_up, short_repr
+from dpgrain._formatting import POINTER, format_facts, rounded_up, short_repr
 from dpgrain._types import FloatArray
 from dpgrain.accounting import (
     ApproximateDP,
@@ -37,6 +37,7 @@ from dpgrain.noise.distributions import raise_scale
 from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.risk import risk_lines
 from dpgrain.units import Level, Relation, Unit, User
 
 Method: TypeAlias = Literal["auto", "permute_and_flip", "exponential", "repeat"]
@@ -69,9 +70,8 @@ class Choice:
     >>> found = select([0.0, 1.0], lambda guess, x: abs(guess - x), np.ones(100), epsilon=1.0)
     >>> found.index, found.value, found.guarantee.level
     (1, 1.0, 'record')
-    >>> print(str(found)[:70])
-    the choice is 1: candidate 1.
-    Record-level differential privacy with ε
+    >>> print(str(found).splitlines()[0])
+    Chosen: 1 (index 1 of 2, from 0).
     """
 
     index: int
@@ -81,12 +81,42 @@ class Choice:
     std_error: float | None = None
 
     def __str__(self) -> str:
-        loss = "" if self.loss is None else f", mean loss {self.loss:.4g}"
-        error = "" if self.std_error is None else f" ± {rounded_up(self.std_error, 3)}"
-        return (
-            f"the choice is {short_repr(self.value)}: candidate {self.index}{loss}{error}.\n"
-            f"{self.guarantee}"
-        )
+        pointer = POINTER.replace("columns", "numbers")
+        loss = f" {self._loss}" if self.loss is not None else ""
+        return "\n".join([f"{self._chosen}{loss}", self.guarantee.summary, pointer])
+
+    def explain(self) -> str:
+        """Describe the choice, the mean loss and the guarantee."""
+        facts = {
+            "value": "the chosen candidate; index is its position in the list, from 0. Candidates "
+            "with a smaller mean loss are more likely, but the best one is not certain",
+            "loss": ""
+            if self.loss is None
+            else f"the mean over {self._whom} of the mean loss of their records, plus noise",
+            "std_error": ""
+            if self.std_error is None
+            else "standard error of the noise in the loss, for one evaluation",
+            "Privacy": str(self.guarantee),
+            "Risk": " ".join(risk_lines(self.guarantee)),
+        }
+        known = {name: text for name, text in facts.items() if text}
+        return format_facts(self._chosen, known)
+
+    @property
+    def _chosen(self) -> str:
+        counts = [fact.numbers[0] for fact in self.guarantee.public if fact.kind == "candidates"]
+        of = f" of {counts[0]:,}" if len(counts) == 1 else ""
+        return f"Chosen: {short_repr(self.value)} (index {self.index:,}{of}, from 0)."
+
+    @property
+    def _loss(self) -> str:
+        error = self.std_error
+        after = "" if error is None else f", standard error {rounded_up(error, 2)}"
+        return f"Mean loss over {self._whom}: {self.loss:.4g}{after}."
+
+    @property
+    def _whom(self) -> str:
+        return f"{self.guarantee.level}s"
 
 
 @publishes

@@ -33,6 +33,8 @@ _MAX_LABELS = 10
 _DROPPED_SHARE = 0.1
 # Maximum share of clipped gradients, before a warning of bias.
 _CLIPPED_SHARE = 0.5
+# Minimum share of clipped units that is printed as a percentage.
+_SMALLEST_PERCENT = 0.005
 
 
 def explain_fit(model: LinearModel) -> dict[str, str]:
@@ -140,8 +142,12 @@ def describe_clipping(model: LinearModel) -> tuple[str, ...]:
             "The coefficients may be biased; more users or a larger ε would help.",
         )
     share, error = norms[-1].share_beyond(clip)
+    most = f"{share + 2 * error:.0%}" if share + 2 * error >= _SMALLEST_PERCENT else "1%"
+    clear = share > max(2 * error, _SMALLEST_PERCENT)
+    affected = f"about {share:.0%}" if clear else f"at most about {most}"
+    margin = f" (±{2 * error:.0%})" if clear and 2 * error >= _SMALLEST_PERCENT else ""
     return (
-        f"{text}, which affected about {share:.0%} of {ask.promise.level}s (±{2 * error:.0%}).",
+        f"{text}, which affected {affected} of {ask.promise.level}s{margin}.",
         f"This biases the coefficients if those {ask.promise.level}s differ from the rest. With more "
         "users or a larger ε, fewer are clipped.",
     )

@@ -63,6 +63,11 @@ class ClusterRecords(Records):
         return ClusterRecords(table, columns)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return self.columns
+
+    @property
     def dimension(self) -> int:
         """Length of a record."""
         return len(self.columns)

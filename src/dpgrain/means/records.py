@@ -15,6 +15,7 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.blocks import ArrangedRows, LabelledRows, arrange
+from dpgrain.inputs.columns import column_types
 from dpgrain.inputs.numbers import numeric_array, table_and_shape
 from dpgrain.means.protocol import Vectors
 from dpgrain.numerics.row_clipping import clipped
@@ -54,6 +55,11 @@ class Records(ABC):
     @abstractmethod
     def labels(self) -> Any:
         """Labels of users, possibly empty but named; None for one user per record."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the coordinates; empty if unknown."""
+        return ()
 
     @property
     def origin(self) -> ArrayOrigin:
@@ -106,6 +112,11 @@ class LocalRecords(Records):
     def dimension(self) -> int:
         """Length of a record."""
         return self.width
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns of a frame; empty for an array."""
+        return tuple(str(name) for name, _ in column_types(self.table))
 
     @property
     def labels(self) -> Any:

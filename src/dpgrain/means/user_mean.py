@@ -16,6 +16,7 @@ from dpgrain import _validate
 from dpgrain._formatting import (
     POINTER,
     align_columns,
+    approximate_percent,
     format_facts,
     format_number,
     one_line,
@@ -85,6 +86,7 @@ class MeanOfUsers:
             the bound, with at least 95% confidence. If no published number limits it, it is as
             large as the bound allows.
         error_covers: a description of what the error covers.
+        names: the names of the coordinates; empty if unknown.
 
     >>> found = mean_of_users(np.ones((100, 2)), bound=2.0, epsilon=1.0, delta=1e-6, method="clip")
     >>> found.method, sorted(found.to_dict())[:3]
@@ -106,6 +108,7 @@ class MeanOfUsers:
     n_users: int = 0
     error: float = math.inf
     error_covers: str = NOTHING
+    names: tuple[str, ...] = ()
 
     @property
     def covers(self) -> str:
@@ -113,7 +116,7 @@ class MeanOfUsers:
         return "clipped mean"
 
     def __str__(self) -> str:
-        names = [str(place) for place in range(1, len(self.value) + 1)]
+        names = self.names or [str(place) for place in range(1, len(self.value) + 1)]
         lines = self.lines(names, _ROWS)
         return "\n".join([*lines, self.guarantee.summary, POINTER.replace("columns", "numbers")])
 
@@ -129,7 +132,7 @@ class MeanOfUsers:
         """
         title = (
             f"Mean of users' vectors ({quantity(len(self.value), 'coordinate')}; records clipped to "
-            f"the bound; method {self.method})"
+            f"{self._bound}; method {self.method})"
         )
         if not np.isfinite(self.value).all():
             return [title, sentence(NO_MEAN)]
@@ -145,7 +148,9 @@ class MeanOfUsers:
         table = align_columns([["coordinate", "estimate", "std_error"], *rows])
         if len(names) > top:
             table.append(f"[{len(names):,} coordinates, {top:,} first shown; all: .value]")
-        return [title, *table, f"{sentence(self.off)} {self._outside}".strip()]
+        noise = "std_error covers the noise only, not the clipping." if self.outside else ""
+        said = (sentence(self.off), self._outside, noise)
+        return [title, *table, " ".join(filter(None, said))]
 
     def explain(self) -> str:
         """Describe the numbers, the method, the largest error and the guarantee."""
@@ -173,9 +178,15 @@ class MeanOfUsers:
         if not self.outside:
             return ""
         return (
-            f"About {self.outside:.2g} of the users are farther than {self.radius:.3g} from the centre "
-            "and were clipped."
+            f"{sentence(approximate_percent(self.outside))[:-1]} of users are farther than "
+            f"{self.radius:.3g} from the centre and were clipped."
         )
+
+    @property
+    def _bound(self) -> str:
+        """Bound of records, as a public fact."""
+        known = {fact.numbers[0] for fact in self.guarantee.public if fact.kind == "record-bound"}
+        return f"norm {known.pop():,g}" if len(known) == 1 else "the bound"
 
     def to_dict(self) -> dict[str, Any]:
         """Release as plain JSON values; null for NaN."""
@@ -357,9 +368,10 @@ class MeanQuery(Query[MeanOfUsers]):
                 result = roster.size(users_there(), charge.lend(roster.event))
                 number = UserCount(result, roster.noise_sd, n)
                 candidate = candidate if candidate.then is None else candidate.then(number)
-            return _clip_result(
+            mean = _clip_result(
                 candidate.run(vectors, source, number), self.bound, charge.guarantee, candidate
             )
+            return replace(mean, names=self.records.names)
 
 
 def _population_error(n_users: int, candidate: Candidate) -> ParameterError:

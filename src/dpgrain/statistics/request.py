@@ -423,6 +423,9 @@ class Request:
             facts.append(Fact("two-rounds"))
         if isinstance(plan.select, ItemChoice):
             facts.append(Fact("best-items", (plan.select.count,)))
+        if self.statistic.of_parts and self.bounds is None and self.measure is not None:
+            kind = "thresholds" if self.statistic.stepped else "edges"
+            facts.append(Fact(kind, (self.measure.corners - 1, self.value or "")))
         if isinstance(self.bounds, tuple):
             facts.append(Fact("clamped-numbers", self.bounds))
         elif isinstance(self.bounds, AutoRange):
@@ -432,8 +435,20 @@ class Request:
             kind = "chosen-bounds" if plan.pool is None else "shared-bounds"
             facts.append(Fact(kind, (self.rule.low, self.rule.high, share)))
         else:
-            facts.append(Fact("clipping-bound", (self.rule,)))
+            facts.append(self._fact_of_bound(self.rule))
         return facts
+
+    def _fact_of_bound(self, rule: float) -> Fact:
+        """Return the public fact of a stated bound, or of the most that a unit adds."""
+        signed, scale = self.statistic.signed, 1.0
+        if signed and isinstance(self.bounds, tuple):
+            # Sums are clipped in units of the largest magnitude.
+            scale = max(map(abs, self.bounds))
+        if not self.takes and not (signed and isinstance(self.bounds, AutoRange)):
+            return Fact("unclipped", (self.promise.level, rule * scale))
+        if scale == 1.0:
+            return Fact("clipping-bound", (rule,))
+        return Fact("scaled-bound", (rule, scale, rule * scale))
 
     def asked(self) -> Asked:
         """Return the request in the form that releases store."""
