@@ -1,6 +1,6 @@
 """What the papers print of errors, concentration and helpers, and does not hold: explicit examples.
 
-Each claim's story is in docs/theory, "False claims, and what holds"; those about privacy are in
+Each claim's story is in docs/theory, "False claims and their corrections"; those about privacy are in
 test_false_claims.py. Probabilities are sums of closed forms, so that nothing here is random.
 """
 
