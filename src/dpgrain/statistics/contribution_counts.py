@@ -89,7 +89,7 @@ def elements_per_user(
     random_state: RandomState = None,
     progress: bool | None = None,
 ) -> Query[Holdings]:
-    """Publish the number of users by number of records and of elements.
+    """Publish how many records and elements users have.
 
     A curve ε(k) states the guarantee for k elements of one person; this release shows how many
     people have more than k.
