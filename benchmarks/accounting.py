@@ -27,8 +27,8 @@ from scipy.optimize import brentq
 from scipy.special import gammaln, log_ndtr, ndtr
 
 from dpgrain.accounting import Gaussian
-from dpgrain.accounting.calibrate import calibrate
-from dpgrain.accounting.events.sampled import SampledGaussian
+from dpgrain.accounting.calibration import calibrate
+from dpgrain.accounting.events.subsampling import SampledGaussian
 from dpgrain.units import User
 
 DELTA = 1e-6

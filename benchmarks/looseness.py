@@ -27,7 +27,7 @@ from scipy.special import bdtrc, gammaln, log_ndtr, ndtr, ndtri
 
 import dpgrain.accounting.events as homes
 from dpgrain.accounting import Contribution, Event, Gaussian, Laplace
-from dpgrain.accounting.events.banded import BandedGaussian
+from dpgrain.accounting.events.approximate import StatisticallyClose
 from dpgrain.accounting.events.base import Compose, Parallel
 from dpgrain.accounting.events.best_of import SelectBest
 from dpgrain.accounting.events.choices import (
@@ -36,15 +36,22 @@ from dpgrain.accounting.events.choices import (
     ExponentialMechanism,
     SoftCore,
 )
-from dpgrain.accounting.events.known import RDP, ZCDP, ApproximateDP
-from dpgrain.accounting.events.naming import AdaptiveSelection, Selection, TruncatedGeometric
-from dpgrain.accounting.events.nearby import StatisticallyClose
-from dpgrain.accounting.events.sampled import Participation, SampledGaussian
-from dpgrain.accounting.events.scoped import Scoped
-from dpgrain.accounting.events.shuffled import Binomial, Poisson
-from dpgrain.accounting.losses.compose import composed_epsilon
-from dpgrain.accounting.losses.on_a_grid import Law, Losses, merged_masses
-from dpgrain.accounting.losses.pairs import Counted, Mixtures, Pair, Response
+from dpgrain.accounting.events.opaque import RDP, ZCDP, ApproximateDP
+from dpgrain.accounting.events.partition_selection import (
+    AdaptiveSelection,
+    Selection,
+    TruncatedGeometric,
+)
+from dpgrain.accounting.events.regions import Scoped
+from dpgrain.accounting.events.shuffling import Binomial, Poisson
+from dpgrain.accounting.events.subsampling import BandedGaussian, Participation, SampledGaussian
+from dpgrain.accounting.losses.composition import composed_epsilon
+from dpgrain.accounting.losses.discretization import (
+    GridDistribution,
+    LossDistribution,
+    merge_masses,
+)
+from dpgrain.accounting.losses.pairs import CountedPairs, DominatingPair, MixturePair, ResponsePair
 from dpgrain.scope.regions import LabelSet, Region, Side
 from dpgrain.units import Record
 
@@ -137,14 +144,14 @@ def outcomes(p: Array, q: Array) -> Curve:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcomes(Pair):
+class Outcomes(DominatingPair):
     """Two laws with masses on the same finite outcomes, to be composed from below."""
 
     p: Array
     q: Array
 
     @property
-    def swapped(self) -> Pair:
+    def swapped(self) -> DominatingPair:
         return Outcomes(self.q, self.p)
 
     @property
@@ -154,20 +161,27 @@ class Outcomes(Pair):
         order = np.argsort(loss)
         return loss[order], self.p[kept][order], self.q[kept][order]
 
-    def look(self) -> Law:
+    def coarse_distribution(self) -> LossDistribution:
         loss, p, _ = self._known
-        return Law(loss, p)
+        return LossDistribution(loss, p)
 
-    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:  # noqa: ARG002
+    def losses(
+        self,
+        step: float,
+        tail: float,  # noqa: ARG002
+        floor: float,  # noqa: ARG002
+        *,
+        upper: bool = True,  # noqa: ARG002
+    ) -> GridDistribution:
         loss, p, q = self._known
         place = np.rint(np.clip(loss, -690.0, 690.0) / step).astype(np.int64)
         low = int(place.min())
         size = int(place.max()) - low + 2
         merged = [np.bincount(place - low, mass, size).astype(np.float64) for mass in (p, q)]
-        return merged_masses(step, low, *merged)
+        return merge_masses(step, low, *merged)
 
 
-def composed(pairs: Counted) -> Callable[[float], float]:
+def composed(pairs: CountedPairs) -> Callable[[float], float]:
     """Return a bound from below on the ε of pairs, each of which neighbours attain."""
     return lambda delta: composed_epsilon(pairs, delta, upper=False)
 
@@ -357,7 +371,7 @@ def sampled() -> Iterator[Case]:
     ):
         up, down = 1 / noise, (-1 / noise if relation == "replace" else 0.0)
         drawn = [((1 - rate, 0.0), (rate, mean)) if mean else ((1.0, 0.0),) for mean in (up, down)]
-        pair = Mixtures(drawn[0], drawn[1])
+        pair = MixturePair(drawn[0], drawn[1])
         lower = passed(rate, up, down, rounds)
         if rounds > 1 and noise > 1e-3:
             lower = largest(lower, composed(((pair, rounds),)))
@@ -372,7 +386,7 @@ def sampled() -> Iterator[Case]:
         )
     for units in (2, 10):
         weights = [math.comb(units, j) * 0.01**j * 0.99 ** (units - j) for j in range(units + 1)]
-        many = Mixtures(tuple((w, j / 2) for j, w in enumerate(weights)), ((1.0, 0.0),))
+        many = MixturePair(tuple((w, j / 2) for j, w in enumerate(weights)), ((1.0, 0.0),))
         yield Case(
             f"σ=2, q=0.01, T=100, k={units}",
             SampledGaussian(2.0, 0.01, 100),
@@ -430,7 +444,7 @@ def participations() -> Iterator[Case]:
 def banded() -> Iterator[Case]:
     for noise, bands in itertools.product((1.0, 4.0), (1, 8)):
         # Columns of norm 1 that do not overlap: a part's rounds are rounds of their own.
-        pair = Mixtures(((1 - 0.01 * bands, 0.0), (0.01 * bands, 1 / noise)), ((1.0, 0.0),))
+        pair = MixturePair(((1 - 0.01 * bands, 0.0), (0.01 * bands, 1 / noise)), ((1.0, 0.0),))
         yield Case(
             f"σ={noise:g}, {bands} bands",
             BandedGaussian(noise, 0.01, 800, bands),
@@ -640,12 +654,12 @@ def scoped() -> Iterator[Case]:
 def compositions() -> Iterator[Case]:
     for noise, pure in itertools.product((1.0, 10.0), (0.01, 0.5)):
         event = Compose((Gaussian(noise), ApproximateDP(pure, level="element")))
-        both: Counted = (
-            (Mixtures(((1.0, 1 / noise),), ((1.0, 0.0),)), 1),
-            (Response(pure), 1),
+        both: CountedPairs = (
+            (MixturePair(((1.0, 1 / noise),), ((1.0, 0.0),)), 1),
+            (ResponsePair(pure), 1),
         )
         yield Case(f"σ={noise:g} beside {pure:g}-DP", event, composed(both))
-        pair = Mixtures(((0.99, 0.0), (0.01, 1.0)), ((1.0, 0.0),))
+        pair = MixturePair(((0.99, 0.0), (0.01, 1.0)), ((1.0, 0.0),))
         mixed = Compose((SampledGaussian(1.0, 0.01, 100), Gaussian(noise)))
         yield Case(f"σ={noise:g} beside samples", mixed, composed(((pair, 100), both[0])))
 

@@ -29,7 +29,7 @@ from timing import seconds
 from dpgrain.means import Vectors
 from dpgrain.means.neighbours import close
 from dpgrain.noise import SystemSource
-from dpgrain.papers.softcore import SoftCore
+from dpgrain.papers.softcore import SoftCoreMean
 
 Array = NDArray[np.float64]
 CASES = ("agree", "outliers", "apart", "radii", "round")
@@ -50,7 +50,7 @@ def data(case: str, users: int, dimension: int) -> Array:
 def work(case: str, vectors: Array) -> Callable[[], object]:
     users = len(vectors)
     if case == "round":
-        mean = SoftCore(1.0, 1.0, users, int(0.95 * users), 10, 1.0, 1.0, 10**6)
+        mean = SoftCoreMean(1.0, 1.0, users, int(0.95 * users), 10, 1.0, 1.0, 10**6)
         run, given = mean.start(SystemSource()), Vectors(vectors)
         return lambda: run.estimate(given)
     distances = [4**11 << k for k in range(20)] if case == "radii" else [4**17]

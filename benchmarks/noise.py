@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dpgrain.noise import SeededSource, SystemSource, discrete_laplace
-from dpgrain.noise.laws import rounded_gaussian
+from dpgrain.noise.distributions import rounded_gaussian
 
 SAMPLES = 1_000_000
 OPENDP_SAMPLES = 20_000

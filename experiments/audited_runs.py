@@ -32,9 +32,9 @@ from dpgrain import learn, papers, shuffle
 from dpgrain._formatting import powers
 from dpgrain.accounting import PureDP
 from dpgrain.accounting.events.best_of import SelectBest
-from dpgrain.auditing import Canaries, Line
+from dpgrain.auditing import AuditLine, Canaries
 from dpgrain.means import ClippedMean, Vectors
-from dpgrain.noise import Source, SystemSource
+from dpgrain.noise import RandomSource, SystemSource
 from dpgrain.optimize import Constant, Last, Sgd
 from dpgrain.publishing.charge import Charge
 from dpgrain.publishing.guarantee import Guarantee
@@ -306,7 +306,7 @@ def kept(epsilon: float, runs: int) -> tuple[Array, Array, Guarantee]:
     laws = [(_BEST * less, _SECOND), (_BEST, _SECOND * less)]
     source = SystemSource()
 
-    def once(law: tuple[float, float], source: Source) -> tuple[float, int]:
+    def once(law: tuple[float, float], source: RandomSource) -> tuple[float, int]:
         uniform = float(source.words(1)[0]) / 2.0**64
         result = 2 if uniform < law[0] else int(uniform < sum(law))
         return float(result), result
@@ -605,7 +605,7 @@ HEADINGS = (
 )  # fmt: skip
 
 
-def cells(case: Case, delta: float, line: Line) -> list[str]:
+def cells(case: Case, delta: float, line: AuditLine) -> list[str]:
     """Return a row of the table."""
     seen = line.free.seen
     least = "–" if seen is None or seen == float("inf") else f"{seen:.3g}×"

@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 import dpgrain as dg
-from dpgrain.auditing import Audit, Line
+from dpgrain.auditing import Audit, AuditLine
 from dpgrain.errors import ParameterError
 from dpgrain.statistics import OFFERED
 from dpgrain.units import Unit
@@ -122,7 +122,7 @@ class Row:
     found: Audit
 
     @property
-    def line(self) -> Line:
+    def line(self) -> AuditLine:
         return max(self.found.lines, key=lambda line: _largest(line) / line.claim)
 
     @property
@@ -136,7 +136,7 @@ class Row:
         return [*asked, f"{line.claim:.4g}", *bounds, least, self.found.verdict]
 
 
-def _largest(line: Line) -> float:
+def _largest(line: AuditLine) -> float:
     return max(bound.epsilon or 0.0 for bound in (line.free, line.named))
 
 

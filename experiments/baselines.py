@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from dpgrain import ParameterError
 from dpgrain.accounting import Contribution, calibrate_gaussian
 from dpgrain.means import clipped
-from dpgrain.noise.sources import source_of
-from dpgrain.noise.sums import noised
+from dpgrain.noise.sources import random_source
+from dpgrain.noise.sums import add_gaussian_noise
 from dpgrain.units import Relation
 
 FloatArray = NDArray[np.float64]
@@ -68,7 +68,7 @@ def multiplier(
 def _released(
     total: FloatArray, norm: float, noise: float, n: int, generator: np.random.Generator
 ) -> FloatArray:
-    return noised(total, norm, noise, source_of(generator)) / n
+    return add_gaussian_noise(total, norm, noise, random_source(generator)) / n
 
 
 # Ranges and norms ------------------------------------------------------------------------------

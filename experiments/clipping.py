@@ -35,7 +35,7 @@ from scipy.special import ndtri
 
 from dpgrain._files import data_folder
 from dpgrain.accounting import Contribution
-from dpgrain.accounting.calibrate import gaussian_multipliers
+from dpgrain.accounting.calibration import gaussian_multipliers
 from dpgrain.errors import DataError
 from dpgrain.statistics.bounds import (
     POOL_MOST,

@@ -24,7 +24,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from dpgrain import ParameterError
-from dpgrain.optimize import Absolute, Ball, Logistic, Loss, Regularised, Squared
+from dpgrain.optimize import Absolute, Ball, Logistic, LossFunction, Regularised, Squared
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -317,7 +317,7 @@ class Problem(ABC):
 
     @property
     @abstractmethod
-    def loss(self) -> Loss:
+    def loss(self) -> LossFunction:
         """The loss of a record."""
 
     @property

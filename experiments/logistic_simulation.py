@@ -44,7 +44,7 @@ from dpgrain.accounting import SampledGaussian
 from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.means import ClippedMean
-from dpgrain.noise.sources import source_of
+from dpgrain.noise.sources import random_source
 from dpgrain.optimize import Last, Logistic, Power, Sgd
 from dpgrain.optimize import run as solve
 
@@ -173,7 +173,7 @@ _FOUND: dict[tuple[Size, Level, float, float], ClippedMean] = {}
 def error(sample: Sample, mean: ClippedMean, first: float, seed: int) -> float:
     """‖θ̂ − θ*‖ after all private steps of length α₀/√t from 0."""
     blocks, owners = sample.blocks(mean.level if mean.level == "user" else "element")
-    rounds = mean.start(source_of(seed), owners)
+    rounds = mean.start(random_source(seed), owners)
 
     def gradient(theta: FloatArray) -> FloatArray:
         return rounds.estimate(_gradients(blocks, theta))

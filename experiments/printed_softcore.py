@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dpgrain.accounting import gaussian_delta
 from dpgrain.means.neighbours import close
-from dpgrain.papers.softcore import SoftCore, in_agreement, whole_weights
+from dpgrain.papers.softcore import SoftCoreMean, h_index, integer_weights
 
 Array = NDArray[np.float64]
 
@@ -173,7 +173,7 @@ def _laplace_below(x: Array, scale: float) -> Array:
     return np.where(x < 0, half, 1 - half)
 
 
-def our_delta(mean: SoftCore, epsilon: float) -> float:
+def our_delta(mean: SoftCoreMean, epsilon: float) -> float:
     """The δ at ε of our mean on the same data, summed over all rounds in which it may end."""
     queries = witness(mean.n_users, mean.rounds)
     sides = [
@@ -197,14 +197,14 @@ def our_delta(mean: SoftCore, epsilon: float) -> float:
     return total + _told([float(law.sum()) for law in laws], squares, mean, epsilon)
 
 
-def _ours(mean: SoftCore, vectors: Array) -> tuple[int, float]:
+def _ours(mean: SoftCoreMean, vectors: Array) -> tuple[int, float]:
     """h, and the mean before noise."""
     (counts,) = close(vectors, mean.radius / 2**16, [4**17])
-    weights = whole_weights(counts, mean.n_users, mean.core)
-    return in_agreement(counts), float(weights @ vectors[:, 0] / weights.sum())
+    weights = integer_weights(counts, mean.n_users, mean.core)
+    return h_index(counts), float(weights @ vectors[:, 0] / weights.sum())
 
 
-def _told(masses: Sequence[float], squares: float, mean: SoftCore, epsilon: float) -> float:
+def _told(masses: Sequence[float], squares: float, mean: SoftCoreMean, epsilon: float) -> float:
     """What one outcome of the test and the means before it add to δ."""
     here, there = masses
     if here == 0:
@@ -236,7 +236,7 @@ def main() -> None:
     parser.add_argument("--delta", type=float, default=1e-6)
     given = parser.parse_args()
     printed = PrintedSoftCore(1.0, given.users, given.rounds, given.epsilon, given.delta)
-    ours = SoftCore.calibrate(
+    ours = SoftCoreMean.calibrate(
         epsilon=given.epsilon,
         delta=given.delta,
         n_users=given.users,

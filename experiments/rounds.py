@@ -39,9 +39,9 @@ from dpgrain.errors import DataError
 from dpgrain.inputs.blocks import arrange
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.learn import LinearRegression, LogisticRegression, central
-from dpgrain.learn.ask import Ask
-from dpgrain.learn.fitted import Data, Form
-from dpgrain.noise.sources import source_of
+from dpgrain.learn.fit_config import Ask
+from dpgrain.learn.fit_data import FitData, FitForm
+from dpgrain.noise.sources import random_source
 from dpgrain.optimize import Adagrad, CoinBetting, Solver
 from dpgrain.publishing import Charge
 
@@ -213,20 +213,20 @@ def fitted(
     }
     kind = LogisticRegression(classes=[0, 1], **options)
     model: Any = kind if split.logistic else LinearRegression(**options)
-    asked = model.asked()
+    asked = model.config()
     given = {field.name: getattr(asked, field.name) for field in fields(Ask)}
     ask = _Asked(**given, steps=SOLVERS[solver])
     elements = None if split.unit == "user" else rows.elements
     blocks = arrange(len(rows.y), rows.users, elements, ask.promise.unit, places=False)
     X, targets = model.read(rows.X, rows.y)
-    data = Data(X, targets, blocks, rows.users, model.loss)
-    plan = central.plan(ask, Form(targets, X.shape[1], model.loss))
+    data = FitData(X, targets, blocks, rows.users, model.loss)
+    plan = central.plan_fit(ask, FitForm(targets, X.shape[1], model.loss))
     told = array_guarantee(
         ask.promise, plan.event, plan.facts, private=False, users=rows.users, elements=elements
     )
     # Of public rows: no budget is charged.
-    with Charge(told, source_of(seed)) as charge:
-        return central.run(plan, data, charge).theta
+    with Charge(told, random_source(seed)) as charge:
+        return plan.run(data, charge).theta
 
 
 def measured(folder: Path | None, seeds: int, epsilons: Sequence[float]) -> Iterator[pd.DataFrame]:

@@ -44,8 +44,8 @@ from user_level import Task, _legend, _log_axes, problems
 import dpgrain as dg
 from dpgrain import ParameterError, papers
 from dpgrain.accounting.losses.gaussian import gaussian_mu
-from dpgrain.noise import SeededSource, Source
-from dpgrain.optimize import CoinBetting, Loss, run
+from dpgrain.noise import RandomSource, SeededSource
+from dpgrain.optimize import CoinBetting, LossFunction, run
 from dpgrain.papers import Moreau
 from dpgrain.shuffle import PoissonSum, Shuffler, VectorSum
 
@@ -117,7 +117,7 @@ class Bowl(Problem):
     spread: float = 0.05
 
     @property
-    def loss(self) -> Loss:
+    def loss(self) -> LossFunction:
         """c‖θ − x‖ + k/2·‖θ − x‖²."""
         return Distance(self.steepness, self.curvature)
 
@@ -304,7 +304,7 @@ class Gradients:
         data: of all users.
     """
 
-    def __init__(self, loss: Loss, theta: FloatArray, data: Data) -> None:
+    def __init__(self, loss: LossFunction, theta: FloatArray, data: Data) -> None:
         self._loss, self._theta, self._data = loss, theta, data
 
     @property
@@ -331,7 +331,7 @@ class Gradients:
 
 
 def follow(
-    program: papers.Program, loss: Any, data: Data, start: FloatArray, source: Source
+    program: papers.Program, loss: Any, data: Data, start: FloatArray, source: RandomSource
 ) -> FloatArray:
     """The solution of a program, where user i has row i: :func:`dpgrain.learn.minimise` without labels.
 

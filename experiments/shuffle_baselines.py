@@ -16,7 +16,7 @@ from scipy.special import gammaln
 from dpgrain import ParameterError
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.means import clipped
-from dpgrain.optimize import Ball, Constant, Loss, Sgd, StronglyConvex, Uniform, Weighted
+from dpgrain.optimize import Ball, Constant, LossFunction, Sgd, StronglyConvex, Uniform, Weighted
 from dpgrain.papers import Known
 
 FloatArray = NDArray[np.float64]
@@ -101,7 +101,7 @@ class LocalSphere:
 
 
 def local_sgd(
-    loss: Loss,
+    loss: LossFunction,
     X: NDArray[np.floating],
     y: FloatArray,
     known: Known,
@@ -252,7 +252,7 @@ class TreeRun:
 
 
 def tree_ftrl(
-    loss: Loss,
+    loss: LossFunction,
     X: NDArray[np.floating],
     y: FloatArray,
     known: Known,

@@ -61,8 +61,8 @@ from dpgrain.errors import RunEnded
 from dpgrain.learn import LogisticRegression, minimise
 from dpgrain.means import Vectors
 from dpgrain.noise import SeededSource
-from dpgrain.optimize import CoinBetting, Loss
-from dpgrain.papers import Moreau, SoftCore
+from dpgrain.optimize import CoinBetting, LossFunction
+from dpgrain.papers import Moreau, SoftCoreMean
 from dpgrain.papers import floors as limits
 
 if TYPE_CHECKING:
@@ -209,12 +209,12 @@ def _printed_corollary(vectors: FloatArray, cell: Cell, _: int) -> float:
 
 def _linear_floor(_vectors: FloatArray, cell: Cell, _: int) -> float:
     noise = bl.multiplier(cell.epsilon, DELTA, "replace")
-    return limits.least_noise_of_clipped_sums(noise, cell.n, cell.d) / math.sqrt(cell.m)
+    return limits.min_noise_of_clipped_sums(noise, cell.n, cell.d) / math.sqrt(cell.m)
 
 
 def _floor(_vectors: FloatArray, cell: Cell, _: int) -> float:
     # Of laws on {±1}^d, which spread as much; the error of the records themselves is in it.
-    return math.sqrt(cell.d) * limits.least_error_of_records(
+    return math.sqrt(cell.d) * limits.min_error_of_records(
         cell.epsilon, DELTA, cell.n, records=cell.m, dimension=cell.d, relation="replace"
     )
 
@@ -355,7 +355,7 @@ class LongRow:
 def run_long(seeds: int, *, n: int = 500, d: int = 10, rounds: int = 1000) -> Iterator[LongRow]:
     """Rounds of the soft core, each with new vectors of every user."""
     radius = bl.gaussian_radius(n * rounds, 100, d, 0.01)
-    mean = SoftCore.calibrate(
+    mean = SoftCoreMean.calibrate(
         epsilon=1.0, delta=DELTA, n_users=n, rounds=rounds, radius=radius, relation="replace"
     )
     for seed in range(seeds):
@@ -427,7 +427,7 @@ class Task:
         )
 
     @property
-    def smooth(self) -> tuple[papers.Known, Loss]:
+    def smooth(self) -> tuple[papers.Known, LossFunction]:
         """The same for recipes that ask for a smooth loss: kinks become Moreau envelopes."""
         problem, known = self.problem, self.known
         if math.isfinite(known.smoothness):
@@ -488,7 +488,7 @@ _LONG = (SGD, "sgd, as it is", "sgd, strongly convex")
 _ONCE, _MANY = (*_LONG, "group property"), 100_000
 
 
-def recipe_of(task: Task, name: str) -> tuple[papers.Recipe, Loss]:
+def recipe_of(task: Task, name: str) -> tuple[papers.Recipe, LossFunction]:
     """A recipe, and the loss it is for."""
     known, problem = task.known, task.problem
     smooth, envelope = task.smooth

@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from dpgrain.auditing import Canaries, Line
-from dpgrain.auditing.bounds import Counted
-from dpgrain.auditing.neighbours import Pair
-from dpgrain.auditing.runs import Twins, WithoutNoise
-from dpgrain.auditing.scores import draws_of
+from dpgrain.auditing import AuditLine, Canaries
+from dpgrain.auditing.bounds import ScoreCounts
+from dpgrain.auditing.neighbours import NeighbourTables
+from dpgrain.auditing.runs import NeighbourRuns, NoiselessCharge
+from dpgrain.auditing.scores import differing_draws
 from dpgrain.auditing.training import one_run
 from dpgrain.auditing.verdict import Bound
 from dpgrain.noise import SystemSource
@@ -67,7 +67,7 @@ class Way(Protocol):
     def tries(self) -> int:
         """How many audits of an excess are made, of which more than half must show it."""
 
-    def line(self, epsilon: float, size: Size) -> tuple[float, Line]:
+    def line(self, epsilon: float, size: Size) -> tuple[float, AuditLine]:
         """Return a δ, and what is claimed of ε at that δ beside lower bounds on ε.
 
         Args:
@@ -76,7 +76,7 @@ class Way(Protocol):
         """
 
 
-def audited(way: Way, epsilon: float, size: Size) -> tuple[float, Line]:
+def audited(way: Way, epsilon: float, size: Size) -> tuple[float, AuditLine]:
     """Audit a mechanism, and find the smallest excess that the same audit would have seen.
 
     Args:
@@ -104,7 +104,7 @@ def audited(way: Way, epsilon: float, size: Size) -> tuple[float, Line]:
     return delta, replace(line, free=free, named=named)
 
 
-def _largest(line: Line) -> float:
+def _largest(line: AuditLine) -> float:
     return max(bound.epsilon or 0.0 for bound in (line.free, line.named))
 
 
@@ -125,7 +125,7 @@ class OneRun:
     # Of few canaries the bound differs from run to run.
     tries = 3
 
-    def line(self, epsilon: float, size: Size) -> tuple[float, Line]:
+    def line(self, epsilon: float, size: Size) -> tuple[float, AuditLine]:
         """Return what the canaries show."""
         _, delta, line = one_run(
             lambda rows: self.train(rows, epsilon),
@@ -156,11 +156,11 @@ class OnNeighbours:
     said = "draws"
     tries = 1
 
-    def line(self, epsilon: float, size: Size) -> tuple[float, Line]:
+    def line(self, epsilon: float, size: Size) -> tuple[float, AuditLine]:
         """Return what the query's own noise shows, drawn on the sums of both."""
         one, other = (query.settled() for query in self.made(epsilon))
         guarantee, source = one.plan.guarantee, SystemSource()
-        draws, found = draws_of(_twins(one, other, guarantee)), Counted.none()
+        draws, found = differing_draws(_twins(one, other, guarantee)), ScoreCounts.empty()
         reach = sum(draw.reach for draw in draws)
         for first in range(0, size.draws, _BATCH):
             count = min(_BATCH, size.draws - first)
@@ -168,10 +168,10 @@ class OnNeighbours:
                 np.asarray(sum(draw.scores(there, count, guarantee, source) for draw in draws))
                 for there in (True, False)
             )
-            found = found.with_scores(one_seen, other_seen, reach)
+            found = found.add_scores(one_seen, other_seen, reach)
         free = found.bound(self.delta, 1 - size.confidence)
         claim = guarantee.epsilon(self.delta, relation=self.relation)
-        return self.delta, Line(1, self.relation, claim, Bound(free), Bound(None))
+        return self.delta, AuditLine(1, self.relation, claim, Bound(free), Bound(None))
 
 
 @dataclass(frozen=True)
@@ -194,12 +194,12 @@ class WholeRuns:
     said = "runs"
     tries = 1
 
-    def line(self, epsilon: float, size: Size) -> tuple[float, Line]:
+    def line(self, epsilon: float, size: Size) -> tuple[float, AuditLine]:
         """Return what the scores show."""
         one, other, guarantee = self.scores(epsilon, round(self.times * size.runs))
         free = free_epsilon(one, other, self.delta, 1 - size.confidence)
         claim = guarantee.epsilon(self.delta, relation=self.relation)
-        return self.delta, Line(1, self.relation, claim, Bound(free), Bound(None))
+        return self.delta, AuditLine(1, self.relation, claim, Bound(free), Bound(None))
 
 
 def free_epsilon(one: Array, other: Array, delta: float, alpha: float) -> float:
@@ -216,11 +216,11 @@ def free_epsilon(one: Array, other: Array, delta: float, alpha: float) -> float:
     """
     middle = float(np.median(np.concatenate([one[::2], other[::2]])))
     reach = max(float(np.abs(scores[::2] - middle).max()) for scores in (one, other))
-    counted = Counted.none().with_scores(one - middle, other - middle, reach or 1.0)
+    counted = ScoreCounts.empty().add_scores(one - middle, other - middle, reach or 1.0)
     return counted.bound(delta, alpha)
 
 
-class _OfArrays(WithoutNoise):
+class _OfArrays(NoiselessCharge):
     """A charge of an audit that reads the rows of the query itself, which are made up."""
 
     def read(self, read: Callable[[], Result]) -> Result:
@@ -228,7 +228,7 @@ class _OfArrays(WithoutNoise):
         return Charge.read(self, read)
 
 
-def _twins(one: Query[Any], other: Query[Any], guarantee: Guarantee) -> Twins:
+def _twins(one: Query[Any], other: Query[Any], guarantee: Guarantee) -> NeighbourRuns:
     """Run both queries without noise, the second with the answers of the first."""
     no_rows = pa.table({})
     with _OfArrays(guarantee, no_rows) as first:
@@ -238,4 +238,6 @@ def _twins(one: Query[Any], other: Query[Any], guarantee: Guarantee) -> Twins:
     if first.lent or second.lent:
         raise TypeError("a mechanism of this query draws its own noise: take whole runs.")
     pairs = tuple(zip(first.drawn, second.drawn, strict=True))
-    return Twins(Pair(no_rows, no_rows, "stated rows"), pairs, unseen=False)
+    return NeighbourRuns(
+        NeighbourTables(no_rows, no_rows, "stated rows"), pairs, has_hidden_draws=False
+    )

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from dpgrain.auditing.bounds import at_least, at_most, epsilon_of
+from dpgrain.auditing.bounds import event_epsilon, probability_lower_bound, probability_upper_bound
 
 Scores = NDArray[np.float64]
 # Probability with which a bound may be wrong.
@@ -22,7 +22,9 @@ def rates(
     """
     cut = np.median(np.concatenate([present, absent])) if threshold is None else threshold
     hits, false = (int((scores >= cut).sum()) for scores in (present, absent))
-    return at_least(hits, len(present), chance / 2), at_most(false, len(absent), chance / 2)
+    return probability_lower_bound(hits, len(present), chance / 2), probability_upper_bound(
+        false, len(absent), chance / 2
+    )
 
 
 def mu_below(
@@ -37,4 +39,4 @@ def epsilon_below(
     present: Scores, absent: Scores, threshold: float | None = None, delta: float = 0.0
 ) -> float:
     """A lower bound on ε at δ."""
-    return epsilon_of(*rates(present, absent, threshold), delta)
+    return event_epsilon(*rates(present, absent, threshold), delta)

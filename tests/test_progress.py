@@ -18,7 +18,7 @@ import pytest
 
 import dpgrain as dg
 from dpgrain._progress import Progress, step
-from dpgrain.learn.features import Encoding, Number, load_rows
+from dpgrain.learn.features import FeatureEncoding, NumberColumn, load_rows
 from dpgrain.publishing.curator import Curator
 
 #: A release of rows that a query makes, with the words shown at once.
@@ -158,5 +158,5 @@ def test_reading_features_is_told() -> None:
     table = dg.read(pa.table({"who": [1, 2], "x": [0.5, 1.0]}), user="who")
     with Progress(1, show=False) as outer:
         outer.stage("The fit")
-        load_rows(table, Encoding((Number("x"),)), Curator())
+        load_rows(table, FeatureEncoding((NumberColumn("x"),)), Curator())
         assert outer.text.startswith("The fit: Reading rows of features")

@@ -11,13 +11,13 @@ from tests.replay import Draw, recorded, replayed
 import dpgrain.publishing.charge
 from dpgrain.noise import SeededSource
 from dpgrain.noise.gumbel import gumbel_order
-from dpgrain.noise.sums import noised
+from dpgrain.noise.sums import add_gaussian_noise
 
 run: Any = dpgrain.publishing.charge
 
 
 def sums(x: float, sd: float = 2.0) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    return noised(np.full(3, x), 1.0, sd, SeededSource(1))
+    return add_gaussian_noise(np.full(3, x), 1.0, sd, SeededSource(1))
 
 
 def test_answers_are_given_again() -> None:

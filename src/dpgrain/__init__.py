@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from dpgrain.ledger.ledger import Ledger
     from dpgrain.ledger.promise import LastingPromise
     from dpgrain.ledger.window import AnyDays, AnyHours
-    from dpgrain.means.of_users import MeanOfUsers, mean_of_users
+    from dpgrain.means.user_mean import MeanOfUsers, mean_of_users
     from dpgrain.publishing.budget import Budget, budget
     from dpgrain.publishing.facts import Fact
     from dpgrain.publishing.guarantee import Guarantee
@@ -174,7 +174,7 @@ lazy_package(
         "dpgrain.ledger.ledger": ("Ledger",),
         "dpgrain.ledger.promise": ("LastingPromise",),
         "dpgrain.ledger.window": ("AnyDays", "AnyHours"),
-        "dpgrain.means.of_users": ("MeanOfUsers", "mean_of_users"),
+        "dpgrain.means.user_mean": ("MeanOfUsers", "mean_of_users"),
         "dpgrain.publishing.budget": ("Budget", "budget"),
         "dpgrain.publishing.facts": ("Fact",),
         "dpgrain.publishing.guarantee": ("Guarantee",),

@@ -59,6 +59,8 @@ class _Absent(type):
     """Type of :class:`_Nothing`, whose attributes are the class itself."""
 
     def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
         return cls
 
 

@@ -179,7 +179,7 @@ class EndedWarning(UserWarning):
     ...     warnings.simplefilter("always")
     ...     _ = model.fit(X, X[:, 0], users=users)
     >>> caught[-1].category.__name__, str(caught[-1].message).partition(",")[0]
-    ('EndedWarning', 'the run ended in round 1 of 5')
+    ('EndedWarning', 'the run ended in round 1 of 5 and returned the starting point')
     """
 
 

@@ -19,7 +19,7 @@ from tests.effort import Effort
 from tests.refusals import refuses
 
 from dpgrain.accounting import Contribution, Event, Gaussian, Loss, Selection
-from dpgrain.accounting.events.naming import selection_leak
+from dpgrain.accounting.events.partition_selection import selection_leak
 from dpgrain.accounting.losses.gaussian import gaussian_delta
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.prices import Price, price

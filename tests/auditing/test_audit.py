@@ -13,7 +13,7 @@ from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution
-from dpgrain.auditing import Audit, Line, audit
+from dpgrain.auditing import Audit, AuditLine, audit
 from dpgrain.publishing import charge as charging
 from dpgrain.publishing.query import Query
 from dpgrain.tables.engines import kernel
@@ -201,4 +201,4 @@ def test_units_that_nobody_can_hold_are_left_out() -> None:
 def test_the_same_seed_makes_the_same_audit() -> None:
     one, two = (audited("users", draws=2000, units=[1]) for _ in range(2))
     assert one == two
-    assert isinstance(one.lines[0], Line)
+    assert isinstance(one.lines[0], AuditLine)

@@ -10,12 +10,12 @@ from scipy import stats
 
 from dpgrain.accounting import gaussian_epsilon
 from dpgrain.auditing.bounds import (
-    Counted,
-    at_least,
-    at_most,
-    epsilon_of,
+    ScoreCounts,
+    event_epsilon,
     largest_noise,
     named_epsilon,
+    probability_lower_bound,
+    probability_upper_bound,
 )
 
 
@@ -24,19 +24,19 @@ def test_bounds_on_a_probability_are_exact(p: float) -> None:
     """Over the whole binomial law, with nothing drawn."""
     n, alpha = 200, 0.05
     chance = stats.binom.pmf(np.arange(n + 1), n, p)
-    low = np.array([at_least(k, n, alpha) for k in range(n + 1)])
-    high = np.array([at_most(k, n, alpha) for k in range(n + 1)])
+    low = np.array([probability_lower_bound(k, n, alpha) for k in range(n + 1)])
+    high = np.array([probability_upper_bound(k, n, alpha) for k in range(n + 1)])
     assert chance[low > p].sum() <= alpha
     assert chance[high < p].sum() <= alpha
     # With ten times that they would be tighter and fail.
-    tight = np.array([at_least(k, n, 10 * alpha) for k in range(n + 1)])
+    tight = np.array([probability_lower_bound(k, n, 10 * alpha) for k in range(n + 1)])
     assert chance[tight > p].sum() > alpha
 
 
-def counted(mu: float, draws: int, seed: int) -> Counted:
+def counted(mu: float, draws: int, seed: int) -> ScoreCounts:
     rng = np.random.default_rng(seed)
     one, other = (mu * rng.normal(size=(2, draws)).T + [mu**2 / 2, -(mu**2) / 2]).T
-    return Counted.none().with_scores(one, other, mu**2 / 2 + 9 * mu)
+    return ScoreCounts.empty().add_scores(one, other, mu**2 / 2 + 9 * mu)
 
 
 @pytest.mark.slow
@@ -51,10 +51,10 @@ def test_draws_that_choose_a_threshold_do_not_decide_on_the_bound() -> None:
     """The first half tells the neighbours apart by chance, and the second does not."""
     one, other = np.ones(2000), -np.ones(2000)
     one[1::2] = other[1::2] = np.tile([1.0, -1.0], 500)
-    found = Counted.none().with_scores(one, other, 2.0)
+    found = ScoreCounts.empty().add_scores(one, other, 2.0)
     assert found.bound(0.0, 0.01) == 0.0
     one[1::2], other[1::2] = 1.0, -1.0
-    assert Counted.none().with_scores(one, other, 2.0).bound(0.0, 0.01) > 4
+    assert ScoreCounts.empty().add_scores(one, other, 2.0).bound(0.0, 0.01) > 4
 
 
 @pytest.mark.slow
@@ -67,17 +67,17 @@ def test_a_bound_is_near_the_truth_and_passes_it_with_half_the_noise() -> None:
 
 
 def test_nothing_drawn_bounds_nothing() -> None:
-    assert Counted.none().bound(1e-6, 0.01) == 0.0
-    assert Counted.none().draws == 0
+    assert ScoreCounts.empty().bound(1e-6, 0.01) == 0.0
+    assert ScoreCounts.empty().draws == 0
 
 
 def test_an_outcome_of_one_neighbour_alone_is_infinite_in_the_limit() -> None:
     """A threshold that leaks: what is named with one person's record is never named without."""
     one = np.r_[np.ones(5000), np.zeros(5000)]
     np.random.default_rng(1).shuffle(one)
-    found = Counted.none().with_scores(one, np.zeros(10_000), 2.0)
+    found = ScoreCounts.empty().add_scores(one, np.zeros(10_000), 2.0)
     assert found.bound(1e-6, 0.01) > math.log(400)
-    assert epsilon_of(0.5, 0.0, 1e-6) == math.inf
+    assert event_epsilon(0.5, 0.0, 1e-6) == math.inf
 
 
 def test_a_curve_goes_from_no_alarm_to_no_miss() -> None:

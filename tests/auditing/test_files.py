@@ -10,7 +10,7 @@ import pytest
 
 import dpgrain as dg
 from dpgrain.auditing import Audit, FileAudit
-from dpgrain.auditing.verdict import Bound, Line
+from dpgrain.auditing.verdict import AuditLine, Bound
 
 FILE = """
 [budget]
@@ -49,12 +49,12 @@ def test_each_release_is_audited_or_says_why_not(tmp_path: Path) -> None:
     assert set(found.to_dict()["releases"]) == set(found)
 
 
-def audit(line: Line) -> Audit:
+def audit(line: AuditLine) -> Audit:
     return Audit("user", 0.0, 0.99, (line,))
 
 
-KEPT = audit(Line(1, "zero_out", 1.0, Bound(0.7, 1.5), Bound(None)))
-BROKEN = audit(Line(1, "zero_out", 1.0, Bound(1.7, 1.0), Bound(None)))
+KEPT = audit(AuditLine(1, "zero_out", 1.0, Bound(0.7, 1.5), Bound(None)))
+BROKEN = audit(AuditLine(1, "zero_out", 1.0, Bound(1.7, 1.0), Bound(None)))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain.auditing.neighbours import Pair, pairs, table_of, with_rows
+from dpgrain.auditing.neighbours import NeighbourTables, neighbour_tables, query_table, replace_rows
 from dpgrain.units import RELATIONS, Relation, Unit
 
 ROWS = pa.table(
@@ -65,7 +65,7 @@ def units_of(name: str, table: pa.Table, rows: Counter[tuple[Any, ...]]) -> set[
 @pytest.mark.parametrize("units", [1, 2])
 @pytest.mark.parametrize("name", UNITS)
 def test_neighbours_differ_by_units(name: str, units: int, relation: Relation) -> None:
-    made = list(pairs(query(UNITS[name]), units, relation, 3))
+    made = list(neighbour_tables(query(UNITS[name]), units, relation, 3))
     assert made
     for pair in made:
         one, other = rows_of(pair.one), rows_of(pair.other)
@@ -73,7 +73,7 @@ def test_neighbours_differ_by_units(name: str, units: int, relation: Relation) -
         if relation == "zero_out":
             assert not less
         changed = units_of(name, pair.one, more) | units_of(name, pair.other, less)
-        assert len(changed) <= units, pair.said
+        assert len(changed) <= units, pair.description
         if name != "user":
             # Those of one person, who is nobody else.
             people = pair.one.column_names.index("who")
@@ -81,25 +81,25 @@ def test_neighbours_differ_by_units(name: str, units: int, relation: Relation) -
 
 
 def test_extremes_are_those_of_public_bounds() -> None:
-    said = [pair.said for pair in pairs(query(dg.User()), 1, "zero_out", 0)]
+    said = [pair.description for pair in neighbour_tables(query(dg.User()), 1, "zero_out", 0)]
     assert any("numbers 5" in words for words in said)
     assert any("20 records in different groups" in words for words in said)
-    (one,) = pairs(query(dg.User()), 1, "zero_out", 0, like=said[0])
-    assert one.said == said[0]
+    (one,) = neighbour_tables(query(dg.User()), 1, "zero_out", 0, like=said[0])
+    assert one.description == said[0]
 
 
 def test_regions_and_domains_decide_values() -> None:
     table = dg.read(ROWS, user="who").where(day="2026-01")
     asked = dg.histogram.query(table, "page", domain=["x"], unit=dg.User(), epsilon=1.0, delta=1e-6)
-    pair = next(pairs(asked, 1, "zero_out", 0))
+    pair = next(neighbour_tables(asked, 1, "zero_out", 0))
     assert set(pair.one["page"].to_pylist()) == {"x"}
     assert {str(day)[:7] for day in pair.one["day"].to_pylist()} == {"2026-01"}
 
 
 def test_cells_are_as_many_as_the_partition_has() -> None:
     asked = query(dg.Element(SHELVES))
-    assert list(pairs(asked, 2, "zero_out", 0))
-    assert not list(pairs(asked, 3, "zero_out", 0))
+    assert list(neighbour_tables(asked, 2, "zero_out", 0))
+    assert not list(neighbour_tables(asked, 3, "zero_out", 0))
 
 
 @pytest.mark.parametrize("zone", [None, "Europe/Paris"])
@@ -111,15 +111,15 @@ def test_days_of_times_are_cells_of_their_own(zone: str | None) -> None:
     weeks = table.with_cells("week", of="date", by=dg.Elements.from_period("week"))
     for at, unit in ((table, dg.Element("date")), (weeks, dg.Element("week"))):
         asked = dg.count.query(at, unit=unit, epsilon=1.0, delta=1e-6)
-        pair = next(pairs(asked, 4, "zero_out", 0))
+        pair = next(neighbour_tables(asked, 4, "zero_out", 0))
         gone, place = rows_of(pair.one) - rows_of(pair.other), list(ROWS.column_names).index("at")
         assert len({row[place] for row in gone}) == 4
     if zone:
         # This day has 25 hours there: its first and its last hour are of one cell.
         autumn = table.where(date="2025-10-26")
         asked = dg.count.query(autumn, unit=dg.Element("date"), epsilon=1.0, delta=1e-6)
-        assert list(pairs(asked, 1, "zero_out", 0))
-        assert not list(pairs(asked, 2, "zero_out", 0))
+        assert list(neighbour_tables(asked, 1, "zero_out", 0))
+        assert not list(neighbour_tables(asked, 2, "zero_out", 0))
 
 
 def test_periods_of_days_are_cells_of_their_own() -> None:
@@ -127,12 +127,12 @@ def test_periods_of_days_are_cells_of_their_own() -> None:
         "week", of="day", by=dg.Elements.from_period("week")
     )
     asked = dg.count.query(table, unit=dg.Element("week"), epsilon=1.0, delta=1e-6)
-    assert list(pairs(asked, 4, "zero_out", 0))
+    assert list(neighbour_tables(asked, 4, "zero_out", 0))
 
 
 def test_real_rows_are_what_neighbours_have_in_common() -> None:
     asked = query(dg.User())
-    for pair in pairs(asked, 1, "zero_out", 0, real=ROWS):
+    for pair in neighbour_tables(asked, 1, "zero_out", 0, real=ROWS):
         assert pair.other.slice(0, 2).equals(ROWS)
         assert pair.one.num_rows > pair.other.num_rows == 2
 
@@ -142,7 +142,7 @@ def test_people_of_neighbours_are_none_of_the_real_ones(users: list[Any]) -> Non
     """One more person among them is one more, and no more rows of a real one."""
     rows = pa.table({"who": users, "page": ["a", "b", "a"]})
     asked = dg.count.query(dg.read(rows, user="who"), unit=dg.User(), epsilon=1.0, delta=1e-6)
-    for pair in pairs(asked, 2, "zero_out", 0, real=rows):
+    for pair in neighbour_tables(asked, 2, "zero_out", 0, real=rows):
         made = set(pair.one.slice(3)["who"].to_pylist())
         assert len(made) == 2
         assert not made & set(users)
@@ -150,20 +150,20 @@ def test_people_of_neighbours_are_none_of_the_real_ones(users: list[Any]) -> Non
 
 def test_other_rows_take_the_place_of_those_that_were_read() -> None:
     asked = query(dg.User())
-    pair: Pair = next(pairs(asked, 1, "zero_out", 0))
-    made = with_rows(table_of(asked).source, pair.one)
-    assert made.columns() == table_of(asked).source.columns()
+    pair: NeighbourTables = next(neighbour_tables(asked, 1, "zero_out", 0))
+    made = replace_rows(query_table(asked).source, pair.one)
+    assert made.columns() == query_table(asked).source.columns()
 
 
 def test_rows_of_somewhere_else_are_refused() -> None:
     with refuses("query", "dg.read"):
-        table_of(object())  # type: ignore[arg-type]
+        query_table(object())  # type: ignore[arg-type]
     people = dg.read(ROWS, user="who").per_user(spent="total(paid)")
     others = dg.read(ROWS, user="who").per_user(most="max(paid)")
-    assert table_of(dg.mean.query(people, "spent", unit=dg.User(), epsilon=1.0, bounds=(0, 9)))
+    assert query_table(dg.mean.query(people, "spent", unit=dg.User(), epsilon=1.0, bounds=(0, 9)))
     joined = people.join(others)
     with refuses("query", "joined"):
-        table_of(dg.mean.query(joined, "spent", unit=dg.User(), epsilon=1.0, bounds=(0, 9)))
+        query_table(dg.mean.query(joined, "spent", unit=dg.User(), epsilon=1.0, bounds=(0, 9)))
 
 
 def test_a_user_fills_all_elements_that_are_kept() -> None:
@@ -171,7 +171,7 @@ def test_a_user_fills_all_elements_that_are_kept() -> None:
     asked = dg.count.query(table, unit=dg.User(3, by="page"), clip=5.0, epsilon=1.0, delta=1e-6)
     fullest = max(
         min(Counter(pair.one.filter(pc.equal(pair.one["who"], "0"))["page"].to_pylist()).values())
-        for pair in pairs(asked, 1, "zero_out", 0)
-        if "in 3 groups" in pair.said
+        for pair in neighbour_tables(asked, 1, "zero_out", 0)
+        if "in 3 groups" in pair.description
     )
     assert fullest == 20

@@ -11,24 +11,24 @@ from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.accounting import Gaussian
-from dpgrain.auditing.neighbours import pairs
-from dpgrain.auditing.runs import GivenRows, WithoutNoise, noisy_run, twins_of
+from dpgrain.auditing.neighbours import neighbour_tables
+from dpgrain.auditing.runs import AuditCharge, NoiselessCharge, noisy_run, run_on_neighbours
 from dpgrain.noise import SeededSource
 from dpgrain.publishing.charge import Charge
 
 
 def twins(unit: Any = None, **how: Any) -> Any:
     asked = query(unit or dg.User(), clip=2.0, noise="gaussian", **how)
-    pair = next(pairs(asked, 1, "zero_out", 3))
-    return asked, pair, twins_of(asked, asked.plan.guarantee, pair)
+    pair = next(neighbour_tables(asked, 1, "zero_out", 3))
+    return asked, pair, run_on_neighbours(asked, asked.plan.guarantee, pair)
 
 
 @pytest.mark.slow
 def test_runs_show_sums_and_radius() -> None:
     asked, _, _ = twins()
     moved = []
-    for pair in pairs(asked, 1, "zero_out", 3):
-        found = twins_of(asked, asked.plan.guarantee, pair)
+    for pair in neighbour_tables(asked, 1, "zero_out", 3):
+        found = run_on_neighbours(asked, asked.plan.guarantee, pair)
         ((one, other),) = found.draws
         assert one.part == asked.plan.guarantee.event
         moved.append(np.linalg.norm((one.sums - other.sums).ravel()) / np.max(one.rest[0]))
@@ -37,7 +37,7 @@ def test_runs_show_sums_and_radius() -> None:
     assert max(moved) == pytest.approx(1.0)
     assert (one.answer == one.sums).all()
     assert (other.answer == one.answer).all()
-    assert not found.unseen
+    assert not found.has_hidden_draws
 
 
 @pytest.mark.slow
@@ -55,7 +55,7 @@ def test_runs_have_the_noise_that_was_charged() -> None:
 def test_a_ticket_is_drawn_once() -> None:
     asked, pair, _ = twins()
     part = asked.plan.guarantee.event
-    with WithoutNoise(asked.plan.guarantee, pair.one) as charge:
+    with NoiselessCharge(asked.plan.guarantee, pair.one) as charge:
         charge.noisy(part, np.zeros(2, dtype=np.int64), 1.0)
         with pytest.raises(RuntimeError, match="no charged draws left"):
             charge.noisy(part, np.zeros(2, dtype=np.int64), 1.0)
@@ -64,10 +64,10 @@ def test_a_ticket_is_drawn_once() -> None:
 def test_what_cannot_be_given_is_audited_by_hand() -> None:
     asked, pair, _ = twins()
     part = Gaussian(3.0)
-    with GivenRows(asked.plan.guarantee, SeededSource(1), pair.one) as charge:
+    with AuditCharge(asked.plan.guarantee, SeededSource(1), pair.one) as charge:
         with refuses("query", "arrays"):
             charge.read(lambda: 1)
-        with refuses("query", "no table's"):
+        with refuses("query", "outside a table"):
             charge.open(object())  # type: ignore[arg-type]
         with refuses("query", "several"):
             charge.one_of(part, part)
@@ -79,4 +79,4 @@ def test_all_draws_of_a_charge_are_watched() -> None:
     """A new way to draw must be given to audits, too."""
     own = {"guarantee", "left", "open", "read", "secret", "lend", "one_of", "best_of"}
     ways = {name for name in vars(Charge) if not name.startswith("_")} - own
-    assert ways <= set(vars(GivenRows))
+    assert ways <= set(vars(AuditCharge))

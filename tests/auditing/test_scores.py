@@ -17,7 +17,7 @@ from dpgrain.accounting import (
     Selection,
     TruncatedGeometric,
 )
-from dpgrain.auditing.bounds import Counted
+from dpgrain.auditing.bounds import ScoreCounts
 from dpgrain.auditing.runs import Ticket
 from dpgrain.auditing.scores import Draw, named_loss
 from dpgrain.noise import SeededSource
@@ -73,11 +73,11 @@ def test_a_name_that_one_neighbour_alone_holds_is_seen() -> None:
         for sums in ([9 * ONE, ONE], [9 * ONE])
     )
     draw = Draw(first, second)
-    assert draw.apart
+    assert draw.differs
     assert not draw.comparable
     one, other = scores(draw, 4000)
     assert (other <= 1).all()
     assert one.mean() > 1.1
-    bound = Counted.none().with_scores(one, other, draw.reach).bound(1e-6, 0.01)
+    bound = ScoreCounts.empty().add_scores(one, other, draw.reach).bound(1e-6, 0.01)
     assert bound > math.log(30)
     assert named_loss([draw]) == (0.0, 0.0)

@@ -18,7 +18,7 @@ from dpgrain import Guarantee
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.auditing import Canaries, audit_training
-from dpgrain.auditing.bounds import moved_by_at_least, one_run_epsilon
+from dpgrain.auditing.bounds import min_shift, one_run_epsilon
 from dpgrain.learn import minimise
 from dpgrain.optimize import Constant, Sgd
 from dpgrain.units import Level
@@ -85,9 +85,9 @@ def test_the_distance_of_two_laws_is_bounded_as_often_as_said(distance: float) -
     rng, alpha, wrong = np.random.default_rng(3), 0.1, 0
     for _ in range(300):
         there, absent = rng.normal(distance, 1.0, 40) * 7, rng.normal(0.0, 1.0, 35) * 7
-        wrong += moved_by_at_least(there, absent, alpha) > distance
+        wrong += min_shift(there, absent, alpha) > distance
     assert wrong <= stats.binom.ppf(0.9999, 300, alpha)
-    assert moved_by_at_least(np.ones(1), np.ones(1), alpha) == 0.0
+    assert min_shift(np.ones(1), np.ones(1), alpha) == 0.0
 
 
 # --------------------------------------------------------------------------------------- whole runs

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dpgrain.auditing.verdict import Audit, Bound, Line
+from dpgrain.auditing.verdict import Audit, AuditLine, Bound
 
 NONE = Bound(None)
 
@@ -26,17 +26,17 @@ NONE = Bound(None)
     ],
 )
 def test_a_line_has_a_verdict(free: Bound, named: Bound, verdict: str) -> None:
-    assert Line(1, "zero_out", 1.0, free, named).verdict == verdict
+    assert AuditLine(1, "zero_out", 1.0, free, named).verdict == verdict
 
 
-def audit(*lines: Line, **how: Any) -> Audit:
+def audit(*lines: AuditLine, **how: Any) -> Audit:
     return Audit("user", 1e-6, 0.99, lines, **how)
 
 
-KEPT = Line(1, "zero_out", 1.0, Bound(0.7, 1.5), NONE)
-WEAK = Line(2, "zero_out", 1.0, Bound(0.1, float("inf")), NONE)
-BROKEN = Line(1, "replace", 1.0, Bound(float("inf"), 1.0), NONE)
-STILL = Line(1, "replace", 1.0, NONE, NONE)
+KEPT = AuditLine(1, "zero_out", 1.0, Bound(0.7, 1.5), NONE)
+WEAK = AuditLine(2, "zero_out", 1.0, Bound(0.1, float("inf")), NONE)
+BROKEN = AuditLine(1, "replace", 1.0, Bound(float("inf"), 1.0), NONE)
+STILL = AuditLine(1, "replace", 1.0, NONE, NONE)
 
 
 def test_an_audit_is_as_good_as_its_worst_line() -> None:

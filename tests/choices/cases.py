@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.auditing.bounds import at_least, at_most, epsilon_of
-from dpgrain.choices.scores import BlockLosses, total
+from dpgrain.auditing.bounds import event_epsilon, probability_lower_bound, probability_upper_bound
+from dpgrain.choices.scores import BlockLosses, sum_losses
 from dpgrain.inputs.blocks import arrange
-from dpgrain.noise import SeededSource, Source
+from dpgrain.noise import RandomSource, SeededSource
 from dpgrain.units import Relation, Unit
 
 Array = NDArray[Any]
@@ -34,11 +34,11 @@ def two_ways(value: Array) -> list[Array]:
 def totals(users: Sequence[Sequence[float]], unit: Unit) -> NDArray[np.int64]:
     values, owners = records(users)
     blocks = BlockLosses(arrange(len(values), owners, None, unit), 0.0, 1.0)
-    return np.array([total(blocks.of(loss)) for loss in two_ways(values)])
+    return np.array([sum_losses(blocks.of(loss)) for loss in two_ways(values)])
 
 
 def measured(
-    pick: Callable[[Array, Source], int], one: Array, two: Array, draws: int = 5000
+    pick: Callable[[Array, RandomSource], int], one: Array, two: Array, draws: int = 5000
 ) -> float:
     """A lower bound on ε from the choices of two neighbours, wrong once in 10^7 or so."""
     source = SeededSource(11)
@@ -46,6 +46,9 @@ def measured(
     best = 0.0
     for a, b in itertools.permutations(seen):
         for k in a:
-            low, high = at_least(a[k], draws, 1e-8), at_most(b[k], draws, 1e-8)
-            best = max(best, epsilon_of(low, high, 0.0))
+            low, high = (
+                probability_lower_bound(a[k], draws, 1e-8),
+                probability_upper_bound(b[k], draws, 1e-8),
+            )
+            best = max(best, event_epsilon(low, high, 0.0))
     return best

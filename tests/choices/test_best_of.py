@@ -15,7 +15,7 @@ from dpgrain.accounting.events.best_of import SelectBest
 from dpgrain.choices.best_of import best_of
 from dpgrain.choices.select import select
 from dpgrain.errors import ParameterError
-from dpgrain.noise import SeededSource, Source
+from dpgrain.noise import RandomSource, SeededSource
 from dpgrain.noise.choice import uniform_below
 from dpgrain.publishing.budget import budget
 
@@ -26,7 +26,7 @@ def test_the_best_of_all_runs_is_kept() -> None:
     source = SeededSource(5)
     made: list[int] = []
 
-    def run(given: Source) -> tuple[float, int]:
+    def run(given: RandomSource) -> tuple[float, int]:
         assert given is source
         made.append(len(made))
         return [3.0, math.nan, 7.0, 7.0, 1.0][made[-1] % 5], made[-1]
@@ -46,7 +46,7 @@ def test_what_is_no_number_is_the_smallest() -> None:
 
 
 def test_the_best_prints_what_was_found_and_promised() -> None:
-    def best(event: Event, source: Source | None = None) -> str:
+    def best(event: Event, source: RandomSource | None = None) -> str:
         return str(best_of(lambda _: (0.25, np.arange(9)), event=event, mean=5.0, source=source))
 
     first, promise = best(PureDP(0.1, level="user")).split("\n")
@@ -64,7 +64,7 @@ def test_the_best_prints_what_was_found_and_promised() -> None:
 
 @pytest.mark.proof("audit", "SelectBest")
 def test_where_nothing_is_run_the_default_is_kept() -> None:
-    def run(_: Source) -> tuple[float, str]:
+    def run(_: RandomSource) -> tuple[float, str]:
         return 1.0, "run"
 
     found = [
@@ -87,15 +87,15 @@ def test_runs_that_are_not_counted_are_caught() -> None:
     def result(uniform: float, law: tuple[float, float]) -> int:
         return 2 if uniform < law[0] else int(uniform < sum(law))
 
-    def stopped(x: Array, source: Source) -> int:
-        def run(source: Source) -> tuple[float, int]:
+    def stopped(x: Array, source: RandomSource) -> int:
+        def run(source: RandomSource) -> tuple[float, int]:
             (drawn,) = uniform_below(np.array([2**53]), source=source) / 2**53
             found = result(float(drawn), laws[int(x[0])])
             return float(found), found
 
         return best_of(run, event=PureDP(epsilon), mean=20.0, source=source).result
 
-    def fixed(x: Array, source: Source) -> int:
+    def fixed(x: Array, source: RandomSource) -> int:
         return max(result(float(v), laws[int(x[0])]) for v in source.words(40) / 2**64)
 
     one, two = np.array([0]), np.array([1])
@@ -107,7 +107,7 @@ def test_runs_that_are_not_counted_are_caught() -> None:
 
 def test_a_budget_does_not_count_the_runs() -> None:
     # Each run would be charged, for too little, and their number is not to be told.
-    def run(source: Source) -> tuple[float, int]:
+    def run(source: RandomSource) -> tuple[float, int]:
         raise AssertionError("nothing is run")
 
     with (

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.choices import cases
 
-from dpgrain.choices.scores import STEPS, BlockLosses, total
+from dpgrain.choices.scores import STEPS, BlockLosses, sum_losses
 from dpgrain.inputs.blocks import arrange
 from dpgrain.units import Record, Relation, Unit, User
 
@@ -84,9 +84,9 @@ def test_totals_do_not_depend_on_the_order() -> None:
     for _ in range(5):
         order = rng.permutation(5000)
         blocks = BlockLosses(arrange(5000, owners[order], None, User()), 0.0, 1.0)
-        found.add(total(blocks.of(values[order])))
+        found.add(sum_losses(blocks.of(values[order])))
     assert len(found) == 1
 
 
 def test_totals_saturate() -> None:
-    assert total(np.full(3, 2**51)) == 2**52
+    assert sum_losses(np.full(3, 2**51)) == 2**52

@@ -21,7 +21,7 @@ from dpgrain.accounting import Contribution, ExponentialMechanism, Laplace
 from dpgrain.choices.scores import STEPS
 from dpgrain.choices.select import Choice, select
 from dpgrain.errors import ParameterError
-from dpgrain.noise import SeededSource, Source, discrete_laplace
+from dpgrain.noise import RandomSource, SeededSource, discrete_laplace
 from dpgrain.noise.exponential import permute_and_flip
 from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.noise.stopping import negative_binomial, poisson
@@ -155,9 +155,9 @@ def test_the_loss_of_the_winner(relation: Relation) -> None:
     assert found.std() == pytest.approx(error, rel=0.35)
 
 
-def noisy_totals(losses: Array, draws: int) -> list[module._Total]:
+def noisy_totals(losses: Array, draws: int) -> list[module._LossSums]:
     """Noisy sums of the same losses, where units are counted beside them."""
-    source, exact = SeededSource(5), module._Total.of(losses)
+    source, exact = SeededSource(5), module._LossSums.of(losses)
     part = Laplace(4.0, ONE)
     return [exact.noisy(part, True, charge_of(part, source)) for _ in range(draws)]
 
@@ -206,7 +206,7 @@ def test_the_number_of_units_has_noise_of_its_own(relation: Relation) -> None:
 def test_an_evaluation_of_ones_own() -> None:
     asked = []
 
-    def evaluation(losses: Array, epsilon: float, source: Source) -> float:
+    def evaluation(losses: Array, epsilon: float, source: RandomSource) -> float:
         asked.append((len(losses), epsilon))
         noise = int(discrete_laplace(1e6 / epsilon, 1, source=source)[0])
         return float(losses.mean() + noise / 1e6 / len(losses))
@@ -229,14 +229,18 @@ def test_a_choice_prints_what_was_found_and_promised() -> None:
         [0.0, 1.0], lambda c, x: abs(c - x), np.ones(1000), users=np.arange(1000), n_users=1000,
         score=True, epsilon=100.0,
     )  # fmt: skip
-    first, promise = str(found).split("\n")
-    loss = f"mean loss {found.loss:.4g} ± 7.08e-5."
-    assert first == f"the choice is 1: candidate 1, {loss}"
-    assert promise == str(found.guarantee)
+    first, promise, pointer = str(found).split("\n")
+    loss = f"Mean loss over users: {found.loss:.4g}, standard error 7.1e-5."
+    assert first == f"Chosen: 1 (index 1 of 2, from 0). {loss}"
+    assert promise == found.guarantee.summary
+    assert pointer == "What the numbers mean: .explain(). Full guarantee: print(.guarantee)"
+    explained = " ".join(found.explain().split())
+    assert str(found.guarantee) in explained
+    assert "std_error Standard error of the noise in the loss" in explained
     points = select(
         [np.zeros(3), np.ones(3)], lambda c, x: abs(c[0] - x), np.ones(1000), epsilon=1.0
     )
-    assert str(points).startswith("the choice is (1, 1, 1): candidate 1.\n")
+    assert str(points).startswith("Chosen: (1, 1, 1) (index 1 of 2, from 0).\n")
 
 
 def test_units_and_their_promises() -> None:
@@ -283,7 +287,7 @@ def test_a_seed_repeats_and_none_does_not() -> None:
 
 def choosing(method: str, epsilon: float, relation: Relation, wrong: float) -> Any:
     """The choice of :func:`select` itself, from totals instead of records."""
-    plan = module._once(
+    plan = module._plan_single_choice(
         Promise(User(), epsilon, 0.0, relation),
         ONE,
         12,
@@ -297,10 +301,10 @@ def choosing(method: str, epsilon: float, relation: Relation, wrong: float) -> A
     return picking(replace(plan, choice=replace(choice, guaranteed_epsilon=rate)))
 
 
-def picking(plan: Any) -> Callable[[Array, Source], int]:
+def picking(plan: Any) -> Callable[[Array, RandomSource], int]:
     """The choice of a plan by totals instead of records."""
 
-    def pick(x: Array, source: Source) -> int:
+    def pick(x: Array, source: RandomSource) -> int:
         charge = charge_of(plan.choice, source)
         return int(plan.choose(lambda i: x[i : i + 1], 1, charge).index)
 
@@ -345,7 +349,7 @@ def test_clipping_records_instead_of_users_is_caught() -> None:
             np.array([t[0], t[1]])
             for t in (cases.totals([[0.0] * 9, [0.5]], unit), cases.totals([[], [0.5]], unit))
         )
-        plan = module._once(
+        plan = module._plan_single_choice(
             Promise(User(), 1.0, 0.0, "zero_out"), ONE, 2, gumbel=False, score=False
         )
         return cases.measured(picking(plan), one, two)
@@ -356,7 +360,9 @@ def test_clipping_records_instead_of_users_is_caught() -> None:
 
 def test_the_exponential_mechanism_has_the_gumbel_order() -> None:
     x = np.array([3, 1, 2], dtype=np.int64) * STEPS
-    plan = module._once(Promise(User(), 0.7, 1e-6, "zero_out"), ONE, 3, gumbel=True, score=False)
+    plan = module._plan_single_choice(
+        Promise(User(), 0.7, 1e-6, "zero_out"), ONE, 3, gumbel=True, score=False
+    )
     for seed in range(20):
         chosen = picking(plan)(x, SeededSource(seed))
         scale = STEPS / 0.7 * (1 + 2.0**-50)
@@ -364,7 +370,9 @@ def test_the_exponential_mechanism_has_the_gumbel_order() -> None:
 
 
 def test_repeated_evaluations_pay_for_the_number_of_runs() -> None:
-    plan = module._repeated(Promise(User(), 1.0, 1e-6, "zero_out"), ONE, 10, 1000.0, None)
+    plan = module._plan_repeated_choice(
+        Promise(User(), 1.0, 1e-6, "zero_out"), ONE, 10, 1000.0, None
+    )
     assert plan.event.epsilon() == pytest.approx(1.0, rel=2e-4)
     assert plan.epsilon == pytest.approx(1 / 3, rel=0.01)
     assert plan.event.events == (Laplace(1 / plan.epsilon, ONE),)

@@ -14,7 +14,7 @@ from tests.promises import Publisher
 
 import dpgrain as dg
 from dpgrain import learn, papers, shuffle
-from dpgrain.learn.files import ESTIMATORS
+from dpgrain.learn.estimator_names import ESTIMATORS
 from dpgrain.optimize import Ball, Constant, Last, Sgd, Squared
 
 #: What every function is asked for; half of the promises are shares of a budget.
@@ -264,7 +264,7 @@ def publishers(people: People) -> dict[str, Publisher]:
                 "elements_per_user": (1.0, 2.0),
             },
         ),
-        "estimators": Publisher(people.fit, {"estimator": ESTIMATORS, **FITS}),
+        "estimators": Publisher(people.fit, {"estimator": tuple(ESTIMATORS.values()), **FITS}),
         "dpgrain.shuffle.VectorSum": shuffled(shuffle.VectorSum),
         "dpgrain.shuffle.PoissonSum": shuffled(shuffle.PoissonSum),
         "dpgrain.shuffle.ScalarSum": shuffled(shuffle.ScalarSum),
@@ -273,4 +273,6 @@ def publishers(people: People) -> dict[str, Publisher]:
 
 PUBLISHERS = publishers(People.of(0))
 #: The public names that are asked.
-NAMES = (PUBLISHERS.keys() - {"estimators"}) | {f"dpgrain.learn.{name}" for name in ESTIMATORS}
+NAMES = (PUBLISHERS.keys() - {"estimators"}) | {
+    f"dpgrain.learn.{name}" for name in ESTIMATORS.values()
+}

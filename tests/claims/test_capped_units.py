@@ -37,7 +37,7 @@ from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, SampledGaussian, Selection
-from dpgrain.accounting.events import naming
+from dpgrain.accounting.events import partition_selection
 from dpgrain.inputs.blocks import arrange
 from dpgrain.statistics import plan as plan_module
 from dpgrain.statistics import request as request_module
@@ -506,13 +506,13 @@ def nothing_is_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def one_new_holder_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replaced record is billed as if it came into the block that it left."""
-    real = naming._changed_blocks
+    real = partition_selection._changed_blocks
 
     def changed(contribution: Contribution, asked: Any) -> float:
         found = real(contribution, asked)
         return asked.units if asked.level == "record" and math.isfinite(found) else found
 
-    monkeypatch.setattr(naming, "_changed_blocks", changed)
+    monkeypatch.setattr(partition_selection, "_changed_blocks", changed)
 
 
 def columns_that_tell_the_item(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ import dpgrain as dg
 from dpgrain import learn, papers
 from dpgrain.accounting import Gaussian
 from dpgrain.choices.best_of import best_of
-from dpgrain.noise import SeededSource, Source
+from dpgrain.noise import RandomSource, SeededSource
 from dpgrain.noise.sums import with_gaussian
 from dpgrain.optimize import Logistic, Power, Sgd, Squared
 from dpgrain.shuffle import PoissonSum, ScalarSum, VectorSum
@@ -88,7 +88,7 @@ def minimum_by(name: str) -> Any:
     )  # fmt: skip
 
 
-def noisy_mean(source: Source) -> tuple[float, Any]:
+def noisy_mean(source: RandomSource) -> tuple[float, Any]:
     value = with_gaussian(np.zeros(1, dtype=np.int64), 1000.0, source=source)
     return float(value[0]), value
 

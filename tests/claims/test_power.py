@@ -32,18 +32,18 @@ from dpgrain.accounting import Contribution, Laplace, PureDP, SelectBest
 from dpgrain.errors import RunEnded
 from dpgrain.learn import LinearRegression
 from dpgrain.learn.accuracy import _share
-from dpgrain.learn.auc import area
+from dpgrain.learn.auc import auc_interval
 from dpgrain.learn.confidence import Evidence, intervals
-from dpgrain.learn.r2 import explained
+from dpgrain.learn.r2 import r2_interval
 from dpgrain.learn.rounds import History
 from dpgrain.means import radius
-from dpgrain.means.total_error import CONFIDENCE, Number
+from dpgrain.means.total_error import CONFIDENCE, UserCount
 from dpgrain.noise import SeededSource, discrete_laplace, truncated_geometric
 from dpgrain.noise import exponential as exponential_module
 from dpgrain.noise.choice import choose_scores
-from dpgrain.noise.counts import BinomialLaw, PoissonLaw, counts_of
+from dpgrain.noise.counts import BinomialDistribution, PoissonDistribution, draw_counts
+from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.noise.gumbel import gumbel_order
-from dpgrain.noise.laws import rounded_gaussian
 from dpgrain.papers import softcore
 from dpgrain.publishing.best_of_runs import number_of_runs
 from dpgrain.statistics.intervals import half_width
@@ -320,7 +320,7 @@ def auc_of(value: float) -> Measure:
     sd = noise_sd(_NOISE)
     within = _NOISE.law.quantile(0.975) * sd
     return Measure(
-        lambda sums: area(sums[: _MOST_SUMS // 2], sums[_MOST_SUMS // 2 :], sd, within),
+        lambda sums: auc_interval(sums[: _MOST_SUMS // 2], sums[_MOST_SUMS // 2 :], sd, within),
         value, counts.ravel(), np.concatenate([below - value * n, above - value * p]),
     )  # fmt: skip
 
@@ -332,7 +332,7 @@ def r2_of(value: float) -> Measure:
     weights = np.array([0.25, -0.25, 0.25])
     error = (1 - value) * float(weights @ corners)
     return Measure(
-        lambda sums: explained(float(sums[0]), sums[1:], _NOISE, _NOISE),
+        lambda sums: r2_interval(float(sums[0]), sums[1:], _NOISE, _NOISE),
         value, np.array([error, *corners]), np.array([1.0, *((value - 1) * weights)]),
     )  # fmt: skip
 
@@ -420,7 +420,7 @@ def test_the_number_of_users_is_held_as_often_as_it_says() -> None:
     narrowed = 2 * stats.norm.cdf(NARROWED * stats.norm.isf((1 - _PART) / 2)) - 1
     times, users, sd = cells_for(_PART, narrowed), 1e6, 1e3
     found = users + sd * np.random.default_rng(1).normal(size=times)
-    numbers = [Number(float(each), sd) for each in found]
+    numbers = [UserCount(float(each), sd) for each in found]
     errors = np.array([number.error(1.0, 0.0, 1) for number in numbers])
     off = np.abs([1 - number.divisor / users for number in numbers])
     assert not too_few(off <= errors, _PART)
@@ -432,7 +432,7 @@ def test_the_number_of_users_is_held_as_often_as_it_says() -> None:
 @pytest.mark.parametrize(("d", "share"), [(1, 0.99235), (3, 0.99425), (30, 0.99609)])
 def test_the_noise_of_a_mean_is_held_more_often_than_it_says(d: int, share: float) -> None:
     assert share > _NOISE_PART
-    most = Number(1.0, 0.0).error(0.0, 1.0, d)
+    most = UserCount(1.0, 0.0).error(0.0, 1.0, d)
     cells = cells_for(share, float(stats.chi.cdf(NARROWED * most, d)))
     norms = np.sqrt(np.random.default_rng(d).chisquare(d, size=cells))
     assert not too_few(norms <= most, share)
@@ -498,7 +498,7 @@ def choices(times: float, draws: int) -> Any:
 
 def squares(law: Any, draws: int) -> Any:
     """Squares of a sum's noise around its mean; the scale of a law of counts is its size."""
-    return (counts_of(law, draws, seeded()) - law.mean) ** 2.0
+    return (draw_counts(law, draws, seeded()) - law.mean) ** 2.0
 
 
 LAWS = {
@@ -526,11 +526,12 @@ LAWS = {
     ),
     # Squares, of which a scale that is 2% smaller takes 4%.
     "coins of devices": Law(
-        lambda times, n: squares(BinomialLaw(round(4000 * times**2), 0.5), n),
+        lambda times, n: squares(BinomialDistribution(round(4000 * times**2), 0.5), n),
         1000.0, 1000 * math.sqrt(2), 2.0,
     ),
     "arrivals of devices": Law(
-        lambda times, n: squares(PoissonLaw(1000 * times**2), n), 1000.0, 1000 * math.sqrt(2), 2.0
+        lambda times, n: squares(PoissonDistribution(1000 * times**2), n),
+        1000.0, 1000 * math.sqrt(2), 2.0,
     ),
 }  # fmt: skip
 
@@ -758,7 +759,7 @@ def test_runs_of_users_who_agree_end_as_seldom_as_they_say(
 ) -> None:
     """The noise at which a round ends, and how likely it is by the scales that are drawn with."""
     n, failure, scales = 4000, 0.01, list[float]()
-    made = dg.papers.SoftCore.calibrate(
+    made = dg.papers.SoftCoreMean.calibrate(
         epsilon=0.1,
         delta=1e-6,
         n_users=n,

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.learn.cases import fit_tuned
 from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain import learn, papers
 from dpgrain.learn import minimise
-from dpgrain.learn.tuning import fit_tuned
 from dpgrain.optimize import Constant, Sgd, Squared
 
 RNG = np.random.default_rng(0)
@@ -27,7 +27,7 @@ def estimator(kind: str) -> Door:
         own: dict[str, Any] = {"classes": [0, 1]} if "Logistic" in kind or "SVC" in kind else {}
         model = getattr(learn, kind)(unit=unit, rounds=2, **own)
         found: dg.Guarantee = model.fit(X, Y, **rows).guarantee_
-        assert model.asked_.promise.level == found.level
+        assert model.config_.promise.level == found.level
         return found
 
     return fit

@@ -43,11 +43,16 @@ from dpgrain.learn import (
     QuantileRegressor,
     minimise,
 )
-from dpgrain.learn.classes import LEAK, Targets, selected, selection, unselected
-from dpgrain.means.methods import method_of
-from dpgrain.means.of_users import AUTO, mean_of_users
-from dpgrain.means.problem import Problem
-from dpgrain.means.total_error import Number
+from dpgrain.learn.classes import (
+    SELECTION_DELTA,
+    Targets,
+    plan_selection,
+    select_labels,
+    unselected_targets,
+)
+from dpgrain.means.problem import Problem, get_method
+from dpgrain.means.total_error import UserCount
+from dpgrain.means.user_mean import AUTO, mean_of_users
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Constant, Sgd, Squared
 from dpgrain.publishing import Promise
@@ -253,7 +258,7 @@ def everything(found: Any, folder: Path) -> list[str]:
             return [repr(found.guarantee), str(found.n_users), *(a.tobytes().hex() for a in arrays)]
         return [repr(found)]
     told = [found.save(folder / "model.json").read_text(), repr(found.guarantee_)]
-    usual = found.asked().promise.unit == User() and found.relation == "zero_out"
+    usual = found.config().promise.unit == User() and found.relation == "zero_out"
     if usual and (found.intervals or isinstance(found, PoissonRegressor)):
         # Plots take their time: of one unit and relation, and two models.
         told.append(write_fit_report(found, folder / "page.html").read_text())
@@ -360,9 +365,9 @@ def test_one_persons_label_is_not_found(unit: Unit, relation: Relation) -> None:
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("unit", unstated.UNITS)
 def test_what_labels_cost(unit: Unit, relation: Relation) -> None:
-    event = selection(Promise(unit, 1.0, 1e-6, relation))
-    assert event.loss(1, relation, unit).leak <= LEAK * 1e-6
-    assert event.loss(1, relation, unit).leak > 0.9 * LEAK * 1e-6
+    event = plan_selection(Promise(unit, 1.0, 1e-6, relation))
+    assert event.loss(1, relation, unit).leak <= SELECTION_DELTA * 1e-6
+    assert event.loss(1, relation, unit).leak > 0.9 * SELECTION_DELTA * 1e-6
     mu = dg.accounting.losses.gaussian.gaussian_mu(1.0, 0.9e-6)
     assert event.loss(1, relation, unit).mu == pytest.approx(mu * math.sqrt(0.03))
 
@@ -373,17 +378,17 @@ def test_a_block_counts_for_one_label() -> None:
     # Of 400 users each has three rows with 0 and one with 1.
     users, y = np.repeat(np.arange(400), 4), np.tile([0, 0, 0, 1], 400)
     rows = arrange(len(y), users, None, User())
-    found = unselected(y)
+    found = unselected_targets(y)
     seen: list[Array] = []
 
-    labels, places = selected(found, rows, event, SeededSource(1))
+    labels, places = select_labels(found, rows, event, SeededSource(1))
     assert labels.tolist() == [0, 1]
     assert np.array_equal(places, y)
     # A threshold between both counts tells how they are: about 300 and 100 of 400, within 6 sds.
     for threshold, many in ((248.0, 1), (48.0, 2)):
         passed = Selection(1e-6, threshold, 1)
         try:
-            seen.append(selected(found, rows, passed, SeededSource(2))[0])
+            seen.append(select_labels(found, rows, passed, SeededSource(2))[0])
             assert many == 2
         except ParameterError:
             assert many == 1
@@ -401,15 +406,18 @@ def test_labels_by_their_type() -> None:
 
 
 def test_a_label_without_a_value_is_none() -> None:
-    found = unselected(np.array(["b", None, "a", b"b", np.nan, "b"], dtype=object))
+    found = unselected_targets(np.array(["b", None, "a", b"b", np.nan, "b"], dtype=object))
     assert found.labels == (("text", "b"), ("text", "a"))
     assert np.isnan(found.values[[1, 4]]).all()
     assert found.values[[0, 2, 3, 5]].tolist() == [0, 1, 0, 0]
-    empty = unselected(np.zeros(0))
+    empty = unselected_targets(np.zeros(0))
     assert (empty.labels, empty.values.shape) == ((), (0,))
-    rows, event = arrange(0, [], None, User()), selection(Promise(User(), 1.0, 1e-6, "zero_out"))
+    rows, event = (
+        arrange(0, [], None, User()),
+        plan_selection(Promise(User(), 1.0, 1e-6, "zero_out")),
+    )
     with refuses("classes", "labels"):
-        selected(Targets(np.zeros(0), (), ()), rows, event, SeededSource(0))
+        select_labels(Targets(np.zeros(0), (), ()), rows, event, SeededSource(0))
 
 
 # -- what needs to be stated --
@@ -484,15 +492,15 @@ def test_looks_follow_the_number_within_what_was_charged() -> None:
     for relation, radius in itertools.product(RELATIONS, (None, 0.5)):
         promise = Promise(dg.User(), 1.0, 1e-6, relation)
         problem = Problem(1, 3, promise, 10.0, radius, number, stated=False)
-        for method in (AUTO, method_of("recentred")):
-            assert method.unstated is not None
-            spent = method.unstated(problem)
+        for method in (AUTO, get_method("recentred")):
+            assert method.make_without_n is not None
+            spent = method.make_without_n(problem)
             limit = spent.event.loss(1, relation)
             assert (spent.event + number).epsilon(1e-6, relation=relation) <= 1.0
             made = set()
             for n in (1, 30, 1000, 3000, 10_000, 100_000, 10**9):
                 assert spent.then is not None
-                plan = spent.then(Number(n, number.noise_multiplier))
+                plan = spent.then(UserCount(n, number.noise_multiplier))
                 made.add((plan.method, plan.mean.rounds))
                 cost = plan.event.loss(1, relation)
                 gaussians = [

@@ -23,7 +23,7 @@ from tests.conftest import Command
 import dpgrain as dg
 from dpgrain import learn
 from dpgrain.learn import load
-from dpgrain.learn.features import Category, Encoding, Number, load_rows
+from dpgrain.learn.features import CategoryColumn, FeatureEncoding, NumberColumn, load_rows
 from dpgrain.publishing.curator import Curator
 from dpgrain.report import write_fit_report
 
@@ -175,7 +175,9 @@ def test_bad_values_follow_the_rule_and_raise_nothing(tmp_path: Path, command: C
                    "--type", "x=double", "--output", tmp_path / "m.json")  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "no, yes, as stated" in str(load(tmp_path / "m.json").guarantee_)
-    encoding = Encoding((Number("x", (-1.0, 3.0)), Category("kind", ("a", "c,d"))))
+    encoding = FeatureEncoding(
+        (NumberColumn("x", (-1.0, 3.0)), CategoryColumn("kind", ("a", "c,d")))
+    )
     found = load_rows(
         dg.read(rows, user="person", types={"x": "DOUBLE"}),
         encoding,
@@ -199,7 +201,7 @@ def test_a_user_s_place_does_not_depend_on_who_else_has_rows(
 ) -> None:
     # Batches of a stream are told apart by places: removing one user must not move another.
     rows = pd.DataFrame({"person": [0, 7, 3, 7, 12], "x": [0.1, 0.2, 0.3, 0.4, 0.5]})
-    encoding = Encoding((Number("x"),))
+    encoding = FeatureEncoding((NumberColumn("x"),))
     found = load_rows(dg.read(rows, user="person"), encoding, Curator(), named=True).users
     fewer = load_rows(dg.read(rows[1:], user="person"), encoding, Curator(), named=True).users
     assert found is not None

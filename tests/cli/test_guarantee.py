@@ -32,7 +32,7 @@ def test_a_sampled_run_with_a_plot(tmp_path: Path, command: Command) -> None:
 
 
 def test_options_make_these_events() -> None:
-    from dpgrain.accounting.events.sampled import Participation, SampledGaussian
+    from dpgrain.accounting.events.subsampling import Participation, SampledGaussian
 
     sampled: dict[str, Any] = {"noise_multiplier": 2.0, "sampling_rate": 0.1, "rounds": 7}
     assert MechanismOptions(**sampled).event() == SampledGaussian(2.0, 0.1, 7)

@@ -13,15 +13,15 @@ import dpgrain as dg
 from dpgrain import learn, statistics
 from dpgrain.cli import signatures
 from dpgrain.cli.signatures import docstring
-from dpgrain.learn.kinds import KINDS
+from dpgrain.learn.estimator_names import ESTIMATORS
 from dpgrain.optimize import Solver
 from dpgrain.publishing.parameters import parameters_of
 
 DOORS: dict[tuple[str, str], Any] = {
     **{(home, name): getattr(dg, name) for name, home in statistics.OFFERED.items()},
-    ("dpgrain.means.of_users", "mean_of_users"): dg.mean_of_users,
+    ("dpgrain.means.user_mean", "mean_of_users"): dg.mean_of_users,
     ("dpgrain.choices.select", "select"): dg.select,
-    **{("dpgrain.learn.estimators", name): getattr(learn, name) for name in KINDS.values()},
+    **{("dpgrain.learn.estimators", name): getattr(learn, name) for name in ESTIMATORS.values()},
 }
 
 
@@ -45,13 +45,13 @@ def test_source_says_what_a_function_takes(home: str, name: str) -> None:
     for each, one in taken.items():
         assert known(read[each].hint) == known(one.hint), each
         assert read[each].default == one.default or each == "algorithm", each
-        assert read[each].text == one.text or name in KINDS.values(), each
+        assert read[each].text == one.text or name in ESTIMATORS.values(), each
 
 
 def test_source_describes_each_parameter_of_an_estimator() -> None:
     silent = [
         f"{name}.{each}"
-        for name in KINDS.values()
+        for name in ESTIMATORS.values()
         for each, one in signatures.parameters_of("dpgrain.learn.estimators", name).items()
         if not one.text
     ]

@@ -198,11 +198,11 @@ PROMISE = ("--user", "person", "--epsilon", "2", "--delta", "1e-4")
         ),
         (
             ("top", "--element", "page", "--item", "page", "--k", "3"),
-            "Number of elements with each page (3 items;",
+            "Number of users with each page (3 items, chosen",
         ),
         (
             ("elements-per-user", "--element", "topic"),
-            "Number of users by number of elements, and by number of records",
+            "Number of users by how many values of topic, and how many records, each has",
         ),
     ],
     ids=lambda value: "-".join(value[:3]) if isinstance(value, tuple) else "",
@@ -263,13 +263,13 @@ def test_cells_and_domains_come_from_files(visits: Path, tmp_path: Path, command
         *PROMISE,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "(4 groups)" in done.stdout
+    assert "(4 public groups)" in done.stdout
     (tmp_path / "pairs.csv").write_text("topic,page\ntopic 0,page 1\ntopic 2,page 3\n")
     done = command(
         "count", visits, "--by", "page", "--by", "topic", "--unit", "user",
         "--domain", tmp_path / "pairs.csv", *PROMISE,
     )  # fmt: skip
-    assert "(2 groups)" in done.stdout
+    assert "(2 public groups)" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ PEOPLE = ["--user", "person", "--unit", "user", "--epsilon", "2", "--delta", "1e
         (["mean", "--value", "n", "--n-users", "400"], "over all 400 enrolled people"),
         (["variance", "--value", "spent"], "over people with a record"),
         (["quantiles", "--value", "n"], "uantiles of n, over"),
-        (["distribution", "--value", "n", "--at", "1,10,20"], "istribution of n"),
+        (["distribution", "--value", "n", "--at", "1,10,20"], "Share of people with n at or above"),
         (["histogram", "--item", "n", "--edges", "5,10,20"], "umber of people by n"),
         (["histogram", "--item", "spent", "--edges", "auto"], "umber of people by spent"),
         (["top", "--item", "topics"], "count of users with each topics"),

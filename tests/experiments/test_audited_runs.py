@@ -15,7 +15,7 @@ from tests.claims.publishers import NAMES
 from dpgrain.auditing import scores
 from dpgrain.gradients import linear, records
 from dpgrain.noise import sums
-from dpgrain.noise.counts import BinomialLaw
+from dpgrain.noise.counts import BinomialDistribution
 from dpgrain.shuffle import encoding, protocol
 from dpgrain.statistics import OFFERED
 
@@ -45,7 +45,7 @@ KEPT = [name for name in CASES if VERDICTS[name] == "kept" and name != OF_RUNS]
 @pytest.fixture
 def halved(monkeypatch: pytest.MonkeyPatch) -> None:
     """All noise has half of the scale that is asked for."""
-    counts = vars(protocol)["counts_of"]
+    counts = vars(protocol)["draw_counts"]
 
     def half(module: Any, name: str, place: int) -> None:
         law = vars(module)[name]
@@ -58,8 +58,8 @@ def halved(monkeypatch: pytest.MonkeyPatch) -> None:
     def fewer(law: Any, size: int, source: Any) -> Any:
         # A quarter of all coins, and as many ones for sure as the others show on average.
         quarter = (
-            BinomialLaw(law.trials // 4, law.probability)
-            if isinstance(law, BinomialLaw)
+            BinomialDistribution(law.trials // 4, law.probability)
+            if isinstance(law, BinomialDistribution)
             else type(law)(law.mean / 4)
         )
         return counts(quarter, size, source) + round(law.mean - quarter.mean)
@@ -68,7 +68,7 @@ def halved(monkeypatch: pytest.MonkeyPatch) -> None:
     half(sums, "discrete_laplace", 0)
     half(scores, "gumbel_orders", 1)
     half(scores, "permutes_and_flips", 1)
-    monkeypatch.setattr(protocol, "counts_of", fewer)
+    monkeypatch.setattr(protocol, "draw_counts", fewer)
 
 
 def test_bounds_of_scores_are_wrong_as_rarely_as_said() -> None:

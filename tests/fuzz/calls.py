@@ -315,7 +315,7 @@ _MADE = frozenset(
             "papers.Stage",
             "papers.Task",
             "papers.TypicalRecords",
-            "papers.Around",
+            "papers.SmoothedLoss",
         ),
         *("papers.GradientMapping", "papers.RegularisedPhases", "optimize.RandomIterate"),
         *(
@@ -325,7 +325,7 @@ _MADE = frozenset(
             "planning.ReleaseSchedule",
         ),
         *("planning.UnitErrors", "planning.UnitsPlan"),
-        *("shuffle.Analyzer", "shuffle.Arrivals", "shuffle.Bag", "shuffle.Dropped"),
+        *("shuffle.Analyzer", "shuffle.PoissonNoise", "shuffle.Bag", "shuffle.Dropped"),
         *("shuffle.Estimate", "shuffle.Randomizer", "shuffle.Shuffler"),
     }
 )
@@ -381,15 +381,15 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     "accounting.Loss": frozenset({"delta", "epsilon", "tradeoff"}),
     "learn.": frozenset(
         {
-            *("adopt", "asked", "forget", "loss", "margins", "of_columns", "parameter_names"),
-            *("promised", "read", "restored", "unit_of"),
+            *("adopt", "config", "forget", "loss", "margins", "set_columns", "parameter_names"),
+            *("promised", "read", "restore", "unit_of"),
         }
     ),
     "means.": frozenset(
         {
             *("calibrate", "choices", "clipped_sum", "expected", "find", "mapped", "multiplier"),
             "near",
-            *("radius_of", "run", "scaled", "start", "vectors"),
+            *("round_radius", "run", "scaled", "start", "vectors"),
         }
     ),
     "noise.": frozenset({"words"}),
@@ -402,7 +402,7 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     ),
     "papers.": frozenset(
         {
-            *("__call__", "around", "batch_of", "calibrate", "calibration", "draw", "excess"),
+            *("__call__", "around", "batch_index", "calibrate", "calibration", "draw", "excess"),
             *("finish", "first", "gradient", "init", "noise", "of", "plan", "point"),
             *("radius_for", "stage", "start", "step", "value", "weight"),
         }

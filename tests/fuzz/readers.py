@@ -491,7 +491,7 @@ def _states(folder: Path) -> Iterator[bytes]:
 
 
 def _read_state(path: Path) -> Any:
-    return SeededSource.at(_text(path)).words(3)
+    return SeededSource.from_state(_text(path)).words(3)
 
 
 def _checkpoints(folder: Path) -> Iterator[bytes]:

@@ -180,7 +180,7 @@ def _streams() -> None:
 
 
 def _sources() -> None:
-    SeededSource.at(SeededSource(4).state()).words(3)
+    SeededSource.from_state(SeededSource(4).state()).words(3)
 
 
 def _events() -> None:

@@ -62,7 +62,7 @@ FOUND: tuple[tuple[str, str, str], ...] = (
     ("dpgrain.planning.plan_mean", "error", "1e-320"),
     ("dpgrain.select", "data", "1j"),
     ("dpgrain.accounting.Compose", "events", "text as objects"),
-    ("dpgrain.accounting.calibrate", "make_event", "-1"),
+    ("dpgrain.accounting.calibration", "make_event", "-1"),
     ("dpgrain.accounting.calibrate_gaussian", "contribution", "[]"),
     ("dpgrain.accounting.calibrate_laplace", "contribution", "[]"),
     ("dpgrain.accounting.gaussian_delta", "mu", "10**400"),
@@ -123,7 +123,7 @@ FOUND: tuple[tuple[str, str, str], ...] = (
     ("dpgrain.optimize.run", "oracle", "a class"),
     ("dpgrain.papers.element_sensitivity", "blocks", "text as objects"),
     ("dpgrain.papers.gradient_mapping", "size", "1e-320"),
-    ("dpgrain.papers.least_error", "signed", "np.array([])"),
+    ("dpgrain.papers.min_error", "signed", "np.array([])"),
     ("dpgrain.planning.plan_bands", "epsilon", "1e-320"),
     ("dpgrain.planning.plan_gradient", "epsilon", "1e+308"),
     ("dpgrain.planning.plan_mean", "epsilon", "1e+308"),
@@ -217,7 +217,7 @@ def test_what_methods_were_found_to_do_is_refused(
 # Calls that ended in other errors, or warned, and work.
 WORKS: tuple[tuple[str, str, str, str], ...] = (
     ("dpgrain.SharedTable", "where", "item", "datetime.date(2025, 1, 1)"),
-    ("dpgrain.papers.least_error", "", "epsilon", "1e-320"),
+    ("dpgrain.papers.min_error", "", "epsilon", "1e-320"),
     ("dpgrain.papers.typical_records", "", "largest", "np.int8(3)"),
 )
 

@@ -28,7 +28,7 @@ BINS = 50
 def counted(blocks: Any) -> Array:
     """The exact counts, without their noise."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(norms, "noised", lambda total, *_: total)
+        patch.setattr(norms, "add_gaussian_noise", lambda total, *_: total)
         return release_norms(blocks, Gaussian(1.0, Contribution()), SeededSource(0)).counts
 
 
@@ -74,7 +74,7 @@ def test_no_unit_moves_the_histogram_farther_than_is_billed(
 ) -> None:
     rng, largest = np.random.default_rng(0), 0.0
     model = LogisticRegression(unit=unit, relation=relation, n_users=3)
-    event = central.planned(model.asked()).norms
+    event = central.calibrate_plan(model.config()).norms
     assert event is not None
     billed = event.contribution.sensitivity(1, relation, unit)
     for _ in range(300):

@@ -61,7 +61,9 @@ def test_hex_ids_do_not_hold_up_a_fit() -> None:
 @pytest.mark.parametrize("kind", ["U1", "S1", object, "i8", "f8", "M8[s]"])
 def test_labels_of_two_dimensions_are_refused_whatever_their_type(kind: Any) -> None:
     for shape in ((2, 2), (2, 1), ()):
-        with refuses("users", "exactly one label for each row", f"{len(shape)} dimensions; pass None"):
+        with refuses(
+            "users", "exactly one label for each row", f"{len(shape)} dimensions; pass None"
+        ):
             arrange(2, np.ones(shape, dtype=int).astype(kind), None, User())
 
 

@@ -24,7 +24,7 @@ from dpgrain.inputs.blocks import arrange
 from dpgrain.inputs.codes import codes, distinct_labels
 from dpgrain.inputs.codes import column as column_of
 from dpgrain.inputs.labels import key
-from dpgrain.learn.classes import unselected
+from dpgrain.learn.classes import unselected_targets
 from dpgrain.units import Element, Record, User
 
 
@@ -184,7 +184,7 @@ def test_columns_of_arrow_are_read_cell_by_cell(name: str) -> None:
             found, keys = codes(held)
             rows = arrange(4, held, None, User())
             arrange(4, [1, 1, 1, 1], held, Element())
-            unselected(np.asarray(column_of(held)))
+            unselected_targets(np.asarray(column_of(held)))
         own = [None if code < 0 else keys[code] for code in found]
         for mine, theirs, cell in zip(own, expected, listed, strict=True):
             assert cell is ... or mine == theirs, (form, own, expected)

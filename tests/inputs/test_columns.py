@@ -17,7 +17,7 @@ from tests.inputs import cases
 import dpgrain as dg
 from dpgrain.inputs.codes import codes
 from dpgrain.learn import LinearRegression, LogisticRegression
-from dpgrain.learn.features import Encoding, Number, load_rows
+from dpgrain.learn.features import FeatureEncoding, NumberColumn, load_rows
 from dpgrain.publishing.curator import Curator
 
 
@@ -32,7 +32,7 @@ def test_a_frame_tells_its_users_apart_as_an_array_does() -> None:
     for i, user in enumerate(users):
         frame.at[i, "who"] = user
     frame["one"] = 1.0
-    encoding = Encoding((Number("one"),))
+    encoding = FeatureEncoding((NumberColumn("one"),))
     rows = (
         load_rows(dg.read(frame, user="who"), encoding, Curator(), keep=["who"])
         .kept.column("who")

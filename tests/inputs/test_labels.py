@@ -36,7 +36,7 @@ from dpgrain.inputs.labels import (
     match_stated,
     rank,
 )
-from dpgrain.learn.features import Category, Encoding, load_rows
+from dpgrain.learn.features import CategoryColumn, FeatureEncoding, load_rows
 from dpgrain.publishing.curator import Curator
 
 # --- the rule, said a second time ---
@@ -361,7 +361,9 @@ def test_users_elements_and_groups_of_tables(spelled: list[str], tmp_path: Path)
                 unit,
             )
         rows = load_rows(
-            dg.read(source, user="label"), Encoding((Category("label", tuple(spelled)),)), Curator()
+            dg.read(source, user="label"),
+            FeatureEncoding((CategoryColumn("label", tuple(spelled)),)),
+            Curator(),
         )
         assert rows.users is not None
         assert len(set(rows.users)) == n, name

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpgrain.learn import LinearModel
+from dpgrain.learn.raw_inputs import ArrayInputs
+from dpgrain.learn.tuning import tuned_query
+from dpgrain.publishing import publish
+
 Array = NDArray[Any]
+Model = TypeVar("Model", bound=LinearModel)
 
 
 def people(n: int = 600, per_user: int = 6, d: int = 3, seed: int = 0) -> tuple[Array, ...]:
@@ -27,3 +33,11 @@ BINARY = (RNG.random(len(Z)) < 1 / (1 + np.exp(-Z))).astype(int)
 
 ROWS = np.random.default_rng(3).normal(size=(1000, 2))
 SIDE = ROWS[:, 0] > 0
+
+
+def fit_tuned(
+    model: Model, X: Any, y: Any, *, users: Any = None, elements: Any = None, **tuned: Any
+) -> Model:
+    """Fit the best of several settings, with numbers that ``fit`` does not take."""
+    model.forget()
+    return publish(tuned_query(model, ArrayInputs.of(X, y, users, elements), **tuned))

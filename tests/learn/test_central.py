@@ -42,7 +42,7 @@ def test_parts_share_one_promise() -> None:
 def test_each_part_has_its_share_under_the_relation(relation: Relation) -> None:
     """Shares are of μ², and what a part moves depends on the relation."""
     model = LogisticRegression(unit=Element(), epsilon=1.0, relation=relation, intervals=0.15)
-    plan = central.planned(model.asked())
+    plan = central.calibrate_plan(model.config())
     parts = (plan.norms, plan.evidence, plan.event)
     norms, evidence, whole = (
         part.loss(1, relation, Element()).mu ** 2 for part in parts if part is not None
@@ -61,10 +61,12 @@ def test_all_that_is_charged_is_lent_for_a_draw(n: Any, clip: Any) -> None:
 
 
 def test_a_default_fit_takes_half_as_many_rounds_as_bets_with_a_stated_bound() -> None:
-    plans = {clip: central.planned(LinearRegression(clip=clip).asked()) for clip in (None, 1.0)}
+    plans = {
+        clip: central.calibrate_plan(LinearRegression(clip=clip).config()) for clip in (None, 1.0)
+    }
     assert {clip: plan.mean.rounds for clip, plan in plans.items()} == {None: 50, 1.0: 100}
-    sampled = LinearRegression(n_users=1000, sampling_rate=0.1, sampling="users").asked()
-    assert central.planned(sampled).mean.rounds == 500
+    sampled = LinearRegression(n_users=1000, sampling_rate=0.1, sampling="users").config()
+    assert central.calibrate_plan(sampled).mean.rounds == 500
 
 
 def test_correlated_features_are_fitted_within_the_default_rounds() -> None:
@@ -99,7 +101,7 @@ def test_blocks_are_clipped_to_what_is_found_near_the_solution(unit: Any) -> Non
     assert model.n_warm_up_ == 10
     assert model.history_.points[0].any()
     # So is each look at norms.
-    assert norms.count == len(model.fitted_.looks) == 2  # type: ignore[attr-defined]
+    assert norms.count == len(model.fitted_.norms) == 2  # type: ignore[attr-defined]
     assert norms.level == rounds.level
     history = model.history_
     assert history.noise_sd == pytest.approx(rounds.noise_multiplier * history.clip / 600)  # type: ignore[attr-defined]
@@ -119,11 +121,11 @@ def test_blocks_are_clipped_to_what_is_found_near_the_solution(unit: Any) -> Non
 def test_nothing_is_published_that_was_not_charged(
     algorithm: Any, clip: Any, held: Any, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks: list[Any] = []
+    events: list[Any] = []
     steps: list[Any] = []
 
     def look(gradients: Any, event: Any, source: Any) -> Any:
-        looks.append(event)
+        events.append(event)
         return release_norms(gradients, event, source)
 
     def step(at: Any, mean: Any, *given: Any, **options: Any) -> Any:
@@ -141,9 +143,9 @@ def test_nothing_is_published_that_was_not_charged(
     charged = parts[0]
     assert sum(mean.rounds for mean in steps) == charged.rounds == rounds  # type: ignore[attr-defined]
     assert {mean.noise_multiplier for mean in steps} == {charged.noise_multiplier}  # type: ignore[attr-defined]
-    norms = parts[1] if looks else None
-    assert len(looks) == (0 if norms is None else norms.count)  # type: ignore[attr-defined]
-    assert all(event is not None and event == norms for event in looks)
+    norms = parts[1] if events else None
+    assert len(events) == (0 if norms is None else norms.count)  # type: ignore[attr-defined]
+    assert all(event is not None and event == norms for event in events)
 
 
 @pytest.mark.parametrize("n", [2000, 20_000])

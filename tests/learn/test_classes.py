@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from tests.inputs import cases
 
 from dpgrain.accounting import Contribution, Selection
-from dpgrain.accounting.events.naming import selection_leak
+from dpgrain.accounting.events.partition_selection import selection_leak
 from dpgrain.inputs.blocks import arrange
 from dpgrain.inputs.labels import key
 from dpgrain.learn import LinearSVC, LogisticRegression
 from dpgrain.learn import load as load_model
-from dpgrain.learn.classes import Targets, selected
+from dpgrain.learn.classes import Targets, select_labels
 from dpgrain.noise import SeededSource
 from dpgrain.units import User
 
@@ -150,6 +150,6 @@ def test_a_label_of_one_unit_is_named_as_seldom_as_is_accounted_for(threshold: f
     values = np.concatenate([np.arange(float(units)), np.repeat(units + np.arange(2.0), 1000)])
     rows = arrange(len(values), np.arange(len(values)), None, User())
     keys = tuple(("text", str(code)) for code in range(units + 2))
-    named, _ = selected(Targets(values, labels=keys), rows, event, SeededSource(3))
+    named, _ = select_labels(Targets(values, labels=keys), rows, event, SeededSource(3))
     most = units * selection_leak(threshold, 0.5, 1)
     assert len(named) - 2 <= most + 5 * math.sqrt(most) + 1

@@ -19,7 +19,7 @@ from dpgrain.gradients.records import RecordBlocks
 from dpgrain.learn import LinearRegression, LogisticRegression, PoissonRegressor, confidence
 from dpgrain.learn.confidence import (
     _SCORES,
-    COVERED,
+    COVERAGE,
     Evidence,
     Intervals,
     intervals,
@@ -29,7 +29,7 @@ from dpgrain.learn.confidence import (
 from dpgrain.learn.rounds import History
 from dpgrain.means import clipped
 from dpgrain.noise import SeededSource
-from dpgrain.noise.sums import noised
+from dpgrain.noise.sums import add_gaussian_noise
 from dpgrain.optimize import Logistic, MarginLoss, Poisson, Softmax, Squared
 from dpgrain.units import Element, Record, User
 
@@ -66,7 +66,7 @@ def released(
 ) -> list[Array]:
     """The parts that are released, without noise, normalised so that one block moves them by 1."""
     parts: list[Array] = []
-    real = noised
+    real = add_gaussian_noise
 
     def spy(total: Array, sensitivity: float, multiplier: float, source: Any) -> Array:
         # The event's multiplier is 1, so the part's is 1/√(its share).
@@ -75,7 +75,7 @@ def released(
         return real(np.zeros_like(total), sensitivity, multiplier, SeededSource(1))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(confidence, "noised", spy)
+        patch.setattr(confidence, "add_gaussian_noise", spy)
         release_evidence(
             RecordBlocks.arrange(X, y, codes, blocks=len(owners)),
             owners,
@@ -123,7 +123,7 @@ def test_a_block_bends_as_its_clipped_gradient_does() -> None:
     records = RecordBlocks.arrange(X, y, [0, 0, 0, 1, 1, 1])
     theta, step = rng.normal(size=3), 1e-6
     for clip in (0.05, 10.0):
-        moments = confidence._Moments(records, Logistic(), theta, clip)
+        moments = confidence._BlockMoments(records, Logistic(), theta, clip)
 
         def mean(at: Array, clip: float = clip) -> Array:
             vectors = records.gradients(Logistic(), at).vectors()
@@ -368,7 +368,7 @@ def test_intervals_are_on_the_scale_of_the_features() -> None:
 def test_intervals_tell_their_doubt() -> None:
     one = np.ones(1)
     sure = Intervals(("x",), one, one - 1, one + 1, one, 0.95)
-    assert str(sure) == repr(sure) == f"{sure.to_pandas()}\n{COVERED}"
+    assert str(sure) == repr(sure) == f"{sure.to_pandas()}\n{COVERAGE}"
     open_ended = replace(sure, low=-np.inf * one, high=np.inf * one, doubt="noise hides them")
     told = f"{open_ended.to_pandas()}\nWarning: there are no intervals: noise hides them."
     assert str(open_ended) == repr(open_ended) == told

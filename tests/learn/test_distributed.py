@@ -26,9 +26,9 @@ from dpgrain import learn, papers
 from dpgrain.accounting import Gaussian
 from dpgrain.datasets import loans
 from dpgrain.errors import DataError, ParameterError, SchemaError
-from dpgrain.learn.distributed import DataThere, RowsThere
-from dpgrain.learn.distributed_blocks import InSteps
-from dpgrain.learn.features import Category, Encoding, Number, load_rows
+from dpgrain.learn.distributed import ClusterData, ClusterRows
+from dpgrain.learn.distributed_blocks import SumInSteps
+from dpgrain.learn.features import CategoryColumn, FeatureEncoding, NumberColumn, load_rows
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Ball, Power, Sgd, Squared
 from dpgrain.optimize.models import Truncated
@@ -38,7 +38,9 @@ from dpgrain.publishing.query import Query
 from dpgrain.releases.table_queries import fit_columns
 from dpgrain.tables.engines.spark_session import silenced
 
-ENCODING = Encoding((Number("a", (-2.0, 2.0)), Number("b"), Category("kind", ("x", "y"))))
+ENCODING = FeatureEncoding(
+    (NumberColumn("a", (-2.0, 2.0)), NumberColumn("b"), CategoryColumn("kind", ("x", "y")))
+)
 PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 5}
 
 
@@ -116,9 +118,11 @@ def test_a_fit_on_a_cluster_is_the_exact_fit_here(
 
 def test_a_round_that_lost_a_block_would_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The seeded bug: the last of the runs of each share is left out."""
-    call = InSteps.__call__
+    call = SumInSteps.__call__
     here = fitted("linear", "user", dg.read(ROWS, user="who"), exact=True)
-    monkeypatch.setattr(InSteps, "__call__", lambda self, batches: call(self, list(batches)[:-1]))
+    monkeypatch.setattr(
+        SumInSteps, "__call__", lambda self, batches: call(self, list(batches)[:-1])
+    )
     with pytest.raises(AssertionError):
         same(fitted("linear", "user", dg.read(ROWS, user="who", engine=Cluster(2))), here)
 
@@ -150,7 +154,7 @@ def test_rows_that_are_made_of_people() -> None:
         table = dg.read(ROWS, user="who", engine=engine).where(week=["0", "1", "2"])
         return table.per_user(a=("a", "mean"), b="count", y=("y", "max"))
 
-    encoding = Encoding((Number("a"), Number("b", (0.0, 9.0))))
+    encoding = FeatureEncoding((NumberColumn("a"), NumberColumn("b", (0.0, 9.0))))
     found = [
         fit_columns(
             learn.LinearRegression(rounds=5, exact=True, **PROMISE), people(engine), encoding, "y"
@@ -174,13 +178,13 @@ def test_tasks_that_are_run_again_add_once() -> None:
     ("model", "unit"), list(itertools.product((None, Truncated()), UNITS)), ids=str
 )
 def test_minimise_on_a_cluster_is_the_exact_one_here(model: Any, unit: str) -> None:
-    encoding = Encoding((Number("a"), Number("b", (-5.0, 5.0))))
+    encoding = FeatureEncoding((NumberColumn("a"), NumberColumn("b", (-5.0, 5.0))))
     steps = Sgd(Power(0.5), Ball(2.0))
     (protected, element), found = UNITS[unit], list[learn.Minimum]()
     options: dict[str, Any] = {"solver": steps, "model": model, "unit": protected, "rounds": 3}
     for engine in (Cluster(4), InMemory):
         table = dg.read(ROWS, user="who", engine=engine)
-        X: Any = RowsThere(table, encoding, "y", element)
+        X: Any = ClusterRows(table, encoding, "y", element)
         y: Any = None
         if not table.distributed:
             loaded = load_rows(table, encoding, Curator(), target="y", element=element)
@@ -221,11 +225,11 @@ def test_no_unit_moves_a_sum_by_more_than_the_bound(seed: int) -> None:
     for each in (data, gone):
         table = dg.read(each, user="who", engine=Cluster(int(rng.integers(1, 6))))
         model = learn.LinearRegression(unit=unit, **PROMISE)
-        there = RowsThere(table, ENCODING, "y", element)
-        made: DataThere = model._there(model.asked(), there)
+        there = ClusterRows(table, ENCODING, "y", element)
+        made: ClusterData = model._cluster_data(model.config(), there)
         with made.opened(charge_of(Gaussian(1.0), SeededSource(1))):
             theta = np.full(5, 0.3)
-            contributions: Any = made.arranged(model.asked())(Squared(), theta)
+            contributions: Any = made.gradients(model.config())(Squared(), theta)
             sums.append(contributions.in_steps(clip, step * clip))
     assert sums[0].any()
     assert float(np.linalg.norm(sums[0] - sums[1])) <= 1 / step
@@ -237,7 +241,15 @@ def test_executors_get_no_noise_no_budget_and_no_model() -> None:
     with dg.budget(3.0, 1e-5):
         fitted("three labels", "element", table, epsilon=0.5)
     assert "dpgrain.learn.distributed_blocks" in cluster.sent
-    secret = ("noise", "publishing", "ledger", "accounting", "means", "learn.ask", "learn.model")
+    secret = (
+        "noise",
+        "publishing",
+        "ledger",
+        "accounting",
+        "means",
+        "learn.fit_config",
+        "learn.model",
+    )
     more = ("learn.estimators", "learn.central", "cli", "report", "tables.table", "releases")
     rooms = tuple(f"dpgrain.{room}" for room in (*secret, *more))
     assert [name for name in cluster.sent if name.startswith(rooms)] == []
@@ -311,7 +323,7 @@ def test_a_model_of_your_own_is_refused() -> None:
     ],
 )
 def test_what_minimise_does_not_take_of_a_cluster(options: dict[str, Any], words: str) -> None:
-    there = RowsThere(dg.read(ROWS, user="who", engine=Unread()), ENCODING, "y")
+    there = ClusterRows(dg.read(ROWS, user="who", engine=Unread()), ENCODING, "y")
     given: dict[str, Any] = {
         "loss": Squared(),
         "start": [0.0] * 4,
@@ -342,7 +354,7 @@ def test_columns_that_do_not_suit_are_refused() -> None:
 
 
 def test_what_a_budget_refuses_has_opened_no_rows() -> None:
-    there = RowsThere(dg.read(ROWS, user="who", engine=Unread()), ENCODING, "y")
+    there = ClusterRows(dg.read(ROWS, user="who", engine=Unread()), ENCODING, "y")
     steps = Sgd(Power(1.0))
     with dg.budget(0.1, 1e-6) as budget:
         with pytest.raises(dg.RefusedError):

@@ -10,23 +10,23 @@ from dpgrain.gradients.records import MeanGradients, RecordBlocks
 from dpgrain.learn import distributed_blocks
 from dpgrain.learn.classes import Numbers
 from dpgrain.learn.distributed_blocks import (
-    Arrange,
-    AsRecords,
-    InBins,
-    InSteps,
-    Linear,
-    LinearAt,
-    RecordsAt,
-    cells,
-    runs,
-    users_of,
+    ArrangeBlocks,
+    ArrangeLinear,
+    ArrangeRecords,
+    LinearContributions,
+    NormCounts,
+    RecordContributions,
+    SumInSteps,
+    block_cells,
+    count_users,
+    stored_blocks,
 )
-from dpgrain.learn.features import Encoding, Number, Parts
+from dpgrain.learn.features import ColumnRoles, FeatureEncoding, NumberColumn
 from dpgrain.means.grid import added_in_steps
 from dpgrain.optimize import Squared
 from dpgrain.units import Element, Record, Unit, User
 
-WHO = Parts(Encoding((Number("a"), Number("b"))), users=True)
+WHO = ColumnRoles(FeatureEncoding((NumberColumn("a"), NumberColumn("b"))), users=True)
 
 
 def _columns(count: int, seed: int = 0) -> pa.Table:
@@ -40,11 +40,13 @@ def _columns(count: int, seed: int = 0) -> pa.Table:
 
 def _arranged(
     table: pa.Table,
-    parts: Parts = WHO,
+    roles: ColumnRoles = WHO,
     unit: Unit | None = None,
-    by: Linear | AsRecords | None = None,
+    by: ArrangeLinear | ArrangeRecords | None = None,
 ) -> list[pa.RecordBatch]:
-    rule = Arrange(parts, Numbers(), User() if unit is None else unit, by or Linear(None, True))
+    rule = ArrangeBlocks(
+        roles, Numbers(), User() if unit is None else unit, by or ArrangeLinear(None, True)
+    )
     return list(rule(table.to_batches(max_chunksize=100)))
 
 
@@ -58,9 +60,9 @@ def test_cells_hold_the_blocks_that_were_put_in(
     for _ in range(40):
         sizes = np.sort(rng.integers(1, rng.integers(2, 30), rng.integers(0, 12)))
         X, y = rng.normal(size=(sizes.sum(), 2)), rng.normal(size=sizes.sum())
-        held = list(cells(X, y, sizes, users=7))
-        assert users_of(held) == [7]
-        back = list(runs(held))
+        cells = list(block_cells(X, y, sizes, users=7))
+        assert count_users(cells) == [7]
+        back = list(stored_blocks(cells))
         assert np.array_equal(np.concatenate([[], *(part[2] for part in back)]), sizes)
         for place, whole in enumerate((X.ravel(), y)):
             assert np.array_equal(
@@ -70,12 +72,12 @@ def test_cells_hold_the_blocks_that_were_put_in(
 
 def test_a_row_takes_eight_bytes_a_number() -> None:
     """The amount that docs/tutorials/models.md states."""
-    held = _arranged(_columns(4000).drop_columns(["c3"]), Parts(WHO.encoding), Record())
-    rows = sum(len(run[1]) for run in runs(held))
+    cells = _arranged(_columns(4000).drop_columns(["c3"]), ColumnRoles(WHO.encoding), Record())
+    rows = sum(len(run[1]) for run in stored_blocks(cells))
     assert rows > 3000
-    bytes_ = sum(column.nbytes for batch in held for column in batch.columns)
+    bytes_ = sum(column.nbytes for batch in cells for column in batch.columns)
     # Two features, the intercept and the target, and the size of each block.
-    assert 0 <= bytes_ - rows * 8 * (2 + 1 + 1) <= 8 * rows + 100 * len(held)
+    assert 0 <= bytes_ - rows * 8 * (2 + 1 + 1) <= 8 * rows + 100 * len(cells)
 
 
 @pytest.mark.parametrize("unit", [User(), Record()])
@@ -83,11 +85,11 @@ def test_shares_of_users_add_up_to_the_whole(unit: Unit) -> None:
     table = _columns(900)
     who = np.array(table["c3"].to_pylist(), dtype=float)
     for by, at in (
-        (Linear(0.7, True), LinearAt(Squared(), np.array([0.3, -0.2, 0.1]))),
-        (AsRecords(), RecordsAt(MeanGradients(Squared(), np.array([0.3, -0.2])))),
+        (ArrangeLinear(0.7, True), LinearContributions(Squared(), np.array([0.3, -0.2, 0.1]))),
+        (ArrangeRecords(), RecordContributions(MeanGradients(Squared(), np.array([0.3, -0.2])))),
     ):
-        p = 3 if isinstance(by, Linear) else 2
-        tasks = InSteps(at, p, 0.4, 2.0**-20), InBins(at), users_of
+        p = 3 if isinstance(by, ArrangeLinear) else 2
+        tasks = SumInSteps(at, p, 0.4, 2.0**-20), NormCounts(at), count_users
         whole = _arranged(table, unit=unit, by=by)
         shares = [
             _arranged(table.filter(pa.array(who % 3 == i)), unit=unit, by=by) for i in range(3)
@@ -102,7 +104,7 @@ def test_the_order_of_rows_moves_nothing() -> None:
     columns = _columns(500).drop_null().to_pydict() | {"c3": [1] * 500}
     table = pa.table({name: column[:300] for name, column in columns.items()})
     mixed = table.take(pa.array(np.random.default_rng(1).permutation(300)))
-    (run,), (other,) = runs(_arranged(table)), runs(_arranged(mixed))
+    (run,), (other,) = stored_blocks(_arranged(table)), stored_blocks(_arranged(mixed))
     assert np.array_equal(run[0], other[0])
     assert np.array_equal(run[1], other[1])
 
@@ -112,7 +114,9 @@ def test_blocks_are_those_of_records_on_one_machine() -> None:
     X = np.column_stack([table["c0"], table["c1"]])
     y, who = np.array(table["c2"]), np.array(table["c3"])
     at = MeanGradients(Squared(), np.array([0.5, 0.5]))
-    found = InSteps(RecordsAt(at), 2, 1.0, 2.0**-10)(_arranged(table, by=AsRecords()))
+    found = SumInSteps(RecordContributions(at), 2, 1.0, 2.0**-10)(
+        _arranged(table, by=ArrangeRecords())
+    )
     _, codes = np.unique(who, return_inverse=True)
     expected = added_in_steps(at(RecordBlocks.arrange(X, y, codes)), 1.0, 2.0**-10)
     assert np.abs(found - expected).max() <= 1
@@ -128,15 +132,15 @@ def test_users_without_a_target_count_as_users() -> None:
             "c3": [1, 2],
         }
     )
-    held = _arranged(table)
-    assert users_of(held) == [2]
-    assert not list(runs(held))
+    cells = _arranged(table)
+    assert count_users(cells) == [2]
+    assert not list(stored_blocks(cells))
 
 
 def test_no_rows_make_nothing() -> None:
     assert _arranged(_columns(0)) == []
-    assert users_of([]) == [0]
-    task = InSteps(LinearAt(Squared(), np.zeros(3)), 3, 1.0, 0.5)
+    assert count_users([]) == [0]
+    task = SumInSteps(LinearContributions(Squared(), np.zeros(3)), 3, 1.0, 0.5)
     assert task([]).tolist() == [0, 0, 0]
 
 
@@ -150,6 +154,6 @@ def test_elements_of_one_user_are_blocks() -> None:
             "c4": ["x", "x", "y"],
         }
     )
-    parts = Parts(WHO.encoding, users=True, elements=True)
-    (run,) = runs(_arranged(rows, parts, Element()))
+    parts = ColumnRoles(WHO.encoding, users=True, elements=True)
+    (run,) = stored_blocks(_arranged(rows, parts, Element()))
     assert run[2].tolist() == [1, 2]

@@ -161,7 +161,7 @@ def test_a_fit_changes_no_parameter(options: dict[str, Any], tmp_path: Path) -> 
     assert model.parameters_.keys() == before.keys()
     # What the fit used is told, whatever the parameters are now, and predicts and is written.
     page, shown = model.report(tmp_path / "page.html").read_text(encoding="utf-8"), str(model)
-    told = model.asked_.promise.epsilon
+    told = model.config_.promise.epsilon
     assert f">{rounded_up(told, 6)}<" in page
     assert model.guarantee_.epsilon() == pytest.approx(told, rel=1e-3)
     predicted = model.predict_proba(FRAME[:9])
@@ -170,7 +170,7 @@ def test_a_fit_changes_no_parameter(options: dict[str, Any], tmp_path: Path) -> 
     again = load(model.save(tmp_path / "model.json"))
     for one in (model, again):
         assert (one.predict_proba(FRAME[:9]) == predicted).all()
-        assert (one.asked_.promise.epsilon, one.asked_.l2) == (told, model.parameters_["l2"])
+        assert (one.config_.promise.epsilon, one.config_.l2) == (told, model.parameters_["l2"])
 
 
 def test_features_are_named() -> None:

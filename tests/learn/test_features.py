@@ -13,11 +13,13 @@ from tests.learn import models
 from dpgrain import learn
 from dpgrain.errors import ParameterError
 from dpgrain.learn import load
-from dpgrain.learn.features import Category, Encoding, Number, Parts
+from dpgrain.learn.features import CategoryColumn, ColumnRoles, FeatureEncoding, NumberColumn
 
 
 def test_the_encoding_is_kept(tmp_path: Path) -> None:
-    encoding = Encoding((Number("a", (0.0, 4.0)), Number("b"), Category("c", ("x", "y"))))
+    encoding = FeatureEncoding(
+        (NumberColumn("a", (0.0, 4.0)), NumberColumn("b"), CategoryColumn("c", ("x", "y")))
+    )
     frame = pd.DataFrame(models.GENERATOR.normal(size=(50, 4)), columns=encoding.names)
     model = learn.LinearRegression(rounds=2).fit(frame, frame.a)
     model.encoding_ = encoding
@@ -27,15 +29,15 @@ def test_the_encoding_is_kept(tmp_path: Path) -> None:
 def test_encodings_refuse_what_they_cannot_be() -> None:
     for columns, sentence in (
         ((), "features must be one or more columns"),
-        ((Number("a"), Number("a")), "listed twice"),
-        ((Number("a=x"), Category("a", ("x",))), "listed twice"),
-        ((Number("a", (1.0, 1.0)),), "in increasing order"),
-        ((Number("a", (0.0, float("inf"))),), "finite"),
-        ((Category("a", ()),), "one or more names"),
-        ((Category("a", ("x", "")),), "without empty ones"),
+        ((NumberColumn("a"), NumberColumn("a")), "listed twice"),
+        ((NumberColumn("a=x"), CategoryColumn("a", ("x",))), "listed twice"),
+        ((NumberColumn("a", (1.0, 1.0)),), "in increasing order"),
+        ((NumberColumn("a", (0.0, float("inf"))),), "finite"),
+        ((CategoryColumn("a", ()),), "one or more names"),
+        ((CategoryColumn("a", ("x", "")),), "without empty ones"),
     ):
         with pytest.raises(ParameterError, match=sentence):
-            Encoding(columns)
+            FeatureEncoding(columns)
 
 
 @pytest.mark.slow
@@ -44,13 +46,17 @@ def test_users_are_told_apart_by_names_that_are_longer_than_one_array_holds() ->
     long = pa.array(["a" * (1 << 24), "b" * (1 << 24)])
     names = pa.chunked_array([pa.array(["c", None]), *[long] * 65])
     rows = pa.table({"a": pa.array([1.0] * len(names)), "user": names})
-    loaded = Parts(Encoding((Number("a"),)), target=False, users=True).of(rows)
+    loaded = ColumnRoles(FeatureEncoding((NumberColumn("a"),)), target=False, users=True).split(
+        rows
+    )
     assert loaded.users is not None
     np.testing.assert_array_equal(loaded.users[:6], [0, np.nan, 1, 2, 1, 2])
 
 
 def test_no_rows_have_no_users() -> None:
     rows = pa.table({"a": pa.array([], pa.float64()), "user": pa.chunked_array([], pa.string())})
-    loaded = Parts(Encoding((Number("a"),)), target=False, users=True).of(rows)
+    loaded = ColumnRoles(FeatureEncoding((NumberColumn("a"),)), target=False, users=True).split(
+        rows
+    )
     assert loaded.users is not None
     assert len(loaded.users) == 0

@@ -27,7 +27,7 @@ def test_a_program_keeps_the_promise(name: str, relation: Relation) -> None:
     assert 0.95 * 8.0 < program.event.epsilon(1e-6, relation=relation) <= 8.0
     assert program.event.level == "user"
     assert program.trust == ("pan" if "pan" in name else "shuffle")
-    assert program.by_place == (name not in programs.FULL or name in programs.PHASED)
+    assert program.uses_index == (name not in programs.FULL or name in programs.PHASED)
     phases = program.localisation.phases()
     assert len(phases) == len(program.stages) > (name in programs.PHASED)
     assert [place for phase in phases for place in phase.users] == list(range(400))

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.exceptions import DataConversionWarning
-from tests.learn.cases import BINARY, USERS, X
+from tests.learn.cases import BINARY, USERS, X, fit_tuned
 from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain import learn, papers
 from dpgrain.errors import ParameterError
 from dpgrain.learn.query import FitQuery
-from dpgrain.learn.tuning import TunedQuery, fit_tuned
+from dpgrain.learn.tuning import TunedQuery
 from dpgrain.optimize import Ball, Constant, Last, Sgd, Squared
 from dpgrain.publishing import Promise, Query, publish
 from dpgrain.publishing.pickle_origin import PickleOrigin

@@ -8,7 +8,7 @@ from tests.refusals import refuses
 
 from dpgrain.accounting import Contribution, Laplace
 from dpgrain.learn import r2
-from dpgrain.learn.r2 import explained
+from dpgrain.learn.r2 import r2_interval
 
 
 def test_noise_of_the_squares_about_the_mean_is_in_the_interval() -> None:
@@ -19,7 +19,7 @@ def test_noise_of_the_squares_about_the_mean_is_in_the_interval() -> None:
     error, squares = 20.0, ((z - z.mean()) ** 2).sum()
     drawn = np.random.default_rng(1)
     found = [
-        explained(error, corners + drawn.laplace(scale=3.0, size=3), small, large)
+        r2_interval(error, corners + drawn.laplace(scale=3.0, size=3), small, large)
         for _ in range(1000)
     ]
     held = [low <= 1 - error / squares <= high for _, low, high in found]

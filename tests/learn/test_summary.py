@@ -12,7 +12,7 @@ from tests.learn import cases
 
 from dpgrain import read
 from dpgrain.learn import LinearRegression, LogisticRegression, load
-from dpgrain.learn.features import Category, Encoding, Number
+from dpgrain.learn.features import CategoryColumn, FeatureEncoding, NumberColumn
 from dpgrain.learn.summary import coefficients
 from dpgrain.releases.table_queries import fit_columns
 from dpgrain.units import Record, User
@@ -79,7 +79,9 @@ def test_columns_of_a_table_say_per_what_their_coefficients_are() -> None:
         }),
         user="who",
     )  # fmt: skip
-    encoding = Encoding((Number("age", (18.0, 80.0)), Number("size"), Category("sex", ("f", "m"))))
+    encoding = FeatureEncoding(
+        (NumberColumn("age", (18.0, 80.0)), NumberColumn("size"), CategoryColumn("sex", ("f", "m")))
+    )
     model = LogisticRegression(unit=User(), n_users=600, classes=[0, 1], rounds=3, random_state=0)
     fitted = fit_columns(model, table, encoding, "bought")
     found = coefficients(fitted)

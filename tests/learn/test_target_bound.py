@@ -11,7 +11,7 @@ import pytest
 
 from dpgrain.errors import CareWarning, ParameterError
 from dpgrain.learn import HuberRegressor, LinearRegression, load
-from dpgrain.learn.meaning import doubts
+from dpgrain.learn.interpretation import fit_warnings
 from dpgrain.units import Record
 
 N, BETA = 3000, np.array([2.0, -1.0])
@@ -33,7 +33,7 @@ def test_stated_target_bound_suits_every_scale(scale: float) -> None:
     assert model.intercept_ / scale == pytest.approx(0.5, abs=0.06)
     assert model.coef_ / scale == pytest.approx(fitted(1.0, target_bound=4.0).coef_, rel=1e-6)
     assert model.predict(X) / scale == pytest.approx(Y, abs=1.5)
-    assert doubts(model) == ()
+    assert fit_warnings(model) == ()
 
 
 @pytest.mark.parametrize("scale", [1e4, 1e6])
@@ -41,7 +41,7 @@ def test_a_fit_with_most_gradients_clipped_warns(scale: float) -> None:
     with pytest.warns(CareWarning, match=r"exceed the clipping bound 4096.*target_bound="):
         model = fitted(scale)
     assert abs(model.coef_[0] / scale - 2) > 0.2, "the coefficients are biased"
-    (doubt,) = doubts(model)
+    (doubt,) = fit_warnings(model)
     assert f"Warning: {doubt}" in str(model)
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from scipy import sparse
+from tests.learn.cases import fit_tuned
 from tests.refusals import refuses
 
 import dpgrain.learn.tuning as tuning
@@ -31,8 +32,8 @@ from dpgrain.learn import (
     central,
 )
 from dpgrain.learn.classes import Targets
-from dpgrain.learn.fitted import Data
-from dpgrain.learn.tuning import fit_tuned, settings_of
+from dpgrain.learn.fit_data import FitData
+from dpgrain.learn.tuning import parse_grid
 from dpgrain.noise import SeededSource
 from dpgrain.papers import Concentrated
 from dpgrain.publishing.budget import budget
@@ -88,7 +89,7 @@ def test_the_whole_promise_is_kept(tuned: list[LogisticRegression]) -> None:
         # What it published of the number of users is one of its parts.
         fit = Compose(promise.event.candidate.parts[:-1])
         own = LogisticRegression(clip=model.clip, epsilon=fit.epsilon(1e-6))
-        assert central.planned(own.asked()).event.epsilon(1e-6) == pytest.approx(
+        assert central.calibrate_plan(own.config()).event.epsilon(1e-6) == pytest.approx(
             fit.epsilon(1e-6), rel=1e-3
         )
         assert isinstance(score, Gaussian)
@@ -158,7 +159,7 @@ def test_every_unit_and_relation(unit: Unit, elements: Any, relation: Relation) 
 @pytest.mark.parametrize("unit", [Record(), Element(), User(), User(max_elements=2)], ids=str)
 def test_a_score_takes_a_tenth_of_a_run(unit: Unit, relation: Relation) -> None:
     """Counted in μ², of what it costs the unit by the relation."""
-    asked = LinearRegression(unit=unit, relation=relation, epsilon=2.0, rounds=5).asked()
+    asked = LinearRegression(unit=unit, relation=relation, epsilon=2.0, rounds=5).config()
     mu = tuning._score(asked, 0.5).loss(1, relation, unit).mu
     assert mu == pytest.approx(math.sqrt(0.1) * gaussian_mu(0.5, asked.promise.delta))
 
@@ -183,9 +184,9 @@ def test_scores_are_bounded_by_unit_and_have_their_noise() -> None:
     model = LogisticRegression(rounds=3, random_state=0).fit(X, Y, users=USERS)
     rows = arrange(6000, USERS, None, User())
     blocks = BlockLosses(rows, 0.0, 4.0)
-    data = tuning._Data(Data(X, Targets(Y.astype(float)), rows, USERS, model.loss), blocks)
-    event = tuning._score(model.asked(), 0.5)
-    noisy = [tuning._scored(model, event, data, SeededSource(seed)) for seed in range(300)]
+    data = tuning._TuningData(FitData(X, Targets(Y.astype(float)), rows, USERS, model.loss), blocks)
+    event = tuning._score(model.config(), 0.5)
+    noisy = [tuning._noisy_score(model, event, data, SeededSource(seed)) for seed in range(300)]
     margins = X @ model.coef_[0] + model.intercept_[0]
     exact = np.minimum(np.logaddexp(0, margins) - Y * margins, 4.0).reshape(1500, 4).mean(axis=1)
     spread = event.noise_multiplier
@@ -196,7 +197,7 @@ def test_scores_are_bounded_by_unit_and_have_their_noise() -> None:
     far[:4] = 1e200
     far[4, 0] = np.nan
     moved = replace(data, fit=replace(data.fit, X=far))
-    one, two = (tuning._scored(model, event, d, SeededSource(0)) for d in (data, moved))
+    one, two = (tuning._noisy_score(model, event, d, SeededSource(0)) for d in (data, moved))
     assert abs(one - two) <= 2.0
 
 
@@ -266,11 +267,11 @@ def test_a_secret_source_is_private() -> None:
 
 def test_grids_are_products_and_lists() -> None:
     known = ["clip", "l2"]
-    assert settings_of({"clip": [1, 2], "l2": [3]}, known) == [
+    assert parse_grid({"clip": [1, 2], "l2": [3]}, known) == [
         {"clip": 1, "l2": 3},
         {"clip": 2, "l2": 3},
     ]
-    assert settings_of([{"clip": 1}, {"l2": 2}], known) == [{"clip": 1}, {"l2": 2}]
+    assert parse_grid([{"clip": 1}, {"l2": 2}], known) == [{"clip": 1}, {"l2": 2}]
 
 
 @pytest.mark.parametrize(

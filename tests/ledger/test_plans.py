@@ -31,7 +31,7 @@ from dpgrain.accounting import (
     SampledGaussian,
 )
 from dpgrain.accounting.events.base import Asked
-from dpgrain.accounting.losses.pairs import Mixtures
+from dpgrain.accounting.losses.pairs import MixturePair
 from dpgrain.ledger import AnyDays, LastingPromise, accounts, plans
 from dpgrain.ledger.accounts import AlreadyReleasedError, Charged
 from dpgrain.ledger.stores.protocol import Transaction
@@ -120,7 +120,7 @@ class OneWay(Event):
     level = "record"
 
     def cost(self, asked: Asked) -> Loss:
-        pair = Mixtures(((0.9, 0.0), (0.1, 0.5)), ((1.0, 0.0),))
+        pair = MixturePair(((0.9, 0.0), (0.1, 0.5)), ((1.0, 0.0),))
         return Loss(pairs=((pair, asked.units),))
 
 

@@ -39,7 +39,9 @@ _TIMES = ("time", "moment")
 def _fit_of_numbers(
     table: UserTable, value: str, *, unit: Any, epsilon: float, delta: float, random_state: int
 ) -> Any:
-    return _fitted(features.Number(value, (0.0, 4.0)), table, unit, epsilon, delta, random_state)
+    return _fitted(
+        features.NumberColumn(value, (0.0, 4.0)), table, unit, epsilon, delta, random_state
+    )
 
 
 def _fit_of_names(
@@ -52,7 +54,7 @@ def _fit_of_names(
     delta: float,
     random_state: int,
 ) -> Any:
-    levels = features.Category(item, tuple(map(str, domain)))
+    levels = features.CategoryColumn(item, tuple(map(str, domain)))
     return _fitted(levels, table, unit, epsilon, delta, random_state)
 
 
@@ -62,7 +64,7 @@ def _fitted(encoding: Any, table: UserTable, *promise: Any) -> Any:
     asked["unit"] = User() if element is None else Element()
     model = learn.LinearRegression(rounds=1, clip=1.0, n_users=20, **asked)
     return table_queries.fit_columns(
-        model, table, features.Encoding((encoding,)), "x", element
+        model, table, features.FeatureEncoding((encoding,)), "x", element
     ).coef_
 
 

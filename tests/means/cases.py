@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpgrain.means.of_users import (
+from dpgrain.means.user_mean import (
     MeanOfUsers,
     mean_of_users,
 )

@@ -13,10 +13,9 @@ from tests.programs import experiment
 
 from dpgrain.inputs.population import Population
 from dpgrain.means import Vectors, clipped
-from dpgrain.means.methods import method_of
-from dpgrain.means.of_users import AUTO
-from dpgrain.means.problem import Candidate, Problem
-from dpgrain.means.total_error import Number
+from dpgrain.means.problem import Candidate, Problem, get_method
+from dpgrain.means.total_error import UserCount
+from dpgrain.means.user_mean import AUTO
 from dpgrain.noise import SeededSource
 from dpgrain.publishing import Promise
 from dpgrain.units import User
@@ -37,7 +36,7 @@ def rms(plan: Candidate, X: Array, epsilon: float, repeats: int) -> float:
     squares = []
     for seed in range(repeats):
         found = float(round(len(X) + sd * np.random.default_rng(seed).normal()))
-        number = Number(found, sd, len(X)) if plan.counts else None
+        number = UserCount(found, sd, len(X)) if plan.counts else None
         value = plan.run(Vectors(X), SeededSource(seed), number).value
         squares.append(float(np.sum((value - X.mean(axis=0)) ** 2)))
     return math.sqrt(np.mean(squares))
@@ -55,9 +54,9 @@ def test_auto_is_near_the_best_in_hindsight(
     true = min(float(np.quantile(np.linalg.norm(X - X.mean(axis=0), axis=1), 0.95)), 1.0)
     errors: dict[str, float] = {}
     for name in ("clip", "recentred"):
-        plan = method_of(name).make(problem_of(X, 1.0, None))
+        plan = get_method(name).make(problem_of(X, 1.0, None))
         errors[name] = rms(plan, X, 1.0, 10 if d == 100 else 30)
-    best = min(errors["recentred"], method_of("clip").make(problem_of(X, 1.0, None)).expected)
+    best = min(errors["recentred"], get_method("clip").make(problem_of(X, 1.0, None)).expected)
     for radius in (None, true, min(3 * true, 1.0), max(true / 10, 1e-5)):
         chosen = AUTO.make(problem_of(X, 1.0, radius)).method
         assert errors[chosen] <= 1.5 * best
@@ -72,7 +71,7 @@ def test_no_number_of_hidden_users_makes_auto_err_more_than_three_times(
     X = np.zeros((2000, d))
     X[:, 0] = 0.9
     problem = problem_of(X, epsilon, None)
-    plan, clip = AUTO.make(problem), method_of("clip").make(problem)
+    plan, clip = AUTO.make(problem), get_method("clip").make(problem)
     assert plan.method == "recentred"
     # The noise of clipping is that of k users, up to a factor.
     noise = clip.expected * len(X)

@@ -105,7 +105,7 @@ def test_no_neighbour_moves_a_turn_farther_than_is_billed(
         1.0, 1.0, PEOPLE, ROUNDS, 1 / bands, sampling, held, level, kept, bands=bands
     )
     unit: Unit = User(max_elements=held) if held > 1 else User()
-    billed = mean.event.of_a_part.contribution.sensitivity(1, relation, unit)  # type: ignore[union-attr]
+    billed = mean.event.part_event.contribution.sensitivity(1, relation, unit)  # type: ignore[union-attr]
     rng, worst, whole = np.random.default_rng(2), 0.0, matrix(mean.matrix, ROUNDS)
     owners = np.repeat(np.arange(PEOPLE), held)
     for seed in range(40):

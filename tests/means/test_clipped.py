@@ -15,8 +15,8 @@ from dpgrain.accounting import BandedGaussian, SampledGaussian
 from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean, Contributions, Mean, Vectors, grid, mean_of_users
 from dpgrain.means.clipped import ClippedRounds
-from dpgrain.noise import SeededSource, Source, SystemSource, sums
-from dpgrain.noise.laws import rounded_gaussian
+from dpgrain.noise import RandomSource, SeededSource, SystemSource, sums
+from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.testing.mean import BLOCKS, DIMENSION, USERS, Array, MeanContract
 from dpgrain.units import Element, Record, Relation, Unit, User
 
@@ -257,7 +257,7 @@ def test_audit_of_full_rounds() -> None:
 def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     real = rounded_gaussian
 
-    def half(scale: Array, d: int, source: Source) -> Any:
+    def half(scale: Array, d: int, source: RandomSource) -> Any:
         return real(scale / 2, d, source=source)
 
     monkeypatch.setattr(sums, "rounded_gaussian", half)

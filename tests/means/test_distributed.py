@@ -20,8 +20,7 @@ from dpgrain.accounting import Gaussian
 from dpgrain.errors import DataError, ParameterError, RefusedError, SchemaError
 from dpgrain.means import METHODS, MeanOfUsers, Method
 from dpgrain.means.clipped import METHOD as CLIP
-from dpgrain.means.distributed import Average, InSteps, RecordsThere
-from dpgrain.means.distributed import runs as runs_of
+from dpgrain.means.distributed import ClusterRecords, GridSum, UserVectors, vector_runs
 from dpgrain.noise import SystemSource
 from dpgrain.publishing.prices import Price
 from dpgrain.releases.table_queries import mean_of_columns
@@ -99,13 +98,13 @@ def test_rows_in_another_order_give_the_same_mean(method: str) -> None:
 
 def test_a_sum_that_lost_a_user_would_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The seeded bug: the last of the users of each run is left out."""
-    call = InSteps.__call__
+    call = GridSum.__call__
     here = mean(ROWS, "duckdb", method="clip")
 
-    def loses(self: InSteps, vectors: Any) -> Any:
+    def loses(self: GridSum, vectors: Any) -> Any:
         return call(self, type(vectors)(vectors.vectors()[:-1]))
 
-    monkeypatch.setattr(InSteps, "__call__", loses)
+    monkeypatch.setattr(GridSum, "__call__", loses)
     with pytest.raises(AssertionError):
         same(mean(ROWS, Cluster(2), method="clip"), here)
 
@@ -151,7 +150,7 @@ def test_a_file_of_releases_brings_no_rows_here(tmp_path: Path) -> None:
 def test_users_of_a_share_may_have_longer_names_than_one_array_holds() -> None:
     # All names together have more than 2 GiB, in pieces that share their memory.
     long = pa.RecordBatch.from_pydict({"x": [1.0, 3.0], "user": ["a" * (1 << 24), "b" * (1 << 24)]})
-    found = np.concatenate(list(runs_of(Average(1, 9.0, users=True)([long] * 65), 1)))
+    found = np.concatenate(list(vector_runs(UserVectors(1, 9.0, users=True)([long] * 65), 1)))
     assert sorted(found.ravel()) == [1.0, 3.0]
 
 
@@ -160,12 +159,12 @@ def test_vectors_are_kept_in_cells_and_come_back_in_order() -> None:
     count = 40_000
     columns = [np.arange(count) % 7.0, np.arange(count) / count]
     batches = pa.table(dict(zip("ab", columns, strict=True))).to_batches(max_chunksize=count // 2)
-    cells = list(Average(2, 1e9, users=False)(batches))
+    cells = list(UserVectors(2, 1e9, users=False)(batches))
     assert len(cells) > 4
     assert max(len(cell.column(0)[0].as_buffer()) for cell in cells) <= 1 << 17
-    found = np.concatenate(list(runs_of(cells, 2)))
+    found = np.concatenate(list(vector_runs(cells, 2)))
     assert np.array_equal(found, np.column_stack(columns))
-    assert list(runs_of([], 2)) == []
+    assert list(vector_runs([], 2)) == []
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -180,10 +179,10 @@ def test_no_user_moves_what_comes_from_there_by_more_than_the_bound(seed: int) -
     for each in (data, gone):
         table = dg.read(each, user="who", engine=Cluster(int(rng.integers(1, 6))))
         charge = charge_of(Gaussian(1.0), SystemSource())
-        with RecordsThere(table, tuple(COLUMNS)).kept(charge, 5.0) as (vectors, people):
+        with ClusterRecords(table, tuple(COLUMNS)).user_vectors(charge, 5.0) as (vectors, people):
             there: Any = vectors
             sums.append(there.in_steps(clip, step, centre))
-            counts.append(there.by_radius(centre, radii))
+            counts.append(there.count_by_radius(centre, radii))
             users.append(people())
     assert sums[0].any()
     assert float(np.linalg.norm(sums[0] - sums[1])) <= clip / step
@@ -251,9 +250,9 @@ def test_auto_chooses_the_same_on_a_cluster() -> None:
 
 
 def test_a_cluster_takes_the_methods_that_add_up_or_count() -> None:
-    from dpgrain.means.methods import method_of
+    from dpgrain.means.problem import get_method
 
-    assert [name for name in METHODS if method_of(name).distributed] == ["clip", "recentred"]
+    assert [name for name in METHODS if get_method(name).distributed] == ["clip", "recentred"]
 
 
 def test_a_plan_reads_nothing() -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpgrain.learn import minimise
 from dpgrain.means import ClippedMean, Mean, Recentred, Shuffled, Vectors, mean_of_users
-from dpgrain.means.methods import METHODS
+from dpgrain.means.problem import METHODS
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Squared
 from dpgrain.papers import (
@@ -25,7 +25,7 @@ from dpgrain.papers import (
     PhasedErmSco,
     Recipe,
     ShuffleConcentrated,
-    SoftCore,
+    SoftCoreMean,
     UserLevelSgd,
     Winsorized,
     WinsorizedErm,
@@ -59,7 +59,7 @@ MEANS: dict[str, Callable[[Relation, int], Mean]] = {
     "winsorized": lambda relation, d: Winsorized.calibrate(
         **CLOSE, bound=4.0, dimension=d, relation=relation
     ),
-    "softcore": lambda relation, _: SoftCore.calibrate(**CLOSE, relation=relation),
+    "softcore": lambda relation, _: SoftCoreMean.calibrate(**CLOSE, relation=relation),
     "shuffled": lambda relation, d: Shuffled.calibrate(
         **PROMISE, dimension=d, clip=4.0, relation=relation
     ),
@@ -194,7 +194,7 @@ def seen(vectors: Array, middle: float, monkeypatch: pytest.MonkeyPatch) -> tupl
         return total
 
     monkeypatch.setattr(PrivateRange, "middles", middles)
-    monkeypatch.setattr(winsorized, "noised", noised)
+    monkeypatch.setattr(winsorized, "add_gaussian_noise", noised)
     mean.start(SeededSource(1)).estimate(Vectors(vectors))
     return kept["scores"], kept["sum"]
 

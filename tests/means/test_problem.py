@@ -11,8 +11,7 @@ from tests.means import cases
 
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.population import Population
-from dpgrain.means.methods import method_of
-from dpgrain.means.problem import Problem
+from dpgrain.means.problem import Problem, get_method
 from dpgrain.publishing import Promise
 from dpgrain.units import User
 
@@ -22,13 +21,13 @@ Array = NDArray[np.float64]
 def test_the_error_to_expect_is_the_one_that_is_met() -> None:
     for method in ("clip", "softcore", "winsorized"):
         # The roster is stated, and all of it have records.
-        plan = method_of(method).make(
+        plan = get_method(method).make(
             Problem(cases.N, cases.D, Promise(User(), 4.0, 1e-6, "zero_out"), 10.0, cases.RADIUS)
         )
         assert plan.expected == pytest.approx(
             cases.mean(method=method, radius=cases.RADIUS).std_error * 2
         )
-    plan = method_of("recentred").make(
+    plan = get_method("recentred").make(
         Problem(cases.N, cases.D, Promise(User(), 4.0, 1e-6, "zero_out"), 10.0, cases.RADIUS)
     )
     ratio = plan.expected / (2 * cases.mean(method="recentred", radius=cases.RADIUS).std_error)
@@ -73,9 +72,9 @@ def test_the_number_that_suffices_does() -> None:
     n = int(enough.replace(",", ""))
     promise = Promise(User(), 1.0, 1e-6, "zero_out")
     number = Population.of(None, promise).event
-    plan = method_of("recentred").make(Problem(n, 100, promise, 10.0, None, number))
+    plan = get_method("recentred").make(Problem(n, 100, promise, 10.0, None, number))
     assert plan.method == "recentred"
     # So many are enough to look around, with few looks.
     assert plan.mean.rounds == 2
     with pytest.raises(ParameterError, match="too small for the method 'recentred'"):
-        method_of("recentred").make(Problem(n - 2, 100, promise, 10.0, None, number))
+        get_method("recentred").make(Problem(n - 2, 100, promise, 10.0, None, number))

@@ -19,7 +19,7 @@ from dpgrain.means import Mean, Vectors
 from dpgrain.means import recentred as module
 from dpgrain.means.clipped import weights
 from dpgrain.means.grid import exactly_noised
-from dpgrain.means.recentred import Recentred, RecentredRounds, scores_of
+from dpgrain.means.recentred import Recentred, RecentredRounds, radius_scores
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.testing.mean import BLOCKS, DIMENSION, Array, MeanContract
 from dpgrain.units import Record, Relation, User
@@ -40,7 +40,7 @@ class Contract(MeanContract):
 
     def sensitivity(self, mean: Mean, relation: Relation) -> float:
         assert isinstance(mean, Recentred)
-        return (1 if relation == "zero_out" else 2) * mean.radius_of(0) / mean.n_users
+        return (1 if relation == "zero_out" else 2) * mean.round_radius(0) / mean.n_users
 
 
 class TestFixedRadius(Contract):
@@ -232,7 +232,7 @@ def test_radii_are_chosen_by_the_exponential_mechanism() -> None:
             run.estimate(Vectors(distances[:, None]))
             chosen[look, np.flatnonzero(radii == run.radii[look])[0]] += 1
     for counts, beyond in zip(chosen, (0.5, 0.2), strict=True):
-        scores = scores_of(first_of(distances, radii), 12, beyond) / (1024 * mean.choice_scale)
+        scores = radius_scores(first_of(distances, radii), 12, beyond) / (1024 * mean.choice_scale)
         law = np.exp(scores - logsumexp(scores))
         # Ten neighbourhoods of radii, each about as likely.
         parts = np.minimum(np.cumsum(law) * 10, 9.5).astype(int)
@@ -248,7 +248,7 @@ def test_scores_of_radii_move_by_one(relation: Relation, beyond: float) -> None:
     radii = Recentred(10.0, 1.0, 7, choice_scale=1.0).choices()
 
     def scores(distances: Array) -> NDArray[np.int64]:
-        return scores_of(first_of(distances, radii), 7, beyond)
+        return radius_scores(first_of(distances, radii), 7, beyond)
 
     for trial in range(300):
         # Some at the same place, some beyond all radii, some nearer than the smallest.
@@ -268,7 +268,7 @@ def test_scores_of_radii_move_by_one(relation: Relation, beyond: float) -> None:
 def test_the_best_radius_leaves_so_many_outside(beyond: float) -> None:
     radii = Recentred(100.0, 1.0, 5000, choice_scale=1.0).choices()
     distances = np.random.default_rng(9).lognormal(sigma=2, size=5000)
-    best = radii[scores_of(first_of(distances, radii), 5000, beyond).argmax()]
+    best = radii[radius_scores(first_of(distances, radii), 5000, beyond).argmax()]
     assert 0.6 * beyond < np.mean(distances > best) < 1.1 * beyond
 
 

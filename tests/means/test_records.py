@@ -8,7 +8,7 @@ from tests.charges import charge_of
 from tests.untouched import Untouched
 
 from dpgrain.accounting import Gaussian
-from dpgrain.means.records import RecordsHere
+from dpgrain.means.records import LocalRecords
 from dpgrain.noise import SystemSource
 
 
@@ -25,30 +25,30 @@ def test_the_order_of_rows_moves_no_users_vector(d: int) -> None:
     for listed in (np.arange(600), order):
         charge, here = (
             charge_of(Gaussian(1.0), SystemSource()),
-            RecordsHere.of(records[listed], users[listed]),
+            LocalRecords.from_arrays(records[listed], users[listed]),
         )
-        with here.kept(charge, 1e6) as (vectors, people):
+        with here.user_vectors(charge, 1e6) as (vectors, people):
             found.append(vectors.vectors())
             assert people() == 9
     assert found[0].tobytes() == found[1].tobytes()
 
 
 def test_records_are_not_read_before_they_are_charged_for() -> None:
-    here = RecordsHere.of(Untouched(3, 2), Untouched(3))
+    here = LocalRecords.from_arrays(Untouched(3, 2), Untouched(3))
     assert here.dimension == 2
-    assert not here.surely_more_than(1)
+    assert not here.has_more_users_than(1)
     with (
         pytest.raises(AssertionError, match="it was read"),
-        here.kept(charge_of(Gaussian(1.0), SystemSource()), 1.0),
+        here.user_vectors(charge_of(Gaussian(1.0), SystemSource()), 1.0),
     ):
         pass
     with charge_of(Gaussian(1.0), SystemSource()) as over:
         pass
-    with pytest.raises(RuntimeError, match="the release is complete"), here.kept(over, 1.0):
+    with pytest.raises(RuntimeError, match="the release is complete"), here.user_vectors(over, 1.0):
         pass
 
 
 def test_records_of_one_user_each_are_as_many_users() -> None:
-    alone = RecordsHere.of(np.zeros((3, 2)), None)
-    assert alone.surely_more_than(2)
-    assert not alone.surely_more_than(3)
+    alone = LocalRecords.from_arrays(np.zeros((3, 2)), None)
+    assert alone.has_more_users_than(2)
+    assert not alone.has_more_users_than(3)

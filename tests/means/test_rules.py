@@ -7,7 +7,7 @@ import pytest
 
 from dpgrain.means import clipped
 from dpgrain.means.protocol import Rule, Vectors
-from dpgrain.means.rules import LeftOut, Weighted, by_radius
+from dpgrain.means.rules import ExcessVector, WeightedClip, count_by_radius
 
 ODD = [0.0, -0.0, 1e-300, 1.5, -2.5, 1e160, 1e308]
 
@@ -18,8 +18,8 @@ def test_a_row_is_made_of_that_row_alone(d: int, name: str) -> None:
     rng = np.random.default_rng(d)
     vectors = rng.choice(ODD, (50, d)) * rng.uniform(-1, 1, size=(50, d))
     rules: dict[str, Rule] = {
-        "weight": Weighted(2.0, 0.25),
-        "left out": LeftOut(rng.normal(size=d), 1.0, 2.0, 0.25),
+        "weight": WeightedClip(2.0, 0.25),
+        "left out": ExcessVector(rng.normal(size=d), 1.0, 2.0, 0.25),
     }
     whole = rules[name](vectors)
     alone = np.concatenate([rules[name](vectors[i : i + 1]) for i in range(50)])
@@ -33,20 +33,20 @@ def test_what_is_left_out_fits_into_the_bound() -> None:
     rng = np.random.default_rng(1)
     for _ in range(200):
         centre, *vectors = clipped(rng.normal(size=(30, 3)) * 5, 2.0)
-        rule = LeftOut(centre, float(rng.uniform(0.01, 4)), 2.0, 0.25)
+        rule = ExcessVector(centre, float(rng.uniform(0.01, 4)), 2.0, 0.25)
         kept = clipped(vectors - centre, rule.radius)
         assert np.allclose(rule(np.array(vectors))[:, :-1] + kept, vectors, atol=1e-12)
 
 
 def test_a_weight_is_beside_a_vector_that_is_short() -> None:
-    found = Weighted(2.0, 0.25)(np.array([[3.0, 4.0], [0.5, 0.0]]))
+    found = WeightedClip(2.0, 0.25)(np.array([[3.0, 4.0], [0.5, 0.0]]))
     assert found[:, -1].tolist() == [0.25, 0.25]
     assert np.allclose(np.linalg.norm(found[:, :-1], axis=1), [2.0, 0.5])
 
 
 def test_radii_count_everybody_once() -> None:
     vectors = Vectors([[0.0], [1.0], [-1.5], [9.0], [1e308]], dimension=1)
-    counts = by_radius(vectors, np.array([-1e308]), np.array([1.0, 2.0]))
+    counts = count_by_radius(vectors, np.array([-1e308]), np.array([1.0, 2.0]))
     # What overflows counts as the centre, as it does in a sum.
     assert counts.tolist() == [1, 0, 4]
-    assert by_radius(vectors, np.zeros(1), np.array([1.0, 2.0])).tolist() == [2, 1, 2]
+    assert count_by_radius(vectors, np.zeros(1), np.array([1.0, 2.0])).tolist() == [2, 1, 2]

@@ -19,7 +19,7 @@ from dpgrain.means.grid import tiles
 from dpgrain.means.shuffled import FreshBatches, Interaction, Shuffled, ShuffledRounds
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.publishing.facts import Fact
-from dpgrain.shuffle.device_noise import Coins
+from dpgrain.shuffle.device_noise import BinomialNoise
 from dpgrain.testing.mean import DIMENSION, OWNERS, USERS, Array, MeanContract
 from dpgrain.units import Relation, User
 
@@ -204,7 +204,7 @@ def test_sizes_and_bounds_are_chosen_on_the_way() -> None:
     assert np.abs(first * 4 / 8 - (np.arange(20) < 4)).max() < 0.3
     second = run.next(users, size=10, clip=1.0)
     assert np.abs(second * 10 - ((np.arange(20) >= 4) & (np.arange(20) < 14))).max() < 0.3
-    assert run.left == 6
+    assert run.remaining == 6
     assert [protocol.n_users for protocol in run.protocols] == [4, 10]
     for protocol in run.protocols:
         assert protocol.event.epsilon(0.1) <= 1000.0
@@ -218,7 +218,7 @@ def test_sizes_and_bounds_are_chosen_on_the_way() -> None:
     with refuses("l2_bound"):
         run.next(users, size=2, clip=-1.0)
     # Nobody was asked by what was refused.
-    assert run.left == 6
+    assert run.remaining == 6
     run.next(users, size=6, clip=1.0)
     with refuses("size", "0"):
         run.next(users, size=1, clip=1.0)
@@ -359,9 +359,9 @@ def asks_everybody(run: ShuffledRounds, contributions: Contributions) -> Array:
 def halves_noise(run: ShuffledRounds, contributions: Contributions) -> Array:
     mean = run.mean
     design = mean.protocol.design
-    assert isinstance(design.noise, Coins)
+    assert isinstance(design.noise, BinomialNoise)
     few = copy.copy(mean.protocol)
-    less = replace(design, noise=Coins(design.noise.count // 4, design.noise.probability))
+    less = replace(design, noise=BinomialNoise(design.noise.count // 4, design.noise.probability))
     object.__setattr__(few, "design", less)
     found: Array = few.estimate(tiles(contributions), mean.batch, run.source)
     return found / mean.batch

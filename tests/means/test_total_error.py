@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom, chi
 from tests.means import cases
 
-from dpgrain.means.total_error import CONFIDENCE, Number
+from dpgrain.means.total_error import CONFIDENCE, UserCount
 
 Array = NDArray[np.float64]
 BOUND = 10.0
@@ -88,18 +88,19 @@ def test_noise_alone_is_not_enough() -> None:
 def test_the_norm_of_noise_is_below_its_part() -> None:
     # With an exact number of users and nothing left out, noise alone is in the error.
     for d in (1, 2, 3, 10, 100, 10_000):
-        most = Number(1.0, 0.0).error(0.0, 1.0, d)
+        most = UserCount(1.0, 0.0).error(0.0, 1.0, d)
         assert (1 - CONFIDENCE) / 60 < chi.sf(most, d) < (1 - CONFIDENCE) / 2
 
 
 @pytest.mark.parametrize("d", [1, 2, 5, 100])
 @pytest.mark.parametrize("norm", [0.0, 0.5, 3.0, 30.0])
 def test_what_is_left_out_is_covered(d: int, norm: float) -> None:
-    rng, times, number = np.random.default_rng(d), 4000, Number(50.0, 0.0)
+    rng, times, number = np.random.default_rng(d), 4000, UserCount(50.0, 0.0)
     centre = np.full(d, 0.3)
     truth = norm * np.eye(d)[0]
     most = [
-        number.left_out(50 * centre + truth + z, centre, 1.0) for z in rng.normal(size=(times, d))
+        number.clipped_norm(50 * centre + truth + z, centre, 1.0)
+        for z in rng.normal(size=(times, d))
     ]
     missed = int((np.array(most) < norm).sum())
     assert binom.sf(missed - 1, times, (1 - CONFIDENCE) / 6) > CHANCE
@@ -113,7 +114,7 @@ def test_the_number_of_users_is_covered(there: int, stated: int | None) -> None:
     # Each user has the vector (1), so that the sum is their number.
     rng, covered, times = np.random.default_rng(1), 0, 2000
     for noise in rng.normal(size=times) * 6:
-        number = Number(there + noise, 6.0, stated)
+        number = UserCount(there + noise, 6.0, stated)
         value = there / number.divisor
         covered += abs(value - 1) <= number.error(value, 0.0, 1) + 1e-12
     # The number has a sixth of what may fail.
@@ -121,9 +122,12 @@ def test_the_number_of_users_is_covered(there: int, stated: int | None) -> None:
 
 
 def test_a_roster_counts_unless_fewer_or_more_are_seen() -> None:
-    assert Number(85.0, 6.0).divisor == 85
-    assert Number(89.0, 6.0, 100).divisor == Number(111.0, 6.0, 100).divisor == 100
-    assert Number(87.0, 6.0, 100).divisor == 87
-    assert Number(113.0, 6.0, 100).divisor == 113
-    assert (Number(87.0, 6.0, 100).divisor_sd, Number(89.0, 6.0, 100).divisor_sd) == (6.0, 0.0)
-    assert Number(-3.0, 6.0).divisor == 1
+    assert UserCount(85.0, 6.0).divisor == 85
+    assert UserCount(89.0, 6.0, 100).divisor == UserCount(111.0, 6.0, 100).divisor == 100
+    assert UserCount(87.0, 6.0, 100).divisor == 87
+    assert UserCount(113.0, 6.0, 100).divisor == 113
+    assert (UserCount(87.0, 6.0, 100).divisor_sd, UserCount(89.0, 6.0, 100).divisor_sd) == (
+        6.0,
+        0.0,
+    )
+    assert UserCount(-3.0, 6.0).divisor == 1

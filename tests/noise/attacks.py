@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.auditing.bounds import at_least, at_most, epsilon_of
+from dpgrain.auditing.bounds import event_epsilon, probability_lower_bound, probability_upper_bound
 
 FloatArray: TypeAlias = NDArray[np.float64]
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -55,12 +55,16 @@ class Attack:
             int(np.count_nonzero(self.decide(mechanism(secret, draws))))
             for secret in (self.first, self.second)
         ]
-        likely = at_least(taken[0], draws, ALPHA / 2)
-        return epsilon_of(likely, at_most(taken[1], draws, ALPHA / 2), 0.0)
+        likely = probability_lower_bound(taken[0], draws, ALPHA / 2)
+        return event_epsilon(likely, probability_upper_bound(taken[1], draws, ALPHA / 2), 0.0)
 
     def most(self, draws: int) -> float:
         """Return the bound where the attack is always right: what so many outputs can show at most."""
-        return epsilon_of(at_least(draws, draws, ALPHA / 2), at_most(0, draws, ALPHA / 2), 0.0)
+        return event_epsilon(
+            probability_lower_bound(draws, draws, ALPHA / 2),
+            probability_upper_bound(0, draws, ALPHA / 2),
+            0.0,
+        )
 
 
 # ------------------------------------------------------------------------------------------ low bits

@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from dpgrain.noise import SeededSource, discrete_laplace, inversion, laws
-from dpgrain.noise.laws import rounded_gaussian
+from dpgrain.noise import SeededSource, discrete_laplace, distributions, inversion
+from dpgrain.noise.distributions import rounded_gaussian
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -25,7 +25,7 @@ class Kind:
     name: str
     draw: Callable[..., IntArray]
     tail: Callable[[FloatArray, float], FloatArray]
-    law: inversion.Law
+    law: inversion.IntegerDistribution
 
     def __repr__(self) -> str:
         return self.name
@@ -40,8 +40,8 @@ def laplace_tail(k: FloatArray, scale: float) -> FloatArray:
     return np.where(k > 0, above, 1 - above * math.exp(-1 / scale))
 
 
-GAUSSIAN = Kind("gaussian", rounded_gaussian, gaussian_tail, laws._RoundedGaussian())
-LAPLACE = Kind("laplace", discrete_laplace, laplace_tail, laws._DiscreteLaplace())
+GAUSSIAN = Kind("gaussian", rounded_gaussian, gaussian_tail, distributions._RoundedGaussian())
+LAPLACE = Kind("laplace", discrete_laplace, laplace_tail, distributions._DiscreteLaplace())
 KINDS = [GAUSSIAN, LAPLACE]
 both = pytest.mark.parametrize("kind", KINDS, ids=repr)
 

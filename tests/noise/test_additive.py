@@ -12,7 +12,7 @@ from scipy import integrate, stats
 
 from dpgrain.errors import ParameterError
 from dpgrain.noise import SeededSource
-from dpgrain.noise.additive import LAWS, AdditiveLaw, law_named
+from dpgrain.noise.additive import LAWS, AdditiveNoise, noise_by_name
 
 #: The laws with standard deviation 1.
 KNOWN: dict[str, Any] = {"gaussian": stats.norm(), "laplace": stats.laplace(scale=math.sqrt(0.5))}
@@ -20,15 +20,15 @@ AT = np.array([-6.0, -2.0, -0.3, 0.0, 0.3, 1.0, 2.5, 7.0])
 
 
 @pytest.fixture(params=LAWS)
-def law(request: pytest.FixtureRequest) -> AdditiveLaw:
-    return law_named(request.param)
+def law(request: pytest.FixtureRequest) -> AdditiveNoise:
+    return noise_by_name(request.param)
 
 
 def test_every_law_is_compared() -> None:
     assert LAWS.keys() == KNOWN.keys()
 
 
-def test_quantiles_tails_and_densities(law: AdditiveLaw) -> None:
+def test_quantiles_tails_and_densities(law: AdditiveNoise) -> None:
     known = KNOWN[law.name]
     assert known.std() == pytest.approx(1)
     for level in (1e-9, 0.025, 0.4, 0.5, 0.95, 1 - 1e-9):
@@ -38,7 +38,7 @@ def test_quantiles_tails_and_densities(law: AdditiveLaw) -> None:
 
 
 @pytest.mark.parametrize("terms", [2, 3, 4])
-def test_tails_of_sums(law: AdditiveLaw, terms: int) -> None:
+def test_tails_of_sums(law: AdditiveNoise, terms: int) -> None:
     """Each is the one of fewer draws, convolved with one draw more."""
     known, wide = KNOWN[law.name], 60.0
 
@@ -55,7 +55,7 @@ def test_tails_of_sums(law: AdditiveLaw, terms: int) -> None:
 
 
 @pytest.mark.parametrize("power", range(3))
-def test_integrals(law: AdditiveLaw, power: int) -> None:
+def test_integrals(law: AdditiveNoise, power: int) -> None:
     known = KNOWN[law.name]
 
     def weighted(v: float) -> float:
@@ -69,7 +69,7 @@ def test_integrals(law: AdditiveLaw, power: int) -> None:
 
 
 @pytest.mark.slow
-def test_noise_has_the_law_s_standard_deviation(law: AdditiveLaw) -> None:
+def test_noise_has_the_law_s_standard_deviation(law: AdditiveNoise) -> None:
     """Both that which is added, and that which is drawn for simulations."""
     size, scale = 200_000, 1e6
     added = law.add_noise(np.zeros(size, dtype=np.int64), scale, source=SeededSource(1)) / scale
@@ -82,5 +82,5 @@ def test_noise_has_the_law_s_standard_deviation(law: AdditiveLaw) -> None:
 
 def test_a_name_that_is_none_is_refused() -> None:
     with pytest.raises(ParameterError) as refused:
-        law_named("uniform")
+        noise_by_name("uniform")
     assert refused.value.name == "noise"

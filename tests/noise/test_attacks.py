@@ -16,7 +16,7 @@ from tests.replay import recorded
 
 import dpgrain as dg
 from dpgrain.noise import SeededSource, discrete_laplace
-from dpgrain.noise.sums import noised, with_laplace
+from dpgrain.noise.sums import add_gaussian_noise, with_laplace
 
 #: The ε of every mechanism that is attacked.
 EPSILON = 1.0
@@ -67,7 +67,9 @@ def our_laplace(seed: int) -> Mechanism:
 
 def our_gaussian(seed: int) -> Mechanism:
     source = SeededSource(seed)
-    return lambda secret, draws: noised(np.full(draws, secret), 1.0, 1 / EPSILON, source)
+    return lambda secret, draws: add_gaussian_noise(
+        np.full(draws, secret), 1.0, 1 / EPSILON, source
+    )
 
 
 LOW_BITS, PRECISION = attacks.low_bits(1 / EPSILON), attacks.precision()

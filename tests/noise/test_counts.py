@@ -17,22 +17,28 @@ from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.noise import binomial as draw_binomial
 from dpgrain.noise import counts as module
 from dpgrain.noise import poisson as draw_poisson
-from dpgrain.noise.counts import BinomialLaw, CountLaw, PoissonLaw, counts_of, rounded
+from dpgrain.noise.counts import (
+    BinomialDistribution,
+    CountDistribution,
+    PoissonDistribution,
+    draw_counts,
+    rounded,
+)
 
 # Each statistical assertion fails by chance with about this probability.
 CHANCE = 1e-7
 
-LAWS: dict[str, CountLaw] = {
-    "few coins": BinomialLaw(7, 0.3),
-    "one coin": BinomialLaw(1, 0.5),
-    "a device": BinomialLaw(4112, 0.5),
-    "a batch": BinomialLaw(18_589_000, 0.5),
-    "rare": BinomialLaw(10**6, 1e-5),
-    "tiny": PoissonLaw(0.3),
-    "arrivals": PoissonLaw(4654.0),
-    "many arrivals": PoissonLaw(4.6e6),
-    "many rounds": BinomialLaw(4 * 30_000**2, 0.5),
-    "nearly all": BinomialLaw(10**14, 1 - 1e-6),
+LAWS: dict[str, CountDistribution] = {
+    "few coins": BinomialDistribution(7, 0.3),
+    "one coin": BinomialDistribution(1, 0.5),
+    "a device": BinomialDistribution(4112, 0.5),
+    "a batch": BinomialDistribution(18_589_000, 0.5),
+    "rare": BinomialDistribution(10**6, 1e-5),
+    "tiny": PoissonDistribution(0.3),
+    "arrivals": PoissonDistribution(4654.0),
+    "many arrivals": PoissonDistribution(4.6e6),
+    "many rounds": BinomialDistribution(4 * 30_000**2, 0.5),
+    "nearly all": BinomialDistribution(10**14, 1 - 1e-6),
 }
 
 
@@ -68,7 +74,7 @@ def test_tables_are_far_more_accurate_than_is_assumed(name: str) -> None:
 
 def test_exact_tails_agree_with_fractions() -> None:
     for trials, probability in ((5, 0.5), (7, 0.3), (40, 0.125)):
-        law, p = BinomialLaw(trials, probability), Fraction(probability)
+        law, p = BinomialDistribution(trials, probability), Fraction(probability)
         below = Fraction(0)
         for k in range(trials + 1):
             below += math.comb(trials, k) * p**k * (1 - p) ** (trials - k)
@@ -89,26 +95,26 @@ def test_exact_sums_at_blocks_agree_with_sums_of_tails(name: str) -> None:
 
 def test_a_draw_on_a_jump_is_decided_exactly() -> None:
     # F(3) of seven fair coins is 1/2: U below it is 3, U from it on is 4.
-    law = BinomialLaw(7, 0.5)
-    assert counts_of(law, 1, Words(2**63)).tolist() == [4]
-    assert counts_of(law, 1, Words(2**63 - 1, then=2**64 - 1)).tolist() == [3]
+    law = BinomialDistribution(7, 0.5)
+    assert draw_counts(law, 1, Words(2**63)).tolist() == [4]
+    assert draw_counts(law, 1, Words(2**63 - 1, then=2**64 - 1)).tolist() == [3]
 
 
 def test_a_jump_between_words_asks_for_more_bits() -> None:
     # F(0) of one coin of chance 1/3, in floating point, is no multiple of 2^-64 … of 2^-53 it is.
-    law = BinomialLaw(3, 0.3)
+    law = BinomialDistribution(3, 0.3)
     jump = (1 - Fraction(0.3)) ** 3
     word = math.floor(jump * 2**64)
     rest = math.floor((jump * 2**64 - word) * 2**64)
-    assert counts_of(law, 1, Words(word, rest - 1)).tolist() == [0]
-    assert counts_of(law, 1, Words(word, rest + 1)).tolist() == [1]
+    assert draw_counts(law, 1, Words(word, rest - 1)).tolist() == [0]
+    assert draw_counts(law, 1, Words(word, rest + 1)).tolist() == [1]
 
 
 @pytest.mark.parametrize("word", [0, 1, 2**64 - 1], ids=["first", "second", "last"])
 @pytest.mark.parametrize("name", ["few coins", "a device", "arrivals", "tiny"])
 def test_the_ends_of_the_law_are_reached(name: str, word: int) -> None:
     law = LAWS[name]
-    (found,) = counts_of(law, 1, Words(word, then=7)).tolist()
+    (found,) = draw_counts(law, 1, Words(word, then=7)).tolist()
     assert 0 <= found <= law.last
     # P(X ≤ found) > U, P(X < found) ≤ U, up to the bits that follow.
     low, high = word << 192, (word + 1) << 192
@@ -119,8 +125,12 @@ def test_the_ends_of_the_law_are_reached(name: str, word: int) -> None:
 @pytest.mark.parametrize("name", LAWS)
 def test_counts_have_their_law(name: str) -> None:
     law, times = LAWS[name], 40_000
-    drawn = counts_of(law, times, SeededSource(5))
-    peer = binom(law.trials, law.probability) if isinstance(law, BinomialLaw) else poisson(law.mean)
+    drawn = draw_counts(law, times, SeededSource(5))
+    peer = (
+        binom(law.trials, law.probability)
+        if isinstance(law, BinomialDistribution)
+        else poisson(law.mean)
+    )
     edges = np.unique(peer.ppf(np.linspace(0.02, 0.98, 25)))
     cells = np.concatenate([[0.0], peer.cdf(edges), [1.0]])
     expected = np.diff(cells) * times
@@ -187,7 +197,7 @@ def test_wrong_parameters_are_named(draw: Callable[[], Any], named: str) -> None
 
 def test_a_mean_near_0_overflows_nowhere() -> None:
     """The quotient of a count and the mean is beyond floating point, and its logarithm is not."""
-    law = PoissonLaw(1e-320)
+    law = PoissonDistribution(1e-320)
     mass = law.log_mass(np.array([0.0, 1.0, 2.0]))
     assert mass == pytest.approx([0.0, math.log(1e-320), 2 * math.log(1e-320) - math.log(2)])
     assert draw_poisson(1e-320, 50, source=SeededSource(1)).tolist() == [0] * 50

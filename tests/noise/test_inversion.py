@@ -30,7 +30,7 @@ def test_fast_decisions_are_those_of_exact_arithmetic(
     decided: list[int] = []
     decide = inversion._decide
 
-    def counted(law: inversion.Law, bits: int, *rest: Any) -> int:
+    def counted(law: inversion.IntegerDistribution, bits: int, *rest: Any) -> int:
         decided.append(bits)
         return decide(law, bits, *rest)
 

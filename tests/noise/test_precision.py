@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from dpgrain.noise import counts, discrete_laplace, stopping
 from dpgrain.noise.choice import choose_scores
+from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.noise.exponential import permute_and_flip
 from dpgrain.noise.gumbel import gumbel_order
-from dpgrain.noise.laws import rounded_gaussian
 from dpgrain.noise.precision import arithmetic
 
 TOP = 2**64 - 1

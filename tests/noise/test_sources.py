@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from tests.noise import cases
 from tests.refusals import refuses
 
-from dpgrain.noise import SeededSource, Source, SystemSource
-from dpgrain.noise.laws import rounded_gaussian
-from dpgrain.noise.sources import source_of
+from dpgrain.noise import RandomSource, SeededSource, SystemSource
+from dpgrain.noise.distributions import rounded_gaussian
+from dpgrain.noise.sources import random_source
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -43,7 +43,7 @@ GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 def test_a_seeded_source_goes_on_where_it_stood(kind: str) -> None:
     source = SeededSource(np.random.Generator(getattr(np.random, kind)(3)))
     source.words(701)
-    again = SeededSource.at(source.state())
+    again = SeededSource.from_state(source.state())
     np.testing.assert_array_equal(source.words(1000), again.words(1000))
 
 
@@ -56,10 +56,12 @@ def test_a_state_beyond_what_was_drawn_ahead_is_refused(
     """NumPy takes it, and reads the memory that lies there, or ends the process."""
     written = SeededSource(np.random.Generator(getattr(np.random, kind)(3))).state()
     for inside in (first, end):
-        SeededSource.at(re.sub(rf'"{place}": \d+', f'"{place}": {inside}', written)).words(3)
+        SeededSource.from_state(re.sub(rf'"{place}": \d+', f'"{place}": {inside}', written)).words(
+            3
+        )
     for beyond in (first - 1, end + 1, 241_459_437, -(2**31)):
         with refuses("state"):
-            SeededSource.at(re.sub(rf'"{place}": \d+', f'"{place}": {beyond}', written))
+            SeededSource.from_state(re.sub(rf'"{place}": \d+', f'"{place}": {beyond}', written))
 
 
 STATE = '{"bit_generator": "MT19937", "state": {"key": %s, "pos": %s}}'
@@ -75,7 +77,7 @@ STATE = '{"bit_generator": "MT19937", "state": {"key": %s, "pos": %s}}'
 )
 def test_another_state_is_refused(state: str) -> None:
     with refuses("state"):
-        SeededSource.at(state)
+        SeededSource.from_state(state)
 
 
 def test_the_systems_source_is_private_and_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +102,7 @@ def test_the_systems_source_is_private_and_is_the_default(monkeypatch: pytest.Mo
 
 
 def test_both_sources_give_all_64_bits() -> None:
-    sources: list[Source] = [SystemSource(), SeededSource(14)]
+    sources: list[RandomSource] = [SystemSource(), SeededSource(14)]
     for source in sources:
         words = source.words(4000)
         seen = [((words >> np.uint64(i)) & np.uint64(1)).mean() for i in range(64)]
@@ -109,12 +111,12 @@ def test_both_sources_give_all_64_bits() -> None:
 
 
 def test_source_of() -> None:
-    assert isinstance(source_of(None), SystemSource)
-    np.testing.assert_array_equal(source_of(15).words(3), SeededSource(15).words(3))
+    assert isinstance(random_source(None), SystemSource)
+    np.testing.assert_array_equal(random_source(15).words(3), SeededSource(15).words(3))
     seed: Any = np.int64(15)
-    np.testing.assert_array_equal(source_of(seed).words(3), SeededSource(15).words(3))
+    np.testing.assert_array_equal(random_source(seed).words(3), SeededSource(15).words(3))
     generator = np.random.default_rng(15)
-    source = source_of(generator)
+    source = random_source(generator)
     assert source.private is False
     np.testing.assert_array_equal(source.words(3), SeededSource(15).words(3))
     assert not np.array_equal(source.words(3), SeededSource(15).words(3))
@@ -123,4 +125,4 @@ def test_source_of() -> None:
 @pytest.mark.parametrize("bad", [True, 1.5, "7", -1, np.random.RandomState(0)])
 def test_source_of_refuses_what_is_no_seed(bad: Any) -> None:
     with refuses("random_state"):
-        source_of(bad)
+        random_source(bad)

@@ -10,7 +10,7 @@ from tests.noise import scripted
 
 from dpgrain.accounting import PureDP
 from dpgrain.accounting.events.best_of import SelectBest
-from dpgrain.noise import SeededSource, Source, stopping
+from dpgrain.noise import RandomSource, SeededSource, stopping
 from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.stopping import negative_binomial, poisson
 
@@ -58,7 +58,7 @@ def test_the_chances_that_are_inverted_are_those_of_the_law(eta: float) -> None:
             assert found == pytest.approx(chance, rel=1e-6), number
 
 
-def module_number(event: SelectBest, source: Source) -> int:
+def module_number(event: SelectBest, source: RandomSource) -> int:
     if event.stopping == "poisson":
         return poisson(event.mean, source=source)
     return negative_binomial(event.eta, event.gamma, source=source)

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dpgrain.noise import SeededSource, sums
-from dpgrain.noise.sums import noised
+from dpgrain.noise.sums import add_gaussian_noise
 
 Array = NDArray[Any]
 
@@ -33,10 +33,12 @@ def test_rounding_moves_no_sum_farther_than_noise_is_for(
     low = np.full(dimension, 0.499 * step)
     high = np.full(dimension, (math.floor((low[0] + each) / step - 0.501) + 0.501) * step)
     assert np.linalg.norm(high - low) <= 1.0
-    one, two = (noised(total, 1.0, multiplier, SeededSource(1)) for total in (low, high))
+    one, two = (
+        add_gaussian_noise(total, 1.0, multiplier, SeededSource(1)) for total in (low, high)
+    )
     assert np.linalg.norm(two - one) / step <= scales[0] / multiplier
 
 
 def test_noise_has_the_stated_deviation() -> None:
-    found = noised(np.zeros(40_000), 3.0, 2.0, SeededSource(1))
+    found = add_gaussian_noise(np.zeros(40_000), 3.0, 2.0, SeededSource(1))
     assert found.std() == pytest.approx(6.0, rel=0.03)

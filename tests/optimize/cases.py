@@ -15,7 +15,7 @@ from dpgrain.optimize import (
     Domain,
     Last,
     Logistic,
-    Loss,
+    LossFunction,
     Regularised,
     Sgd,
     Simplex,
@@ -57,7 +57,7 @@ def quadratic(curvatures: list[float], best: list[float]) -> Problem:
     )
 
 
-def of_records(loss: Loss, smoothness: float, strength: float = 0.0) -> Problem:
+def of_records(loss: LossFunction, smoothness: float, strength: float = 0.0) -> Problem:
     """The mean loss of 200 records, with its minimum by a long, exact method."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 3))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from dpgrain.errors import ParameterError
-from dpgrain.optimize import Affine, Ball, Box, Domain, Everywhere, Simplex
+from dpgrain.optimize import Affine, Ball, Box, Domain, Simplex, Unconstrained
 
 Array = NDArray[np.float64]
 
@@ -70,7 +70,7 @@ def test_projections_solve_the_quadratic_program(domain: Domain, constraints: li
 
 def test_points_inside_stay_where_they_are() -> None:
     point = np.array([0.1, 0.2, 0.3, 0.4])
-    for domain in (Everywhere(), Ball(1.0), Box(0.0, 1.0), Simplex()):
+    for domain in (Unconstrained(), Ball(1.0), Box(0.0, 1.0), Simplex()):
         assert domain.project(point) == pytest.approx(point, abs=1e-15)
 
 

@@ -17,11 +17,10 @@ from dpgrain.optimize import (
     Ball,
     Box,
     Domain,
-    Everywhere,
     Hinge,
     Huber,
     Logistic,
-    Loss,
+    LossFunction,
     MarginLoss,
     Poisson,
     Quantile,
@@ -29,6 +28,7 @@ from dpgrain.optimize import (
     Simplex,
     Softmax,
     Squared,
+    Unconstrained,
 )
 from dpgrain.optimize.models import Linear, Model, Proximal, Truncated, contribution, update
 
@@ -36,7 +36,7 @@ Array = NDArray[Any]
 
 SMOOTH: list[MarginLoss] = [Logistic(), Squared(), Huber(0.5), Poisson(), Softmax(3)]
 LOSSES: list[MarginLoss] = [*SMOOTH, Absolute(), Quantile(0.8), Hinge()]
-DOMAINS: list[Domain] = [Everywhere(), Ball(0.6), Box(-0.2, 0.4), Simplex()]
+DOMAINS: list[Domain] = [Unconstrained(), Ball(0.6), Box(-0.2, 0.4), Simplex()]
 MODELS: list[Model] = [Linear(), Truncated(), Proximal()]
 SIZES = [0.1, 3.0, 300.0]
 name = lambda thing: type(thing).__name__  # noqa: E731
@@ -71,7 +71,7 @@ def test_a_proximal_step_is_a_minimum(loss: MarginLoss, domain: Domain, size: fl
 
         assert domain.project(end) == pytest.approx(end, abs=1e-12)
         assert objective(end) <= min(map(objective, nearby(end, domain))) + 1e-7
-        if isinstance(domain, Everywhere) and loss in SMOOTH:
+        if isinstance(domain, Unconstrained) and loss in SMOOTH:
             best = minimize(objective, end, method="BFGS", options={"gtol": 1e-8})
             assert objective(end) <= best.fun + 1e-9
 
@@ -139,7 +139,7 @@ def test_a_longer_proximal_step_never_raises_the_loss(loss: MarginLoss) -> None:
 
 def test_a_ridge_is_part_of_the_proximal_step() -> None:
     theta, X, y = block(Hinge(), 5)
-    loss: Loss = Regularised(Regularised(Hinge(), 0.4), 0.3)
+    loss: LossFunction = Regularised(Regularised(Hinge(), 0.4), 0.3)
     end = Proximal().step(loss, theta, X, y, 2.0, Ball(5.0))
 
     def objective(v: Array) -> float:

@@ -17,7 +17,7 @@ from dpgrain.optimize import (
     Hinge,
     Last,
     Logistic,
-    Loss,
+    LossFunction,
     MarginLoss,
     Quantile,
     Regularised,
@@ -134,7 +134,7 @@ def test_points_are_uniform_in_the_ball(p: int) -> None:
 
 
 @pytest.mark.parametrize("loss", [Absolute(), Softmax(3), Own()], ids=name)
-def test_each_record_gets_the_gradient_at_a_point_of_its_own(loss: Loss) -> None:
+def test_each_record_gets_the_gradient_at_a_point_of_its_own(loss: LossFunction) -> None:
     # Against gradients at points drawn in full, record by record.
     theta, X, y = records(loss, m=1)
     ball, rng = RandomizedBall(1.5), np.random.default_rng(0)
@@ -154,7 +154,7 @@ def test_each_record_gets_the_gradient_at_a_point_of_its_own(loss: Loss) -> None
 class Ridged:
     """A loss with a ridge that nothing knows of: it is asked at points of the ball, as any other."""
 
-    loss: Loss
+    loss: LossFunction
     strength: float
 
     def value(self, theta: Array, X: Array, y: Array) -> Array:
@@ -166,7 +166,7 @@ class Ridged:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", [Absolute(), Softmax(3), Own()], ids=name)
-def test_a_ridge_has_its_own_gradient_in_the_middle(loss: Loss) -> None:
+def test_a_ridge_has_its_own_gradient_in_the_middle(loss: LossFunction) -> None:
     theta, X, y = records(loss, m=1)
     theta += 1.0
     ball, draws = RandomizedBall(1.5), 20_000

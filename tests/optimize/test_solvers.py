@@ -16,7 +16,6 @@ from dpgrain.optimize import (
     Ball,
     CoinBetting,
     Constant,
-    Everywhere,
     FullMatrixAdagrad,
     Power,
     RandomIterate,
@@ -24,6 +23,7 @@ from dpgrain.optimize import (
     Solver,
     StronglyConvex,
     Tail,
+    Unconstrained,
     Weighted,
     run,
 )
@@ -79,7 +79,7 @@ CASES = [
     for problem, p in cases.PROBLEMS.items()
     if not (solver in SMOOTH_ONLY and np.isinf(p.smoothness))
     and not (solver in STRONG_ONLY and p.strength == 0)
-    and not (solver in UNBOUNDED and not isinstance(p.domain, Everywhere))
+    and not (solver in UNBOUNDED and not isinstance(p.domain, Unconstrained))
 ]
 
 

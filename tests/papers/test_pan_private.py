@@ -20,8 +20,8 @@ from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.means import Mean, Vectors
 from dpgrain.means.grid import on_grid
-from dpgrain.noise import SeededSource, Source, SystemSource, sums
-from dpgrain.noise.laws import rounded_gaussian
+from dpgrain.noise import RandomSource, SeededSource, SystemSource, sums
+from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.numerics.row_clipping import clipped
 from dpgrain.papers import PanPrivate, PanPrivateStream
 from dpgrain.papers import pan_private as module
@@ -86,7 +86,7 @@ def test_each_user_is_in_one_batch() -> None:
         for batch in {0, 1 % rounds, rounds // 2, rounds - 1}:
             first, end = mean.first(batch), mean.first(batch + 1)
             assert end - first in (n // rounds, -(-n // rounds))
-            assert mean.batch_of(first) == mean.batch_of(end - 1) == batch
+            assert mean.batch_index(first) == mean.batch_index(end - 1) == batch
 
 
 def test_a_round_takes_the_next_users_of_the_roster() -> None:
@@ -192,7 +192,7 @@ def test_a_state_is_under_fresh_noise_at_any_time(received: int) -> None:
         found = stream.receive(vector)
         if found is not None:
             before.append(found)
-    first = mean.first(mean.batch_of(received))
+    first = mean.first(mean.batch_index(received))
     noise = stream.state - steps_of(mean, vectors[first:]).sum(axis=0)
     scale = mean.noise_multiplier * mean.clip / mean.step
     assert kstest(noise / scale, norm.cdf).pvalue > CHANCE
@@ -306,7 +306,7 @@ def test_no_neighbour_moves_a_look_and_what_follows_farther(relation: Relation) 
                 seen.append(stream.state)
                 if found is not None:
                     sums.append(np.rint(found * 3 / mean.step))
-            batch = min(mean.batch_of(look), 2)
+            batch = min(mean.batch_index(look), 2)
             state = seen[look] * (look < 9)
             sums[batch] -= state
             views.append((state, np.concatenate(sums)))
@@ -456,7 +456,7 @@ def noised_by(monkeypatch: pytest.MonkeyPatch, factor: Callable[[int], float]) -
     """Scale the noises, which are drawn in turn: the first of a batch, and the second."""
     drawn = [0]
 
-    def wrong(scale: Any, size: int, *, source: Source) -> NDArray[np.int64]:
+    def wrong(scale: Any, size: int, *, source: RandomSource) -> NDArray[np.int64]:
         drawn[0] += 1
         noise = rounded_gaussian(scale, size, source=source)
         less: NDArray[np.int64] = np.rint(noise * factor(drawn[0])).astype(np.int64)

@@ -14,14 +14,14 @@ from tests.refusals import refuses
 
 from dpgrain import accounting
 from dpgrain.accounting import Contribution, Gaussian
-from dpgrain.auditing.bounds import at_least
+from dpgrain.auditing.bounds import probability_lower_bound
 from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.means import Mean, Vectors
 from dpgrain.means.neighbours import close, on_grid
-from dpgrain.noise import SeededSource, Source, SystemSource, discrete_laplace, sums
-from dpgrain.noise.laws import rounded_gaussian
+from dpgrain.noise import RandomSource, SeededSource, SystemSource, discrete_laplace, sums
+from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.papers import softcore
-from dpgrain.papers.softcore import SoftCore, in_agreement, sum_of, whole_weights
+from dpgrain.papers.softcore import SoftCoreMean, h_index, integer_weights, weighted_sum
 from dpgrain.testing.mean import BLOCKS, DIMENSION, SURE, Array, MeanContract
 from dpgrain.units import Relation
 
@@ -33,7 +33,7 @@ EXCHANGED = np.array([-2, -2, -2, -0.01, 0, 0, 0, 0, 0, 2, 2.0]), -2.0, 1.99
 REMOVED = np.array([-0.01, -0.01, *[1.99] * 5, 2.045, 2.047, 2.047, 2.048]), 0.048, None
 
 
-def soft_core(rounds: int = 3, **options: Any) -> SoftCore:
+def soft_core(rounds: int = 3, **options: Any) -> SoftCoreMean:
     """Twelve users, of whom ten agree; tests that hardly ever err."""
     values = {
         "radius": 1.0,
@@ -45,28 +45,28 @@ def soft_core(rounds: int = 3, **options: Any) -> SoftCore:
         "query_scale": 0.02,
         "rounds": rounds,
     }
-    return SoftCore(**{**values, **options})
+    return SoftCoreMean(**{**values, **options})
 
 
-def mean_of(mean: SoftCore, vectors: Array) -> tuple[int, Array]:
+def mean_of(mean: SoftCoreMean, vectors: Array) -> tuple[int, Array]:
     """h, and the weighted mean before noise, as a run makes them."""
     step = mean.radius / 2**16
     (counts,) = close(vectors, step, [4**17])
-    weights = whole_weights(counts, mean.n_users, mean.core)
+    weights = integer_weights(counts, mean.n_users, mean.core)
     if not weights.any():
-        return in_agreement(counts), np.zeros(vectors.shape[1])
-    total = sum_of(on_grid(vectors, step)[weights > 0], weights[weights > 0])
-    return in_agreement(counts), np.array(total, dtype=np.float64) / weights.sum() * step
+        return h_index(counts), np.zeros(vectors.shape[1])
+    total = weighted_sum(on_grid(vectors, step)[weights > 0], weights[weights > 0])
+    return h_index(counts), np.array(total, dtype=np.float64) / weights.sum() * step
 
 
 class TestSoftCore(MeanContract):
     users = BLOCKS
 
-    def make(self, rounds: int = 3, **options: Any) -> SoftCore:
+    def make(self, rounds: int = 3, **options: Any) -> SoftCoreMean:
         return soft_core(rounds, **options)
 
     def sensitivity(self, mean: Mean, relation: Relation) -> float:
-        assert isinstance(mean, SoftCore)
+        assert isinstance(mean, SoftCoreMean)
         return mean.event.sensitivity * mean.radius
 
     def changed(self, vectors: Array, unit: int, to: Array | None) -> Array:
@@ -117,7 +117,7 @@ class TestSoftCore(MeanContract):
 # ------------------------------------------------------------------------------------ sensitivity
 
 
-def climb(mean: SoftCore, removed: bool, seed: int, steps: int = 500) -> float:
+def climb(mean: SoftCoreMean, removed: bool, seed: int, steps: int = 500) -> float:
     """The largest move of the mean, over its bound, that a search over neighbours finds."""
     rng = np.random.default_rng(seed)
     # Just inside, and just outside, of 2τ from where most are.
@@ -189,7 +189,7 @@ def test_the_search_would_find_weights_cut_to_0_or_1(monkeypatch: pytest.MonkeyP
 
     assert 0.05 < moved() <= mean.event.sensitivity
     monkeypatch.setitem(
-        globals(), "whole_weights", lambda f, n, core: np.asarray(2 * f > n + 2, dtype=np.int64)
+        globals(), "integer_weights", lambda f, n, core: np.asarray(2 * f > n + 2, dtype=np.int64)
     )
     assert moved() > 1.3 * mean.event.sensitivity
 
@@ -198,7 +198,7 @@ def test_weights_are_those_of_the_event() -> None:
     event = soft_core(n_users=41, core=30).event
     counts = np.arange(42)
     exact = np.clip(event.slope * (counts - 41 / 2 - 1), 0, 1)
-    whole = whole_weights(counts, 41, 30)
+    whole = integer_weights(counts, 41, 30)
     assert whole / whole.max() == pytest.approx(exact)
     assert whole[event.core - 1] == whole.max() > whole[event.core - 2]
 
@@ -259,7 +259,7 @@ def geometric(z: NDArray[np.int64], scale: float) -> Array:
     return law
 
 
-def chances(mean: SoftCore, h: int) -> Array:
+def chances(mean: SoftCoreMean, h: int) -> Array:
     """P(the run ends in round t), and last that it does not, if h is the same in all rounds."""
     z = np.arange(-400, 401)
     once, each = geometric(z, mean.threshold_scale), geometric(z, mean.query_scale)
@@ -270,7 +270,7 @@ def chances(mean: SoftCore, h: int) -> Array:
     return np.array([*ends, float(once @ passes**mean.rounds)])
 
 
-def ends(mean: SoftCore, vectors: Vectors, times: int) -> Array:
+def ends(mean: SoftCoreMean, vectors: Vectors, times: int) -> Array:
     """How many runs end in each round, and last in none."""
     found = np.zeros(mean.rounds + 1)
     for _ in range(times):
@@ -337,14 +337,14 @@ def test_audit_of_the_tail() -> None:
     times, epsilon = 2500, 4.0
     here, there = (ends(mean, apart(agree), times)[-1] for agree in (8, 7))
     assert there == 0
-    low = at_least(int(here), times, CHANCE / 2)
+    low = probability_lower_bound(int(here), times, CHANCE / 2)
     claimed = mean.event.delta(epsilon)
     assert 0.7 * claimed < low <= claimed
     # Without the tail the claim would be broken.
     assert low > 1e3 * max(mean.event.delta(epsilon) - mean.event.leak, 1e-12)
 
 
-def published(mean: SoftCore, vectors: Array, times: int) -> Array:
+def published(mean: SoftCoreMean, vectors: Array, times: int) -> Array:
     """(times,): the sums of all rounds' means."""
     given = Vectors(vectors)
     sums = []
@@ -381,7 +381,7 @@ def test_audit_of_the_means() -> None:
 def test_audit_finds_a_third_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     real = rounded_gaussian
 
-    def less(scale: Array, d: int, source: Source) -> Any:
+    def less(scale: Array, d: int, source: RandomSource) -> Any:
         return real(scale / 3, d, source=source)
 
     monkeypatch.setattr(sums, "rounded_gaussian", less)
@@ -395,7 +395,7 @@ def test_audit_finds_a_third_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize("users", [500, 1000, 10_000])
 def test_calibration_keeps_the_promise(users: int, relation: Relation) -> None:
-    mean = SoftCore.calibrate(
+    mean = SoftCoreMean.calibrate(
         epsilon=1.0, delta=1e-6, n_users=users, rounds=1000, radius=0.5, relation=relation
     )
     assert 0.999 < mean.event.epsilon(1e-6, relation=relation) <= 1.0
@@ -414,7 +414,9 @@ def test_calibration_keeps_the_promise(users: int, relation: Relation) -> None:
 
 def noise(users: int, relation: Relation = "replace", **options: Any) -> float:
     given = {"epsilon": 1.0, "delta": 1e-6, "rounds": 1000, "radius": 1.0, **options}
-    return users * SoftCore.calibrate(n_users=users, relation=relation, **given).noise_multiplier
+    return (
+        users * SoftCoreMean.calibrate(n_users=users, relation=relation, **given).noise_multiplier
+    )
 
 
 def test_calibrated_noise() -> None:
@@ -443,11 +445,11 @@ USER = Contribution("user")
 @pytest.mark.slow
 def test_a_promise_may_be_shared_with_something_else() -> None:
     beside = Gaussian(8.0, USER)
-    mean = SoftCore.calibrate(
+    mean = SoftCoreMean.calibrate(
         epsilon=1.0, delta=1e-6, n_users=2000, rounds=100, radius=1.0, beside=beside
     )
     assert 0.99 < (mean.event + beside).epsilon(1e-6, relation="replace") <= 1.0
-    alone = SoftCore.calibrate(epsilon=1.0, delta=1e-6, n_users=2000, rounds=100, radius=1.0)
+    alone = SoftCoreMean.calibrate(epsilon=1.0, delta=1e-6, n_users=2000, rounds=100, radius=1.0)
     assert mean.noise_multiplier > alone.noise_multiplier
     with pytest.raises(ParameterError, match="in addition to the other published results"):
         noise(2000, beside=Gaussian(1.0, USER))
@@ -484,7 +486,7 @@ def test_the_printed_constants_break_their_claim_and_ours_do_not() -> None:
     printed = printed_softcore.PrintedSoftCore(1.0, 1000, 1000, 1.0, 1e-6)
     assert printed.noise_sd * 1000 == pytest.approx(1559, abs=1)
     assert printed_softcore.printed_delta(printed) > 100 * printed.delta
-    ours = SoftCore.calibrate(epsilon=1.0, delta=1e-6, n_users=1000, rounds=1000, radius=1.0)
+    ours = SoftCoreMean.calibrate(epsilon=1.0, delta=1e-6, n_users=1000, rounds=1000, radius=1.0)
     assert printed_softcore.our_delta(ours, 1.0) <= 1e-6
 
 

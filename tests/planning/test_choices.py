@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dpgrain.papers.floors import least_excess_of_choice
+from dpgrain.papers.floors import min_excess_of_choice
 from dpgrain.planning.choices import plan_select
 from dpgrain.units import RELATIONS, Relation
 
@@ -21,7 +21,7 @@ def test_a_choice_by_hand(delta: float, relation: Relation) -> None:
     most = 2 * math.log(50) / (rate * 300)
     assert plan["excess risk, the noise's part at most"] <= most * (1 + 1e-6)
     assert plan["evaluations of a hypothesis"] == 50
-    assert plan["least excess risk by any choice"] == 2 * least_excess_of_choice(
+    assert plan["least excess risk by any choice"] == 2 * min_excess_of_choice(
         0.5, delta, 300, 50, relation=relation
     )
     tied = plan["where all but one tie, exponential"]

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm
 
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
-from dpgrain.papers.floors import least_holders
+from dpgrain.papers.floors import min_users_with_item
 from dpgrain.planning.counts import plan_counts
 from dpgrain.statistics.plan import plan_histogram
 from dpgrain.units import Element, Unit, User
@@ -30,7 +30,7 @@ def test_a_histogram_is_the_release_that_is_planned(unit: Unit) -> None:
     half = plan["item is selected half the time from"]
     assert half == math.ceil(release.select.threshold)
     assert plan["the same, half the time"] == pytest.approx(3 * half, abs=3)
-    assert plan["by any rule, half the time"] == least_holders(1.0, 1e-6)
+    assert plan["by any rule, half the time"] == min_users_with_item(1.0, 1e-6)
     assert (
         plan["by any rule, half the time"]
         <= plan["by truncated noise on one item a block"]

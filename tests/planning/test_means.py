@@ -9,9 +9,9 @@ from tests.planning.test_error_plan import VECTORS
 
 from dpgrain.accounting import Gaussian
 from dpgrain.papers.floors import (
-    least_error_of_records,
-    least_error_of_worlds,
-    least_noise_of_clipped_sums,
+    min_error_of_records,
+    min_error_of_worlds,
+    min_noise_of_clipped_sums,
 )
 from dpgrain.planning.means import plan_mean
 from dpgrain.units import RELATIONS, Relation, User
@@ -61,19 +61,19 @@ def test_a_mean_of_users_with_records() -> None:
     plan = plan_mean(0.3, 1e-9, n=60, dimension=16, relation="replace", records=25)
     noise = plan["noise multiplier σ"]
     assert plan["least noise of clipped sums, such records"] == pytest.approx(
-        least_noise_of_clipped_sums(noise, 60, 16) / math.sqrt(16 * 25)
+        min_noise_of_clipped_sums(noise, 60, 16) / math.sqrt(16 * 25)
     )
-    assert plan["least by any mechanism, such records"] == least_error_of_records(
+    assert plan["least by any mechanism, such records"] == min_error_of_records(
         0.3, 1e-9, 60, records=25, dimension=16, relation="replace"
     )
     assert plan["the same, any number of records"] == 2 * math.sqrt(
-        least_error_of_worlds(0.3, 1e-9, 60, relation="replace")
+        min_error_of_worlds(0.3, 1e-9, 60, relation="replace")
     )
     # Clipping around a found centre gains √m at most, and a little less than that.
     gained = plan["rms privacy error"] / plan["least noise of clipped sums, such records"]
     assert 4.5 < gained < 5
     # A user of 3 vectors has all their records.
     several = plan_mean(0.3, 1e-9, n=60, unit=User(max_elements=3), records=5)
-    assert several["least by any mechanism, such records"] == least_error_of_records(
+    assert several["least by any mechanism, such records"] == min_error_of_records(
         0.3, 1e-9, 20, records=15
     )

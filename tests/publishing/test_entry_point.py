@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dpgrain as dg
-from dpgrain.means.of_users import MeanOfUsers, mean_of_users
+from dpgrain.means.user_mean import MeanOfUsers, mean_of_users
 from dpgrain.publishing import Query
 from dpgrain.publishing.entry_point import published, publishes
 

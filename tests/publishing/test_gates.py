@@ -9,9 +9,9 @@ from tests.rooms import SOURCE, modules_of, tree_of
 
 # Names of dpgrain.noise by which nothing is drawn.
 _HARMLESS = {
-    "Source", "RandomState", "SystemSource", "SeededSource", "raised", "MAX_SCALE", "rounded",
-    "BinomialLaw", "CountLaw", "PoissonLaw", "LARGEST_COUNT",
-    "AdditiveLaw", "GAUSSIAN", "LAPLACE", "law_named",
+    "RandomSource", "RandomState", "SystemSource", "SeededSource", "raise_scale", "MAX_SCALE",
+    "rounded", "BinomialDistribution", "CountDistribution", "PoissonDistribution",
+    "LARGEST_COUNT", "AdditiveNoise", "GAUSSIAN", "LAPLACE", "noise_by_name",
 }  # fmt: skip
 
 # The gate.

@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.receipt import Receipt
 from dpgrain.scope.partitions import Partition, Rule
-from dpgrain.scope.regions import Region, Side, days
+from dpgrain.scope.regions import LabelSet, Region, Side, days
 from dpgrain.units import Level, Relation, Unit
 
 
@@ -82,7 +83,8 @@ def test_the_parts_of_a_sentence_are_in_order() -> None:
     assert str(told) == (
         "User-level differential privacy with ε = 1 and δ = 0: adding or removing all of one user's "
         "records (the user remains enrolled) changes the probability of any outcome by at most a "
-        "factor of e^ε = 2.72. Users are identified by 'reader'. Only these records are read: day "
+        "factor of e^ε = 2.72. Users are identified by 'reader'; rows without a user are dropped. Only "
+        "these records are read: day "
         "from 2025-03-01 to 2025-05-31. The rows come from a query, frame or array that dpgrain did "
         "not build: the guarantee assumes that no user's data determined the rows of other users, or "
         "whether the rows could be read. Assumed public and fixed in advance: the bins. Charged on "
@@ -238,3 +240,30 @@ def test_parts_of_one_element_in_two_releases_compose() -> None:
     assert (monday + tuesday).epsilon(1e-6) == pytest.approx(both)
     assert (monday + later).epsilon(1e-6) == pytest.approx(Gaussian(5.0).epsilon(1e-6))
     assert monday.region_of_units.within(tuesday.region_of_units)
+
+
+def test_the_brief_guarantee_lists_every_filter() -> None:
+    one = Guarantee("record", "", "zero_out", 0.0, PureDP(1.0))
+    small, large = (Fact("rows-where", (words,)) for words in ("amount < 9", "amount > 3"))
+    region = Region((Side("branch", LabelSet(("East",))),))
+    both = replace(one, public=(small, large), scope=region)
+    assert both.summary == (
+        "ε = 2, δ = 0 per record (zero_out; only branch East; only rows where amount < 9; only rows "
+        "where amount > 3)."
+    )
+    # A filter of one of two releases does not hold for the other.
+    for composed in (both + replace(one, public=(large,)), replace(one, public=(large,)) + both):
+        assert "; only rows where amount > 3)" in composed.summary
+        assert "amount < 9" not in composed.summary
+        assert "some releases use only rows where amount < 9" in str(composed)
+    three = both + one + one
+    assert [fact.kind for fact in three.public] == ["stated", "stated"]
+    assert (one + (one + both)).public == three.public
+
+
+def test_a_filtered_table_is_printed_with_its_filter() -> None:
+    table = dg.read(pa.table({"who": [1, 2], "paid": [3.0, 40.0]}), user="who")
+    rows = table.filter("paid > 30")
+    for made in (rows, rows.per_user(total="total(paid)")):
+        release = dg.count(made, unit=dg.User(), clip=1.0, epsilon=1, random_state=1)
+        assert "; only rows where paid > 30)" in release.guarantee.summary

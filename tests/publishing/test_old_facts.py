@@ -31,7 +31,8 @@ def test_an_old_sentence_becomes_its_kind(
 
 
 def test_every_kind_has_an_old_sentence() -> None:
-    assert {kind for _, kind, _ in OLD} == {*SENTENCES} - {"stated", "setting"}
+    later = {"person-by", "edges", "thresholds", "scaled-bound", "unclipped"}
+    assert {kind for _, kind, _ in OLD} == {*SENTENCES} - {"stated", "setting"} - later
 
 
 def test_plurals_and_large_numbers_of_old_sentences() -> None:

@@ -25,7 +25,7 @@ from dpgrain.accounting import (
     gaussian_delta,
 )
 from dpgrain.accounting.losses.gaussian import pure_mu
-from dpgrain.accounting.losses.pairs import Mixtures, Response
+from dpgrain.accounting.losses.pairs import MixturePair, ResponsePair
 from dpgrain.publishing import Caps, Price, price
 from dpgrain.publishing.prices import _Curve
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Element, Relation, User
@@ -40,9 +40,9 @@ def exactly(loss: Loss, count: int) -> Loss:
     """The closed parts of a loss, composed as pairs of laws."""
     pairs: list[tuple[Any, int]] = []
     if loss.mu > 0:
-        pairs.append((Mixtures(((1.0, loss.mu),), ((1.0, 0.0),)), count))
+        pairs.append((MixturePair(((1.0, loss.mu),), ((1.0, 0.0),)), count))
     if loss.pure > 0:
-        pairs.append((Response(loss.pure), count))
+        pairs.append((ResponsePair(loss.pure), count))
     return Loss(leak=count * loss.leak, pairs=tuple(pairs))
 
 
@@ -171,7 +171,7 @@ def test_a_curve_is_held_against_the_whole_gaussian_and_not_at_one_point() -> No
     assert Exact().delta(0.3) == pytest.approx(
         laplace_law.cdf((rate - 0.3) / 2) - math.exp(0.3) * laplace_law.cdf(-(rate + 0.3) / 2)
     )
-    curve = _Curve.of(Loss.of(Exact()), 1e-7)
+    curve = _Curve.of(Loss.from_curve(Exact()), 1e-7)
     mu = curve.min_mu(1e-7, 3.0)
     grid = np.linspace(0, rate * 1.2, 5001)
     slack = [gaussian_delta(float(x), mu) + 1e-7 - Exact().delta(float(x)) for x in grid]

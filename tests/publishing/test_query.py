@@ -172,7 +172,7 @@ def test_a_query_shows_no_rows() -> None:
         "learn.query",
         "learn.minimise",
         "learn.tuning",
-        "means.of_users",
+        "means.user_mean",
         "papers.generic",
         "shuffle.protocol",
         "statistics.top",

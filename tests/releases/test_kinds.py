@@ -15,7 +15,7 @@ from tests.releases import cases
 
 import dpgrain as dg
 from dpgrain import learn
-from dpgrain.learn.kinds import KINDS as FITS
+from dpgrain.learn.estimator_names import ESTIMATORS as FITS
 from dpgrain.releases.kinds import KINDS, Asked
 
 # What the file says of all releases, or the run decides; and what no text can state.

@@ -25,7 +25,7 @@ from tests.tables.engines.in_memory import InMemory
 import dpgrain as dg
 from dpgrain import learn
 from dpgrain._files import guarantee_path
-from dpgrain.learn.features import Encoding, Number
+from dpgrain.learn.features import FeatureEncoding, NumberColumn
 from dpgrain.publishing import Price
 from dpgrain.releases.run import _together
 from dpgrain.releases.table_queries import fit_columns, mean_of_columns
@@ -38,7 +38,9 @@ BOUNDS = (0, 200)
 
 def _fitted(table: dg.UserTable) -> learn.LinearModel:
     model = learn.LogisticRegression(classes=[0, 1], rounds=5, n_users=600, **USER)
-    encoding = Encoding((Number("seconds", (0.0, 200.0)), Number("age", (0.0, 100.0))))
+    encoding = FeatureEncoding(
+        (NumberColumn("seconds", (0.0, 200.0)), NumberColumn("age", (0.0, 100.0)))
+    )
     return fit_columns(model, table, encoding, "bought")
 
 

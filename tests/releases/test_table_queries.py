@@ -13,11 +13,13 @@ from tests.releases import cases
 
 import dpgrain as dg
 from dpgrain import learn
-from dpgrain.learn.features import Category, Encoding, Number
+from dpgrain.learn.features import CategoryColumn, FeatureEncoding, NumberColumn
 from dpgrain.publishing import Query
 from dpgrain.releases.table_queries import column_labels, fit_columns, mean_of_columns
 
-ENCODING = Encoding((Number("age", (0.0, 100.0)), Category("topic", ("t0", "t1"))))
+ENCODING = FeatureEncoding(
+    (NumberColumn("age", (0.0, 100.0)), CategoryColumn("topic", ("t0", "t1")))
+)
 PROMISE: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6}
 
 MODELS: dict[str, tuple[Any, str, dict[str, Any]]] = {

@@ -19,7 +19,7 @@ from dpgrain.accounting import (
     SampledGaussian,
     Selection,
 )
-from dpgrain.report.curve import curve_table
+from dpgrain.report.guarantee_facts import curve_table
 from dpgrain.units import Relation
 
 EVENTS: dict[str, Event] = {
@@ -46,12 +46,12 @@ def test_no_number_of_units_is_told_less_than_it_costs(name: str, relation: Rela
     # What is composed numerically takes its time.
     slow = name == "sampled"
     columns = [table.own] if slow else range(len(table.deltas))
-    for units in [1, 3, 40] if slow else range(1, table.most + 1):
+    for units in [1, 3, 40] if slow else range(1, table.max_units + 1):
         for column in columns:
             told = table.at(units, column)
             assert told is not None
             assert told.epsilon >= promise.epsilon(table.deltas[column], units=units)
-    assert table.at(table.most + 1, 0) is None
+    assert table.at(table.max_units + 1, 0) is None
 
 
 @pytest.mark.parametrize(
@@ -90,13 +90,13 @@ def test_its_lines_are_the_guarantee_s_own(name: str) -> None:
 
 def test_it_ends_at_the_cells() -> None:
     assert [row.units for row in curve_table(_promise("few cells")).rows][-2:] == [10, 12]
-    assert curve_table(_promise("gaussian")).most == 100
+    assert curve_table(_promise("gaussian")).max_units == 100
 
 
 def test_where_nothing_is_promised_it_says_so() -> None:
     table = curve_table(_promise("selected"))
     last = table.rows[-1].odds[-1]
-    assert last.endless
+    assert last.is_infinite
     assert last.shown == "∞"
     assert math.isinf(_promise("selected").epsilon(1e-9, units=100))
 

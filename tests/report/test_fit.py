@@ -13,7 +13,7 @@ from tests.report import sums
 
 import dpgrain as dg
 from dpgrain import learn
-from dpgrain.papers.floors import least_error_of_records, least_error_of_worlds
+from dpgrain.papers.floors import min_error_of_records, min_error_of_worlds
 from dpgrain.planning.shuffled import (
     honest_shares,
 )
@@ -53,14 +53,14 @@ class TestLimitsOfAFit:
         # Four coordinates, with the intercept, and the rounds with this clipping bound.
         noise = history.noise_sd * 2 / history.clip / math.sqrt(model.n_iter_)
         for records, row in zip((1, 10, 100), cells, strict=False):
-            floor = least_error_of_records(
+            floor = min_error_of_records(
                 epsilon, 1e-6, n, records=records, dimension=4, relation="replace"
             )
             assert float(row[2]) == pytest.approx(floor, rel=1e-3)
             assert float(row[3]) == pytest.approx(noise / floor, rel=1e-2)
             order = 2 / (n * epsilon * math.sqrt(records))
             assert float(row[1].removeprefix("order of ")) == pytest.approx(order, rel=0.34)
-        always = 2 * math.sqrt(least_error_of_worlds(epsilon, 1e-6, n, relation="replace"))
+        always = 2 * math.sqrt(min_error_of_worlds(epsilon, 1e-6, n, relation="replace"))
         if always:
             assert float(cells[3][2]) == pytest.approx(always, rel=1e-3)
         else:

@@ -13,7 +13,7 @@ from tests.report import cases
 
 import dpgrain as dg
 from dpgrain.report import write_report
-from dpgrain.report.promises import of_a_person
+from dpgrain.report.guarantee_facts import person_sentence
 
 
 @pytest.mark.slow
@@ -82,7 +82,7 @@ def test_a_sheet_for_whoever_answers_for_privacy(tmp_path: Path) -> None:
     assert re.search(r"Written on</th><td>\d{4}-\d\d-\d\d \(UTC\)", sheet)
     assert release.hash in sheet
     assert release.guarantee.hash in sheet
-    assert of_a_person(release.guarantee) in sheet
+    assert person_sentence(release.guarantee) in sheet
 
 
 @pytest.mark.slow

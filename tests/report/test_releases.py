@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.releases import cases as files
 from tests.report import cases
-from tests.report.test_checks import checks, computed
+from tests.report.test_hashes import checks, computed
 
 import dpgrain as dg
 

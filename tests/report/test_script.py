@@ -17,7 +17,7 @@ from tests.report.browser import CHROMIUM, chromium
 
 import dpgrain as dg
 from dpgrain.accounting import Gaussian, Selection
-from dpgrain.report.promises import Odds
+from dpgrain.report.guarantee_facts import Odds
 from dpgrain.tables.groups import Groups
 
 # A page that holds the report in a frame, does with it what readers do, and writes down what it says.
@@ -96,11 +96,11 @@ def _answer(release: dg.Release, units: int, told: int, delta: float, words: str
     rest = "" if units == told else f" (the value for {told})"
     promise = release.guarantee.epsilon(delta, units=told)
     odds = Odds(promise, delta)
-    if odds.endless:
+    if odds.is_infinite:
         return f"For {what}, nothing is guaranteed at δ = {words}{rest}."
     return (
         f"For {what}: ε = {odds.shown} at δ = {words}{rest}. Starting from even odds, an attacker "
-        f"guesses correctly at most {odds.right} of the time: no outcome is more than {odds.factor} "
+        f"guesses correctly at most {odds.guess} of the time: no outcome is more than {odds.factor} "
         "times as likely in either case, plus δ."
     )
 

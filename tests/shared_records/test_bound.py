@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.shared_records.cases import Row, all_tables, without
 
-from dpgrain.auditing.bounds import at_least, at_most
+from dpgrain.auditing.bounds import probability_lower_bound, probability_upper_bound
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.shared_records import bound as bounds
 from dpgrain.shared_records.bound import BoundSearch
@@ -161,6 +161,9 @@ def test_audit_of_the_bounds_that_are_found(relation: Relation) -> None:
     scale = 2.0
     search = BoundSearch(1.0, LOOKS, fewer - 3 * scale + 1.0, scale, 1.0, "user", relation)
     hits, false = all_fail(search, more), all_fail(search, fewer)
-    low, high = at_least(hits, TRIALS, 1e-8), at_most(false, TRIALS, 1e-8)
+    low, high = (
+        probability_lower_bound(hits, TRIALS, 1e-8),
+        probability_upper_bound(false, TRIALS, 1e-8),
+    )
     claimed = search.event.epsilon(relation=relation)
     assert 0.1 * claimed < math.log(low / high) <= claimed

@@ -27,9 +27,9 @@ def _helper():
 FILES = {
     "src/dpgrain/__init__.py": "",
     "src/dpgrain/accounting/__init__.py": (
-        "from dpgrain.accounting.events.noise import Noise, PureNoise\n"
+        "from dpgrain.accounting.events.additive import Noise, PureNoise\n"
     ),
-    "src/dpgrain/accounting/events/noise.py": EVENT,
+    "src/dpgrain/accounting/events/additive.py": EVENT,
     "src/dpgrain/sums.py": (
         "from dpgrain.accounting import PureNoise\n\ndef doubled(x):\n    return 2 * x\n"
     ),
@@ -106,7 +106,7 @@ def test_a_chain_is_read_off_the_tree(tmp_path: Path) -> None:
     assert "bug        It is doubled. [dpgrain.sums:doubled]" in str(chain)
 
 
-EVENTS, TESTS = "src/dpgrain/accounting/events/noise.py", "tests/test_sums.py"
+EVENTS, TESTS = "src/dpgrain/accounting/events/additive.py", "tests/test_sums.py"
 BUGS = "tests/mutants/alone.toml"
 OF_EVENT = 'event = "Noise"\nseen_by = "tests/test_sums.py::test_search"\n'
 MISSING = {

@@ -18,7 +18,7 @@ from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import ParameterError
 from dpgrain.noise import SystemSource
-from dpgrain.noise.counts import BinomialLaw
+from dpgrain.noise.counts import BinomialDistribution
 from dpgrain.shuffle import (
     PoissonSum,
     VectorSum,
@@ -120,7 +120,7 @@ def allocations(protocol: ShuffledSum) -> Iterator[tuple[str, list[int]]]:
     yield "one large", [math.floor(0.9 * grid)] + [math.floor(0.43 * grid / math.sqrt(d)) + 1] * d
 
 
-def shifted(law: BinomialLaw, shift: int) -> PrivacyLossDistribution:
+def shifted(law: BinomialDistribution, shift: int) -> PrivacyLossDistribution:
     """The privacy loss of a count that moves by so many, from its two mass functions."""
     sd = math.sqrt(law.variance)
     first, last = int(law.mean - 12 * sd), int(law.mean + 12 * sd) + shift
@@ -136,7 +136,7 @@ def test_another_accountant_agrees(number: int) -> None:
     protocol = VectorSum(**cases.HEADLINE)
     _, shifts = list(allocations(protocol))[number]
     law = protocol.design.noise.law(protocol.n_users)
-    assert isinstance(law, BinomialLaw)
+    assert isinstance(law, BinomialDistribution)
     parts = [shifted(law, shift).self_compose(shifts.count(shift)) for shift in sorted(set(shifts))]
     whole = parts[0]
     for part in parts[1:]:

@@ -10,7 +10,7 @@ from tests.shuffle import cases
 
 from dpgrain.accounting import Binomial
 from dpgrain.noise import SeededSource, SystemSource
-from dpgrain.shuffle.encoding import Encoding, Packing
+from dpgrain.shuffle.encoding import Packing, VectorEncoding
 
 
 @pytest.mark.slow
@@ -19,7 +19,7 @@ from dpgrain.shuffle.encoding import Encoding, Packing
 def test_no_neighbour_moves_the_codes_farther(centred: bool) -> None:
     rng, largest, farthest = np.random.default_rng(0), 0.0, 0.0
     d = 4 if centred else 1
-    code = Encoding(3.0, 20, d, centred)
+    code = VectorEncoding(3.0, 20, d, centred)
     for _ in range(4000):
         direction = rng.normal(size=d)
         one = direction * 10.0 ** rng.integers(-2, 9)
@@ -43,7 +43,7 @@ def test_no_neighbour_moves_the_codes_farther(centred: bool) -> None:
 
 
 def test_codes_are_without_bias() -> None:
-    code = Encoding(2.0, 10, 2)
+    code = VectorEncoding(2.0, 10, 2)
     found = code.codes(np.tile([0.37, -1.1], (100_000, 1)), SystemSource())
     mean = (found.mean(axis=0) - code.null) * code.step
     error = cases.SURE * code.step * 0.5 / math.sqrt(100_000)
@@ -51,7 +51,7 @@ def test_codes_are_without_bias() -> None:
 
 
 def test_who_is_long_is_shortened_and_who_is_broken_has_no_data() -> None:
-    code = Encoding(1.0, 1000, 2)
+    code = VectorEncoding(1.0, 1000, 2)
     rows = np.array([[30.0, 40.0], [1e300, 0.0], [np.nan, 0.5], [np.inf, 0.0], [-0.6, 0.0]])
     found = (code.codes(rows, SeededSource(1)).astype(int) - 500) / 500
     wanted = [[0.6, 0.8], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0], [-0.6, 0.0]]
@@ -62,7 +62,7 @@ def test_who_is_long_is_shortened_and_who_is_broken_has_no_data() -> None:
 @pytest.mark.parametrize("value", [5e-324, 1e-310, 1e308])
 def test_no_value_raises_a_floating_point_error(centred: bool, value: float) -> None:
     # With such settings of NumPy an error would reveal somebody's vector.
-    encoding = Encoding(bound=1.0, grid=10, dim=2, centred=centred)
+    encoding = VectorEncoding(bound=1.0, grid=10, dim=2, centred=centred)
     with np.errstate(all="raise"):
         codes = encoding.codes(np.array([[value, 0.5], [0.0, -value]]), SeededSource(1))
     assert codes.min() >= 0
@@ -70,7 +70,7 @@ def test_no_value_raises_a_floating_point_error(centred: bool, value: float) -> 
 
 
 def test_nobody_changes_how_others_are_rounded() -> None:
-    code, rng = Encoding(1.0, 100, 3), np.random.default_rng(0)
+    code, rng = VectorEncoding(1.0, 100, 3), np.random.default_rng(0)
     rows = rng.normal(size=(50, 3)) * 0.1
     before = code.codes(rows, SeededSource(3))
     for odd in ([np.nan] * 3, [1e308, 1e308, -1e308], [5.0, 0.0, 0.0], [0.0] * 3):

@@ -212,7 +212,7 @@ def test_whatever_bytes_come_the_parties_stay_consistent(kind: type[VectorSum]) 
         assert accepted == (known is not None)
         if known is not None:
             # Whatever is taken is a report that a device can send.
-            assert packing.pack(known, packing.nonce_of(report)) == report
+            assert packing.pack(known, packing.nonce(report)) == report
             counted += 1
     assert consistent(shuffler, packing)
     assert shuffler.reports == counted > 10_000

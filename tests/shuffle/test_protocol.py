@@ -39,6 +39,14 @@ def test_protocols_are_written_and_read(name: str) -> None:
     assert read._packing(0) == protocol._packing(0)
 
 
+def test_protocol_names_its_noise_as_in_version_0_1() -> None:
+    kinds = {
+        name: json.loads(PROTOCOLS[name].to_json())["design"]["noise"]["kind"]
+        for name in ("vector", "poisson")
+    }
+    assert kinds == {"vector": "Coins", "poisson": "Arrivals"}
+
+
 def test_a_protocol_that_does_not_keep_its_promise_is_not_believed() -> None:
     values = json.loads(PROTOCOLS["vector"].to_json())
     values["design"]["noise"]["count"] //= 2

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.refusals import refuses
 
-from dpgrain.shuffle.simulation import corrupt_messages, here_of
+from dpgrain.shuffle.simulation import corrupt_messages, reporting_devices
 
 _ENDLESS: list[Any] = []
 _ENDLESS.append(_ENDLESS)
@@ -28,12 +28,12 @@ def test_other_messages_are_refused(messages: Any) -> None:
 
 
 def test_devices_are_lost_by_number_or_one_by_one() -> None:
-    assert here_of(1, 4, 4) == here_of(np.int64(1), 4, 4)
+    assert reporting_devices(1, 4, 4) == reporting_devices(np.int64(1), 4, 4)
     with refuses("dropped", "not 5"):
-        here_of(5, 4, 4)
+        reporting_devices(5, 4, 4)
 
 
 @pytest.mark.parametrize("dropped", [True, [True], [0, 1, 0, 1], [[1], [1, 2]], _ENDLESS, "a"])
 def test_other_losses_are_refused(dropped: Any) -> None:
     with refuses("dropped"):
-        here_of(dropped, 4, 4)
+        reporting_devices(dropped, 4, 4)

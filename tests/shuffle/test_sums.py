@@ -19,10 +19,10 @@ from dpgrain.accounting import Gaussian
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.errors import DeltaWarning, ParameterError, RefusedError
 from dpgrain.noise import SystemSource
-from dpgrain.noise.counts import BinomialLaw, counts_of
+from dpgrain.noise.counts import BinomialDistribution, draw_counts
 from dpgrain.publishing import Promise
 from dpgrain.shuffle import (
-    Arrivals,
+    PoissonNoise,
     PoissonSum,
     ScalarSum,
     VectorSum,
@@ -158,12 +158,12 @@ def test_audit(kind: type[VectorSum | PoissonSum]) -> None:
 
 @pytest.mark.slow
 def test_audit_finds_a_third_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = counts_of
+    real = draw_counts
 
-    def less(law: BinomialLaw, size: int, source: Any) -> Any:
-        return real(BinomialLaw(law.trials // 4, 0.5), size, source) + law.trials * 3 // 8
+    def less(law: BinomialDistribution, size: int, source: Any) -> Any:
+        return real(BinomialDistribution(law.trials // 4, 0.5), size, source) + law.trials * 3 // 8
 
-    monkeypatch.setattr(protocol_module, "counts_of", less)
+    monkeypatch.setattr(protocol_module, "draw_counts", less)
     found = mu_below(views(AUDITED, 0.5), views(AUDITED, -0.5))
     assert found > claimed(AUDITED, "replace") / 2
     assert mu_below(views(AUDITED, 1.0), views(AUDITED, math.nan)) > claimed(AUDITED, "zero_out")
@@ -199,7 +199,9 @@ def test_audit_finds_dishonest_devices() -> None:
 
     def seen(value: float, honest: int) -> Array:
         own = code.codes(np.full((TRIALS, 1), value), source)[:, 0]
-        return np.asarray(own + counts_of(protocol.design.noise.law(honest), TRIALS, source) * 1.0)
+        return np.asarray(
+            own + draw_counts(protocol.design.noise.law(honest), TRIALS, source) * 1.0
+        )
 
     assert mu_below(seen(1.0, 15), seen(math.nan, 15)) <= claimed(protocol, "zero_out")
     assert mu_below(seen(1.0, 3), seen(math.nan, 3)) > claimed(protocol, "zero_out")
@@ -214,7 +216,7 @@ def test_counts_of_single_devices_are_not_private_even_without_names() -> None:
     device, source, others = protocol.randomizer(), SystemSource(), cases.HEADLINE["n_users"] - 1
 
     def lists(value: float) -> Array:
-        noise = counts_of(protocol.design.noise.law(1), others * times, source)
+        noise = draw_counts(protocol.design.noise.law(1), others * times, source)
         vector = np.zeros(100)
         vector[0] = value
         own = np.array([device.counts(vector, source)[0] for _ in range(times)])
@@ -229,14 +231,14 @@ def test_messages_of_both_signs_are_not_private() -> None:
     # Skellam noise from +1 and −1 messages, of the variance that PoissonSum has: a user's own ones go
     # to the +1s, whose count the analyzer sees with half of that noise.
     protocol = PoissonSum(n_users=30, dim=1, l2_bound=1.0, epsilon=8.0, delta=1e-5)
-    half = Arrivals(protocol.design.noise.law(1).mean / 2).law(30)
+    half = PoissonNoise(protocol.design.noise.law(1).mean / 2).law(30)
     grid = protocol.design.grid
-    plus = counts_of(half, TRIALS, SystemSource()).astype(np.float64)
-    again = counts_of(half, TRIALS, SystemSource()).astype(np.float64)
+    plus = draw_counts(half, TRIALS, SystemSource()).astype(np.float64)
+    again = draw_counts(half, TRIALS, SystemSource()).astype(np.float64)
     assert mu_below(plus + grid, again) > claimed(protocol, "replace")
     # The difference alone, as a secure sum would show it, hides the user as well as promised.
-    minus = counts_of(half, TRIALS, SystemSource())
-    more = counts_of(half, TRIALS, SystemSource())
+    minus = draw_counts(half, TRIALS, SystemSource())
+    more = draw_counts(half, TRIALS, SystemSource())
     assert mu_below(plus + grid - minus, again - more) <= claimed(protocol, "replace")
 
 

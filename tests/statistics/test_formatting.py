@@ -25,6 +25,7 @@ from dpgrain.statistics.formatting import (
     shown,
     title,
 )
+from dpgrain.statistics.release_metadata import format_limit
 
 ITEMS = list(range(1, 41))
 OPTIONS: dict[str, Any] = {"unit": dg.User(), "epsilon": 2.0, "delta": 1e-4, "random_state": 1}
@@ -46,7 +47,7 @@ def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
     head, columns, first, *rest = repr(skewed).splitlines()
     assert head == (
         "Sum of paid above 0 per item, each user's contribution to an element clipped at a bound "
-        "chosen privately per element (40 items)"
+        "chosen privately per element (40 public items)"
     )
     assert columns.split() == ["item", "estimate", "std_error", "low", "high", "at_least"]
     line = format_rows(skewed, shown(skewed, 1), letters=40)[0]
@@ -198,12 +199,12 @@ ASKED: dict[str, tuple[Any, str]] = {
     ),
     "stated per month": (
         lambda t: dg.count(t, by="month", domain=[1, 2], clip=3.0, noise="gaussian", **OPTIONS),
-        "clipped count of records per month, each user's contributions to all groups clipped at l2 "
-        "norm 3",
+        "clipped count of records per month, each user's contributions to all 2 groups clipped at "
+        "l2 norm 3",
     ),
     "stated": (
         lambda t: dg.count(t, clip=3.0, **OPTIONS),
-        "clipped count of records, each user's contribution clipped at 3",
+        "clipped count of records, each user's contribution clipped at 3 records",
     ),
     "sum": (
         lambda t: dg.sum(t, "paid", bounds=(0, 30), by="month", domain=[1, 2], **OPTIONS),
@@ -232,14 +233,17 @@ ASKED: dict[str, tuple[Any, str]] = {
     ),
     "top by names": (
         lambda t: dg.top(t, "name", method="gaussian", counts=False, **OPTIONS),
-        "weighted count of users with each name, of the first items of each user, each with weight "
-        "1/√(number of items)",
+        "score per name for ranking, not a number of people: each user adds 1/√k to each of its k "
+        "items",
     ),
     "top at once": (
         lambda t: dg.top(t, "name", method="truncated", max_items=3, **OPTIONS),
         "clipped count of users with each name, of the first items of each user",
     ),
-    "elements per user": (lambda t: dg.elements_per_user(t, "item", **OPTIONS), "number of users"),
+    "elements per user": (
+        lambda t: dg.elements_per_user(t, "item", **OPTIONS),
+        "number of users by how many values of item, and how many records, each has",
+    ),
 }
 
 
@@ -323,7 +327,7 @@ def test_columns_of_one_table_have_names_of_their_own() -> None:
 def test_what_users_hold_is_headed_as_a_range_and_not_as_a_limit() -> None:
     release = dg.elements_per_user(releases.shop(), "item", edges=[1, 3], **OPTIONS)
     head, columns, *rows = repr(release).splitlines()
-    assert head == "Number of users by number of elements, and by number of records"
+    assert head == "Number of users by how many values of item, and how many records, each has"
     assert columns.split() == ["counted", "per", "user", "estimate", "std_error", "low", "high"]
     assert [row.split()[:4] for row in rows[:2]] == [
         ["elements", "by", "item", "1"],
@@ -346,8 +350,10 @@ def test_explain_states_the_effect_of_ranking() -> None:
         (ranked, {"domain": ["a", "b"]}),
     ):
         release = dg.top(shop, "name", **how, **options)
+        if "counts" in how:
+            expected = expected.replace("counts", "scores")
         assert column_meanings(release)["Ranking"] == expected
-        assert "without the effect of ranking" in notes(release)[0]
+        assert "it ignores the ranking, which raises the largest slightly" in notes(release)[0]
     assert "Ranking" not in column_meanings(dg.histogram(shop, "name", **options))
 
 
@@ -471,10 +477,12 @@ def test_items_beyond_the_limit_of_a_weighted_count_are_not_covered(many_items: 
         counts=False,
         method="gaussian",
     )
-    assert weighted.covers == "clipped weighted total"
+    assert weighted.covers == "clipped score"
     assert title(weighted).startswith(
-        "Weighted count of users with each item, of the first items of each user"
+        "Score per item for ranking, not a number of people: each user adds 1/√k to each of its k "
+        "items ("
     )
+    assert "at most 4 items of one unit are used" in str(weighted.guarantee)
 
 
 def test_a_column_name_with_a_line_break_forges_no_line() -> None:
@@ -482,3 +490,31 @@ def test_a_column_name_with_a_line_break_forges_no_line() -> None:
     found = dg.sum(table, "a\nε = 0 per user", bounds=(0, 5), unit=dg.User(), epsilon=1.0)
     assert "\\n" in title(found)
     assert "\n" not in title(found)
+
+
+def test_titles_of_the_largest_and_of_shares() -> None:
+    table = releases.shop()
+    names = ["a", "b", "c"]
+    element = {**OPTIONS, "unit": dg.Element("name")}
+    picked = dg.top(table, "name", k=2, domain=names, **element)
+    assert title(picked) == "Number of users with each name (the 2 largest of 3 public items)"
+    counted = dg.count(table, by="month", domain=[1, 2, 3], clip=3.0, **OPTIONS)
+    assert title(counted).endswith("(3 public groups)")
+    assert title(counted.largest(2)).endswith("(2 of 3 public groups)")
+    chosen = dg.count(table, by="name", **OPTIONS)
+    assert title(chosen).endswith(" groups, chosen privately; rare ones are missing)")
+    people = table.per_user(visits="count()")
+    shares = dg.distribution(people, "visits", [1, 3], **OPTIONS)
+    assert title(shares).startswith("Share of people with visits at or above each value, over ")
+    rows = dg.distribution(table, "paid", [5, 10], by="month", domain=[1, 2], **OPTIONS)
+    assert title(rows).startswith(
+        "Share of records with paid at or above each value per month, each user's contribution"
+    )
+
+
+def test_explain_shows_the_chosen_bound() -> None:
+    total = dg.sum(releases.shop(), "paid", bounds=(0, 30), **OPTIONS)
+    said = f"The chosen bound is {format_limit(float(total.clip[0]))}."
+    assert said in " ".join(total.explain().split())
+    stated = dg.sum(releases.shop(), "paid", bounds=(0, 30), clip=2.0, **OPTIONS)
+    assert "chosen bound" not in stated.explain()

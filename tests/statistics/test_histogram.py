@@ -31,7 +31,7 @@ from tests.tables.engines.in_memory import InMemory
 import dpgrain as dg
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
-from dpgrain.auditing.bounds import at_least
+from dpgrain.auditing.bounds import probability_lower_bound
 from dpgrain.noise import SystemSource
 from dpgrain.publishing import charge as charge_module
 from dpgrain.publishing.charge import Charge
@@ -209,7 +209,7 @@ def test_nonnegative_and_largest() -> None:
     assert release.nonnegative
     top = release.largest(5).estimate.tolist()
     assert top == sorted(release.estimate.tolist(), reverse=True)[:5]
-    assert repr(release).startswith("Number of records per item (200 items)\n")
+    assert repr(release).startswith("Number of records per item (200 public items)\n")
     assert len(release.to_pandas()) == 200
 
 
@@ -772,7 +772,7 @@ def share_named(unit: Unit) -> tuple[float, float]:
     release = audited(unit, one_each(1), None, epsilon=1.0, delta=0.05, max_items=1)
     select = release.guarantee.event.events[0]  # type: ignore[attr-defined]
     named = len(release)
-    return at_least(named, TESTS, CHANCE), select.loss().leak
+    return probability_lower_bound(named, TESTS, CHANCE), select.loss().leak
 
 
 @pytest.mark.proof("audit", "Selection")

@@ -15,7 +15,7 @@ from tests.statistics import cases
 
 import dpgrain as dg
 from dpgrain._types import FloatArray
-from dpgrain.noise import Source
+from dpgrain.noise import RandomSource
 from dpgrain.publishing import charge as charge_module
 from dpgrain.statistics.intervals import at_least, quantile_of, radius, ratio_interval
 from dpgrain.units import Law
@@ -214,7 +214,7 @@ def test_post_processing_keeps_the_limits() -> None:
         assert np.array_equal(best.more[name], column[order], equal_nan=True)
 
 
-def drowning(event: object, sums: Any, scale: FloatArray, source: Source) -> Any:
+def drowning(event: object, sums: Any, scale: FloatArray, source: RandomSource) -> Any:
     """Return noise beside which nothing is left of the sums."""
     values = np.rint(scale * (3 + np.arange(scale.size) % 11))
     return values.astype(np.int64).reshape(sums.shape)

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 import dpgrain as dg
-from dpgrain.report.words import words_of
+from dpgrain.report.wording import release_wording
 from dpgrain.statistics.release_metadata import Asked
 from dpgrain.statistics.statistic import (
     SUM,
@@ -37,7 +37,7 @@ ASKED: dict[str, Any] = {"unit": dg.User(), "epsilon": 5.0, "delta": 1e-6}
 def test_a_column_is_reported_by_its_full_name(bounds: Any, tmp_path: Path) -> None:
     name = "calls between 9 and 17"
     release = dg.mean(_odd(name), name, bounds=bounds, **ASKED)
-    assert words_of(release).of == name
+    assert release_wording(release).of == name
     page = release.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert f'mean of <span class="name">{name}</span>' in page
     assert ("chosen privately, count as the nearer bound" in page) == (bounds is None)
@@ -55,7 +55,19 @@ def test_a_weight_may_be_called_anything(tmp_path: Path) -> None:
 def test_a_stated_bound_is_no_chosen_one() -> None:
     release = dg.histogram(_odd("x"), "word", domain=["yo", "bro"], clip=2.0, **ASKED)
     assert not release.asked.chosen
-    assert "contributions to all items clipped at l2 norm 2" in release.estimand
+    assert "contributions to all 2 items clipped at l2 norm 2" in release.estimand
+    explained = " ".join(release.explain().split())
+    assert "for example, 2 records in one item, or 1 in each of 4." in explained
+    total = dg.histogram(
+        _odd("x"),
+        "word",
+        domain=["yo", "bro"],
+        clip=2.0,
+        **{**ASKED, "delta": 0.0},
+        noise="laplace",
+    )
+    assert "to all 2 items clipped at 2 records in total (l1 norm)" in total.estimand
+    assert "for example" not in total.explain()
     sums = dg.sum(_odd("x"), "x", bounds=(-3, 50), clip=2.0, **ASKED)
     # Of sums it is in units of the largest magnitude, and printed in those of the numbers.
     assert "contribution clipped at l1 norm 100" in sums.estimand

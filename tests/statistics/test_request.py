@@ -120,7 +120,7 @@ WRONG: list[Any] = [
     (TOP, ("item",), {"method": "gumbel", "k": 1}, "requires a public domain"),
     (TOP, ("item",), {"method": "gumbel", "domain": cases.ITEMS}, "requires k"),
     (TOP, ("item",), {"method": "truncated", "domain": cases.ITEMS}, "for unknown items"),
-    (TOP, ("item",), {"counts": False, "domain": cases.ITEMS}, "requires unknown items"),
+    (TOP, ("item",), {"counts": False, "domain": cases.ITEMS}, "leave out domain="),
     (
         TOP,
         (["item", "cell"],),
@@ -234,3 +234,26 @@ def test_an_expected_error_names_what_is_added_up(ask: Any, unit: str) -> None:
     rows = pa.table({"who": [1, 2], "item": ["a", "b"], "x": [1.0, 2.0]})
     asked = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
     assert ask(dg.read(rows, user="who"), **asked).plan.expected.unit == unit
+
+
+@pytest.mark.parametrize(
+    ("ask", "fact"),
+    [
+        (lambda t, o: dg.sum(t, "x", bounds=(0, 150), clip=400.0, **o), "400 × 150 = 60,000"),
+        (lambda t, o: dg.count(t, clip=3.0, **o), "the clipping bound 3"),
+        (lambda t, o: dg.histogram(t, "x", edges=[1, 2, 5], **o), "the list of 3 edges of 'x'"),
+        (lambda t, o: dg.distribution(t, "x", [1], **o), "the list of 1 threshold of 'x'"),
+        (
+            lambda t, o: dg.sum(t, "x", bounds=(0, 9), **{**o, "unit": dg.Record()}),
+            "each record adds at most 9",
+        ),
+        (
+            lambda t, o: dg.count(t.per_user(by="x", n="count()"), by="x", domain=[1], **o),
+            "one row per person and x, with n (count())",
+        ),
+    ],
+)
+def test_public_facts_of_bounds_and_edges(ask: Any, fact: str) -> None:
+    table = dg.read(pa.table({"who": [1, 2], "x": [1, 2]}), user="who")
+    release = ask(table, {"unit": dg.User(), "epsilon": 1.0, "random_state": 1, "noise": "laplace"})
+    assert fact in str(release.guarantee)

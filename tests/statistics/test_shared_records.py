@@ -16,7 +16,7 @@ from tests.effort import Effort
 import dpgrain as dg
 from dpgrain import learn
 from dpgrain.errors import DpgrainError, ParameterError
-from dpgrain.learn.features import Encoding, Number
+from dpgrain.learn.features import FeatureEncoding, NumberColumn
 from dpgrain.publishing import charge
 from dpgrain.releases.table_queries import fit_columns, mean_of_columns
 from dpgrain.shared_records.bound import BoundSearch
@@ -378,7 +378,7 @@ def test_a_file_of_releases_reads_owners(tmp_path: Path) -> None:
 def test_fits_and_means_of_users_of_columns_are_refused() -> None:
     table: Any = _table([])
     model = learn.LinearRegression(unit=dg.User(), epsilon=1.0, delta=1e-6)
-    encoding = Encoding((Number("amount", (0.0, 1.0)),))
+    encoding = FeatureEncoding((NumberColumn("amount", (0.0, 1.0)),))
     with pytest.raises(ParameterError, match="a fit does not support"):
         fit_columns.query(model, table, encoding, "amount")
     with pytest.raises(ParameterError, match="a mean of users does not support"):

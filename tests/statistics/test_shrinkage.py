@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy.integrate import quad
 
-from dpgrain.noise.additive import law_named
+from dpgrain.noise.additive import noise_by_name
 from dpgrain.statistics import shrinkage as shrinking
 from dpgrain.statistics.shrinkage import shrink
 
@@ -98,7 +98,7 @@ def test_the_stated_error_is_that_measured() -> None:
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_the_posterior_is_that_of_the_fitted_law(noise: str) -> None:
-    law = law_named(noise)
+    law = noise_by_name(noise)
     truths = shrinking._Truths(
         np.array([0.0, 0.5, 1.0, 3.0, 7.0]), 0.3, np.array([0.4, 0.2, 0.1, 0.05])
     )

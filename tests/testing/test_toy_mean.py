@@ -18,8 +18,8 @@ from dpgrain.accounting import Gaussian
 from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.means import Candidate, Central, Contributions, CountedRounds, Mean, Method, Problem
-from dpgrain.noise import Source
-from dpgrain.noise.sums import noised
+from dpgrain.noise import RandomSource
+from dpgrain.noise.sums import add_gaussian_noise
 from dpgrain.optimize import CoinBetting, Squared
 from dpgrain.publishing.facts import Fact
 from dpgrain.testing.mean import BLOCKS, MeanContract
@@ -54,12 +54,12 @@ class Boxed(Central):
         clipped = Fact("stated", (f"numbers clipped to {self.side:g}",))
         return Fact("full-rounds", (self.rounds,)), clipped
 
-    def start(self, source: Source, owners: NDArray[Any] | None = None) -> BoxedRounds:
+    def start(self, source: RandomSource, owners: NDArray[Any] | None = None) -> BoxedRounds:
         return BoxedRounds(self, source)
 
 
 class BoxedRounds(CountedRounds):
-    def __init__(self, mean: Boxed, source: Source) -> None:
+    def __init__(self, mean: Boxed, source: RandomSource) -> None:
         super().__init__(mean)
         self.mean, self.source = mean, source
 
@@ -67,7 +67,10 @@ class BoxedRounds(CountedRounds):
         side = self.mean.side
         total = np.clip(contributions.vectors(), -side, side).sum(axis=0)
         moved = side * math.sqrt(3)
-        return noised(total, moved, self.mean.noise_multiplier, self.source) / self.mean.n_users
+        return (
+            add_gaussian_noise(total, moved, self.mean.noise_multiplier, self.source)
+            / self.mean.n_users
+        )
 
 
 class TestBoxed(MeanContract):

@@ -56,16 +56,16 @@ LAW = Toy(
             'TWIN = AdditiveLaw(**{**vars(LAPLACE), "name": "twin"})\n',
         ),
         ("noise/additive.py", "for law in (GAUSSIAN, LAPLACE", ", TWIN"),
-        ("accounting/events/noise.py", "import GAUSSIAN, LAPLACE, ", "TWIN, "),
+        ("accounting/events/additive.py", "import GAUSSIAN, LAPLACE, ", "TWIN, "),
         (
-            "accounting/events/noise.py",
+            "accounting/events/additive.py",
             "return Loss(pure=pure, rho=self.count * one * one / 2)\n",
             "\n\n@dataclass(frozen=True)\nclass Twin(Laplace):\n"
             '    """Laplace noise by another name."""\n\n'
             "    law: ClassVar[AdditiveLaw] = TWIN\n",
         ),
-        ("accounting/events/noise.py", "Additive: TypeAlias = Gaussian | Laplace", " | Twin"),
-        ("accounting/events/noise.py", "for kind in (Gaussian, Laplace", ", Twin"),
+        ("accounting/events/additive.py", "Additive: TypeAlias = Gaussian | Laplace", " | Twin"),
+        ("accounting/events/additive.py", "for kind in (Gaussian, Laplace", ", Twin"),
     ),
     f"""{ROWS}
 asked = {{**ASKED, "noise": "twin", "random_state": 1}}

@@ -9,7 +9,7 @@ from tests.torch.runs import WIDTH, made
 
 # isort: split
 from dpgrain.means import ClippedMean, Mean, Recentred, Shuffled
-from dpgrain.papers import SoftCore, Winsorized
+from dpgrain.papers import SoftCoreMean, Winsorized
 from dpgrain.units import User
 
 
@@ -18,7 +18,7 @@ def means(rounds: int = 3) -> dict[str, Mean]:
     return {
         "recentred": Recentred(1.0, 2.0**-10, n_users=40, rounds=rounds),
         "winsorized": Winsorized.calibrate(**small, radius=0.5, bound=4.0, dimension=WIDTH),
-        "soft core": SoftCore.calibrate(**small, radius=0.5),
+        "soft core": SoftCoreMean.calibrate(**small, radius=0.5),
         "clipped": ClippedMean(1.0, 2.0**-10, 40, rounds, level="user"),
         "shuffled": Shuffled.calibrate(
             epsilon=50.0, delta=1e-6, n_users=40, rounds=rounds, dimension=WIDTH, interaction="full"

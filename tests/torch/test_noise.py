@@ -10,14 +10,14 @@ from tests.torch.library import torch
 # isort: split
 from dpgrain._types import FloatArray
 from dpgrain.means.grid import grid_step
-from dpgrain.noise import SeededSource, Source, SystemSource
+from dpgrain.noise import RandomSource, SeededSource, SystemSource
 from dpgrain.torch.clipping import ExactSum, FloatSum
 from dpgrain.torch.noise import in_floating_point, on_the_grid, split
 
 SHAPES = [(300, 40), (7,), (2, 3, 4)]
 
 
-def noise(exact: bool, source: Source, sd: float = 3.0) -> FloatArray:
+def noise(exact: bool, source: RandomSource, sd: float = 3.0) -> FloatArray:
     """The noise of one step, with a clipping bound of 1, as one vector."""
     weights = [torch.zeros(shape) for shape in SHAPES]
     if exact:

@@ -18,14 +18,14 @@ from tests.torch.test_engine import RECORDS, USERS
 import dpgrain as dg
 from dpgrain.errors import ParameterError, RefusedError
 from dpgrain.means import ClippedMean
-from dpgrain.papers import SoftCore
+from dpgrain.papers import SoftCoreMean
 from dpgrain.publishing import Promise, publish
 from dpgrain.torch import PrivacyEngine
 from dpgrain.torch.query import RunQuery
 from dpgrain.units import Record, User
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "class": ({"mean": SoftCore}, "mean must be a private mean of dpgrain.means"),
+    "class": ({"mean": SoftCoreMean}, "mean must be a private mean of dpgrain.means"),
     "number": ({"mean": 1.0}, "mean must be a private mean of dpgrain.means"),
     "steps": ({"steps": 4}, "steps must be omitted with mean="),
     "noise": ({"noise": "banded"}, "noise must be omitted with mean="),
@@ -38,7 +38,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "bound": ({"mean": ClippedMean(1e-20, 1.0, 40, 1, level="user")}, "clip must be between"),
     "roster": (
-        {"mean": SoftCore.calibrate(epsilon=50.0, delta=1e-6, rounds=1, n_users=30, radius=1.0)},
+        {
+            "mean": SoftCoreMean.calibrate(
+                epsilon=50.0, delta=1e-6, rounds=1, n_users=30, radius=1.0
+            )
+        },
         "n_users = 30 must be at least the number of distinct ids in users",
     ),
 }

@@ -292,7 +292,9 @@ def test_no_order_of_kills_gives_a_part_another_turn(
     train(run)
     # Each user is in one part, whose turn comes in every cycle once.
     assert (
-        np.sum(turns, axis=0).max() <= -(-steps // bands) == run[0].guarantee.event.of_a_part.rounds
+        np.sum(turns, axis=0).max()
+        <= -(-steps // bands)
+        == run[0].guarantee.event.part_event.rounds
     )
 
 

@@ -257,7 +257,7 @@ def test_elements_have_the_curve_of_all_units_in_bands() -> None:
         steps=40,
         noise_multiplier=2.0,
     )
-    part = BandedGaussian(2.0, 0.05, 40, 4).of_a_part
+    part = BandedGaussian(2.0, 0.05, 40, 4).part_event
     assert engine.get_epsilon(1e-6) == part.epsilon(1e-6)
     assert engine.get_epsilon(1e-6, units=2) == part.epsilon(1e-6, units=2)
     assert engine.get_epsilon(1e-6, unit=User(max_elements=2)) == part.epsilon(

@@ -14,7 +14,7 @@ from tests.torch.runs import WIDTH, Array
 # isort: split
 from dpgrain.errors import ParameterError
 from dpgrain.means import Contributions, CountedRounds, Recentred, Shuffled
-from dpgrain.papers import SoftCore, Winsorized
+from dpgrain.papers import SoftCoreMean, Winsorized
 from dpgrain.units import Relation, User
 
 
@@ -78,7 +78,7 @@ def test_the_guarantee_is_that_of_the_mean() -> None:
 @pytest.mark.slow
 def test_a_mean_that_ends_its_run_ends_the_loader() -> None:
     # Vectors that are far from each other have no core.
-    mean = SoftCore.calibrate(epsilon=5.0, delta=1e-6, rounds=4, n_users=300, radius=0.01)
+    mean = SoftCoreMean.calibrate(epsilon=5.0, delta=1e-6, rounds=4, n_users=300, radius=0.01)
     people = np.arange(300)
     vectors = 100 * np.random.default_rng(2).normal(size=(300, WIDTH))
     _, module, optimizer, loader = engine_of(mean, vectors=vectors, users=people)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
-    from dpgrain.accounting.calibrate import (
+    from dpgrain.accounting.calibration import (
         Calibration,
         calibrate,
         calibrate_bounded_range,
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
         calibrate_truncated_geometric,
     )
     from dpgrain.accounting.contribution import Contribution
-    from dpgrain.accounting.events.banded import BandedGaussian
+    from dpgrain.accounting.events.additive import Gaussian, Laplace
+    from dpgrain.accounting.events.approximate import StatisticallyClose
     from dpgrain.accounting.events.base import Asked, Compose, Event, Parallel
     from dpgrain.accounting.events.best_of import SelectBest
     from dpgrain.accounting.events.choices import (
@@ -25,17 +26,15 @@ if TYPE_CHECKING:
         ExponentialMechanism,
         SoftCore,
     )
-    from dpgrain.accounting.events.known import RDP, ZCDP, ApproximateDP, PureDP
-    from dpgrain.accounting.events.naming import (
+    from dpgrain.accounting.events.opaque import RDP, ZCDP, ApproximateDP, PureDP
+    from dpgrain.accounting.events.partition_selection import (
         AdaptiveSelection,
         Selection,
         TruncatedGeometric,
     )
-    from dpgrain.accounting.events.nearby import StatisticallyClose
-    from dpgrain.accounting.events.noise import Gaussian, Laplace
-    from dpgrain.accounting.events.sampled import Participation, SampledGaussian
-    from dpgrain.accounting.events.scoped import Scoped
-    from dpgrain.accounting.events.shuffled import Binomial, Poisson
+    from dpgrain.accounting.events.regions import Scoped
+    from dpgrain.accounting.events.shuffling import Binomial, Poisson
+    from dpgrain.accounting.events.subsampling import BandedGaussian, Participation, SampledGaussian
     from dpgrain.accounting.losses.gaussian import gaussian_delta, gaussian_epsilon
     from dpgrain.accounting.losses.loss import Loss
 
@@ -80,7 +79,7 @@ __all__ = [
 lazy_package(
     __name__,
     {
-        "dpgrain.accounting.calibrate": (
+        "dpgrain.accounting.calibration": (
             "Calibration",
             "calibrate",
             "calibrate_bounded_range",
@@ -89,7 +88,6 @@ lazy_package(
             "calibrate_truncated_geometric",
         ),
         "dpgrain.accounting.contribution": ("Contribution",),
-        "dpgrain.accounting.events.banded": ("BandedGaussian",),
         "dpgrain.accounting.events.base": ("Asked", "Compose", "Event", "Parallel"),
         "dpgrain.accounting.events.best_of": ("SelectBest",),
         "dpgrain.accounting.events.choices": (
@@ -98,17 +96,21 @@ lazy_package(
             "ExponentialMechanism",
             "SoftCore",
         ),
-        "dpgrain.accounting.events.known": ("ApproximateDP", "PureDP", "RDP", "ZCDP"),
-        "dpgrain.accounting.events.naming": (
+        "dpgrain.accounting.events.opaque": ("ApproximateDP", "PureDP", "RDP", "ZCDP"),
+        "dpgrain.accounting.events.partition_selection": (
             "AdaptiveSelection",
             "Selection",
             "TruncatedGeometric",
         ),
-        "dpgrain.accounting.events.nearby": ("StatisticallyClose",),
-        "dpgrain.accounting.events.noise": ("Gaussian", "Laplace"),
-        "dpgrain.accounting.events.sampled": ("Participation", "SampledGaussian"),
-        "dpgrain.accounting.events.scoped": ("Scoped",),
-        "dpgrain.accounting.events.shuffled": ("Binomial", "Poisson"),
+        "dpgrain.accounting.events.approximate": ("StatisticallyClose",),
+        "dpgrain.accounting.events.additive": ("Gaussian", "Laplace"),
+        "dpgrain.accounting.events.subsampling": (
+            "BandedGaussian",
+            "Participation",
+            "SampledGaussian",
+        ),
+        "dpgrain.accounting.events.regions": ("Scoped",),
+        "dpgrain.accounting.events.shuffling": ("Binomial", "Poisson"),
         "dpgrain.accounting.losses.gaussian": ("gaussian_delta", "gaussian_epsilon"),
         "dpgrain.accounting.losses.loss": ("Loss",),
     },

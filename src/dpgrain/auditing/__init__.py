@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from dpgrain.auditing.audit import audit
     from dpgrain.auditing.files import FileAudit, audit_releases
     from dpgrain.auditing.training import Canaries, audit_training
-    from dpgrain.auditing.verdict import Audit, Line, TrainingAudit
+    from dpgrain.auditing.verdict import Audit, AuditLine, TrainingAudit
 
 __all__ = [
     "Audit",
+    "AuditLine",
     "Canaries",
     "FileAudit",
-    "Line",
     "TrainingAudit",
     "audit",
     "audit_releases",
@@ -29,6 +29,6 @@ lazy_package(
         "dpgrain.auditing.audit": ("audit",),
         "dpgrain.auditing.files": ("FileAudit", "audit_releases"),
         "dpgrain.auditing.training": ("Canaries", "audit_training"),
-        "dpgrain.auditing.verdict": ("Audit", "Line", "TrainingAudit"),
+        "dpgrain.auditing.verdict": ("Audit", "AuditLine", "TrainingAudit"),
     },
 )

@@ -15,14 +15,14 @@ import pyarrow as pa
 from dpgrain import _validate
 from dpgrain._formatting import quantity
 from dpgrain.accounting import Event, Selection, TruncatedGeometric
-from dpgrain.auditing.bounds import Counted, largest_noise, named_epsilon
-from dpgrain.auditing.neighbours import Pair, pairs, replaced, table_of
-from dpgrain.auditing.runs import Ticket, Twins, noisy_run, twins_of
-from dpgrain.auditing.scores import Draw, draws_of, named_loss
-from dpgrain.auditing.verdict import Audit, Bound, Line
+from dpgrain.auditing.bounds import ScoreCounts, largest_noise, named_epsilon
+from dpgrain.auditing.neighbours import NeighbourTables, base_source, neighbour_tables, query_table
+from dpgrain.auditing.runs import NeighbourRuns, Ticket, noisy_run, run_on_neighbours
+from dpgrain.auditing.scores import Draw, differing_draws, named_loss
+from dpgrain.auditing.verdict import Audit, AuditLine, Bound
 from dpgrain.errors import ParameterError
-from dpgrain.noise import RandomState, Source
-from dpgrain.noise.sources import source_of
+from dpgrain.noise import RandomSource, RandomState
+from dpgrain.noise.sources import random_source
 from dpgrain.publishing.charge import tickets
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.query import Query
@@ -104,25 +104,27 @@ def audit(
         raise ParameterError(
             "units must have at least one number of units, such as (1, 2, 4).", name="units"
         )
-    table = table_of(query)
-    real = load_rows(replaced(table.source)) if rows == "curator" else None
+    table = query_table(query)
+    real = load_rows(base_source(table.source)) if rows == "curator" else None
     settled = query.settled()
-    work = _Work(settled, draws, runs, source_of(random_state), real, time.monotonic(), seconds)
-    return work.done(list(dict.fromkeys(asked)), confidence)
+    work = _AuditRun(
+        settled, draws, runs, random_source(random_state), real, time.monotonic(), seconds
+    )
+    return work.run(list(dict.fromkeys(asked)), confidence)
 
 
 @dataclass
-class _Work:
+class _AuditRun:
     """Execution of one audit; ``real`` are the real rows, or None for synthetic ones."""
 
     query: Query[Any]
     draws: int
-    most_runs: int
-    source: Source
+    max_runs: int
+    source: RandomSource
     real: pa.Table | None
-    begun: float
+    started: float
     seconds: float
-    made: int = 0
+    draws_done: int = 0
     runs: int = 0
     notes: list[str] = field(default_factory=list)
 
@@ -131,15 +133,15 @@ class _Work:
         """Guarantee of the query."""
         return self.query.plan.guarantee
 
-    def done(self, units: Sequence[int], confidence: float) -> Audit:
+    def run(self, units: Sequence[int], confidence: float) -> Audit:
         """Audit all lines; all bounds are valid with probability ``confidence``."""
-        worst = list(self._worst(units))
+        worst = list(self._worst_neighbours(units))
         # One bound on the noise for all named bounds, and a free bound per line.
         alpha = (1 - confidence) / (len(worst) + 1)
         ratio = self._ratio(worst[0][2], alpha) if worst else float("inf")
         lines, claimed = [], []
         for place, (count, relation, twins) in enumerate(worst):
-            left = self.begun + self.seconds - time.monotonic()
+            left = self.started + self.seconds - time.monotonic()
             lines.append(
                 self._line(count, relation, twins, alpha, ratio, left / (len(worst) - place))
             )
@@ -150,41 +152,43 @@ class _Work:
             confidence,
             tuple(lines),
             tuple(claimed),
-            self.made,
+            self.draws_done,
             self.runs,
             self.real is not None,
             tuple(self.notes),
         )
 
-    def _worst(self, units: Sequence[int]) -> Iterator[tuple[int, Relation, Twins]]:
+    def _worst_neighbours(
+        self, units: Sequence[int]
+    ) -> Iterator[tuple[int, Relation, NeighbourRuns]]:
         """Yield the neighbours with the highest cost of the named noise, for each line."""
-        others, like = _enough_others(self.guarantee.event), dict[Relation, str]()
+        others, like = _count_other_users(self.guarantee.event), dict[Relation, str]()
         for count, relation in itertools.product(sorted(units), RELATIONS):
             if self._claim(count, relation) == float("inf"):
                 self._note(f"Nothing is claimed for {quantity(count, 'unit')}, {relation}.")
                 continue
             # The worst type of neighbours for the fewest units is also used for more.
-            tried = pairs(
+            tried = neighbour_tables(
                 self.query, count, relation, others, real=self.real, like=like.get(relation, "")
             )
-            worst = max(map(self._searched, tried), key=self._cost, default=None)
+            worst = max(map(self._run_pair, tried), key=self._cost, default=None)
             if worst is None:
                 self._note(
-                    f"Not audited for {quantity(count, 'unit')}: those of one person are to lie in "
-                    "as many cells, and rows that are made up lie in fewer."
+                    f"Not audited for {quantity(count, 'unit')}: one person's units must be in "
+                    "different cells, and the synthetic rows have fewer cells."
                 )
                 continue
-            like[relation] = worst.pair.said
-            yield count, relation, twins_of(self.query, self.guarantee, worst.pair)
+            like[relation] = worst.pair.description
+            yield count, relation, run_on_neighbours(self.query, self.guarantee, worst.pair)
 
-    def _searched(self, pair: Pair) -> Twins:
-        """Return the runs on a pair; DuckDB reads synthetic rows, whatever the table's engine."""
+    def _run_pair(self, pair: NeighbourTables) -> NeighbourRuns:
+        """Return the runs on a pair; DuckDB reads synthetic rows, for any engine of the table."""
         engine = "duckdb" if self.real is None else ""
-        return twins_of(self.query, self.guarantee, pair, engine)
+        return run_on_neighbours(self.query, self.guarantee, pair, engine)
 
-    def _cost(self, twins: Twins) -> tuple[float, int]:
+    def _cost(self, twins: NeighbourRuns) -> tuple[float, int]:
         """Return the cost of noise with the named distribution on neighbours."""
-        draws = draws_of(twins)
+        draws = differing_draws(twins)
         mu, pure = named_loss(draws)
         return named_epsilon(mu, 0.0, 1e-12) + pure, sum(not each.comparable for each in draws)
 
@@ -196,51 +200,61 @@ class _Work:
         return min(claim, promise.epsilon) if same else claim
 
     def _line(
-        self, count: int, relation: Relation, twins: Twins, alpha: float, ratio: float, left: float
-    ) -> Line:
+        self,
+        count: int,
+        relation: Relation,
+        twins: NeighbourRuns,
+        alpha: float,
+        ratio: float,
+        left: float,
+    ) -> AuditLine:
         """Compute the bounds of one line."""
         claim, delta = self._claim(count, relation), self.guarantee.delta
-        mu, pure = named_loss(draws_of(twins))
+        mu, pure = named_loss(differing_draws(twins))
         named, public = Bound(None), self.real is None
-        if not twins.unseen and not any(draw.apart for draw in draws_of(twins)):
-            return Line(count, relation, claim, named, named, twins.pair.said if public else "")
+        if not twins.has_hidden_draws and not any(draw.differs for draw in differing_draws(twins)):
+            return AuditLine(
+                count, relation, claim, named, named, twins.pair.description if public else ""
+            )
         if ratio < float("inf") and not (mu and pure):
             bounds = {f: named_epsilon(f * mu / ratio, f * pure / ratio, delta) for f in _FACTORS}
             seen = next((f for f in _FACTORS if bounds[f] > claim), float("inf"))
             named = Bound(named_epsilon(mu / ratio, pure / ratio, delta), seen if public else None)
-        free, curve = Bound(None), Counted.none()
-        if twins.unseen:
-            self._note(
-                "A mechanism of this query draws its own noise, which is not bounded freely."
-            )
+        free, curve = Bound(None), ScoreCounts.empty()
+        if twins.has_hidden_draws:
+            self._note("A mechanism of this query draws its own noise, so there is no free bound.")
         else:
-            curve = self._counted(draws_of(twins), left / (_HALVINGS + 1))
+            curve = self._count_scores(differing_draws(twins), left / (_HALVINGS + 1))
             bound = curve.bound(delta, alpha)
             power = 1.0 if bound > claim else None
             if public and power is None:
-                power = self._seen(twins, claim, alpha, left)
+                power = self._detectable_factor(twins, claim, alpha, left)
             free = Bound(bound, power if public else None)
-            self.made = max(self.made, curve.draws)
-        pair = twins.pair.said if public else ""
-        return Line(count, relation, claim, free, named, pair, curve.curve() if public else ())
+            self.draws_done = max(self.draws_done, curve.draws)
+        pair = twins.pair.description if public else ""
+        return AuditLine(count, relation, claim, free, named, pair, curve.curve() if public else ())
 
     def _note(self, said: str) -> None:
         if said not in self.notes:
             self.notes.append(said)
 
-    def _seen(self, twins: Twins, claim: float, alpha: float, left: float) -> float:
-        """Return the smallest noise error that the free bound detects, as a factor."""
+    def _detectable_factor(
+        self, twins: NeighbourRuns, claim: float, alpha: float, left: float
+    ) -> float:
+        """Return the smallest factor of a noise error that the free bound detects."""
         low, high = 0, len(_FACTORS)
         while low < high:
             middle = (low + high) // 2
-            drawn = self._counted(draws_of(twins, _FACTORS[middle]), left / (_HALVINGS + 1))
+            drawn = self._count_scores(
+                differing_draws(twins, _FACTORS[middle]), left / (_HALVINGS + 1)
+            )
             shows = drawn.bound(self.guarantee.delta, alpha) > claim
             low, high = (low, middle) if shows else (middle + 1, high)
         return _FACTORS[low] if low < len(_FACTORS) else float("inf")
 
-    def _counted(self, draws: Sequence[Draw], left: float) -> Counted:
+    def _count_scores(self, draws: Sequence[Draw], left: float) -> ScoreCounts:
         """Draw on both neighbours, and count the scores."""
-        found, until = Counted.none(), time.monotonic() + left
+        found, until = ScoreCounts.empty(), time.monotonic() + left
         if not draws:
             return found
         width, reach = sum(draw.width for draw in draws), sum(draw.reach for draw in draws)
@@ -253,22 +267,22 @@ class _Work:
                 )
                 for one in (True, False)
             ]
-            found = found.with_scores(scores[0], scores[1], reach)
+            found = found.add_scores(scores[0], scores[1], reach)
             if time.monotonic() > until:
                 break
         return found
 
-    def _ratio(self, twins: Twins, alpha: float) -> float:
+    def _ratio(self, twins: NeighbourRuns, alpha: float) -> float:
         """Return an upper bound on the noise scale of whole runs ÷ the named scale."""
         gaussian, laplace = list[float](), list[float]()
         until = time.monotonic() + self.seconds * _SHARE_OF_RUNS
-        if twins.unseen or any(one.way != "noisy" for one, _ in twins.draws):
-            self._note("No law is named for all draws of this query: it has no named bound.")
+        if twins.has_hidden_draws or any(one.method != "noisy" for one, _ in twins.draws):
+            self._note("Some draws have no named noise distribution, so there is no named bound.")
             return float("inf")
-        while self.runs < self.most_runs and time.monotonic() < until:
+        while self.runs < self.max_runs and time.monotonic() < until:
             for ticket in noisy_run(self.query, self.guarantee, twins.pair.one, self.source):
                 known = gaussian if ticket.part.law.name == "gaussian" else laplace
-                known.extend(_noise_of(ticket))
+                known.extend(_scaled_noise(ticket))
             self.runs += 1
         return largest_noise(gaussian, laplace, alpha)
 
@@ -280,14 +294,14 @@ class _Work:
         )
 
 
-def _noise_of(ticket: Ticket) -> list[float]:
+def _scaled_noise(ticket: Ticket) -> list[float]:
     """Return the noise of a draw, in units of its named scale."""
     radius = np.broadcast_to(np.ravel(ticket.rest[0]), ticket.sums.size)
     noise = (ticket.answer - ticket.sums).ravel().astype(np.float64)
     return list((noise / (ticket.part.noise_multiplier * radius)).tolist())
 
 
-def _enough_others(event: Event) -> int:
+def _count_other_users(event: Event) -> int:
     """Return the number of users with an item that selects it even without noise."""
     least = 0.0
     for part in tickets(event):

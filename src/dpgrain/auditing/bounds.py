@@ -22,28 +22,28 @@ _BINS = 4096
 Points: TypeAlias = tuple[tuple[float, float], ...]
 
 
-def at_least(count: int, draws: int, alpha: float) -> float:
+def probability_lower_bound(count: int, draws: int, alpha: float) -> float:
     """Return a Clopper-Pearson lower bound on a probability, with error ``alpha``.
 
-    >>> round(at_least(90, 100, 0.025), 4)
+    >>> round(probability_lower_bound(90, 100, 0.025), 4)
     0.8238
     """
     return float(stats.beta.ppf(alpha, count, draws - count + 1)) if count else 0.0
 
 
-def at_most(count: int, draws: int, alpha: float) -> float:
+def probability_upper_bound(count: int, draws: int, alpha: float) -> float:
     """Return a Clopper-Pearson upper bound on a probability, with error ``alpha``.
 
-    >>> round(at_most(90, 100, 0.025), 4)
+    >>> round(probability_upper_bound(90, 100, 0.025), 4)
     0.951
     """
     return float(stats.beta.ppf(1 - alpha, count + 1, draws - count)) if count < draws else 1.0
 
 
-def epsilon_of(likely: float, unlikely: float, delta: float) -> float:
+def event_epsilon(likely: float, unlikely: float, delta: float) -> float:
     """Return the smallest ε ≥ 0 for which an event's two probabilities are (ε, δ)-close.
 
-    >>> round(epsilon_of(0.5, 0.1, 0.0), 3), epsilon_of(0.1, 0.5, 0.0)
+    >>> round(event_epsilon(0.5, 0.1, 0.0), 3), event_epsilon(0.1, 0.5, 0.0)
     (1.609, 0.0)
     """
     if likely - delta <= unlikely:
@@ -52,7 +52,7 @@ def epsilon_of(likely: float, unlikely: float, delta: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Counted:
+class ScoreCounts:
     """Counts of scores by bin, (2, 2, bins): by neighbour, likelier first, and by half.
 
     The threshold with the largest bound is chosen from the first half of the draws. The bound is
@@ -62,18 +62,18 @@ class Counted:
     counts: IntArray
 
     @staticmethod
-    def none() -> Counted:
+    def empty() -> ScoreCounts:
         """Return empty counts."""
-        return Counted(np.zeros((2, 2, _BINS), dtype=np.int64))
+        return ScoreCounts(np.zeros((2, 2, _BINS), dtype=np.int64))
 
-    def with_scores(self, one: FloatArray, other: FloatArray, reach: float) -> Counted:
+    def add_scores(self, one: FloatArray, other: FloatArray, reach: float) -> ScoreCounts:
         """Add scores on both neighbours, alternately to both halves, within ±``reach``."""
         counts = self.counts.copy()
         for place, scores in enumerate((one, other)):
             bins = np.clip((scores / reach + 1) * (_BINS / 2), 0, _BINS - 1).astype(np.int64)
             for half in (0, 1):
                 counts[place, half] += np.bincount(bins[half::2], minlength=_BINS)
-        return Counted(counts)
+        return ScoreCounts(counts)
 
     @property
     def draws(self) -> int:
@@ -88,8 +88,8 @@ class Counted:
         above = self.counts[:, :, ::-1].cumsum(axis=2)[:, :, ::-1]
         below = self.counts.cumsum(axis=2)
         return max(
-            _tested(above[0], above[1], delta, alpha / 4),
-            _tested(below[1], below[0], delta, alpha / 4),
+            _bound_at_threshold(above[0], above[1], delta, alpha / 4),
+            _bound_at_threshold(below[1], below[0], delta, alpha / 4),
         )
 
     def curve(self) -> Points:
@@ -101,7 +101,7 @@ class Counted:
         return tuple(zip(alarms[kept].tolist(), misses[kept].tolist(), strict=True))
 
 
-def _tested(likely: IntArray, unlikely: IntArray, delta: float, alpha: float) -> float:
+def _bound_at_threshold(likely: IntArray, unlikely: IntArray, delta: float, alpha: float) -> float:
     """Return the bound of the second halves at the first halves' best threshold."""
     draws = int(likely[0].max()), int(unlikely[0].max())
     if not all(draws):
@@ -109,9 +109,9 @@ def _tested(likely: IntArray, unlikely: IntArray, delta: float, alpha: float) ->
     low = stats.beta.ppf(alpha, np.maximum(likely[0], 0.5), draws[0] - likely[0] + 1)
     high = stats.beta.ppf(1 - alpha, unlikely[0] + 1, np.maximum(draws[1] - unlikely[0], 0.5))
     best = int(np.argmax((low - delta) / high))
-    return epsilon_of(
-        at_least(int(likely[1][best]), int(likely[1].max()), alpha),
-        at_most(int(unlikely[1][best]), int(unlikely[1].max()), alpha),
+    return event_epsilon(
+        probability_lower_bound(int(likely[1][best]), int(likely[1].max()), alpha),
+        probability_upper_bound(int(unlikely[1][best]), int(unlikely[1].max()), alpha),
         delta,
     )
 
@@ -183,13 +183,13 @@ def one_run_epsilon(correct: int, guesses: int, canaries: int, delta: float, alp
     return low
 
 
-def moved_by_at_least(there: FloatArray, absent: FloatArray, alpha: float) -> float:
+def min_shift(there: FloatArray, absent: FloatArray, alpha: float) -> float:
     """Return a lower bound on the distance of two normal distributions, in their sd.
 
     ``there`` are samples of the right one. The bound inverts Student's t, which has a non-central t
     distribution for that distance.
 
-    >>> low = moved_by_at_least(np.arange(100.0) + 50, np.arange(100.0), 0.01)
+    >>> low = min_shift(np.arange(100.0) + 50, np.arange(100.0), 0.01)
     >>> 1.0 < low < 50 / 29
     True
     """

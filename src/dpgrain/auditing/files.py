@@ -22,11 +22,11 @@ class FileAudit(Mapping[str, Audit]):
     """Audits of the releases in a file, by name; returned by :func:`audit_releases`.
 
     Args:
-        audits: the audit of each release that was audited.
+        audits: the audit of each audited release.
         by_hand: the releases that require a manual audit, each with the reason.
         confidence: the probability with which all bounds of all audits are valid together.
 
-    >>> FileAudit({}, {"fit": "its rows lie in arrays"}, 0.99).verdict
+    >>> FileAudit({}, {"fit": "its rows are arrays"}, 0.99).verdict
     'weak'
     """
 
@@ -54,7 +54,9 @@ class FileAudit(Mapping[str, Audit]):
     def __str__(self) -> str:
         said = [f"{name}: {each}" for name, each in self.audits.items()]
         said += [f"{name}: not audited: {why}" for name, why in self.by_hand.items()]
-        whole = f"All bounds hold together with confidence {self.confidence:.6g}: {self.verdict}."
+        whole = (
+            f"All bounds are valid together with confidence {self.confidence:.6g}: {self.verdict}."
+        )
         return "\n\n".join([*said, whole])
 
     __repr__ = __str__

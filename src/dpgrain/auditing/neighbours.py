@@ -61,16 +61,16 @@ _ARROW: dict[str, pa.DataType] = {
 
 
 @dataclass(frozen=True)
-class Pair:
+class NeighbourTables:
     """Two neighbouring tables, used instead of the rows of a query."""
 
     one: pa.Table
     other: pa.Table
-    said: str
+    description: str
 
 
 @dataclass(frozen=True)
-class Content:
+class UnitContent:
     """Content of each changed unit: a number and records in one or several groups.
 
     If ``spread``, the records cycle through ``over`` groups; 0 for as many groups as there are.
@@ -82,7 +82,7 @@ class Content:
     first: int = 0
     over: int = 0
 
-    def place(self, record: int) -> int:
+    def group(self, record: int) -> int:
         """Return the index of a record's group."""
         return self.first + (record % (self.over or self.records) if self.spread else 0)
 
@@ -96,7 +96,7 @@ class Content:
         return f"{many} {where}, numbers {self.number:g}"
 
 
-def pairs(
+def neighbour_tables(
     query: Query[Any],
     units: int,
     relation: Relation,
@@ -104,19 +104,19 @@ def pairs(
     *,
     real: pa.Table | None = None,
     like: str = "",
-) -> Iterator[Pair]:
+) -> Iterator[NeighbourTables]:
     """Yield neighbouring tables that differ in units of a query; none if impossible.
 
     ``others`` is the number of other users in each of the first groups, ``real`` their rows if they
     are not synthetic, and ``like`` the description of the only content to use. Only public facts
     are used: the schema, domain, bounds, partition and region.
     """
-    public = Public.of(query)
+    public = PublicFacts.of(query)
     if real is not None:
-        public = public.apart_from(real)
-    if public.most < units:
+        public = public.with_unused_ids(real)
+    if public.max_units < units:
         return
-    base = public.others(others) if real is None else None
+    base = public.other_rows(others) if real is None else None
     for content, exchanged in _contents(public, relation):
         said = str(content) if exchanged is None else f"{content}; in their place {exchanged}"
         if like and said != like:
@@ -124,29 +124,36 @@ def pairs(
         one = public.units(content, units)
         two = [] if exchanged is None else public.units(exchanged, units)
         if real is not None:
-            yield Pair(_below(real, public.table(one)), _below(real, public.table(two)), said)
+            yield NeighbourTables(
+                _append_rows(real, public.table(one)), _append_rows(real, public.table(two)), said
+            )
         else:
             assert base is not None  # noqa: S101 - others are made up without real rows
-            yield Pair(public.table([*base, *one]), public.table([*base, *two]), said)
+            yield NeighbourTables(public.table([*base, *one]), public.table([*base, *two]), said)
 
 
-def _below(real: pa.Table, made: pa.Table) -> pa.Table:
+def _append_rows(real: pa.Table, made: pa.Table) -> pa.Table:
     """Append synthetic rows to real ones, with the types of the real ones."""
     return pa.concat_tables([real, made.select(real.column_names).cast(real.schema)])
 
 
-def _contents(public: Public, relation: Relation) -> Iterator[tuple[Content, Content | None]]:
+def _contents(
+    public: PublicFacts, relation: Relation
+) -> Iterator[tuple[UnitContent, UnitContent | None]]:
     """Yield contents of units and their replacements; None if units are removed."""
     records = (1,) if public.single else (1, _MANY_RECORDS)
     one = [
-        Content(number, many, spread)
+        UnitContent(number, many, spread)
         for number, many in itertools.product(public.numbers, records)
         for spread in ((False, True) if many > 1 else (False,))
     ]
-    if public.kept > 1:
+    if public.max_elements > 1:
         # The number of retained elements of a user, each with many records.
-        many = public.kept * _MANY_RECORDS
-        one += [Content(number, many, spread=True, over=public.kept) for number in public.numbers]
+        many = public.max_elements * _MANY_RECORDS
+        one += [
+            UnitContent(number, many, spread=True, over=public.max_elements)
+            for number in public.numbers
+        ]
     if relation == "zero_out":
         yield from ((content, None) for content in one)
         return
@@ -165,12 +172,12 @@ def _contents(public: Public, relation: Relation) -> Iterator[tuple[Content, Con
 
 
 @dataclass(frozen=True)
-class Public:
+class PublicFacts:
     """Public facts about a query's rows, created by :meth:`of`.
 
     ``keys`` are columns whose values can differ within a unit. ``cells`` are column values for each
-    element of a user, or None if elements are not protected. ``kept`` is the number of retained
-    elements to test, 0 if unlimited. ``names`` are user ids by number.
+    element of a user, or None if elements are not protected. ``max_elements`` is the number of
+    retained elements to test, 0 if unlimited. ``names`` are user ids by number.
     """
 
     schema: Mapping[str, str]
@@ -181,24 +188,24 @@ class Public:
     cells: Sequence[Row] | None
     single: bool
     users: bool
-    kept: int = 0
+    max_elements: int = 0
     names: tuple[Any, ...] = ()
 
     @staticmethod
-    def of(query: Query[Any]) -> Public:
+    def of(query: Query[Any]) -> PublicFacts:
         """Collect the public facts of a query; nothing is opened."""
-        table, asked = table_of(query), getattr(query, "request", query)
-        schema, unit = replaced(table.source).columns(), query.promise.unit
-        stated = {**_keys_of(asked), **_sides_of(table)}
+        table, asked = query_table(query), getattr(query, "request", query)
+        schema, unit = base_source(table.source).columns(), query.promise.unit
+        stated = {**_key_values(asked), **_region_values(table)}
         values = {name: _values(kind, stated.get(name)) for name, kind in schema.items()}
-        named = {*getattr(asked, "keys", ()), *_sides_of(table), _partition(query)[0]}
+        named = {*getattr(asked, "keys", ()), *_region_values(table), _partition(query)[0]}
         named.add(getattr(asked, "column", None))
         cells = None
         if not isinstance(unit, Record | User):
             cells = _cells(query, table, values)
         numeric = {name for name, kind in schema.items() if _is_number(kind)} - named
         keys = frozenset(set(schema) - numeric - {table.user} - set((cells or [{}])[0]))
-        return Public(
+        return PublicFacts(
             schema,
             table.user,
             values,
@@ -210,7 +217,7 @@ class Public:
             min(getattr(unit, "max_elements", None) or 0, _FEW_VALUES),
         )
 
-    def apart_from(self, real: pa.Table) -> Public:
+    def with_unused_ids(self, real: pa.Table) -> PublicFacts:
         """Return the same with user ids that do not occur in real rows."""
         if self.user is None:
             return self
@@ -222,20 +229,20 @@ class Public:
         return replace(self, names=names)
 
     @property
-    def most(self) -> float:
+    def max_units(self) -> float:
         """Maximum number of units of one user that can differ."""
         return float("inf") if self.cells is None else len(self.cells)
 
-    def units(self, content: Content, count: int) -> list[Row]:
+    def units(self, content: UnitContent, count: int) -> list[Row]:
         """Return the rows of ``count`` units."""
         rows = []
         for unit, record in itertools.product(range(count), range(content.records)):
-            place = content.place(record)
+            place = content.group(record)
             fixed = {} if self.cells is None else self.cells[unit]
             rows.append({**self._row(unit if self.users else 0, place, content.number), **fixed})
         return rows
 
-    def others(self, each: int) -> list[Row]:
+    def other_rows(self, each: int) -> list[Row]:
         """Return rows of other users, ``each`` in each of the first groups."""
         groups = range(min(_GROUPS, max((len(self.values[name]) for name in self.keys), default=1)))
         cells = (self.cells or [{}])[:_GROUPS]
@@ -264,7 +271,7 @@ class Public:
         return pa.table(columns)
 
 
-def table_of(query: Query[Any]) -> UserTable:
+def query_table(query: Query[Any]) -> UserTable:
     """Return the table of a query."""
     table = getattr(query, "table", None) or getattr(getattr(query, "request", None), "table", None)
     if not isinstance(table, UserTable):
@@ -273,14 +280,14 @@ def table_of(query: Query[Any]) -> UserTable:
             f"schema, not a {type(query).__name__} of other rows.",
             name="query",
         )
-    _ = replaced(table.source)
+    _ = base_source(table.source)
     return table
 
 
-def replaced(source: Any) -> RowSource:
+def base_source(source: Any) -> RowSource:
     """Return the part of a source to replace by other rows: the rows as they were read."""
     if isinstance(source, SourceWrapper) and not isinstance(source, TypedSource):
-        return replaced(source.source)
+        return base_source(source.source)
     if hasattr(source, "others"):
         raise ParameterError(
             "query must not use rows joined from two tables of people; audit a query of each "
@@ -288,19 +295,21 @@ def replaced(source: Any) -> RowSource:
             name="query",
         )
     if isinstance(rows := getattr(source, "rows", None), TableRows):
-        return replaced(rows.source)
+        return base_source(rows.source)
     read: RowSource = source
     return read
 
 
-def with_rows(source: Any, rows: pa.Table) -> RowSource:
-    """Replace the rows of a source; they have the schema of :func:`replaced`."""
+def replace_rows(source: Any, rows: pa.Table) -> RowSource:
+    """Replace the rows of a source; they have the schema of :func:`base_source`."""
     whole: Any = source
     if isinstance(source, SourceWrapper) and not isinstance(source, TypedSource):
-        over: RowSource = replace(whole, source=with_rows(source.source, rows))
+        over: RowSource = replace(whole, source=replace_rows(source.source, rows))
         return over
     if isinstance(below := getattr(source, "rows", None), TableRows):
-        made: RowSource = replace(whole, rows=replace(below, source=with_rows(below.source, rows)))
+        made: RowSource = replace(
+            whole, rows=replace(below, source=replace_rows(below.source, rows))
+        )
         return made
     kinds = source.columns()
     return ArrowSource(
@@ -308,7 +317,7 @@ def with_rows(source: Any, rows: pa.Table) -> RowSource:
     )
 
 
-def _keys_of(asked: Any) -> dict[str, list[Any]]:
+def _key_values(asked: Any) -> dict[str, list[Any]]:
     """Return the public values of the grouping columns."""
     domain = getattr(asked, "domain", None)
     if domain is None:
@@ -319,18 +328,18 @@ def _keys_of(asked: Any) -> dict[str, list[Any]]:
     return {name: column.to_pylist() for name, column in domain.public.items()}
 
 
-def _sides_of(table: TableRows) -> dict[str, list[Any]]:
+def _region_values(table: TableRows) -> dict[str, list[Any]]:
     """Return values inside the region of a table."""
     sides = {}
     for side in table.scope.sides:
         if isinstance(side.values, LabelSet) and not side.values.but:
             sides[side.column] = list(side.values.labels)
         elif isinstance(side.values, Span):
-            sides[side.column] = _within(side.values)
+            sides[side.column] = _span_values(side.values)
     return {name: values for name, values in sides.items() if values}
 
 
-def _within(span: Span) -> list[Any]:
+def _span_values(span: Span) -> list[Any]:
     """Return some values inside an interval."""
     low = span.low if span.low is not None else None if span.high is None else span.high - 1
     if low is None:
@@ -354,7 +363,7 @@ def _partition(query: Query[Any]) -> tuple[str | None, str | None, Elements | No
     elements: Elements | None = getattr(blocks, "elements", None)
     if column is None and isinstance(by := getattr(query.promise.unit, "by", None), str):
         column = by
-    table = table_of(query)
+    table = query_table(query)
     if (cell := table.cells.get(column or "")) is not None:
         column, elements = cell.of, cell.elements
     day = table.days.get(column or "")

@@ -22,10 +22,10 @@ from dpgrain.accounting import (
     Selection,
     TruncatedGeometric,
 )
-from dpgrain.accounting.events.noise import Additive
-from dpgrain.auditing.neighbours import Pair, with_rows
+from dpgrain.accounting.events.additive import Additive
+from dpgrain.auditing.neighbours import NeighbourTables, replace_rows
 from dpgrain.errors import ParameterError
-from dpgrain.noise import SeededSource, Source, SystemSource
+from dpgrain.noise import RandomSource, SeededSource, SystemSource
 from dpgrain.publishing.charge import Charge, Openable, Opened, Result
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.query import Query
@@ -38,21 +38,21 @@ _SEED = 0
 class Ticket:
     """One draw of a run: a method of a charge, with its arguments and its answer."""
 
-    way: str
+    method: str
     part: Any
     sums: NDArray[Any]
     rest: tuple[Any, ...]
     answer: Any
 
 
-class GivenRows(Charge):
+class AuditCharge(Charge):
     """Charge of an audit, which opens only the given rows and charges nothing."""
 
     def __init__(
-        self, guarantee: Guarantee, source: Source, rows: pa.Table, engine: str = ""
+        self, guarantee: Guarantee, source: RandomSource, rows: pa.Table, engine: str = ""
     ) -> None:
         super().__init__(guarantee, source)
-        self._given = rows
+        self._rows = rows
         self._engine = engine
         self.drawn: list[Ticket] = []
         self.lent = False
@@ -62,9 +62,9 @@ class GivenRows(Charge):
         self._check_open()
         table: Any = rows
         if not hasattr(table, "source"):
-            self._refuse("opens rows that are no table's")
+            self._refuse("opens rows outside a table")
         engine = self._engine or table.engine
-        made = replace(table, source=with_rows(table.source, self._given), engine=engine)
+        made = replace(table, source=replace_rows(table.source, self._rows), engine=engine)
         opened: AbstractContextManager[Opened] = made.open_engine()
         return opened
 
@@ -72,8 +72,8 @@ class GivenRows(Charge):
         """Reject reading a caller's rows."""
         self._refuse("reads rows of arrays")
 
-    def lend(self, part: Event) -> Source:
-        """Return the source for a mechanism with its own draws, which are not recorded."""
+    def lend(self, part: Event) -> RandomSource:
+        """Return the source for a mechanism with its own, unrecorded draws."""
         self.lent = True
         return super().lend(part)
 
@@ -97,7 +97,7 @@ class GivenRows(Charge):
 
     def noisy(self, part: Additive, sums: NDArray[Any], radius: ArrayLike = 1.0) -> NDArray[Any]:
         """Add noise to sums, and record both."""
-        answer: NDArray[Any] = self._kept("noisy", part, sums, (radius,))
+        answer: NDArray[Any] = self._record("noisy", part, sums, (radius,))
         return answer
 
     def select(
@@ -108,37 +108,37 @@ class GivenRows(Charge):
         step: float,
     ) -> tuple[IntArray, BoolArray]:
         """Select items, and record the sums."""
-        answer: tuple[IntArray, BoolArray] = self._kept("select", part, sums, (radius, step))
+        answer: tuple[IntArray, BoolArray] = self._record("select", part, sums, (radius, step))
         return answer
 
     def truncated(self, part: TruncatedGeometric, counts: IntArray) -> tuple[IntArray, BoolArray]:
         """Select items, and record the counts."""
-        answer: tuple[IntArray, BoolArray] = self._kept("truncated", part, counts, ())
+        answer: tuple[IntArray, BoolArray] = self._record("truncated", part, counts, ())
         return answer
 
     def order(
         self, part: ExponentialMechanism | BoundedRange, scores: IntArray, radius: float = 1.0
     ) -> IndexArray:
         """Choose an order, and record the scores."""
-        answer: IndexArray = self._kept("order", part, scores, (radius,))
+        answer: IndexArray = self._record("order", part, scores, (radius,))
         return answer
 
     def flip(self, part: ApproximateDP, scores: IntArray, radius: float = 1.0) -> int:
         """Choose one candidate, and record the scores."""
-        answer: int = self._kept("flip", part, scores, (radius,))
+        answer: int = self._record("flip", part, scores, (radius,))
         return answer
 
-    def _kept(self, way: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
-        answer = self._answer(way, part, sums, rest)
-        self.drawn.append(Ticket(way, part, np.array(sums), rest, answer))
+    def _record(self, method: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
+        answer = self._answer(method, part, sums, rest)
+        self.drawn.append(Ticket(method, part, np.array(sums), rest, answer))
         return answer
 
-    def _answer(self, way: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
+    def _answer(self, method: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
         """Draw like a release."""
-        return getattr(Charge, way)(self, part, sums, *rest)
+        return getattr(Charge, method)(self, part, sums, *rest)
 
 
-class WithoutNoise(GivenRows):
+class NoiselessCharge(AuditCharge):
     """Charge that answers without noise, or with the answers of another run."""
 
     def __init__(
@@ -151,19 +151,19 @@ class WithoutNoise(GivenRows):
         super().__init__(guarantee, SeededSource(_SEED), rows, engine)
         self._like = like
 
-    def _answer(self, way: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
+    def _answer(self, method: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
         self._take(part)
         place = len(self.drawn)
         if self._like is not None and place < len(self._like):
             other = self._like[place]
             if other.part == part and other.sums.shape == np.shape(sums):
                 return other.answer
-        return _exact(way, part, np.array(sums), rest)
+        return _noiseless_answer(method, part, np.array(sums), rest)
 
 
-def _exact(way: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
+def _noiseless_answer(method: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
     """Return the answer of a draw without noise."""
-    match way:
+    match method:
         case "noisy":
             return sums
         case "select":
@@ -176,22 +176,24 @@ def _exact(way: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> An
 
 
 @dataclass(frozen=True, eq=False)
-class Twins:
+class NeighbourRuns:
     """Draws of two runs on neighbouring rows with the same history of answers.
 
-    ``unseen`` is True if a mechanism draws its own noise, which is not recorded.
+    ``has_hidden_draws`` is True if a mechanism draws its own, unrecorded noise.
     """
 
-    pair: Pair
+    pair: NeighbourTables
     draws: tuple[tuple[Ticket, Ticket], ...]
-    unseen: bool
+    has_hidden_draws: bool
 
 
-def twins_of(query: Query[Any], guarantee: Guarantee, pair: Pair, engine: str = "") -> Twins:
+def run_on_neighbours(
+    query: Query[Any], guarantee: Guarantee, pair: NeighbourTables, engine: str = ""
+) -> NeighbourRuns:
     """Run a query without noise on two neighbours, with the answers of the first."""
-    with WithoutNoise(guarantee, pair.one, engine) as one:
+    with NoiselessCharge(guarantee, pair.one, engine) as one:
         query.run(one)
-    with WithoutNoise(guarantee, pair.other, engine, one.drawn) as other:
+    with NoiselessCharge(guarantee, pair.other, engine, one.drawn) as other:
         query.run(other)
     if [each.part for each in one.drawn] != [each.part for each in other.drawn]:
         raise ParameterError(
@@ -199,13 +201,13 @@ def twins_of(query: Query[Any], guarantee: Guarantee, pair: Pair, engine: str = 
             name="query",
         )
     draws = tuple(zip(one.drawn, other.drawn, strict=True))
-    return Twins(pair, draws, one.lent or other.lent)
+    return NeighbourRuns(pair, draws, one.lent or other.lent)
 
 
 def noisy_run(
-    query: Query[Any], guarantee: Guarantee, rows: pa.Table, source: Source | None = None
+    query: Query[Any], guarantee: Guarantee, rows: pa.Table, source: RandomSource | None = None
 ) -> list[Ticket]:
     """Run a query with its noise on given rows, and return its draws."""
-    with GivenRows(guarantee, SystemSource() if source is None else source, rows) as charge:
+    with AuditCharge(guarantee, SystemSource() if source is None else source, rows) as charge:
         query.run(charge)
     return charge.drawn

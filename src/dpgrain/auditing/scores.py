@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain._types import FloatArray
-from dpgrain.auditing.runs import Ticket, Twins
-from dpgrain.noise import Source
+from dpgrain.auditing.runs import NeighbourRuns, Ticket
+from dpgrain.noise import RandomSource
 from dpgrain.noise.exponential import permutes_and_flips
 from dpgrain.noise.gumbel import gumbel_orders
 from dpgrain.publishing.charge import Charge, flip_scale, order_scale
@@ -45,17 +45,17 @@ class Draw:
 
     @property
     def _choice(self) -> bool:
-        return self.one.way in ("order", "flip")
+        return self.one.method in ("order", "flip")
 
     @cached_property
-    def moved(self) -> NDArray[np.intp]:
+    def changed(self) -> NDArray[np.intp]:
         """Indices of sums that differ, or of all candidates of a choice."""
         if not self.comparable or self._choice:
             return np.arange(self.one.sums.size)
         return np.flatnonzero(self.one.sums.ravel() != self.other.sums.ravel())
 
     @property
-    def apart(self) -> bool:
+    def differs(self) -> bool:
         """True if any sum differs."""
         if not self.comparable:
             return True
@@ -65,12 +65,12 @@ class Draw:
     def scale(self) -> FloatArray:
         """Named noise scale of each sum that differs."""
         part, rest = self.one.part, self.one.rest
-        if self.one.way == "truncated":
-            return np.full(self.moved.size, 1 / part.rate)
-        radius = np.broadcast_to(np.ravel(rest[0]), self.one.sums.size)[self.moved]
-        if self.one.way == "order":
+        if self.one.method == "truncated":
+            return np.full(self.changed.size, 1 / part.rate)
+        radius = np.broadcast_to(np.ravel(rest[0]), self.one.sums.size)[self.changed]
+        if self.one.method == "order":
             return np.asarray(part.scale * radius, dtype=np.float64)
-        if self.one.way == "flip":
+        if self.one.method == "flip":
             return np.asarray(radius / part.guaranteed_epsilon, dtype=np.float64)
         return np.asarray(part.noise_multiplier * radius, dtype=np.float64)
 
@@ -80,7 +80,7 @@ class Draw:
         other = self.other.sums.ravel()
         if not self.comparable:
             return self.one.sums.ravel(), other
-        one, other = self.one.sums.ravel()[self.moved], other[self.moved]
+        one, other = self.one.sums.ravel()[self.changed], other[self.changed]
         if self.stretch != 1:
             apart = np.rint(self.stretch * (one - other).astype(np.float64))
             one = np.asarray(other + apart.astype(one.dtype))
@@ -103,29 +103,31 @@ class Draw:
         if self._gaussian:
             squares = float((size**2).sum())
             return squares / 2 + _FAR * float(np.sqrt(squares))
-        count = self.one.part.count if self.one.way == "order" else 1
+        count = self.one.part.count if self.one.method == "order" else 1
         return float(size.sum()) if not self._choice else float(count * size.max(initial=0.0))
 
     @property
     def _gaussian(self) -> bool:
-        if self.one.way == "noisy":
+        if self.one.method == "noisy":
             return bool(self.one.part.law.name == "gaussian")
-        return self.one.way == "select"
+        return self.one.method == "select"
 
     @property
     def width(self) -> int:
         """Random numbers per draw."""
         return max(self.sums[0].size, self.sums[1].size)
 
-    def scores(self, on_one: bool, count: int, guarantee: Guarantee, source: Source) -> FloatArray:
+    def scores(
+        self, on_one: bool, count: int, guarantee: Guarantee, source: RandomSource
+    ) -> FloatArray:
         """Draw on one of the neighbours, and return the scores."""
         sums = self.sums[0 if on_one else 1]
         if self._choice:
-            return self._of_choices(sums, count, source)
+            return self._choice_scores(sums, count, source)
         with Charge(replace(guarantee, event=self._event), source) as charge:
             tiled = np.tile(sums, count)
-            answer = getattr(charge, self.one.way)(self.one.part, tiled, *self._rest(count))
-        return self._scored(answer, (count, sums.size))
+            answer = getattr(charge, self.one.method)(self.one.part, tiled, *self._rest(count))
+        return self._noise_scores(answer, (count, sums.size))
 
     @property
     def _event(self) -> Any:
@@ -133,26 +135,26 @@ class Draw:
 
     def _rest(self, count: int) -> tuple[Any, ...]:
         """Return the other arguments of the draw, with one radius per sum."""
-        if self.one.way != "noisy":
+        if self.one.method != "noisy":
             return self.one.rest
-        radius = np.broadcast_to(np.ravel(self.one.rest[0]), self.one.sums.size)[self.moved]
+        radius = np.broadcast_to(np.ravel(self.one.rest[0]), self.one.sums.size)[self.changed]
         return (np.tile(radius, count),)
 
-    def _of_choices(self, sums: NDArray[Any], count: int, source: Source) -> FloatArray:
+    def _choice_scores(self, sums: NDArray[Any], count: int, source: RandomSource) -> FloatArray:
         """Return the scores of choices, drawn together by the sampler of the release."""
         part, rest = self.one.part, self.one.rest
-        if self.one.way == "order":
+        if self.one.method == "order":
             chosen = gumbel_orders(sums, order_scale(part, *rest), part.count, count, source=source)
         else:
             flips = permutes_and_flips(sums, flip_scale(part, *rest), count, source=source)
             chosen = flips[:, None]
         return np.asarray(self.difference[chosen].sum(axis=1))
 
-    def _scored(self, answer: Any, shape: tuple[int, int]) -> FloatArray:
+    def _noise_scores(self, answer: Any, shape: tuple[int, int]) -> FloatArray:
         """Return the score of each draw."""
         if not self.comparable:
             return np.asarray(answer[1].reshape(shape).sum(axis=1), dtype=np.float64)
-        if self.one.way == "noisy":
+        if self.one.method == "noisy":
             seen = answer.reshape(shape)
         else:
             noisy, passed = (part.reshape(shape) for part in answer)
@@ -169,18 +171,18 @@ class Draw:
     def _floor(self) -> int:
         """Value that represents the count of an unselected item."""
         part = self.one.part
-        if self.one.way == "truncated":
+        if self.one.method == "truncated":
             return int(part.cutoff)
         return int(part.threshold / self.one.rest[1])
 
 
-def draws_of(twins: Twins, stretch: float = 1.0) -> list[Draw]:
+def differing_draws(twins: NeighbourRuns, stretch: float = 1.0) -> list[Draw]:
     """Return the draws of two runs in which neighbours differ.
 
     ``stretch`` multiplies the distance of sums, which is equivalent to dividing the noise.
     """
     made = [Draw(one, other, stretch) for one, other in twins.draws]
-    return [draw for draw in made if draw.apart]
+    return [draw for draw in made if draw.differs]
 
 
 def named_loss(draws: Sequence[Draw]) -> tuple[float, float]:
@@ -193,7 +195,7 @@ def named_loss(draws: Sequence[Draw]) -> tuple[float, float]:
             mu += float((draw.difference**2).sum())
         elif draw._choice:
             size = draw.difference
-            count = draw.one.part.count if draw.one.way == "order" else 1
+            count = draw.one.part.count if draw.one.method == "order" else 1
             pure += count * (max(0.0, float(size.max())) - min(0.0, float(size.min())))
         else:
             pure += float(np.abs(draw.difference).sum())

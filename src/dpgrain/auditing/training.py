@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 from dpgrain import _validate
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.accounting.losses.gaussian import gaussian_mu
-from dpgrain.auditing.bounds import moved_by_at_least, named_epsilon, one_run_epsilon
-from dpgrain.auditing.verdict import Bound, Line, TrainingAudit
+from dpgrain.auditing.bounds import min_shift, named_epsilon, one_run_epsilon
+from dpgrain.auditing.verdict import AuditLine, Bound, TrainingAudit
 from dpgrain.errors import ParameterError
-from dpgrain.noise import RandomState, Source
-from dpgrain.noise.sources import source_of
+from dpgrain.noise import RandomSource, RandomState
+from dpgrain.noise.sources import random_source
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Level
 
@@ -116,10 +116,10 @@ def audit_training(
     confidence = _validate.fraction(confidence=confidence)
     if delta is not None:
         delta = _validate.delta(allow_zero=True, delta=delta)
-    source = source_of(random_state)
+    source = random_source(random_state)
     level, delta, line = one_run(train, canaries, records, elements, delta, confidence, source)
     rng = np.random.default_rng(int(source.words(1)[0]))
-    seen = _seen(line.claim, canaries, delta, (1 - confidence) / 2, rng)
+    seen = _detectable_factors(line.claim, canaries, delta, (1 - confidence) / 2, rng)
     line = replace(
         line, free=replace(line.free, seen=seen[0]), named=replace(line.named, seen=seen[1])
     )
@@ -133,20 +133,20 @@ def one_run(
     elements: int,
     delta: float | None,
     confidence: float,
-    source: Source,
-) -> tuple[Level, float, Line]:
+    source: RandomSource,
+) -> tuple[Level, float, AuditLine]:
     """Return the level, δ and both bounds of one run, without its detectable errors.
 
     The parameters are those of :func:`audit_training`.
     """
     there = np.asarray(source.words(canaries) >> np.uint64(63) == 1)
     answer = train(_rows(there, records, elements))
-    published, guarantee = _checked(answer, canaries)
+    published, guarantee = _check_answer(answer, canaries)
     _check_unit(guarantee, records, elements)
     delta = guarantee.delta if delta is None else delta
     free, named = _bounds(published, there, delta, (1 - confidence) / 2)
     claim = guarantee.epsilon(delta, relation="zero_out")
-    line = Line(1, "zero_out", claim, Bound(free), Bound(named), "canaries, there or not")
+    line = AuditLine(1, "zero_out", claim, Bound(free), Bound(named), "canaries, there or not")
     return guarantee.level, delta, line
 
 
@@ -158,7 +158,7 @@ def _rows(there: BoolArray, records: int, elements: int) -> Canaries:
     return Canaries(gradients, present // elements, present % elements, -(-there.size // elements))
 
 
-def _checked(answer: object, canaries: int) -> tuple[FloatArray, Guarantee]:
+def _check_answer(answer: object, canaries: int) -> tuple[FloatArray, Guarantee]:
     if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], Guarantee):
         raise ParameterError(
             "train must return (d,) published numbers and a Guarantee, such as "
@@ -202,11 +202,11 @@ def _bounds(
         correct = int(there[order[-each:]].sum() + (~there[order[:each]]).sum())
         bound = one_run_epsilon(correct, 2 * each, order.size, delta, alpha / len(_SHARES))
         free = max(free, bound)
-    moved = moved_by_at_least(published[there], published[~there], alpha)
+    moved = min_shift(published[there], published[~there], alpha)
     return free, named_epsilon(moved, 0.0, delta) if delta > 0 else 0.0
 
 
-def _seen(
+def _detectable_factors(
     claim: float, canaries: int, delta: float, alpha: float, rng: np.random.Generator
 ) -> tuple[float, float]:
     """Return the smallest detectable noise error of both bounds, from synthetic runs.

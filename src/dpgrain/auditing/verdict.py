@@ -73,7 +73,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Line:
+class AuditLine:
     """Result for a number of units and a relation.
 
     Args:
@@ -119,7 +119,7 @@ class Audit(AuditReportMixin):
         curator: True if real rows were used, so that nothing may be published.
         notes: what was omitted, with reasons, in sentences.
 
-    >>> line = Line(1, "zero_out", 1.0, Bound(0.7, 1.5), Bound(0.85, 1.2))
+    >>> line = AuditLine(1, "zero_out", 1.0, Bound(0.7, 1.5), Bound(0.85, 1.2))
     >>> print("\\n".join(str(Audit("user", 1e-6, 0.99, (line,))).splitlines()[:3]))
     Lower bounds on ε of users at δ = 10⁻⁶, with confidence 0.99: kept.
     units  relation  claim  free  seen from  named  seen from  verdict
@@ -129,7 +129,7 @@ class Audit(AuditReportMixin):
     level: Level
     delta: float
     confidence: float
-    lines: tuple[Line, ...]
+    lines: tuple[AuditLine, ...]
     claimed: tuple[tuple[tuple[float, float], ...], ...] = field(default=(), repr=False)
     draws: int = 0
     runs: int = 0
@@ -194,7 +194,7 @@ class Audit(AuditReportMixin):
             "confidence": self.confidence,
             "draws": self.draws,
             "runs": self.runs,
-            "lines": [_as_json(line) for line in self.lines],
+            "lines": [_line_to_dict(line) for line in self.lines],
             "notes": list(self.notes),
         }
 
@@ -206,7 +206,7 @@ class TrainingAudit(Audit):
     Its ``draws`` are the canaries, each included with probability ½; its only line is about one
     removed unit.
 
-    >>> line = Line(1, "zero_out", 1.0, Bound(0.2, 4.0), Bound(0.75, 1.3))
+    >>> line = AuditLine(1, "zero_out", 1.0, Bound(0.2, 4.0), Bound(0.75, 1.3))
     >>> print(str(TrainingAudit("user", 1e-6, 0.99, (line,), draws=4000)).splitlines()[-1])
     1 run with 4,000 canaries, each included with probability 1/2. What the columns mean: .explain()
     """
@@ -224,7 +224,7 @@ class TrainingAudit(Audit):
         return f"1 run with {self.draws:,} canaries, each included with probability 1/2."
 
 
-def _as_json(line: Line) -> dict[str, Any]:
+def _line_to_dict(line: AuditLine) -> dict[str, Any]:
     return {
         "units": line.units,
         "relation": line.relation,

@@ -13,7 +13,7 @@ from dpgrain.accounting import Event, SelectBest
 from dpgrain.accounting.events.best_of import Stopping
 from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
 from dpgrain.inputs.callbacks import silent
-from dpgrain.noise import Source, SystemSource
+from dpgrain.noise import RandomSource, SystemSource
 from dpgrain.publishing import in_budget
 from dpgrain.publishing.best_of_runs import best_run
 from dpgrain.publishing.facts import Fact
@@ -26,11 +26,11 @@ _PRINTED_DELTA = 1e-6
 
 
 @dataclass(frozen=True)
-class Best(Generic[Result]):
+class BestResult(Generic[Result]):
     """Best result of several runs; ``score`` is None if there was no run.
 
     >>> from dpgrain.accounting import PureDP
-    >>> print(str(Best("a model", 0.5, SelectBest(PureDP(0.1, level="user"), 5.0)))[:66])
+    >>> print(str(BestResult("a model", 0.5, SelectBest(PureDP(0.1, level="user"), 5.0)))[:66])
     the best of several runs, score 0.5: 'a model'.
     User-level differe
     """
@@ -51,15 +51,15 @@ class Best(Generic[Result]):
 
 
 def best_of(
-    run: Callable[[Source], tuple[float, Result]],
+    run: Callable[[RandomSource], tuple[float, Result]],
     *,
     event: Event | tuple[Event, ...],
     mean: float,
     stopping: Stopping = "negative_binomial",
     eta: float = 1.0,
     default: Result | None = None,
-    source: Source | None = None,
-) -> Best[Result]:
+    source: RandomSource | None = None,
+) -> BestResult[Result]:
     """Run a private candidate a random number of times, and return the best result.
 
     Args:
@@ -112,7 +112,7 @@ def best_of(
         )
     about = SelectBest(event, mean, stopping, eta)
 
-    def guarded(source: Source) -> tuple[float, Result]:
+    def guarded(source: RandomSource) -> tuple[float, Result]:
         try:
             with silent():
                 score, result = run(source)
@@ -126,13 +126,13 @@ def best_of(
 
 
 def keep_best(
-    run: Callable[[Source], tuple[float, Result]],
+    run: Callable[[RandomSource], tuple[float, Result]],
     about: SelectBest,
-    source: Source,
+    source: RandomSource,
     default: Result | None = None,
-) -> Best[Result]:
+) -> BestResult[Result]:
     """Run like :func:`best_of`, for an event that is already charged."""
     best = best_run(run, about, source)
     if best is None:
-        return Best(default, None, about, source.private)  # type: ignore[arg-type]
-    return Best(best[1], best[0], about, source.private)
+        return BestResult(default, None, about, source.private)  # type: ignore[arg-type]
+    return BestResult(best[1], best[0], about, source.private)

@@ -51,10 +51,10 @@ class BlockLosses:
         return np.minimum(means, STEPS)
 
 
-def total(losses: IntArray) -> int:
+def sum_losses(losses: IntArray) -> int:
     """Return the sum over blocks, saturated at 2^52.
 
-    >>> total(np.array([1, 2]))
+    >>> sum_losses(np.array([1, 2]))
     3
     """
     return min(int(losses.sum()), _LARGEST_TOTAL)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain._formatting import rounded_up, short_repr
+from dpgrain._formatting import POINTER, format_facts, rounded_up, short_repr
 from dpgrain._types import FloatArray
 from dpgrain.accounting import (
     ApproximateDP,
@@ -25,23 +25,24 @@ from dpgrain.accounting import (
     SelectBest,
     calibrate,
 )
-from dpgrain.choices.scores import STEPS, BlockLosses, total
+from dpgrain.choices.scores import STEPS, BlockLosses, sum_losses
 from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
 from dpgrain.inputs.blocks import LabelledRows, default_unit
 from dpgrain.inputs.callbacks import check_callback, map_records, silent, slice_records
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.inputs.numbers import vector
 from dpgrain.inputs.population import Population
-from dpgrain.noise import RandomState, Source
-from dpgrain.noise.laws import raised
+from dpgrain.noise import RandomSource, RandomState
+from dpgrain.noise.distributions import raise_scale
 from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.risk import risk_lines
 from dpgrain.units import Level, Relation, Unit, User
 
 Method: TypeAlias = Literal["auto", "permute_and_flip", "exponential", "repeat"]
 METHODS: tuple[Method, ...] = ("auto", "permute_and_flip", "exponential", "repeat")
-Evaluation: TypeAlias = Callable[[FloatArray, float, Source], float]
+Evaluation: TypeAlias = Callable[[FloatArray, float, RandomSource], float]
 
 
 # Share of ε for publishing the winner's mean loss.
@@ -69,9 +70,8 @@ class Choice:
     >>> found = select([0.0, 1.0], lambda guess, x: abs(guess - x), np.ones(100), epsilon=1.0)
     >>> found.index, found.value, found.guarantee.level
     (1, 1.0, 'record')
-    >>> print(str(found)[:70])
-    the choice is 1: candidate 1.
-    Record-level differential privacy with ε
+    >>> print(str(found).splitlines()[0])
+    Chosen: 1 (index 1 of 2, from 0).
     """
 
     index: int
@@ -81,12 +81,42 @@ class Choice:
     std_error: float | None = None
 
     def __str__(self) -> str:
-        loss = "" if self.loss is None else f", mean loss {self.loss:.4g}"
-        error = "" if self.std_error is None else f" ± {rounded_up(self.std_error, 3)}"
-        return (
-            f"the choice is {short_repr(self.value)}: candidate {self.index}{loss}{error}.\n"
-            f"{self.guarantee}"
-        )
+        pointer = POINTER.replace("columns", "numbers")
+        loss = f" {self._loss}" if self.loss is not None else ""
+        return "\n".join([f"{self._chosen}{loss}", self.guarantee.summary, pointer])
+
+    def explain(self) -> str:
+        """Describe the choice, the mean loss and the guarantee."""
+        facts = {
+            "value": "the chosen candidate; index is its position in the list, from 0. Candidates "
+            "with a smaller mean loss are more likely, but the best one is not certain",
+            "loss": ""
+            if self.loss is None
+            else f"the mean over {self._whom} of the mean loss of their records, plus noise",
+            "std_error": ""
+            if self.std_error is None
+            else "standard error of the noise in the loss, for one evaluation",
+            "Privacy": str(self.guarantee),
+            "Risk": " ".join(risk_lines(self.guarantee)),
+        }
+        known = {name: text for name, text in facts.items() if text}
+        return format_facts(self._chosen, known)
+
+    @property
+    def _chosen(self) -> str:
+        counts = [fact.numbers[0] for fact in self.guarantee.public if fact.kind == "candidates"]
+        of = f" of {counts[0]:,}" if len(counts) == 1 else ""
+        return f"Chosen: {short_repr(self.value)} (index {self.index:,}{of}, from 0)."
+
+    @property
+    def _loss(self) -> str:
+        error = self.std_error
+        after = "" if error is None else f", standard error {rounded_up(error, 2)}"
+        return f"Mean loss over {self._whom}: {self.loss:.4g}{after}."
+
+    @property
+    def _whom(self) -> str:
+        return f"{self.guarantee.level}s"
 
 
 @publishes
@@ -175,7 +205,7 @@ def select(
     _validate.one_of(METHODS, method=method)
     _validate.boolean(score=score)
     lower, bound = _range(lower, bound)
-    count = _count_of(candidates)
+    count = _check_candidates(candidates)
     if method == "repeat":
         runs = _RUNS_EACH * count if runs is None else _validate.positive(runs=runs)
     elif runs is not None or evaluation is not None:
@@ -233,7 +263,7 @@ class SelectQuery(Query[Choice]):
         self.check_unit(self.whose.unit)
 
     @cached_property
-    def way(self) -> _Once | _Repeated:
+    def mechanism(self) -> _SingleChoice | _RepeatedChoice:
         """Method of the choice, with its noise."""
         promise, count = self.promise, len(self.candidates)
         if (self.score or self.method == "repeat") and promise.epsilon < _LEAST_EPSILON:
@@ -241,23 +271,25 @@ class SelectQuery(Query[Choice]):
                 f"epsilon must be at least {_LEAST_EPSILON:g} if a loss is published, not "
                 f"{promise.epsilon!r}."
             )
-        parts = _parts_of(promise.level, self.n_users, self.score)
+        parts = _unit_contribution(promise.level, self.n_users, self.score)
         if self.method == "repeat":
             assert self.runs is not None  # noqa: S101 - it is stated, or has its default
-            return _repeated(promise, parts, count, self.runs, self.evaluation)
-        return _once(promise, parts, count, gumbel=self.method == "exponential", score=self.score)
+            return _plan_repeated_choice(promise, parts, count, self.runs, self.evaluation)
+        return _plan_single_choice(
+            promise, parts, count, gumbel=self.method == "exponential", score=self.score
+        )
 
     @property
     def plan(self) -> Planned:
         """Noise of the choice and, if it is published, of the loss."""
         guarantee = array_guarantee(
             self.promise,
-            self.way.event,
+            self.mechanism.event,
             (
                 *(() if self.n_users is None else Population(self.n_users).facts),
                 Fact("candidates", (len(self.candidates),)),
                 Fact("record-losses", (self.lower, self.lower + self.bound)),
-                *self.way.facts,
+                *self.mechanism.facts,
             ),
             private=True,
             users=self.whose.users,
@@ -281,7 +313,7 @@ class SelectQuery(Query[Choice]):
             # If the loss of a record fails or is NaN, the record has the largest loss.
             return blocks.of(map_records(some, m))
 
-        chosen = self.way.choose(losses, self.n_users, charge)
+        chosen = self.mechanism.choose(losses, self.n_users, charge)
         mean = None if chosen.mean is None else self.lower + self.bound * chosen.mean
         error = None if chosen.spread is None else self.bound * chosen.spread
         choice = self.candidates[chosen.index]
@@ -319,7 +351,7 @@ Losses: TypeAlias = Callable[[int], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
-class _Once:
+class _SingleChoice:
     """Plan to evaluate each candidate once, and choose by noisy totals."""
 
     event: Event
@@ -328,22 +360,22 @@ class _Once:
     score: Laplace | None
     facts: tuple[Fact, ...] = ()
 
-    def choose(self, losses: Losses, n: int | None, charge: Charge) -> _Chosen:
+    def choose(self, losses: Losses, n: int | None, charge: Charge) -> _ChosenCandidate:
         """Choose a candidate; return its index and, if published, its noisy mean in bounds."""
-        sums = [_Total.of(losses(i)) for i in range(self.count)]
+        sums = [_LossSums.of(losses(i)) for i in range(self.count)]
         totals = np.array([each.lost for each in sums], dtype=np.int64)
         if isinstance(self.choice, ExponentialMechanism):
             index = int(charge.order(self.choice, -totals, STEPS)[0])
         else:
             index = charge.flip(self.choice, -totals, STEPS)
         if self.score is None:
-            return _Chosen(index)
+            return _ChosenCandidate(index)
         width = self.score.noise_multiplier
         return sums[index].noisy(self.score, n is None, charge).chosen(index, width, n)
 
 
 @dataclass(frozen=True)
-class _Repeated:
+class _RepeatedChoice:
     """Plan to evaluate randomly drawn candidates with noise, and choose the best.
 
     ``evaluation`` is None for the mean with Laplace noise; ``counted`` is True if units are counted
@@ -365,19 +397,19 @@ class _Repeated:
             return (drawn,)
         return drawn, Fact("own-evaluations", (self.epsilon,))
 
-    def choose(self, losses: Losses, n: int | None, charge: Charge) -> _Chosen:
+    def choose(self, losses: Losses, n: int | None, charge: Charge) -> _ChosenCandidate:
         """Choose a candidate; return its index and its noisy mean in bounds."""
         by_index: dict[int, NDArray[np.int64]] = {}
 
-        def run(index: int, one: Charge) -> tuple[float, _Chosen]:
+        def run(index: int, one: Charge) -> tuple[float, _ChosenCandidate]:
             if index not in by_index:
                 # Losses are cached, because a repeated candidate needs only new noise.
                 by_index[index] = losses(index)
             if self.evaluation is not None:
                 mean = self._evaluated(by_index[index] / STEPS, one)
-                return -mean, _Chosen(index, mean)
+                return -mean, _ChosenCandidate(index, mean)
             assert isinstance(self.one, Laplace)  # noqa: S101 - but for a caller's evaluation
-            sums = _Total.of(by_index[index]).noisy(self.one, self.counted, one)
+            sums = _LossSums.of(by_index[index]).noisy(self.one, self.counted, one)
             # Candidates are compared by sums: means would also compare noisy numbers of units.
             return -sums.lost, sums.chosen(index, self.one.noise_multiplier, n)
 
@@ -397,7 +429,7 @@ class _Repeated:
 
 
 @dataclass(frozen=True)
-class _Chosen:
+class _ChosenCandidate:
     """Chosen index and, if published, the noisy mean loss in bounds with its error."""
 
     index: int
@@ -406,45 +438,45 @@ class _Chosen:
 
 
 @dataclass(frozen=True)
-class _Total:
+class _LossSums:
     """Sums of units' losses and of 1 − loss (or None), in steps or noisy in bounds."""
 
     lost: float
     rest: float | None
 
     @staticmethod
-    def of(losses: NDArray[np.int64]) -> _Total:
+    def of(losses: NDArray[np.int64]) -> _LossSums:
         """Add up the losses of all units in steps."""
-        return _Total(total(losses), total(STEPS - losses))
+        return _LossSums(sum_losses(losses), sum_losses(STEPS - losses))
 
-    def noisy(self, part: Laplace, counted: bool, charge: Charge) -> _Total:
+    def noisy(self, part: Laplace, counted: bool, charge: Charge) -> _LossSums:
         """Add Laplace noise to the first sum and, if units are counted, to the second."""
         assert self.rest is not None  # noqa: S101 - of sums without noise
         sums = np.array([int(self.lost), int(self.rest)][: 1 + counted])
-        lost, *rest = (charge.noisy(part, sums, float(raised(STEPS))) / STEPS).tolist()
-        return _Total(lost, rest[0] if counted else None)
+        lost, *rest = (charge.noisy(part, sums, float(raise_scale(STEPS))) / STEPS).tolist()
+        return _LossSums(lost, rest[0] if counted else None)
 
-    def chosen(self, index: int, width: float, n: int | None) -> _Chosen:
+    def chosen(self, index: int, width: float, n: int | None) -> _ChosenCandidate:
         """Return the published mean over the population, or over units with records."""
         error = math.sqrt(2.0) * width
         if n is not None:
-            return _Chosen(index, self.lost / n, error / n)
+            return _ChosenCandidate(index, self.lost / n, error / n)
         if self.rest is None:
-            return _Chosen(index)
+            return _ChosenCandidate(index)
         units = max(self.lost + self.rest, 1.0)
         mean = self.lost / units
         share = min(max(mean, 0.0), 1.0)
-        return _Chosen(index, mean, error * math.hypot(1 - share, share) / units)
+        return _ChosenCandidate(index, mean, error * math.hypot(1 - share, share) / units)
 
 
-def _once(
+def _plan_single_choice(
     promise: Promise,
     parts: Contribution,
     count: int,
     *,
     gumbel: bool,
     score: bool,
-) -> _Once:
+) -> _SingleChoice:
     """Plan the noise of one choice, and of one score."""
     epsilon, relation, level = promise.epsilon, promise.relation, parts.block
     width = parts.sensitivity(1, relation) / (_SCORE_SHARE * epsilon)
@@ -459,16 +491,16 @@ def _once(
         # This division and the accountant's inverse are rounded; the margin adds noise.
         choice = ExponentialMechanism((1 / rate) * (1 + 2.0**-50), one_way=True, level=level)
     whole: Event = choice if published is None else choice + published
-    return _Once(whole, count, choice, published)
+    return _SingleChoice(whole, count, choice, published)
 
 
-def _repeated(
+def _plan_repeated_choice(
     promise: Promise,
     parts: Contribution,
     count: int,
     runs: float,
     evaluation: Evaluation | None,
-) -> _Repeated:
+) -> _RepeatedChoice:
     """Plan the noise of one evaluation, of which the best of several is chosen."""
     relation = promise.relation
     sensitivity = parts.sensitivity(1, relation)
@@ -483,10 +515,10 @@ def _repeated(
 
     calibration = calibrate(of, promise.epsilon, promise.delta, search="largest", relation=relation)
     rate, counted = calibration.parameter, parts.coordinates != "one"
-    return _Repeated(calibration.event, one(rate), count, rate, evaluation, counted)
+    return _RepeatedChoice(calibration.event, one(rate), count, rate, evaluation, counted)
 
 
-def _parts_of(level: Level, n_users: int | None, score: bool) -> Contribution:
+def _unit_contribution(level: Level, n_users: int | None, score: bool) -> Contribution:
     """Return the contribution of each unit: its loss in [0, 1] and, if needed, 1 − loss.
 
     Their l1 norm is 1, so the number of units is free if a unit is removed. Replacing a unit
@@ -496,7 +528,7 @@ def _parts_of(level: Level, n_users: int | None, score: bool) -> Contribution:
     return Contribution(level, "shared", "nonnegative" if counted else "one", "l1")
 
 
-def _count_of(candidates: Any) -> int:
+def _check_candidates(candidates: Any) -> int:
     """Check the candidates, and return their number."""
     # Frames and series are indexed by name instead of position, and an array without axes has no
     # items.

@@ -17,7 +17,7 @@ from dpgrain.cli.spelling import spelled_inside
 
 if TYPE_CHECKING:
     from dpgrain.learn import LinearModel, summary
-    from dpgrain.means.of_users import MeanOfUsers
+    from dpgrain.means.user_mean import MeanOfUsers
     from dpgrain.publishing.guarantee import Guarantee
     from dpgrain.statistics import formatting
     from dpgrain.statistics.release import Release
@@ -73,7 +73,7 @@ def model_as_json(model: LinearModel) -> dict[str, Any]:
     result = summary.coefficients(model)
     return {
         "coefficients": [asdict(row) for row in result.rows],
-        "meaning": {name: spelled_inside(text) for name, text in result.meaning.items()},
+        "meaning": {name: spelled_inside(text) for name, text in result.explanations.items()},
         "notes": [spelled_inside(note) for note in result.notes[:1]],
         "take_care": " ".join(result.cautions),
         **guarantee_as_json(model.guarantee_),

@@ -30,7 +30,7 @@ from dpgrain.cli.signatures import parameters_of
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.cli.table import PerUserOptions, PublishingOptions, print_check
 from dpgrain.errors import ParameterError
-from dpgrain.learn.kinds import KINDS
+from dpgrain.learn.estimator_names import ESTIMATORS
 from dpgrain.publishing.parameters import Parameter
 from dpgrain.units import PLAIN_UNITS, Unit, User
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dpgrain import report as pages
     from dpgrain.inputs import labels
     from dpgrain.learn import LinearModel, features, summary
-    from dpgrain.learn.features import Category, Encoding
+    from dpgrain.learn.features import CategoryColumn, FeatureEncoding
     from dpgrain.releases import table_queries
     from dpgrain.tables.table import UserTable
 else:
@@ -88,15 +88,15 @@ class FeatureOptions:
         ),
     ] = None
 
-    def encoding(self, known: Sequence[str]) -> Encoding:
+    def encoding(self, known: Sequence[str]) -> FeatureEncoding:
         """Return the encoding of a table's columns as features."""
         names = columns_of(self.features or [], known)
         bounds = self._bounds(names)
-        numbers = [features.Number(name, bounds.get(name)) for name in names]
+        numbers = [features.NumberColumn(name, bounds.get(name)) for name in names]
         categories = [_category(text) for text in self.categories or []]
         if not (numbers or categories):
             raise ParameterError("Pass --features or --categories, the columns of the model.")
-        return features.Encoding((*numbers, *categories))
+        return features.FeatureEncoding((*numbers, *categories))
 
     def _bounds(self, names: Sequence[str]) -> dict[str, tuple[float, float]]:
         bounds: dict[str, tuple[float, float]] = {}
@@ -119,7 +119,7 @@ def _end(text: str) -> float:
     return number("--range", text, "COLUMN=LOW:HIGH with numbers")
 
 
-def _category(text: str) -> Category:
+def _category(text: str) -> CategoryColumn:
     column, equals, levels = text.partition("=")
     if not (column and equals and levels):
         raise ParameterError(f"--categories must be 'COLUMN=A|B|C', not {text!r}.")
@@ -128,12 +128,14 @@ def _category(text: str) -> Category:
             f"--categories {text!r} has only one level, {levels!r}; separate levels with |, "
             f"as in {column}={levels.replace(',', '|')}."
         )
-    return features.Category(column, tuple(levels.split("|")))
+    return features.CategoryColumn(column, tuple(levels.split("|")))
 
 
 def _parameters() -> Mapping[str, Mapping[str, Parameter]]:
     """Return the parameters of the estimator of each kind, by name."""
-    return {kind: parameters_of("dpgrain.learn.estimators", name) for kind, name in KINDS.items()}
+    return {
+        kind: parameters_of("dpgrain.learn.estimators", name) for kind, name in ESTIMATORS.items()
+    }
 
 
 def _options() -> list[ParameterOption]:
@@ -229,7 +231,7 @@ def fit(rest: FitOptions, stated: dict[str, Any]) -> None:
         parameters["classes"] = _labels(classes, rest.target, table)
     check_outputs([rest.output, rest.report])
     check_page(rest.report, name="--report")
-    estimator: LinearModel = getattr(learn, KINDS[rest.kind])(**parameters)
+    estimator: LinearModel = getattr(learn, ESTIMATORS[rest.kind])(**parameters)
     with rest.charging():
         model = table_queries.fit_columns(estimator, table, encoding, rest.target, rest.element)
     model.save(rest.output)
@@ -257,7 +259,7 @@ def _require(output: Path | None, stated: dict[str, Any]) -> None:
 
 
 def _check(
-    rest: FitOptions, table: UserTable, encoding: Encoding, classes: list[str] | None
+    rest: FitOptions, table: UserTable, encoding: FeatureEncoding, classes: list[str] | None
 ) -> None:
     """Print exact counts of non-numeric features and unused targets."""
     cells = [] if rest.element is None else [rest.element]

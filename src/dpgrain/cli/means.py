@@ -49,7 +49,7 @@ class MeanOptions(PublishingOptions):
 
 
 def _options() -> list[ParameterOption]:
-    known = parameters_of("dpgrain.means.of_users", "mean_of_users").values()
+    known = parameters_of("dpgrain.means.user_mean", "mean_of_users").values()
     # --check needs no bound.
     optional = [
         Parameter(one.name, one.hint, None if one.required else one.default, one.text)

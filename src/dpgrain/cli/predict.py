@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpgrain.learn import features
-    from dpgrain.learn.features import Encoding as Columns
-    from dpgrain.learn.features import Loaded
+    from dpgrain.learn.features import FeatureEncoding as Columns
+    from dpgrain.learn.features import FeatureRows
     from dpgrain.publishing import curator
 else:
     pa, features = lazy_import("pyarrow"), lazy_import("dpgrain.learn.features")
@@ -102,10 +102,10 @@ def _columns(fitted: Any, path: Path) -> Columns:
             f"The model {str(path)!r} has no names of feature columns; fit it with `dpgrain "
             "fit`, or on a data frame."
         )
-    return features.Encoding(tuple(features.Number(str(name)) for name in names))
+    return features.FeatureEncoding(tuple(features.NumberColumn(str(name)) for name in names))
 
 
-def _predictions(fitted: Any, rows: Loaded) -> dict[str, Any]:
+def _predictions(fitted: Any, rows: FeatureRows) -> dict[str, Any]:
     """Return the columns of predictions, empty without rows."""
     if not len(rows.features):
         return {"prediction": pa.array([])}

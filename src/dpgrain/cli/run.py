@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dpgrain.learn import summary
     from dpgrain.ledger import ledger as ledgers
     from dpgrain.ledger.ledger import Ledger
-    from dpgrain.means import of_users
+    from dpgrain.means import user_mean
     from dpgrain.releases import plan as plans
     from dpgrain.releases import run as running
     from dpgrain.releases.plan import PlannedReleases
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dpgrain.statistics import formatting
 else:
     ledgers, plans = lazy_import("dpgrain.ledger.ledger"), lazy_import("dpgrain.releases.plan")
-    of_users, running = lazy_import("dpgrain.means.of_users"), lazy_import("dpgrain.releases.run")
+    user_mean, running = lazy_import("dpgrain.means.user_mean"), lazy_import("dpgrain.releases.run")
     formatting = lazy_import("dpgrain.statistics.formatting")
     summary = lazy_import("dpgrain.learn.summary")
 
@@ -113,7 +113,7 @@ def _cautions(release: Any) -> list[str]:
     if hasattr(release, "groups"):
         return [release.asked.warnings] if release.asked.warnings else []
     if hasattr(release, "value"):
-        return [] if all(map(math.isfinite, release.value)) else [of_users.NO_MEAN]
+        return [] if all(map(math.isfinite, release.value)) else [user_mean.NO_MEAN]
     return list(summary.coefficients(release).cautions)
 
 

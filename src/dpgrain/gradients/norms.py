@@ -11,8 +11,8 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Gaussian
 from dpgrain.means import Contributions
 from dpgrain.means.protocol import DistributedGradients
-from dpgrain.noise import Source
-from dpgrain.noise.sums import noised
+from dpgrain.noise import RandomSource
+from dpgrain.noise.sums import add_gaussian_noise
 from dpgrain.numerics.row_products import squares
 
 # Edges of bins: half octaves from 2^-12 to 2^12; the first and the last bin also contain all
@@ -99,7 +99,7 @@ class NormHistogram:
         return min(share + 2 * error, 1.0)
 
 
-def release_norms(gradients: Contributions, event: Gaussian, source: Source) -> NormHistogram:
+def release_norms(gradients: Contributions, event: Gaussian, source: RandomSource) -> NormHistogram:
     """Publish a noisy histogram of the norms of blocks' gradients.
 
     Zero gradients are in no bin. The sensitivity of ``event`` is in blocks.
@@ -119,7 +119,7 @@ def release_norms(gradients: Contributions, event: Gaussian, source: Source) -> 
         if isinstance(gradients, DistributedGradients)
         else norm_counts(gradients)
     )
-    noisy = noised(counts.astype(np.float64), 1.0, event.noise_multiplier, source)
+    noisy = add_gaussian_noise(counts.astype(np.float64), 1.0, event.noise_multiplier, source)
     return NormHistogram(noisy, event.noise_multiplier)
 
 

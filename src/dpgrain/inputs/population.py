@@ -17,8 +17,8 @@ from dpgrain._types import IndexArray
 from dpgrain.accounting import Contribution, Event, Gaussian, calibrate
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import codes, column
-from dpgrain.noise import Source
-from dpgrain.noise.sums import noised
+from dpgrain.noise import RandomSource
+from dpgrain.noise.sums import add_gaussian_noise
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 
@@ -77,12 +77,14 @@ class Population:
             return (Fact("enrolled-users", (self.stated,)),)
         return (Fact("counted-users", (SHARE, self.noise_sd)),)
 
-    def size(self, found: int, source: Source) -> int:
+    def size(self, found: int, source: RandomSource) -> int:
         """Return the stated number of users, or a noisy number, at least 1."""
         if self.stated is not None:
             return self.stated
         assert self.event is not None  # noqa: S101 - for the type checker
-        noisy = noised(np.array([float(found)]), 1.0, self.event.noise_multiplier, source)
+        noisy = add_gaussian_noise(
+            np.array([float(found)]), 1.0, self.event.noise_multiplier, source
+        )
         return int(min(max(round(float(noisy[0])), 1), _LARGEST_USERS))
 
 

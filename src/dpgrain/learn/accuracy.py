@@ -15,16 +15,16 @@ from dpgrain.choices.scores import STEPS
 from dpgrain.inputs.blocks import default_unit
 from dpgrain.learn.classes import Labels
 from dpgrain.learn.scoring import (
-    MISSES,
+    MISS_PROBABILITY,
     Score,
     ScoreQuery,
-    interval_text,
-    scored_rows,
+    format_interval,
+    format_units,
+    query_fields,
     sums,
-    units_text,
 )
 from dpgrain.noise import RandomState
-from dpgrain.noise.laws import raised
+from dpgrain.noise.distributions import raise_scale
 from dpgrain.publishing import Charge, Promise, Query
 from dpgrain.publishing.entry_point import publishes
 from dpgrain.publishing.facts import Fact
@@ -70,11 +70,11 @@ class Accuracy(Score):
     guarantee: Guarantee
 
     def __str__(self) -> str:
-        level, own = self.guarantee.level, interval_text(self.value, self.low, self.high)
-        base = interval_text(self.base, self.base_low, self.base_high)
+        level, own = self.guarantee.level, format_interval(self.value, self.low, self.high)
+        base = format_interval(self.base, self.base_low, self.base_high)
         return (
             f"Accuracy for the average {level}: {own}; that of always naming the commonest class: "
-            f"{base}. {units_text(self.units, level)}\n{self.guarantee}"
+            f"{base}. {format_units(self.units, level)}\n{self.guarantee}"
         )
 
 
@@ -123,7 +123,7 @@ def accuracy(
     1.0
     """
     promise = Promise.of(default_unit(unit, users), epsilon, delta, relation, share)
-    rows = scored_rows(promise, y, predicted, users, elements)
+    rows = query_fields(promise, y, predicted, users, elements)
     return AccuracyQuery(**rows, labels=Labels.of(classes), random_state=random_state)
 
 
@@ -153,7 +153,7 @@ class AccuracyQuery(ScoreQuery[Accuracy]):
         """Read the labels, add up each unit's shares, and publish them with noise."""
         right, base = self.parts
         of_rights, of_classes = charge.read(self._sums)
-        radius = float(raised(STEPS))
+        radius = float(raise_scale(STEPS))
         noisy = charge.noisy(right, of_rights, radius) / STEPS
         classes = charge.noisy(base, of_classes, radius) / STEPS
         result, common = _share(noisy[:1], noisy, right), _share(classes[:-1], classes, base)
@@ -165,10 +165,10 @@ class AccuracyQuery(ScoreQuery[Accuracy]):
         rows, classes = self.blocks(), range(len(self.labels.classes))
         right = rows.of((y == predicted).astype(np.float64))
         of_classes = [rows.of((y == place).astype(np.float64)) for place in classes]
-        return sums(_with_rest([right])), sums(_with_rest(of_classes))
+        return sums(_with_remainder([right])), sums(_with_remainder(of_classes))
 
 
-def _with_rest(shares: list[IntArray]) -> list[IntArray]:
+def _with_remainder(shares: list[IntArray]) -> list[IntArray]:
     """Append the remainders to shares of blocks in steps, (G,), so that they sum to 1."""
     return [*shares, STEPS - np.sum(shares, axis=0)]
 
@@ -180,7 +180,7 @@ def _share(parts: FloatArray, sums: FloatArray, noise: Laplace) -> tuple[float, 
     simultaneously, so their largest ends bound the largest share.
     """
     whole = sums.sum()
-    within = noise.law.quantile(1 - MISSES / 2 / parts.size) * noise_sd(noise)
+    within = noise.law.quantile(1 - MISS_PROBABILITY / 2 / parts.size) * noise_sd(noise)
     low, high = ratio_interval(parts, whole - parts, np.array(within), 1, sums.size - 1)
     # Shares are truncated to steps, each by less than one.
     steps = (sums.size + 1) / STEPS

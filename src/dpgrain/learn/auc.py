@@ -13,19 +13,19 @@ from dpgrain.choices.scores import STEPS
 from dpgrain.inputs.blocks import default_unit
 from dpgrain.inputs.codes import codes, distinct_labels
 from dpgrain.learn.classes import Labels
-from dpgrain.learn.given import none_of
+from dpgrain.learn.raw_inputs import empty_like
 from dpgrain.learn.scoring import (
-    MISSES,
+    MISS_PROBABILITY,
     Score,
     ScoreQuery,
-    interval_text,
+    format_interval,
+    format_units,
+    query_fields,
     require_numbers,
-    scored_rows,
     sums,
-    units_text,
 )
 from dpgrain.noise import RandomState
-from dpgrain.noise.laws import raised
+from dpgrain.noise.distributions import raise_scale
 from dpgrain.publishing import Charge, Promise, Query
 from dpgrain.publishing.entry_point import publishes
 from dpgrain.publishing.facts import Fact
@@ -72,7 +72,7 @@ def _positive(band: Band) -> str:
     """Describe the share of positive rows; empty if any share is possible."""
     if band.low <= 0 and band.high >= 1:
         return "not known"
-    return interval_text(band.positive, band.low, band.high)
+    return format_interval(band.positive, band.low, band.high)
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ class Auc(Score):
     guarantee: Guarantee
 
     def __str__(self) -> str:
-        level, own = self.guarantee.level, interval_text(self.value, self.low, self.high)
-        base = interval_text(self.positive, self.positive_low, self.positive_high)
+        level, own = self.guarantee.level, format_interval(self.value, self.low, self.high)
+        base = format_interval(self.positive, self.positive_low, self.positive_high)
         bands = "\n".join(
             f"  {band.from_:.1f} to {band.to:.1f}: {_positive(band)} "
             f"({max(band.share, 0.0):.1%} of rows)"
@@ -125,7 +125,7 @@ class Auc(Score):
         )
         return (
             f"AUC of rows, each {level} counting once: {own}; guessing has 0.5. Positive: {base}. "
-            f"{units_text(self.units, level)}\nPositive by predicted probability:\n{bands}\n"
+            f"{format_units(self.units, level)}\nPositive by predicted probability:\n{bands}\n"
             f"{self.guarantee}"
         )
 
@@ -176,8 +176,8 @@ def auc(
     1.0
     """
     promise = Promise.of(default_unit(unit, users), epsilon, delta, relation, share)
-    rows = scored_rows(promise, y, probability, users, elements)
-    require_numbers("probability", none_of(rows["predicted"]))
+    rows = query_fields(promise, y, probability, users, elements)
+    require_numbers("probability", empty_like(rows["predicted"]))
     return AucQuery(
         **rows, label=Labels(distinct_labels("positive", [positive])), random_state=random_state
     )
@@ -202,10 +202,10 @@ class AucQuery(ScoreQuery[Auc]):
     def run(self, charge: Charge) -> Auc:
         """Read labels and probabilities, and publish the noisy sums of units' shares."""
         noise = self.laplace()
-        noisy = charge.noisy(noise, charge.read(self._sums), float(raised(STEPS))) / STEPS
+        noisy = charge.noisy(noise, charge.read(self._sums), float(raise_scale(STEPS))) / STEPS
         negative, positive = noisy.reshape(2, -1)
-        within = noise.law.quantile(1 - MISSES / 2) * noise_sd(noise)
-        value = area(positive, negative, noise_sd(noise), within)
+        within = noise.law.quantile(1 - MISS_PROBABILITY / 2) * noise_sd(noise)
+        value = auc_interval(positive, negative, noise_sd(noise), within)
         base = _share(positive, negative, within)
         whole = noisy.sum()
         bands = tuple(
@@ -232,7 +232,7 @@ class AucQuery(ScoreQuery[Auc]):
         return sums([rows.of((of == cell).astype(np.float64)) for cell in range(2 * _BINS)])
 
 
-def area(
+def auc_interval(
     positive: FloatArray, negative: FloatArray, sd: float, within: float
 ) -> tuple[float, float, float]:
     """Return the AUC from noisy counts by probability, (B,), and its interval.

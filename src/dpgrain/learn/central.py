@@ -15,38 +15,37 @@ from dpgrain.gradients.norms import NormHistogram, release_norms
 from dpgrain.gradients.records import RecordBlocks
 from dpgrain.inputs.guarantees import block_sampling_rate
 from dpgrain.inputs.population import Population, compose_events
-from dpgrain.learn.ask import Ask
 from dpgrain.learn.bounding import bounded
-from dpgrain.learn.classes import fact, selected, selection
-from dpgrain.learn.confidence import caution, check_curvature, release_evidence
-from dpgrain.learn.fitted import Data, Fitted, Form, Readable
-from dpgrain.learn.reading import by_record, ridge_of
-from dpgrain.learn.rounds import History, facts_of, train, users_of
+from dpgrain.learn.classes import block_contribution, plan_selection, select_labels, selection_fact
+from dpgrain.learn.confidence import check_curvature, interval_warning, release_evidence
+from dpgrain.learn.fit_config import Ask
+from dpgrain.learn.fit_data import FitData, FitForm, FitResult, ReadableData
+from dpgrain.learn.reading import record_blocks, ridge_strengths
+from dpgrain.learn.rounds import History, resolve_users, round_facts, train
 from dpgrain.means import ClippedMean, Contributions
-from dpgrain.noise import Source
+from dpgrain.noise import RandomSource
 from dpgrain.optimize import MarginLoss, Solver
 from dpgrain.publishing import Charge
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
-from dpgrain.units import Level, User
 
 # Rounds with all blocks; with sampling, the number of passes. With an explicit bound no rounds find
 # the scale of the solution, and coin betting, which does not need the scale, uses more rounds.
-_ROUNDS, _ROUNDS_OF_BETS = 50, 100
+_ROUNDS, _ROUNDS_WITHOUT_SCALE = 50, 100
 # Share of the budget (of μ²) for choosing the clipping bound and counting blocks.
-_TUNING = 0.1
+_NORMS_SHARE = 0.1
 # One round in this many finds the neighbourhood of the solution, if a bound is chosen.
 _WARM_UP = 5
 # Ratio of the median initial norm to the clipping bound of those rounds: noise is then small, but
 # gradients do not count only by direction, for which a classifier's root would be far beyond the
 # solution.
-_SHORTER = 4.0
+_WARM_UP_RATIO = 4.0
 # Approximate share of the clipped norm that adds up; the rest cancels.
 _ALIGNED = 0.25
 
 
 @dataclass(frozen=True)
-class Plan:
+class CentralPlan:
     """Plan of a fit: its mean for clipping bound 1, norm histograms and other releases.
 
     The last histogram is near the solution; if there is a warm-up, the first is at the start.
@@ -58,7 +57,7 @@ class Plan:
     norms: Gaussian | None
     evidence: Gaussian | None
     roster: Population
-    names: Selection | None = None
+    labels: Selection | None = None
     public: tuple[Fact, ...] = ()
     care: tuple[str, ...] = ()
 
@@ -66,41 +65,50 @@ class Plan:
     def event(self) -> Event:
         """Accounting event of the whole fit."""
         return self.mean.event.beside(
-            compose_events(self.norms, self.evidence, self.roster.event, self.names)
+            compose_events(self.norms, self.evidence, self.roster.event, self.labels)
         )
 
     @property
-    def facts_of_rounds(self) -> tuple[Fact, ...]:
+    def round_facts(self) -> tuple[Fact, ...]:
         """Public facts about the rounds."""
         clip = None if self.ask.clipping == "auto" else float(self.ask.clipping)
-        return (*facts_of(self.mean, clip), *self.ask.facts)
+        return (*round_facts(self.mean, clip), *self.ask.facts)
 
     @property
     def facts(self) -> tuple[Fact, ...]:
         """Public facts."""
-        names = () if self.names is None else (fact(self.names),)
-        return (*self.roster.facts, *self.public, *names, *self.facts_of_rounds)
+        labels = () if self.labels is None else (selection_fact(self.labels),)
+        return (*self.roster.facts, *self.public, *labels, *self.round_facts)
+
+    def run(self, data: ReadableData, charge: Charge) -> FitResult:
+        """Run the whole release within its charge."""
+        n = resolve_users(self.roster, lambda: data.users_with_rows, charge)
+        if self.labels is not None:
+            data = _select_labels(self, cast(FitData, data), self.labels, charge.lend(self.labels))
+        source = charge.lend(self.mean.event.beside(compose_events(self.norms, self.evidence)))
+        with Progress(self.mean.rounds, self.ask.progress) as bar:
+            return _CentralRun(self, data, n, source, bar).result()
 
 
-def plan(ask: Ask, form: Form, lot: int | None = None) -> Plan:  # noqa: ARG001 - others have one
-    """Return the noise of every part, from public numbers; ``lot`` is not used."""
-    made = replace(planned(ask, names=form.targets.labels is not None), public=form.targets.public)
-    _check_loss(made, form)
-    return replace(made, care=_cautions(made, form))
+def plan_fit(ask: Ask, form: FitForm) -> CentralPlan:
+    """Return the noise of every part, from public numbers."""
+    targets = form.targets
+    plan = replace(calibrate_plan(ask, select=targets.labels is not None), public=targets.public)
+    _check_loss(plan, form)
+    return replace(plan, care=_cautions(plan, form))
 
 
-def planned(ask: Ask, *, names: bool = False) -> Plan:
-    """Return the noise of every part; ``names`` is True if labels are selected."""
+def calibrate_plan(ask: Ask, *, select: bool = False) -> CentralPlan:
+    """Return the noise of every part; ``select`` is True if labels are selected."""
     promise = ask.promise
-    kept = promise.unit.max_elements if isinstance(promise.unit, User) else None
-    level: Level = "element" if kept is not None else promise.level
-    contribution = Contribution(level, "shared", "nonnegative", max_elements=kept)
-    signed = Contribution(level, "shared", "signed", max_elements=kept)
+    counted = block_contribution(promise.unit, "nonnegative")
+    signed = block_contribution(promise.unit, "signed")
     tuned = "auto" in (ask.clipping, ask.elements_per_user)
-    norms = _part(promise, contribution, _TUNING, 2 if ask.warms_up else 1) if tuned else None
-    evidence = _part(promise, signed, ask.intervals) if ask.intervals else None
+    count = 2 if ask.warms_up else 1
+    norms = _gaussian_part(promise, counted, _NORMS_SHARE, count) if tuned else None
+    evidence = _gaussian_part(promise, signed, ask.intervals) if ask.intervals else None
     roster = Population.of(ask.n_users, promise)
-    labels = selection(promise) if names else None
+    labels = plan_selection(promise) if select else None
     rate = block_sampling_rate(ask.sampling, ask.sampling_rate, ask.n_users)
     mean = ClippedMean.calibrate(
         epsilon=promise.epsilon,
@@ -108,56 +116,49 @@ def planned(ask: Ask, *, names: bool = False) -> Plan:
         relation=promise.relation,
         # The charge does not depend on it; without a stated number it is set later.
         n_users=ask.n_users or 1,
-        rounds=ask.rounds or math.ceil((_ROUNDS if ask.warms_up else _ROUNDS_OF_BETS) / rate),
+        rounds=ask.rounds or math.ceil((_ROUNDS if ask.warms_up else _ROUNDS_WITHOUT_SCALE) / rate),
         unit=promise.unit,
         sampling_rate=rate,
         sampling="users" if ask.sampling == "users" else "pairs",
         exact=ask.exact,
         beside=compose_events(norms, evidence, roster.event, labels),
     )
-    return Plan(ask, mean, norms, evidence, roster, labels)
+    return CentralPlan(ask, mean, norms, evidence, roster, labels)
 
 
-def run(plan: Plan, data: Readable, charge: Charge) -> Fitted:
-    """Run the whole release within its charge."""
-    stated = plan.roster.stated
-    n = users_of(plan.roster, data.enrolled, charge) if stated is None else stated
-    if plan.names is not None:
-        data = _told(plan, cast(Data, data), plan.names, charge.lend(plan.names))
-    source = charge.lend(plan.mean.event.beside(compose_events(plan.norms, plan.evidence)))
-    with Progress(plan.mean.rounds, plan.ask.progress) as bar:
-        return _Run(plan, data, n, source, bar).fitted()
-
-
-def _told(plan: Plan, data: Data, names: Selection, source: Source) -> Data:
+def _select_labels(
+    plan: CentralPlan, data: FitData, event: Selection, source: RandomSource
+) -> FitData:
     """Return the rows with selected labels."""
-    classes, values = selected(data.targets, data.rows, names, source)
+    classes, values = select_labels(data.targets, data.rows, event, source)
     _check_loss(plan, data, classes)
     return replace(data, targets=replace(data.targets, values=values, classes=classes))
 
 
-def _check_loss(plan: Plan, data: Form | Data, classes: Any = None) -> None:
+def _check_loss(plan: CentralPlan, data: FitForm | FitData, classes: Any = None) -> None:
     """Reject a loss that does not support the labels or the requested intervals."""
     loss = data.loss(data.targets.classes if classes is None else classes)
     if plan.evidence is not None:
         check_curvature(loss, _parameters(plan, loss, data))
 
 
-def _parameters(plan: Plan, loss: MarginLoss, data: Form | Data) -> int:
+def _parameters(plan: CentralPlan, loss: MarginLoss, data: FitForm | FitData) -> int:
     """Return the number of parameters of a fit."""
     return loss.outputs * (data.width + plan.ask.fit_intercept)
 
 
-def _cautions(plan: Plan, form: Form) -> tuple[str, ...]:
+def _cautions(plan: CentralPlan, form: FitForm) -> tuple[str, ...]:
     """Return warnings based on public numbers, as sentences."""
-    if plan.evidence is None or plan.ask.n_users is None or plan.names is not None:
+    if plan.evidence is None or plan.ask.n_users is None or plan.labels is not None:
         return ()
     width = _parameters(plan, form.loss(form.targets.classes), form)
-    said = caution(plan.evidence, width, plan.ask.n_users)
-    return (said,) if said else ()
+    warning = interval_warning(plan.evidence, width, plan.ask.n_users)
+    return (warning,) if warning else ()
 
 
-def _part(promise: Promise, contribution: Contribution, share: float, count: int = 1) -> Gaussian:
+def _gaussian_part(
+    promise: Promise, contribution: Contribution, share: float, count: int = 1
+) -> Gaussian:
     """Return Gaussian releases with a common share of the budget in μ²."""
     whole = calibrate(
         lambda noise: Gaussian(noise, contribution),
@@ -169,23 +170,25 @@ def _part(promise: Promise, contribution: Contribution, share: float, count: int
     return Gaussian(whole.parameter * math.sqrt(count / share), contribution, count)
 
 
-class _Run:
+class _CentralRun:
     """Releases of one fit with known labels; ``n`` is the divisor of sums in users."""
 
-    def __init__(self, plan: Plan, data: Readable, n: int, source: Source, bar: Progress) -> None:
+    def __init__(
+        self, plan: CentralPlan, data: ReadableData, n: int, source: RandomSource, bar: Progress
+    ) -> None:
         self.bar = bar
         self.plan, self.ask, self.source, self.n = plan, plan.ask, source, n
         self.classes = data.targets.classes
         self.loss, self.data = data.loss(self.classes), data
-        self.gradients = data.arranged(self.ask)
-        self.ridge = ridge_of(self.ask, self.loss.outputs, data.width)
-        self.looks: list[NormHistogram] = []
+        self.gradients = data.gradients(self.ask)
+        self.ridge = ridge_strengths(self.ask, self.loss.outputs, data.width)
+        self.histograms: list[NormHistogram] = []
 
-    def fitted(self) -> Fitted:
+    def result(self) -> FitResult:
         """Run the whole release."""
         start: FloatArray = np.zeros(len(self.ridge))
-        mean, start = self._warmed(replace(self.plan.mean, n_users=self.n), start)
-        mean = self._scaled(mean, start)
+        mean, start = self._warm_up(replace(self.plan.mean, n_users=self.n), start)
+        mean = self._choose_scale(mean, start)
         records = None if self.plan.evidence is None else self._records()
         solver = self.ask.solver
         if self.ask.warms_up:
@@ -197,7 +200,7 @@ class _Run:
         if self.plan.evidence is not None and records is not None:
             evidence = release_evidence(
                 records,
-                cast(Data, self.data).rows.owners,
+                cast(FitData, self.data).rows.owners,
                 self.loss,
                 theta,
                 clip=mean.clip,
@@ -207,7 +210,7 @@ class _Run:
                 event=self.plan.evidence,
                 source=self.source,
             )
-        return Fitted(
+        return FitResult(
             theta,
             self.loss.outputs,
             history,
@@ -216,58 +219,62 @@ class _Run:
             mean.sampling_rate < 1,
             self.classes,
             evidence,
-            tuple(self.looks),
+            tuple(self.histograms),
             self.plan.mean.rounds - mean.rounds,
         )
 
     def _records(self) -> RecordBlocks:
         """Return the rows as records, for second moments."""
-        data = cast(Data, self.data)
+        data = cast(FitData, self.data)
         rows, bound = data.rows, self.ask.feature_bound
         X, y = data.X[rows.kept], data.targets.values[rows.kept]
         X = X if bound is None else bounded(X, bound)
-        return by_record(X, y, rows, intercept=self.ask.fit_intercept)
+        return record_blocks(X, y, rows, intercept=self.ask.fit_intercept)
 
-    def _warmed(self, mean: ClippedMean, start: FloatArray) -> tuple[ClippedMean, FloatArray]:
+    def _warm_up(self, mean: ClippedMean, start: FloatArray) -> tuple[ClippedMean, FloatArray]:
         """Return the remaining rounds, and a point near the solution for choosing a bound."""
         if not self.ask.warms_up:
             return mean, start
         # Far from the solution, norms show the distance instead of the differences between users.
-        short = self._look(start).middle / _SHORTER
+        short = self._release_norms(start).middle / _WARM_UP_RATIO
         first = min(max(1, mean.rounds // _WARM_UP), mean.rounds - 1)
         near = start
         if first:
             near, _ = self._steps(replace(mean, rounds=first, clip=short), start, self.ask.solver)
         return replace(mean, rounds=mean.rounds - first, clip=short), near
 
-    def _scaled(self, mean: ClippedMean, start: FloatArray) -> ClippedMean:
+    def _choose_scale(self, mean: ClippedMean, start: FloatArray) -> ClippedMean:
         """Return the mean with explicit or chosen clipping bound and divisor."""
-        clip, held = self.ask.clipping, self.ask.elements_per_user
+        clip, blocks_per_user = self.ask.clipping, self.ask.elements_per_user
         if self.plan.norms is not None:
-            norms = self._look(start)
+            norms = self._release_norms(start)
             result = max(norms.blocks / mean.n_users, 1 / mean.n_users)
-            clip = norms.bound(_worth(mean, len(start)), mean.clip) if clip == "auto" else clip
-            held = result if held == "auto" else held
-        if clip == "auto" or held == "auto":
+            clip = (
+                norms.bound(_tolerated_blocks(mean, len(start)), mean.clip)
+                if clip == "auto"
+                else clip
+            )
+            blocks_per_user = result if blocks_per_user == "auto" else blocks_per_user
+        if clip == "auto" or blocks_per_user == "auto":
             return mean
-        return mean.scaled(clip=clip, blocks_per_user=held)
+        return mean.scaled(clip=clip, blocks_per_user=blocks_per_user)
 
-    def _look(self, theta: FloatArray) -> NormHistogram:
+    def _release_norms(self, theta: FloatArray) -> NormHistogram:
         """Publish the histogram of norms at a point; their number is fixed by the charge."""
         event = self.plan.norms
         assert event is not None  # noqa: S101 - for the type checker
-        assert len(self.looks) < event.count  # noqa: S101 - what is published was charged
-        self.looks.append(release_norms(self._at(theta), event, self.source))
-        return self.looks[-1]
+        assert len(self.histograms) < event.count  # noqa: S101 - what is published was charged
+        self.histograms.append(release_norms(self._gradients_at(theta), event, self.source))
+        return self.histograms[-1]
 
-    def _at(self, theta: FloatArray) -> Contributions:
+    def _gradients_at(self, theta: FloatArray) -> Contributions:
         return self.gradients(self.loss, theta)
 
     def _steps(
         self, mean: ClippedMean, start: FloatArray, solver: Solver[Any]
     ) -> tuple[FloatArray, History]:
         return train(
-            self._at,
+            self._gradients_at,
             mean,
             solver,
             start,
@@ -278,7 +285,7 @@ class _Run:
         )
 
 
-def _worth(mean: ClippedMean, parameters: int) -> float:
+def _tolerated_blocks(mean: ClippedMean, parameters: int) -> float:
     """Return the number of blocks beyond the bound that do not justify a higher bound.
 
     Raising the bound by 1 adds 1 of this noise to the sum of gradients over all rounds, and

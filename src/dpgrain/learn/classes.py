@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,13 @@ from dpgrain.inputs.blocks import ArrangedRows
 from dpgrain.inputs.codes import Key, codes, distinct_labels, label_array, match_stated
 from dpgrain.inputs.labels import label_from_key, rank
 from dpgrain.inputs.numbers import numbers
-from dpgrain.noise import Source
-from dpgrain.noise.laws import MAX_SCALE, raised
+from dpgrain.noise import RandomSource
+from dpgrain.noise.distributions import MAX_SCALE, raise_scale
 from dpgrain.noise.sums import with_gaussian
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.plan import select_by_threshold
-from dpgrain.units import Level, User
+from dpgrain.units import Level, Unit, User
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,7 @@ else:
 
 
 #: Shares of the budget for selecting labels: of μ², and of δ for a label of a single unit.
-SHARE, LEAK = 0.03, 0.1
+SELECTION_SHARE, SELECTION_DELTA = 0.03, 0.1
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class Labels:
     classes: NDArray[Any]
 
     @staticmethod
-    def of(stated: Any) -> Labels:
+    def of(labels: Any) -> Labels:
         """Build the rule from a caller's labels, in any order."""
-        classes = distinct_labels("classes", stated)
+        classes = distinct_labels("classes", labels)
         if len(classes) < 2:
             raise ParameterError(
                 f"classes must be at least two labels, not {len(classes)}; pass all labels as "
@@ -87,7 +87,7 @@ class Labels:
 class Numbers:
     """Rule from targets to numbers; it is sent to workers.
 
-    Numbers below ``least`` are raised to it, and clipped to ±``bound`` and divided by it.
+    Numbers below ``lower`` are raised to it, and clipped to ±``bound`` and divided by it.
 
     >>> Numbers(0.0)(np.array([-1.0, 2.0])).tolist()
     [0.0, 2.0]
@@ -95,7 +95,7 @@ class Numbers:
     [-0.5, 1.0]
     """
 
-    least: float = -math.inf
+    lower: float = -math.inf
     bound: float | None = None
 
     def __call__(self, y: NDArray[Any]) -> FloatArray:
@@ -106,51 +106,63 @@ class Numbers:
             inside = np.clip(result, -self.bound, self.bound) / self.bound
             result = np.where(np.isfinite(result), inside, result)
         # An infinite number remains infinite unless there is a lower limit.
-        return result if self.least == -math.inf else np.maximum(result, self.least)
+        return result if self.lower == -math.inf else np.maximum(result, self.lower)
 
 
 #: Rule that converts targets for a loss.
 TargetRule: TypeAlias = "Labels | Numbers"
 
 
-def unselected(y: NDArray[Any]) -> Targets:
+def unselected_targets(y: NDArray[Any]) -> Targets:
     """Return the labels in the targets, (m,), for private selection; nulls are dropped.
 
-    >>> unselected(np.array(["b", None, "a"], dtype=object)).labels
+    >>> unselected_targets(np.array(["b", None, "a"], dtype=object)).labels
     (('text', 'b'), ('text', 'a'))
     """
     result, keys = codes(y)
     return Targets(np.where(result < 0, np.nan, result), labels=tuple(keys))
 
 
-def selection(promise: Promise) -> Selection:
+def block_contribution(
+    unit: Unit, coordinates: Literal["one", "nonnegative", "signed"]
+) -> Contribution:
+    """Return the contribution of blocks of rows to a shared sum."""
+    kept = unit.max_elements if isinstance(unit, User) else None
+    level: Level = "element" if kept is not None else unit.level
+    return Contribution(level, "shared", coordinates, max_elements=kept)
+
+
+def plan_selection(promise: Promise) -> Selection:
     """Return the selection of labels with its share of the budget.
 
-    >>> round(selection(Promise(User(), 1.0, 1e-6, "zero_out")).threshold)
+    >>> round(plan_selection(Promise(User(), 1.0, 1e-6, "zero_out")).threshold)
     128
     """
     unit, relation = promise.unit, promise.relation
-    kept = unit.max_elements if isinstance(unit, User) else None
-    level: Level = "element" if kept is not None else unit.level
-    contribution = Contribution(level, "shared", "nonnegative", max_elements=kept)
-    mu = gaussian_mu(promise.epsilon, (1 - LEAK) * promise.delta) * math.sqrt(SHARE)
-    noise = contribution.sensitivity(1, relation, unit) / mu
+    contribution = block_contribution(unit, "nonnegative")
+    whole = gaussian_mu(promise.epsilon, (1 - SELECTION_DELTA) * promise.delta)
+    noise = contribution.sensitivity(1, relation, unit) / (whole * math.sqrt(SELECTION_SHARE))
     if noise > MAX_SCALE / 4:
         raise ParameterError(
             f"classes is required with epsilon = {promise.epsilon!r}, because the noise would be too "
             "large for private selection; pass all labels as classes=[…].",
             name="classes",
         )
-    return select_by_threshold(noise, LEAK * promise.delta, 1, contribution, relation, unit)
+    return select_by_threshold(
+        noise, SELECTION_DELTA * promise.delta, 1, contribution, relation, unit
+    )
 
 
-def fact(event: Selection) -> Fact:
+def selection_fact(event: Selection) -> Fact:
     """Return the public fact about a selection."""
-    return Fact("selected-labels", (SHARE, LEAK, event.level, math.ceil(event.threshold)))
+    return Fact(
+        "selected-labels",
+        (SELECTION_SHARE, SELECTION_DELTA, event.level, math.ceil(event.threshold)),
+    )
 
 
-def selected(
-    targets: Targets, rows: ArrangedRows, event: Selection, source: Source
+def select_labels(
+    targets: Targets, rows: ArrangedRows, event: Selection, source: RandomSource
 ) -> tuple[NDArray[Any], FloatArray]:
     """Return the labels selected privately, (C,), and each row's index among them, (m,).
 
@@ -167,14 +179,14 @@ def selected(
     # Rows are shuffled secretly, and each block's first row determines its vote.
     drawn = np.random.default_rng([int(word) for word in source.words(4)]).permutation(len(there))
     _, first = np.unique(blocks[there[drawn]], return_index=True)
-    spoken = result[there[drawn[first]]].astype(np.intp)
-    counts = np.bincount(spoken, minlength=len(known)).astype(np.int64)
-    held = np.flatnonzero(counts)
-    scale = raised(event.noise_multiplier)
-    noisy = with_gaussian(counts[held], scale, source=source)
+    votes = result[there[drawn[first]]].astype(np.intp)
+    counts = np.bincount(votes, minlength=len(known)).astype(np.int64)
+    present = np.flatnonzero(counts)
+    scale = raise_scale(event.noise_multiplier)
+    noisy = with_gaussian(counts[present], scale, source=source)
     # A rounded number passes only if the unrounded number does.
-    named = held[noisy >= math.ceil(event.threshold + 0.5)]
-    if len(named) < 2:
+    passed = present[noisy >= math.ceil(event.threshold + 0.5)]
+    if len(passed) < 2:
         raise ParameterError(
             "classes must be at least two labels, not one class or none; private selection needs "
             f"about {math.ceil(event.threshold):,} {event.level}s per label, and each counts for one "
@@ -182,9 +194,9 @@ def selected(
             name="classes",
         )
     # The order of published labels depends only on their keys, not on their spelling in a row.
-    named = np.array(sorted(named, key=lambda code: rank(known[code])), dtype=np.intp)
-    labels = label_array([label_from_key(known[code]) for code in named])
+    passed = np.array(sorted(passed, key=lambda code: rank(known[code])), dtype=np.intp)
+    labels = label_array([label_from_key(known[code]) for code in passed])
     place = np.full(len(known) + 1, np.nan)
-    place[named] = np.arange(len(named))
+    place[passed] = np.arange(len(passed))
     every = np.where(np.isfinite(targets.values), targets.values, -1).astype(np.intp)
     return labels, place[every]

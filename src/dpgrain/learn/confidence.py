@@ -22,8 +22,8 @@ from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
 from dpgrain.learn.rounds import History
 from dpgrain.means import clipped
-from dpgrain.noise import Source
-from dpgrain.noise.sums import noised
+from dpgrain.noise import RandomSource
+from dpgrain.noise.sums import add_gaussian_noise
 from dpgrain.optimize import MarginLoss
 
 if TYPE_CHECKING:
@@ -33,29 +33,29 @@ else:
 
 
 #: Coverage of intervals.
-COVERED = (
+COVERAGE = (
     "95% intervals cover the noise and the sampling of users, but not an error of the model. They "
     "include the bias of clipping only by a rule of thumb, if the bound was chosen privately."
 )
 #: Message instead of intervals, before the reasons.
-NOT_KNOWN = "there are no intervals"
+NO_INTERVALS = "there are no intervals"
 # Shares of μ² for the bounds, the curvature and the scores. Scores need little, because sampling
 # noise exceeds theirs, but intervals are impossible unless the curvature is significant.
 _BOUNDS, _CURVATURE, _SCORES = 0.1, 0.7, 0.2
 # Noise of the curvature, per entry and square root of the number of parameters, above which
 # eigenvalues are significant.
-_CLEAR = 2.0
+_SIGNIFICANCE = 2.0
 # Thresholds on a user's vector, in clipping bounds; more than 1 apart, so a block crosses at most
 # one.
-_LENGTHS = 1.25 * 2.0 ** np.arange(10)
+_NORMS = 1.25 * 2.0 ** np.arange(10)
 # Bin edges of a block's curvature, in units of the largest curvature of a standard row.
 _CURVATURES = 2.0 ** np.arange(-6, 9, 0.5)
 # Maximum share of clipped blocks for which intervals are published …
-_SHORTENED = 0.2
+_MAX_CLIPPED = 0.2
 # … and the mean excess of clipped blocks, as a share of the bound.
-_BEYOND = 0.5
+_MEAN_EXCESS = 0.5
 # Maximum number p of parameters with intervals, because p² numbers are published.
-_MOST = 300
+_MAX_PARAMETERS = 300
 # Entries of outer products in memory.
 _ENTRIES = 1 << 21
 
@@ -128,8 +128,8 @@ class Intervals:
         return pd.DataFrame(columns, index=pd.Index(self.names, name="coefficient"))
 
     def __str__(self) -> str:
-        told = f"Warning: {NOT_KNOWN}: {self.doubt}." if self.doubt else COVERED
-        return f"{self.to_pandas()}\n{told}"
+        note = f"Warning: {NO_INTERVALS}: {self.doubt}." if self.doubt else COVERAGE
+        return f"{self.to_pandas()}\n{note}"
 
     def __repr__(self) -> str:
         return str(self)
@@ -160,7 +160,7 @@ def release_evidence(
     blocks_per_user: float,
     whole: bool,
     event: Gaussian,
-    source: Source,
+    source: RandomSource,
 ) -> Evidence:
     """Publish second moments of gradients and the mean curvature at a parameter.
 
@@ -172,24 +172,23 @@ def release_evidence(
     sensitivity to removing one block. One block therefore changes all parts together by at most 1,
     as in the event. Source: docs/theory, "Intervals".
     """
-    moments = _Moments(records, loss, theta, clip)
+    moments = _BlockMoments(records, loss, theta, clip)
     sums = moments.users(owners)
     multiplier = event.noise_multiplier
     width = len(theta)
-    longest, flat = clip, _Bound(1.0, moments.usual)
-    share = _BOUNDS if whole else _BOUNDS / 2
+    longest = clip
+    sd = multiplier / math.sqrt(_BOUNDS if whole else _BOUNDS / 2)
     if not whole:
         lengths = np.linalg.norm(sums, axis=1)
-        counts = (lengths[:, None] > _LENGTHS * clip).sum(axis=0).astype(np.float64)
-        sd = multiplier / math.sqrt(share)
-        noisy = noised(counts, 1.0, sd, source)
+        counts = (lengths[:, None] > _NORMS * clip).sum(axis=0).astype(np.float64)
+        noisy = add_gaussian_noise(counts, 1.0, sd, source)
         few = np.flatnonzero(noisy <= n_users / 100 + 2 * sd)
-        longest = float(_LENGTHS[few[0] if len(few) else -1]) * clip
-    sd = multiplier / math.sqrt(share)
-    flat = flat.chosen(noised(moments.histogram(), 1.0, sd, source), sd)
-    curvature = noised(
-        moments.curvature(flat.value).ravel(),
-        flat.value,
+        longest = float(_NORMS[few[0] if len(few) else -1]) * clip
+    steepest = _curvature_bound(add_gaussian_noise(moments.histogram(), 1.0, sd, source), sd)
+    steepest *= moments.typical_curvature
+    curvature = add_gaussian_noise(
+        moments.curvature(steepest).ravel(),
+        steepest,
         multiplier / math.sqrt(_CURVATURE),
         source,
     ).reshape(width, width)
@@ -199,38 +198,30 @@ def release_evidence(
     weight = np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
     moved = longest**2 if whole else score_sensitivity(longest, clip)
     deep = multiplier / math.sqrt(_SCORES)
-    noisy = noised((kept.T @ kept)[upper] * weight, moved, deep, source) / weight
+    noisy = add_gaussian_noise((kept.T @ kept)[upper] * weight, moved, deep, source) / weight
     scores = np.zeros((width, width))
     scores[upper] = noisy
     scores = scores + np.triu(scores, 1).T
     of = n_users * blocks_per_user
     return Evidence(
         curvature / of,
-        multiplier / math.sqrt(_CURVATURE) * flat.value / of,
+        multiplier / math.sqrt(_CURVATURE) * steepest / of,
         scores / (of * blocks_per_user),
         deep * moved / (of * blocks_per_user),
         n_users,
     )
 
 
-@dataclass(frozen=True)
-class _Bound:
-    """Bound on a block's curvature, chosen from a noisy histogram."""
-
-    value: float
-    usual: float
-
-    def chosen(self, counts: FloatArray, sd: float) -> _Bound:
-        """Return the first edge with no significant count above it."""
-        tails = np.cumsum(counts[::-1])[::-1]
-        left = np.arange(len(counts), 0, -1)
-        little = tails[1:] <= 0.02 * max(tails[0], 0) + 2 * sd * np.sqrt(left[1:])
-        place = int(np.argmax(little)) if little.any() else len(_CURVATURES) - 1
-        return _Bound(float(_CURVATURES[place]) * self.usual, self.usual)
+def _curvature_bound(counts: FloatArray, sd: float) -> float:
+    """Return the first edge of a noisy histogram with no significant count above it."""
+    tails = np.cumsum(counts[::-1])[::-1]
+    left = np.arange(len(counts), 0, -1)
+    little = tails[1:] <= 0.02 * max(tails[0], 0) + 2 * sd * np.sqrt(left[1:])
+    return float(_CURVATURES[np.argmax(little) if little.any() else -1])
 
 
 @dataclass(frozen=True)
-class _Moments:
+class _BlockMoments:
     """Gradients and Jacobians of blocks at a parameter."""
 
     records: RecordBlocks
@@ -239,7 +230,7 @@ class _Moments:
     clip: float
 
     @property
-    def usual(self) -> float:
+    def typical_curvature(self) -> float:
         """Public curvature of a row with features of about 1."""
         smooth = self.loss.smoothness if math.isfinite(self.loss.smoothness) else 1.0
         return smooth * len(self.theta)
@@ -258,7 +249,7 @@ class _Moments:
         counts = np.zeros(len(_CURVATURES) + 1)
         for part in self._parts():
             norms = np.linalg.norm(part, axis=(1, 2))
-            bins = np.searchsorted(_CURVATURES * self.usual, norms[norms > 0])
+            bins = np.searchsorted(_CURVATURES * self.typical_curvature, norms[norms > 0])
             counts += np.bincount(bins, minlength=len(counts))
         return counts
 
@@ -322,21 +313,21 @@ def intervals(
     level: float,
     *,
     sampled: bool,
-    shortened: float = 0.0,
+    clipped_share: float = 0.0,
     blocks: float = 1.0,
 ) -> Intervals:
     """Return intervals for linear functions of the parameter, by post-processing.
 
     ``contrasts`` are the functions, (c, p), and ``ridge``, (p,), is public and removed. Only the
-    second half of the rounds counts. ``sampled`` adds the variance of sampled blocks, ``shortened``
-    is the largest plausible share of clipped blocks, or 0 if unknown, and ``blocks`` their
-    approximate number.
+    second half of the rounds counts. ``sampled`` adds the variance of sampled blocks.
+    ``clipped_share`` is the largest plausible share of clipped blocks, or 0 if unknown, and
+    ``blocks`` their approximate number.
 
     Source: docs/theory, "Intervals", (5) and (8); element-level paper, Theorem 1 and Proposition 3.
     """
     level = _validate.fraction(level=level)
     width, n = len(published), evidence.n_users
-    curvature, resolved = _repaired(evidence)
+    curvature, resolved = _with_floor(evidence)
     inverse = np.linalg.inv(curvature)
     begin = len(history.points) // 2
     points = history.points[begin:]
@@ -368,7 +359,7 @@ def intervals(
     freedom = np.maximum(2 * variance**2 / np.maximum(uncertain, 1e-300), 2.0)
     error = np.sqrt(variance)
     half = stdtrit(freedom, (1 + level) / 2) * error
-    half = half + _BEYOND * history.clip * shortened * blocks * np.sqrt(lengths)
+    half = half + _MEAN_EXCESS * history.clip * clipped_share * blocks * np.sqrt(lengths)
     estimate = contrasts @ centre
     # The error of a Newton step longer than the interval can be equally large.
     drift = np.abs(contrasts @ (centre - points.mean(axis=0)))
@@ -376,7 +367,7 @@ def intervals(
         "the curvature does not stand out from its noise (features on a scale of about 1, fewer or "
         "independent ones, or more budget would help)": not resolved,
         "noise hides whether clipping shortens many gradients (more users or budget would help)": (
-            shortened > _SHORTENED
+            clipped_share > _MAX_CLIPPED
         ),
         "the rounds have not converged (more rounds, features on a scale of about 1, or a smaller "
         "ridge would help)": (drift > half).any(),
@@ -390,7 +381,7 @@ def intervals(
     return Intervals(names, estimate, estimate - half, estimate + half, error, level, doubt)
 
 
-def _repaired(evidence: Evidence) -> tuple[FloatArray, bool]:
+def _with_floor(evidence: Evidence) -> tuple[FloatArray, bool]:
     """Return the curvature with a floor at its noise, and True if it is significant."""
     matrix, sd = evidence.curvature, evidence.curvature_sd
     width = len(matrix)
@@ -403,19 +394,21 @@ def _repaired(evidence: Evidence) -> tuple[FloatArray, bool]:
     else:
         left, values, right = np.linalg.svd(matrix)
         repaired = (left * np.maximum(values, sd)) @ right
-    return repaired, bool(values.min() >= _CLEAR * sd * math.sqrt(width))
+    return repaired, bool(values.min() >= _SIGNIFICANCE * sd * math.sqrt(width))
 
 
-def caution(event: Gaussian, width: int, n_users: int) -> str:
+def interval_warning(event: Gaussian, width: int, n_users: int) -> str:
     """Warn in advance if intervals will probably be unbounded; otherwise empty.
 
     The norm of the curvature of p independent features with scale about 1 is p times its smallest
     eigenvalue, which must exceed the noise by a factor of √p.
 
-    >>> caution(Gaussian(10.0), 3, 20_000), caution(Gaussian(10.0), 12, 500).partition(":")[0]
-    ('', 'intervals will probably have no ends')
+    >>> interval_warning(Gaussian(10.0), 3, 20_000)
+    ''
+    >>> interval_warning(Gaussian(10.0), 12, 500).partition(":")[0]
+    'intervals will probably have no ends'
     """
-    noise = _CLEAR * event.noise_multiplier / math.sqrt(_CURVATURE)
+    noise = _SIGNIFICANCE * event.noise_multiplier / math.sqrt(_CURVATURE)
     needed = noise * width**1.5
     if n_users >= needed:
         return ""
@@ -434,8 +427,8 @@ def check_curvature(loss: MarginLoss, width: int) -> None:
         raise ParameterError(
             f"intervals must be 0 for {type(loss).__name__}, because this loss has no curvature."
         )
-    if width > _MOST:
+    if width > _MAX_PARAMETERS:
         raise ParameterError(
-            f"intervals must be 0 for more than {_MOST} parameters, not for {width}, because "
+            f"intervals must be 0 for more than {_MAX_PARAMETERS} parameters, not for {width}, because "
             f"{width}² numbers would have to be published; use fewer features or omit intervals."
         )

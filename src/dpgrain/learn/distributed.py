@@ -27,27 +27,32 @@ from dpgrain.gradients.records import BlockVectors, RecordBlocks
 from dpgrain.inputs.blocks import arrange
 from dpgrain.inputs.guarantees import Sampling
 from dpgrain.inputs.worker_tables import LOAD_LOCALLY
-from dpgrain.learn.ask import Ask
 from dpgrain.learn.classes import Numbers, TargetRule, Targets
 from dpgrain.learn.distributed_blocks import (
     BLOCKS,
-    Added,
-    Arrange,
-    AsRecords,
-    InBins,
-    InSteps,
-    Linear,
-    LinearAt,
-    RecordsAt,
-    users_of,
+    ArrangeBlocks,
+    ArrangeLinear,
+    ArrangeRecords,
+    BlockContributions,
+    LinearContributions,
+    NormCounts,
+    RecordContributions,
+    SumInSteps,
+    count_users,
 )
-from dpgrain.learn.features import Encoding, Loaded, Number, Parts, columns_for
-from dpgrain.learn.fitted import Classes, Form
+from dpgrain.learn.features import (
+    ColumnRoles,
+    FeatureEncoding,
+    FeatureRows,
+    NumberColumn,
+    required_columns,
+)
+from dpgrain.learn.fit_config import Ask
+from dpgrain.learn.fit_data import Classes, FitForm, Gradients
 from dpgrain.means.protocol import Contributions
 from dpgrain.optimize import MarginLoss
 from dpgrain.publishing import Charge
-from dpgrain.tables.engines.protocol import CachedBlocks, ClusterEngine
-from dpgrain.tables.engines.protocol import Form as Written
+from dpgrain.tables.engines.protocol import CachedBlocks, ClusterEngine, Form
 from dpgrain.tables.table import UserTable, read
 from dpgrain.units import Unit
 
@@ -58,26 +63,26 @@ else:
 
 
 @dataclass(frozen=True, eq=False)
-class RowsThere:
+class ClusterRows:
     """Columns of a table on a cluster, where its rows remain.
 
-    ``truths`` is True if a boolean column has the labels False and True instead of text.
+    ``boolean_labels`` is True if a boolean column has the labels False and True instead of text.
     """
 
     table: UserTable
-    encoding: Encoding
+    encoding: FeatureEncoding
     target: str
     element: str | None = None
-    truths: bool = False
+    boolean_labels: bool = False
     distributed: ClassVar[bool] = True
 
     @staticmethod
-    def of(X: Any, y: Any, users: Any, elements: Any) -> RowsThere:
+    def of(X: Any, y: Any, users: Any, elements: Any) -> ClusterRows:
         """Return the rows of a Spark frame; the other arguments name columns.
 
         All other columns are features. ``users`` is None for one user per row.
         """
-        if isinstance(X, RowsThere):
+        if isinstance(X, ClusterRows):
             return X
         named = {"y": y, "users": users, "elements": elements}
         for name, column in named.items():
@@ -88,129 +93,131 @@ class RowsThere:
                     name=name,
                 )
         table = read(X, user=users, rows="as given")
-        features = [Number(name) for name in table.schema if name not in named.values()]
-        return RowsThere(table, Encoding(tuple(features)), y, elements, truths=True)
+        features = [NumberColumn(name) for name in table.schema if name not in named.values()]
+        return ClusterRows(
+            table, FeatureEncoding(tuple(features)), y, elements, boolean_labels=True
+        )
 
     @property
     def width(self) -> int:
         """Number of features."""
         return len(self.encoding.names)
 
-    def wanted(self, *, labels: bool) -> list[tuple[str, Written]]:
+    def column_forms(self, *, labels: bool) -> list[tuple[str, Form]]:
         """Return the columns to read and their forms, after checking the schema."""
-        result = columns_for(self.table, self.encoding, self.target, labels, self.element)
-        if labels and self._of_truths:
+        result = required_columns(self.table, self.encoding, self.target, labels, self.element)
+        if labels and self._has_boolean_labels:
             result[len(self.encoding.columns)] = (self.target, "as it is")
         return result
 
     @property
-    def _of_truths(self) -> bool:
-        return self.truths and self.table.schema.get(self.target) == "BOOLEAN"
+    def _has_boolean_labels(self) -> bool:
+        return self.boolean_labels and self.table.schema.get(self.target) == "BOOLEAN"
 
-    def parts(self, *, labels: bool) -> Parts:
-        """Return the roles of the columns of :meth:`wanted`."""
-        return Parts(
+    def roles(self, *, labels: bool) -> ColumnRoles:
+        """Return the roles of the columns of :meth:`column_forms`."""
+        return ColumnRoles(
             self.encoding,
             labels=labels,
             users=self.table.user is not None,
             elements=self.element is not None,
         )
 
-    def nobody(self, unit: Unit, *, labels: bool) -> Loaded:
+    def placeholder_row(self, unit: Unit, *, labels: bool) -> FeatureRows:
         """Return and check one synthetic row, which determines the public facts of the rows."""
-        self.wanted(labels=labels)
-        kind: Any = np.float64 if not labels else np.bool_ if self._of_truths else object
+        self.column_forms(labels=labels)
+        kind: Any = np.float64 if not labels else np.bool_ if self._has_boolean_labels else object
         target = np.zeros(1, dtype=kind) if kind is np.bool_ else np.full(1, None, dtype=kind)
         users, elements = self.users, self.elements
         arrange(1, users, elements, unit)
         features = pd.DataFrame(dict.fromkeys(self.encoding.names, np.zeros(1)))
-        return Loaded(features, target, users, elements, pa.table({}))
+        return FeatureRows(features, target, users, elements, pa.table({}))
 
     @property
     def users(self) -> Any:
         """Synthetic label with the name of the user column; None without such a column."""
-        return _named(self.table.user)
+        return _placeholder(self.table.user)
 
     @property
     def elements(self) -> Any:
         """Synthetic cell with the name of the cell column; None without such a column."""
-        return _named(self.element)
+        return _placeholder(self.element)
 
     @contextmanager
-    def kept(self, make: Arrange, *, labels: bool, charge: Charge) -> Iterator[KeptBlocks]:
+    def cached(self, make: ArrangeBlocks, *, labels: bool, charge: Charge) -> Iterator[CachedRows]:
         """Store blocks of the rows on the cluster while they are used."""
         step("rows are brought together and kept where they are")
         with charge.open(self.table) as engine:
             keeper = cast(ClusterEngine, engine)
-            yield KeptBlocks(keeper.cache(self.wanted(labels=labels), make, BLOCKS))
+            yield CachedRows(keeper.cache(self.column_forms(labels=labels), make, BLOCKS))
 
 
-def _named(column: str | None) -> Any:
+def _placeholder(column: str | None) -> Any:
     return None if column is None else pd.Series([None], name=column, dtype=object)
 
 
 @dataclass(frozen=True, eq=False)
-class KeptBlocks:
+class CachedRows:
     """Blocks of rows that remain on a cluster."""
 
-    kept: CachedBlocks
+    cached: CachedBlocks
 
     @property
     def users(self) -> int:
         """Number of users with rows, which is private."""
-        return int(self.kept.sums(users_of, (1,))[0])
+        return int(self.cached.sums(count_users, (1,))[0])
 
-    def of_records(
+    def from_records(
         self, at: Callable[[RecordBlocks], BlockVectors], dimension: int
     ) -> Contributions:
         """Return the blocks' contributions to a round, computed from records for any loss."""
-        return self.at(RecordsAt(at), dimension)
+        return self.at(RecordContributions(at), dimension)
 
-    def at(self, added: Added, dimension: int) -> Contributions:
+    def at(self, contributions: BlockContributions, dimension: int) -> Contributions:
         """Return the blocks' contributions to a round."""
         # A mean with integer sums of all blocks in each round uses only these methods.
-        return cast(Contributions, SumsThere(self.kept, added, dimension))
+        return cast(Contributions, ClusterSums(self.cached, contributions, dimension))
 
 
 @dataclass(frozen=True, eq=False)
-class SumsThere:
+class ClusterSums:
     """Sums of blocks on a cluster; implements ``DistributedGradients``.
 
     ``blocks`` is not the number of blocks, which remains on the cluster: rounds without sampling
     need a number.
     """
 
-    kept: CachedBlocks
-    added: Added
+    cached: CachedBlocks
+    contributions: BlockContributions
     dimension: int
     blocks: int = 0
 
     def in_steps(self, clip: float, step: float, centre: FloatArray | None = None) -> IntArray:
         """Add up the clipped blocks, each truncated to a grid."""
-        of = InSteps(self.added, self.dimension, clip, step, centre)
-        return self.kept.sums(of, (self.dimension,))
+        of = SumInSteps(self.contributions, self.dimension, clip, step, centre)
+        return self.cached.sums(of, (self.dimension,))
 
     def in_bins(self) -> IntArray:
         """Count the blocks by norm."""
-        return self.kept.sums(InBins(self.added), (BINS,))
+        return self.cached.sums(NormCounts(self.contributions), (BINS,))
 
 
 @dataclass(eq=False)
-class DataThere:
+class ClusterData:
     """Rows of an estimator's fit on a cluster; cf. :class:`Data`."""
 
-    there: RowsThere
+    rows: ClusterRows
     targets: Targets
     rule: TargetRule
     loss: Callable[[Classes], MarginLoss]
     ask: Ask
     labels: bool
-    _blocks: KeptBlocks | None = None
+    _blocks: CachedRows | None = None
 
     @property
     def width(self) -> int:
         """Number of features."""
-        return self.there.width
+        return self.rows.width
 
     @property
     def owners(self) -> None:
@@ -218,49 +225,49 @@ class DataThere:
         return None
 
     @property
-    def enrolled(self) -> int:
+    def users_with_rows(self) -> int:
         """Number of users with rows, which is private."""
-        return self._open.users
+        return self._cached.users
 
     @property
-    def form(self) -> Form:
+    def form(self) -> FitForm:
         """Public form of the rows."""
-        return Form(self.targets, self.width, self.loss, self.users)
+        return FitForm(self.targets, self.width, self.loss, self.users)
 
     @property
     def users(self) -> Any:
         """Synthetic label with the name of the user column."""
-        return self.there.users
+        return self.rows.users
 
     @property
     def elements(self) -> Any:
         """Synthetic cell with the name of the cell column."""
-        return self.there.elements
+        return self.rows.elements
 
     @contextmanager
     def opened(self, charge: Charge) -> Iterator[Self]:
         """Store blocks on the cluster inside this context."""
-        ask, parts = self.ask, self.there.parts(labels=self.labels)
-        by = Linear(ask.feature_bound, ask.fit_intercept)
-        make = Arrange(parts, self.rule, ask.promise.unit, by)
-        with self.there.kept(make, labels=self.labels, charge=charge) as self._blocks:
+        ask, roles = self.ask, self.rows.roles(labels=self.labels)
+        by = ArrangeLinear(ask.feature_bound, ask.fit_intercept)
+        make = ArrangeBlocks(roles, self.rule, ask.promise.unit, by)
+        with self.rows.cached(make, labels=self.labels, charge=charge) as self._blocks:
             yield self
 
-    def arranged(self, ask: Ask) -> Callable[[MarginLoss, FloatArray], Contributions]:  # noqa: ARG002
+    def gradients(self, ask: Ask) -> Gradients:  # noqa: ARG002 - set in the arrangement
         """Return a function from a loss and a parameter to the blocks' gradients."""
 
         def at(loss: MarginLoss, theta: FloatArray) -> Contributions:
-            return self._open.at(LinearAt(loss, theta), len(theta))
+            return self._cached.at(LinearContributions(loss, theta), len(theta))
 
         return at
 
     @property
-    def _open(self) -> KeptBlocks:
+    def _cached(self) -> CachedRows:
         assert self._blocks is not None  # noqa: S101 - it is entered before it is read
         return self._blocks
 
 
-def ask_there(ask: Ask) -> Ask:
+def cluster_config(ask: Ask) -> Ask:
     """Return the request for a cluster: exact, and with all blocks in each round."""
     if ask.recipe is not None:
         name = "algorithm" if ask.trust == "central" else "trust"
@@ -310,6 +317,6 @@ def require_sendable(**sent: Any) -> None:
             ) from None
 
 
-def by_records(there: RowsThere, unit: Unit) -> Arrange:
+def record_arrangement(rows: ClusterRows, unit: Unit) -> ArrangeBlocks:
     """Return the arrangement of rows for a caller's loss."""
-    return Arrange(there.parts(labels=False), Numbers(), unit, AsRecords())
+    return ArrangeBlocks(rows.roles(labels=False), Numbers(), unit, ArrangeRecords())

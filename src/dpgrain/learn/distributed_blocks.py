@@ -24,7 +24,7 @@ from dpgrain.inputs.blocks import arrange
 from dpgrain.inputs.worker_tables import CELL_BYTES, RUN_BYTES, Batches, worker_tables
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.classes import TargetRule
-from dpgrain.learn.features import Parts
+from dpgrain.learn.features import ColumnRoles
 from dpgrain.means.grid import added_in_steps
 from dpgrain.means.protocol import Contributions
 from dpgrain.optimize import MarginLoss
@@ -43,10 +43,10 @@ BLOCKS = pa.schema(
 )
 
 #: Rows of whole blocks: (m, p) features, (m,) targets, (g,) sizes of blocks.
-Run: TypeAlias = tuple[FloatArray, FloatArray, IntArray]
+BlockRows: TypeAlias = tuple[FloatArray, FloatArray, IntArray]
 
 
-class Added(Protocol):
+class BlockContributions(Protocol):
     """Function from whole blocks to their contributions to a round."""
 
     def __call__(self, X: FloatArray, y: FloatArray, sizes: IntArray) -> Contributions:
@@ -54,57 +54,61 @@ class Added(Protocol):
 
 
 @dataclass(frozen=True)
-class Linear:
-    """Rule for arranging rows of a linear model, as in the estimators."""
+class ArrangeLinear:
+    """Rule for arranging rows of the estimators."""
 
     bound: float | None
     intercept: bool
 
-    def __call__(self, X: FloatArray, y: FloatArray, blocks: IntArray, count: int) -> Run:
+    def __call__(self, X: FloatArray, y: FloatArray, blocks: IntArray, count: int) -> BlockRows:
         """Return rows by block, small blocks first."""
         read = None if self.bound is None else partial(bounded, bound=self.bound)
-        made = LinearBlocks.arrange(X, y, blocks, intercept=self.intercept, blocks=count, read=read)
-        return made.X, made.y, made.sizes
+        arranged = LinearBlocks.arrange(
+            X, y, blocks, intercept=self.intercept, blocks=count, read=read
+        )
+        return arranged.X, arranged.y, arranged.sizes
 
 
 @dataclass(frozen=True)
-class AsRecords:
-    """Rule for arranging rows of any loss, as in ``minimise``."""
+class ArrangeRecords:
+    """Rule for arranging rows of ``minimise``, for any loss."""
 
-    def __call__(self, X: FloatArray, y: FloatArray, blocks: IntArray, count: int) -> Run:
+    def __call__(self, X: FloatArray, y: FloatArray, blocks: IntArray, count: int) -> BlockRows:
         """Return rows by block; 0 for non-finite features, without rows that lack a target."""
         there = np.isfinite(y)
         clean = np.where(np.isfinite(X[there]), X[there], 0.0)
-        made = RecordBlocks.arrange(clean, y[there], blocks[there], blocks=count)
-        sizes = np.diff(made.starts)
-        return made.X, made.y, sizes[sizes > 0]
+        arranged = RecordBlocks.arrange(clean, y[there], blocks[there], blocks=count)
+        sizes = np.diff(arranged.starts)
+        return arranged.X, arranged.y, sizes[sizes > 0]
 
 
 @dataclass(frozen=True)
-class Arrange:
+class ArrangeBlocks:
     """Arrangement of a worker's rows by block."""
 
-    parts: Parts
+    roles: ColumnRoles
     rule: TargetRule
     unit: Unit
-    by: Linear | AsRecords
+    by: ArrangeLinear | ArrangeRecords
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Yield the blocks in the schema :data:`BLOCKS`."""
-        for table in worker_tables(batches, users=self.parts.users):
+        for table in worker_tables(batches, users=self.roles.users):
             yield from self._arranged(table)
 
     def _arranged(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        result = self.parts.of(table)
+        result = self.roles.split(table)
         X = np.ascontiguousarray(result.features.to_numpy(dtype=np.float64))
         with np.errstate(all="ignore"):
             y = self.rule(np.asarray(result.target))
         rows = arrange(len(y), result.users, result.elements, self.unit).by_value(X, y)
-        made = self.by(X[rows.kept], y[rows.kept], rows.blocks, len(rows.owners))
-        yield from cells(*made, users=rows.users)
+        arranged = self.by(X[rows.kept], y[rows.kept], rows.blocks, len(rows.owners))
+        yield from block_cells(*arranged, users=rows.users)
 
 
-def cells(X: FloatArray, y: FloatArray, sizes: IntArray, *, users: int) -> Iterator[pa.RecordBatch]:
+def block_cells(
+    X: FloatArray, y: FloatArray, sizes: IntArray, *, users: int
+) -> Iterator[pa.RecordBatch]:
     """Yield blocks in the schema :data:`BLOCKS`; the first cell contains ``users``."""
     ends = np.cumsum(sizes)
     most = max(1, CELL_BYTES // max(8 * X.shape[1], 1))
@@ -123,9 +127,9 @@ def cells(X: FloatArray, y: FloatArray, sizes: IntArray, *, users: int) -> Itera
         yield pa.RecordBatch.from_pylist([cell], BLOCKS)
 
 
-def runs(batches: Batches) -> Iterator[Run]:
+def stored_blocks(batches: Batches) -> Iterator[BlockRows]:
     """Yield the stored blocks of a worker in batches of whole blocks."""
-    held: list[tuple[Run, bool]] = []
+    cells: list[tuple[BlockRows, bool]] = []
     size = 0
     for batch in batches:
         for rows, targets, sizes, open_, _ in zip(*batch.columns, strict=True):
@@ -133,28 +137,28 @@ def runs(batches: Batches) -> Iterator[Run]:
             if not len(y):
                 continue
             X = np.frombuffer(rows.as_buffer(), np.float64).reshape(len(y), -1)
-            held.append(((X, y, np.frombuffer(sizes.as_buffer(), np.int64)), open_.as_py()))
+            cells.append(((X, y, np.frombuffer(sizes.as_buffer(), np.int64)), open_.as_py()))
             size += X.nbytes
             if size >= RUN_BYTES and not open_.as_py():
-                yield _joined(held)
-                held, size = [], 0
-    if held:
-        yield _joined(held)
+                yield _join_cells(cells)
+                cells, size = [], 0
+    if cells:
+        yield _join_cells(cells)
 
 
-def _joined(held: list[tuple[Run, bool]]) -> Run:
-    """Join cells, in which an open last block continues in the next cell."""
-    X, y, pieces = (np.concatenate(parts) for parts in zip(*(run for run, _ in held), strict=True))
+def _join_cells(cells: list[tuple[BlockRows, bool]]) -> BlockRows:
+    """Join cells; an open last block continues in the next cell."""
+    X, y, pieces = (np.concatenate(parts) for parts in zip(*(run for run, _ in cells), strict=True))
     begins = np.ones(len(pieces), dtype=bool)
-    ends = np.cumsum([len(run[2]) for run, _ in held])
-    for end, (_, goes_on) in zip(ends, held, strict=True):
-        if goes_on:
+    ends = np.cumsum([len(run[2]) for run, _ in cells])
+    for end, (_, continues) in zip(ends, cells, strict=True):
+        if continues:
             begins[end] = False
     return X, y, np.add.reduceat(pieces, np.flatnonzero(begins))
 
 
 @dataclass(frozen=True, eq=False)
-class LinearAt:
+class LinearContributions:
     """Mean gradients of blocks of a linear model at a parameter, (C·p,)."""
 
     loss: MarginLoss
@@ -169,7 +173,7 @@ class LinearAt:
 
 
 @dataclass(frozen=True, eq=False)
-class RecordsAt:
+class RecordContributions:
     """Contributions of blocks of records for any loss."""
 
     at: Callable[[RecordBlocks], BlockVectors]
@@ -180,10 +184,10 @@ class RecordsAt:
 
 
 @dataclass(frozen=True, eq=False)
-class InSteps:
+class SumInSteps:
     """Sum of a worker's clipped blocks, in integer multiples of a grid step."""
 
-    added: Added
+    contributions: BlockContributions
     dimension: int
     clip: float
     step: float
@@ -192,26 +196,28 @@ class InSteps:
     def __call__(self, batches: Batches) -> IntArray:
         """Return the sum, (dimension,)."""
         total = np.zeros(self.dimension, dtype=np.int64)
-        for run in runs(batches):
-            total += added_in_steps(self.added(*run), self.clip, self.step, centre=self.centre)
+        for run in stored_blocks(batches):
+            total += added_in_steps(
+                self.contributions(*run), self.clip, self.step, centre=self.centre
+            )
         return total
 
 
 @dataclass(frozen=True, eq=False)
-class InBins:
+class NormCounts:
     """Numbers of a worker's blocks by the norms of their contributions."""
 
-    added: Added
+    contributions: BlockContributions
 
     def __call__(self, batches: Batches) -> IntArray:
         """Return the counts."""
         counts = np.zeros(BINS, dtype=np.int64)
-        for run in runs(batches):
-            counts += norm_counts(self.added(*run))
+        for run in stored_blocks(batches):
+            counts += norm_counts(self.contributions(*run))
         return counts
 
 
-def users_of(batches: Batches) -> IntArray:
+def count_users(batches: Batches) -> IntArray:
     """Return the number of a worker's users with rows, (1,)."""
     result: Any = sum(sum(batch.column(4).to_pylist()) for batch in batches)
     return np.array([result], dtype=np.int64)

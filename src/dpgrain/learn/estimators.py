@@ -22,11 +22,11 @@ from dpgrain._validate import MISFIT_ERRORS
 from dpgrain.errors import ParameterError, ScoreWarning
 from dpgrain.inputs.columns import type_name
 from dpgrain.learn.accuracy import Accuracy, accuracy
-from dpgrain.learn.ask import check_scale
 from dpgrain.learn.auc import Auc, auc
-from dpgrain.learn.classes import Labels, Numbers, TargetRule, Targets, unselected
+from dpgrain.learn.classes import Labels, Numbers, TargetRule, Targets, unselected_targets
 from dpgrain.learn.files import damaged, read
-from dpgrain.learn.fitted import Classes
+from dpgrain.learn.fit_config import check_scale
+from dpgrain.learn.fit_data import Classes
 from dpgrain.learn.model import LinearModel
 from dpgrain.learn.r2 import R2, r2
 from dpgrain.learn.reading import without_rows
@@ -44,7 +44,7 @@ from dpgrain.optimize import (
 from dpgrain.publishing.facts import Fact
 
 # Maximum number of labels listed in a guarantee.
-_NAMED = 10
+_MAX_LABELS = 10
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -55,13 +55,13 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     def _targets(self, y: NDArray[Any]) -> Targets:
         if self.classes is None and y.dtype != np.bool_:
-            return unselected(y)
-        # The type of the targets says which labels there can be, where none are stated.
+            return unselected_targets(y)
+        # Without stated labels, the type of boolean targets determines them.
         kind = "boolean-labels" if self.classes is None else "stated-labels"
         rule = Labels.of([False, True] if self.classes is None else self.classes)
         classes = rule.classes
-        named = ", ".join(str(label) for label in classes[:_NAMED])
-        more = ", …" if len(classes) > _NAMED else ""
+        named = ", ".join(str(label) for label in classes[:_MAX_LABELS])
+        more = ", …" if len(classes) > _MAX_LABELS else ""
         return Targets(rule(y), (Fact(kind, (f"{named}{more}",)),), classes=classes)
 
     def _rule(self, classes: Classes) -> TargetRule:
@@ -179,7 +179,7 @@ class LogisticRegression(_Classifier):
 
     @property
     def adds_to(self) -> str:
-        """Description of the quantity to which coefficients add."""
+        """Description of the quantity that coefficients change."""
         return "the logarithm of the odds" if self.coef_.shape[0] == 1 else "the score of a label"
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -225,7 +225,7 @@ class LinearSVC(_Classifier):
 
     @property
     def adds_to(self) -> str:
-        """Description of the quantity to which coefficients add."""
+        """Description of the quantity that coefficients change."""
         return "the score, whose sign is the label,"
 
     def __sklearn_tags__(self) -> Tags:
@@ -413,7 +413,7 @@ class PoissonRegressor(_Regressor):
 
     @property
     def adds_to(self) -> str:
-        """Description of the quantity to which coefficients add."""
+        """Description of the quantity that coefficients change."""
         return "the logarithm of the expected count"
 
     def _rule(self, classes: Classes) -> TargetRule:  # noqa: ARG002 - numbers have no labels
@@ -451,10 +451,10 @@ def load(path: str | Path) -> LinearModel:
     >>> bool((again.predict(X) == model.predict(X)).all()), again.guarantee_ == model.guarantee_
     (True, True)
     """
-    described = read(path)
-    kind = vars(sys.modules[__name__])[described.estimator]
+    contents = read(path)
+    kind = vars(sys.modules[__name__])[contents.estimator]
     try:
-        model: LinearModel = kind(**described.parameters).restored(described)
+        model: LinearModel = kind(**contents.parameters).restore(contents)
         if hasattr(model, "decision_function"):
             # Raises if a classifier lacks its classes, because it could not predict.
             _ = model.classes_

@@ -23,7 +23,7 @@ from dpgrain.tables.table import UserTable
 
 
 @dataclass(frozen=True)
-class Number:
+class NumberColumn:
     """Numeric column as one feature; with ``bounds``, clamped and scaled to [0, 1].
 
     Non-finite values are treated as 0, on the scale of the feature.
@@ -65,7 +65,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Category:
+class CategoryColumn:
     """Text column as one 0/1 feature per public level; other values are 0 in all."""
 
     column: str
@@ -96,14 +96,14 @@ class Category:
 
 
 @dataclass(frozen=True)
-class Encoding:
+class FeatureEncoding:
     """Rule from columns to features.
 
-    >>> Encoding((Number("age", (0.0, 100.0)), Category("sex", ("f", "m")))).names
+    >>> FeatureEncoding((NumberColumn("age", (0.0, 100.0)), CategoryColumn("sex", ("f", "m")))).names
     ['age', 'sex=f', 'sex=m']
     """
 
-    columns: tuple[Number | Category, ...]
+    columns: tuple[NumberColumn | CategoryColumn, ...]
 
     def __post_init__(self) -> None:
         if not self.columns:
@@ -111,14 +111,14 @@ class Encoding:
                 "features must be one or more columns; list the columns that the model may use."
             )
         for column in self.columns:
-            if isinstance(column, Number) and column.bounds is not None:
+            if isinstance(column, NumberColumn) and column.bounds is not None:
                 low, high = column.bounds
                 if not (np.isfinite([low, high]).all() and low < high):
                     raise ParameterError(
                         f"the range of {column.column!r} must be two finite numbers in increasing "
                         f"order, not {low:g} and {high:g}."
                     )
-            elif isinstance(column, Category) and not all((column.levels, *column.levels)):
+            elif isinstance(column, CategoryColumn) and not all((column.levels, *column.levels)):
                 raise ParameterError(
                     f"the levels of {column.column!r} must be one or more names, without empty "
                     "ones."
@@ -141,7 +141,7 @@ class Encoding:
     @property
     def numbers(self) -> list[str]:
         """Columns that must be numeric."""
-        return [column.column for column in self.columns if isinstance(column, Number)]
+        return [column.column for column in self.columns if isinstance(column, NumberColumn)]
 
     @property
     def facts(self) -> tuple[Fact, ...]:
@@ -152,27 +152,29 @@ class Encoding:
         """Return the encoding as plain JSON values."""
         return [
             {"column": column.column, "levels": list(column.levels)}
-            if isinstance(column, Category)
+            if isinstance(column, CategoryColumn)
             else {"column": column.column, "range": column.bounds and list(column.bounds)}
             for column in self.columns
         ]
 
     @staticmethod
-    def from_dict(values: Sequence[dict[str, Any]]) -> Encoding:
+    def from_dict(values: Sequence[dict[str, Any]]) -> FeatureEncoding:
         """Return the encoding described by :meth:`to_dict`."""
-        columns: list[Number | Category] = []
+        columns: list[NumberColumn | CategoryColumn] = []
         for value in values:
             if "levels" in value:
-                columns.append(Category(str(value["column"]), tuple(map(str, value["levels"]))))
+                columns.append(
+                    CategoryColumn(str(value["column"]), tuple(map(str, value["levels"])))
+                )
             else:
                 bounds = value["range"]
                 ends = None if bounds is None else (float(bounds[0]), float(bounds[1]))
-                columns.append(Number(str(value["column"]), ends))
-        return Encoding(tuple(columns))
+                columns.append(NumberColumn(str(value["column"]), ends))
+        return FeatureEncoding(tuple(columns))
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
+class FeatureRows:
     """Rows of a table in memory; None for columns that were not requested.
 
     ``users`` is a number per user, NaN for a missing user id.
@@ -187,7 +189,7 @@ class Loaded:
 
 def load_rows(
     table: UserTable,
-    encoding: Encoding,
+    encoding: FeatureEncoding,
     right: Charge | Curator,
     *,
     target: str | None = None,
@@ -195,17 +197,17 @@ def load_rows(
     element: str | None = None,
     keep: Sequence[str] = (),
     named: bool = False,
-) -> Loaded:
+) -> FeatureRows:
     """Read the columns of a model, including the user column if there is one.
 
     ``named`` returns users by name, as indices in a population; otherwise they are numbered in
     order of appearance, which is faster.
     """
-    wanted = columns_for(table, encoding, target, labels, element, keep)
+    forms = required_columns(table, encoding, target, labels, element, keep)
     with right.open(table) as engine, Progress(1) as shown:
         shown.stage("Reading rows of features")
-        rows = engine.columns(wanted)
-    parts = Parts(
+        rows = engine.columns(forms)
+    roles = ColumnRoles(
         encoding,
         target=target is not None,
         labels=labels,
@@ -214,14 +216,14 @@ def load_rows(
         keep=tuple(keep),
         named=named,
     )
-    return parts.of(rows)
+    return roles.split(rows)
 
 
 @dataclass(frozen=True)
-class Parts:
-    """Roles of the columns of :func:`columns_for`."""
+class ColumnRoles:
+    """Roles of the columns of :func:`required_columns`."""
 
-    encoding: Encoding
+    encoding: FeatureEncoding
     target: bool = True
     labels: bool = False
     users: bool = False
@@ -229,7 +231,7 @@ class Parts:
     keep: tuple[str, ...] = ()
     named: bool = False
 
-    def of(self, rows: pa.Table) -> Loaded:
+    def split(self, rows: pa.Table) -> FeatureRows:
         """Split rows by the roles of their columns."""
         columns = iter(rows.columns)
         features = [
@@ -238,27 +240,27 @@ class Parts:
         result = next(columns) if self.target else None
         users = next(columns) if self.users else None
         cells = next(columns) if self.elements else None
-        return Loaded(
+        return FeatureRows(
             pd.DataFrame(dict(zip(self.encoding.names, features, strict=True))),
             None if result is None else _objects(result) if self.labels else _floats(result),
-            None if users is None else _users(users, self.named),
+            None if users is None else _user_labels(users, self.named),
             None if cells is None else _objects(cells),
             pa.table(dict(zip(self.keep, columns, strict=True))),
         )
 
 
-def no_rows(
+def empty_rows(
     table: UserTable,
-    encoding: Encoding,
+    encoding: FeatureEncoding,
     *,
     target: str | None = None,
     labels: bool = False,
     element: str | None = None,
-) -> Loaded:
+) -> FeatureRows:
     """Return the result of :func:`load_rows` for a table without rows; nothing is read."""
-    columns_for(table, encoding, target, labels, element)
+    required_columns(table, encoding, target, labels, element)
     nothing, none = np.zeros(0), np.zeros(0, dtype=object)
-    return Loaded(
+    return FeatureRows(
         pd.DataFrame(dict.fromkeys(encoding.names, nothing)),
         None if target is None else none if labels else nothing,
         None if table.user is None else nothing,
@@ -267,9 +269,9 @@ def no_rows(
     )
 
 
-def columns_for(
+def required_columns(
     table: UserTable,
-    encoding: Encoding,
+    encoding: FeatureEncoding,
     target: str | None,
     labels: bool,
     element: str | None,
@@ -283,23 +285,23 @@ def columns_for(
         instead="or name its values, in categories= or --categories",
     )
     for column in encoding.columns:
-        if isinstance(column, Category):
+        if isinstance(column, CategoryColumn):
             table.require_key(column.column, "category")
-    wanted: list[tuple[str, Form]] = [(column.column, column.form) for column in encoding.columns]
+    forms: list[tuple[str, Form]] = [(column.column, column.form) for column in encoding.columns]
     if target is not None:
-        wanted.append((target, _target_form(table, target, labels)))
+        forms.append((target, _target_form(table, target, labels)))
     if table.user is not None:
-        wanted.append((table.user, "key"))
+        forms.append((table.user, "key"))
     if element is not None:
         table.require_key(element, "element")
-        wanted.append((element, "key"))
+        forms.append((element, "key"))
     for name in keep:
         table.require(name, "keep")
-        wanted.append((name, "as it is"))
-    return wanted
+        forms.append((name, "as it is"))
+    return forms
 
 
-def _users(column: pa.ChunkedArray, named: bool) -> NDArray[Any]:
+def _user_labels(column: pa.ChunkedArray, named: bool) -> NDArray[Any]:
     if named:
         return _objects(column)
     # Strings in one chunk can exceed Arrow's offsets; dictionary codes cannot.
@@ -310,10 +312,6 @@ def _objects(column: pa.ChunkedArray) -> NDArray[Any]:
     """Return labels; a null does not convert integers to floats."""
     values: NDArray[Any] = column.to_pandas(integer_object_nulls=True).to_numpy()
     return values
-
-
-def _as_it_is(column: Number | Category) -> bool:
-    return isinstance(column, Number) and column.bounds is None
 
 
 def _target_form(table: UserTable, target: str, labels: bool) -> Form:

@@ -20,55 +20,47 @@ from dpgrain._types import FloatArray
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.gradients.norms import NormHistogram
 from dpgrain.learn.confidence import Evidence, Intervals
-from dpgrain.learn.fitted import Fitted
+from dpgrain.learn.estimator_names import ESTIMATORS
+from dpgrain.learn.fit_data import FitResult
 from dpgrain.learn.rounds import History
 from dpgrain.publishing.guarantee import Guarantee
 
 if TYPE_CHECKING:
     from dpgrain import papers
     from dpgrain.learn import features
-    from dpgrain.learn.features import Encoding
+    from dpgrain.learn.features import FeatureEncoding
 else:
     features = lazy_import("dpgrain.learn.features")
     papers = lazy_import("dpgrain.papers")
 
 FORMAT, VERSION = "dpgrain model", 1
 # Parameters excluded from files: a seed is secret, and tuning is stored as the chosen setting.
-_NOT_WRITTEN = ("random_state", "tune")
-#: Supported estimators of a file, by name.
-ESTIMATORS = (
-    "HuberRegressor",
-    "LinearRegression",
-    "LinearSVC",
-    "LogisticRegression",
-    "PoissonRegressor",
-    "QuantileRegressor",
-)
+_EXCLUDED = ("random_state", "tune")
 
 
 @dataclass(frozen=True, eq=False)
-class Described:
+class ModelFile:
     """Contents of a model file."""
 
     estimator: str
     parameters: dict[str, Any]
-    fitted: Fitted
+    fitted: FitResult
     guarantee: Guarantee
     coef: FloatArray
     intercept: Any
     features: tuple[str, ...] | None = None
-    encoding: Encoding | None = None
+    encoding: FeatureEncoding | None = None
     target: str | None = None
     tuned: dict[str, Any] | None = None
 
 
-def write(described: Described, path: str | Path, shown: Intervals | None = None) -> Path:
+def write(contents: ModelFile, path: str | Path, intervals: Intervals | None = None) -> Path:
     """Write a fitted model as a JSON file atomically, with intervals for readers."""
-    if described.estimator not in ESTIMATORS:
+    if contents.estimator not in ESTIMATORS.values():
         raise ParameterError(
-            f"model must be an estimator of dpgrain.learn, not {described.estimator}."
+            f"model must be an estimator of dpgrain.learn, not {contents.estimator}."
         )
-    values = _values(described, shown)
+    values = _file_contents(contents, intervals)
     text = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False)
     path = _validate.path(path=path)
     with atomic_write(path) as part:
@@ -76,7 +68,7 @@ def write(described: Described, path: str | Path, shown: Intervals | None = None
     return path
 
 
-def read(path: str | Path) -> Described:
+def read(path: str | Path) -> ModelFile:
     """Read a file written by :func:`write`."""
     path = _validate.path(path=path)
     record_input(path)
@@ -95,7 +87,7 @@ def read(path: str | Path) -> Described:
             "which this version of dpgrain does not support; read it with a newer one."
         )
     try:
-        return _restored(values)
+        return _read_contents(values)
     except _validate.MISFIT_ERRORS as error:
         raise damaged(path) from error
 
@@ -115,32 +107,32 @@ def _foreign(path: str | Path) -> ParameterError:
     )
 
 
-def _values(described: Described, shown: Intervals | None) -> dict[str, Any]:
+def _file_contents(contents: ModelFile, intervals: Intervals | None) -> dict[str, Any]:
     """Return the file contents as plain JSON values."""
-    fitted, tuned, encoding = described.fitted, described.tuned, described.encoding
-    history, evidence, names = fitted.history, fitted.evidence, described.features
+    fitted, tuned, encoding = contents.fitted, contents.tuned, contents.encoding
+    history, evidence, names = fitted.history, fitted.evidence, contents.features
     parameters = {
-        name: None if name in _NOT_WRITTEN else _plain(value, name)
-        for name, value in described.parameters.items()
+        name: None if name in _EXCLUDED else _plain(value, name)
+        for name, value in contents.parameters.items()
     }
     result: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "dpgrain": __version__,
-        "estimator": described.estimator,
+        "estimator": contents.estimator,
         "parameters": parameters,
         "tuned": None if tuned is None else {name: _plain(tuned[name], name) for name in tuned},
         "features": None if names is None else list(names),
         "encoding": None if encoding is None else encoding.to_dict(),
-        "target": described.target,
-        "coef": described.coef.tolist(),
-        "intercept": np.asarray(described.intercept).tolist(),
+        "target": contents.target,
+        "coef": contents.coef.tolist(),
+        "intercept": np.asarray(contents.intercept).tolist(),
         "classes": None if fitted.classes is None else _labels(fitted.classes),
         "theta": fitted.theta.tolist(),
         "sampled": bool(fitted.sampled),
         "warm_up": fitted.warm_up,
         "n_users": fitted.n_users,
-        "guarantee": described.guarantee.to_dict(),
+        "guarantee": contents.guarantee.to_dict(),
         "history": {
             **history.to_dict(),
             "noise_sd": history.noise_sd,
@@ -150,7 +142,7 @@ def _values(described: Described, shown: Intervals | None) -> dict[str, Any]:
         },
         "evidence": None,
         "norms": [
-            {"counts": look.counts.tolist(), "noise_sd": look.noise_sd} for look in fitted.looks
+            {"counts": each.counts.tolist(), "noise_sd": each.noise_sd} for each in fitted.norms
         ],
     }
     if evidence is not None:
@@ -158,9 +150,9 @@ def _values(described: Described, shown: Intervals | None) -> dict[str, Any]:
             field.name: _plain(getattr(evidence, field.name), field.name)
             for field in dataclasses.fields(evidence)
         }
-    if shown is not None:
+    if intervals is not None:
         result["intervals"] = {
-            name: _plain(getattr(shown, name), name)
+            name: _plain(getattr(intervals, name), name)
             for name in ("names", "estimate", "low", "high", "std_error", "level", "doubt")
         }
     written: dict[str, Any] = _finite(result)
@@ -168,7 +160,7 @@ def _values(described: Described, shown: Intervals | None) -> dict[str, Any]:
 
 
 @cache
-def _kinds() -> dict[str, Any]:
+def _parameter_types() -> dict[str, Any]:
     """Return the types of parameters other than plain values."""
     parts: list[Any] = [units.Record, units.Element, units.User]
     parts += [getattr(optimize, name) for name in optimize.__all__]
@@ -202,11 +194,11 @@ def _plain(value: Any, name: str) -> Any:
         return value
     if isinstance(value, list | tuple):
         return [_plain(part, name) for part in value]
-    if type(value) is _kinds().get(type(value).__name__):
+    if type(value) is _parameter_types().get(type(value).__name__):
         fields = [field.name for field in dataclasses.fields(value) if field.init]
         return {
             "kind": type(value).__name__,
-            **{_written(field): _plain(getattr(value, field), name) for field in fields},
+            **{_field_name(field): _plain(getattr(value, field), name) for field in fields},
         }
     raise ParameterError(
         f"{name} has the value {value!r}, which a model file cannot store; use numbers, text, "
@@ -214,24 +206,26 @@ def _plain(value: Any, name: str) -> Any:
     )
 
 
-def _written(field: str) -> str:
+def _field_name(field: str) -> str:
     return "kind_" if field == "kind" else field
 
 
-def _made(value: Any) -> Any:
-    """Build the parameter described by :func:`_plain`."""
+def _parameter(value: Any) -> Any:
+    """Build the parameter contents by :func:`_plain`."""
     if isinstance(value, list):
-        return [_made(part) for part in value]
+        return [_parameter(part) for part in value]
     if not isinstance(value, dict):
         return value
     # A field named kind is written with a trailing underscore.
-    fields = {name.removesuffix("_"): _made(part) for name, part in value.items() if name != "kind"}
+    fields = {
+        name.removesuffix("_"): _parameter(part) for name, part in value.items() if name != "kind"
+    }
     fields = {
         name: np.array(part) if isinstance(part, list) else part for name, part in fields.items()
     }
     if value["kind"] == "float":
         return float(fields["x"])
-    return _kinds()[value["kind"]](**fields)
+    return _parameter_types()[value["kind"]](**fields)
 
 
 def _labels(classes: NDArray[Any]) -> dict[str, Any]:
@@ -249,32 +243,32 @@ def _array(values: Any, shape: tuple[int, ...] | None = None) -> NDArray[np.floa
     return array if shape is None else array.reshape(shape)
 
 
-def _restored(values: dict[str, Any]) -> Described:
-    if values["estimator"] not in ESTIMATORS:
+def _read_contents(values: dict[str, Any]) -> ModelFile:
+    if values["estimator"] not in ESTIMATORS.values():
         raise ValueError(values["estimator"])
     coef, intercept = _array(values["coef"]), values["intercept"]
     listed = isinstance(intercept, list)
     if coef.ndim != 1 + listed or (listed and len(intercept) != len(coef)):
         raise ValueError("shapes")
-    fitted = _fitted(values, len(coef) if listed else 1)
+    fitted = _read_result(values, len(coef) if listed else 1)
     if fitted.theta.size != coef.size + fitted.outputs * values["parameters"]["fit_intercept"]:
         raise ValueError("theta")
     if fitted.classes is not None and len(fitted.classes) != (2 if len(coef) == 1 else len(coef)):
         raise ValueError("classes")
-    for held in (values["parameters"], values.get("tuned") or {}):
+    for own in (values["parameters"], values.get("tuned") or {}):
         for name in ("feature_bound", "target_bound"):
-            bound = held.get(name)
+            bound = own.get(name)
             if bound is not None and not 1e-50 <= bound <= 1e50:
                 raise ValueError(name)
     names, encoding, tuned = values["features"], values["encoding"], values.get("tuned")
     if names is not None and len(names) != coef.shape[-1]:
         raise ValueError("features")
-    columns = None if encoding is None else features.Encoding.from_dict(encoding)
+    columns = None if encoding is None else features.FeatureEncoding.from_dict(encoding)
     if columns is not None and columns.names != names:
         raise ValueError("encoding")
-    return Described(
+    return ModelFile(
         values["estimator"],
-        {name: _made(value) for name, value in values["parameters"].items()},
+        {name: _parameter(value) for name, value in values["parameters"].items()},
         fitted,
         Guarantee.from_dict(values["guarantee"]),
         coef,
@@ -282,16 +276,16 @@ def _restored(values: dict[str, Any]) -> Described:
         None if names is None else tuple(names),
         columns,
         None if values["target"] is None else str(values["target"]),
-        None if tuned is None else {name: _made(value) for name, value in tuned.items()},
+        None if tuned is None else {name: _parameter(value) for name, value in tuned.items()},
     )
 
 
-def _fitted(values: dict[str, Any], outputs: int) -> Fitted:
+def _read_result(values: dict[str, Any], outputs: int) -> FitResult:
     """Read the published results of a fit."""
     history, width, known = values["history"], len(values["theta"]), values["evidence"]
     points, gradients = (_array(history[name], (-1, width)) for name in ("points", "gradients"))
     classes, n_users = values["classes"], values.get("n_users")
-    return Fitted(
+    return FitResult(
         _array(values["theta"]),
         outputs,
         History(
@@ -315,8 +309,8 @@ def _fitted(values: dict[str, Any], outputs: int) -> Fitted:
         ),
         # Older files have no norms and no warm-up.
         tuple(
-            NormHistogram(_array(look["counts"]), float(look["noise_sd"]))
-            for look in values.get("norms", ())
+            NormHistogram(_array(each["counts"]), float(each["noise_sd"]))
+            for each in values.get("norms", ())
         ),
         int(values.get("warm_up", 0)),
     )

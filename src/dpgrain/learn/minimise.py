@@ -28,22 +28,22 @@ from dpgrain.inputs.columns import is_distributed
 from dpgrain.inputs.guarantees import Sampling, array_guarantee, block_sampling_rate
 from dpgrain.inputs.numbers import numeric_array, vector
 from dpgrain.inputs.population import Population, check_n_users
-from dpgrain.learn.given import count_of, made, no_features, none_of
 from dpgrain.learn.program import Program, Recipe, Task
+from dpgrain.learn.raw_inputs import collect_lazy, count_rows, empty_features, empty_like
 from dpgrain.learn.rounds import (
     History,
-    after_lot,
     check_program,
-    facts_of,
-    follow,
-    lot_of,
-    roster_index,
+    draw_lot,
+    population_index,
+    resolve_users,
+    round_facts,
+    run_program,
+    skip_lot,
     train,
-    users_of,
 )
 from dpgrain.means import ClippedMean, Contributions
 from dpgrain.noise import RandomState
-from dpgrain.optimize import Loss, Sgd, Solver
+from dpgrain.optimize import LossFunction, Sgd, Solver
 from dpgrain.optimize.models import Model
 from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt, publishes
 from dpgrain.publishing.facts import Fact
@@ -52,7 +52,7 @@ from dpgrain.units import Relation, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain.learn import distributed
-    from dpgrain.learn.distributed import KeptBlocks, RowsThere
+    from dpgrain.learn.distributed import CachedRows, ClusterRows
 else:
     distributed = lazy_import("dpgrain.learn.distributed")
 
@@ -86,7 +86,7 @@ class Minimum:
 
 @publishes
 def minimise(
-    loss: Loss,
+    loss: LossFunction,
     X: Any,
     y: Any,
     start: ArrayLike,
@@ -155,20 +155,20 @@ def minimise(
     >>> from dpgrain.optimize import Ball, Last, Power, Squared
     >>> from dpgrain.optimize.models import Truncated
     >>> X, y, steps = np.ones((300, 1)), np.full(300, 0.5), Sgd(Power(1.0), Ball(2.0), Last())
-    >>> asked = {"n_users": 300, "users": range(300), "rounds": 4, "epsilon": 1.0, "random_state": 1}
-    >>> found = minimise(Squared(), X, y, [0.0], solver=steps, model=Truncated(), **asked)
+    >>> options = {"n_users": 300, "users": range(300), "rounds": 4, "epsilon": 1.0, "random_state": 1}
+    >>> found = minimise(Squared(), X, y, [0.0], solver=steps, model=Truncated(), **options)
     >>> bool(abs(found.theta[0] - 0.5) < 0.1), round(found.guarantee.epsilon(), 2)
     (True, 1.0)
     """
     try:
         begin = np.asarray(start, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        told = f"start must be a list of numbers, not {_validate.describe(start)}."
-        raise_without_context(ParameterError(told, name="start"))
-    there = distributed.RowsThere.of(X, y, users, elements) if is_distributed(X) else None
-    if there is not None:
+        message = f"start must be a list of numbers, not {_validate.describe(start)}."
+        raise_without_context(ParameterError(message, name="start"))
+    cluster = distributed.ClusterRows.of(X, y, users, elements) if is_distributed(X) else None
+    if cluster is not None:
         # A table defines the users of its rows.
-        users, elements = there.users, there.elements
+        users, elements = cluster.users, cluster.elements
     unit = default_unit(
         User() if unit is None and isinstance(solver, Recipe) else unit, users, n_users
     )
@@ -176,17 +176,19 @@ def minimise(
     _validate.positive(elements_per_user=elements_per_user)
     promise = Promise.of(unit, epsilon, delta, relation, share)
     _check_kinds(loss, solver, model, unit)
-    rows: _Here | RowsThere
-    if there is None:
-        rows, width = _held(X, y, begin.size, users, elements, unit, isinstance(solver, Recipe))
+    rows: _LocalRecords | ClusterRows
+    if cluster is None:
+        rows, width = _local_records(
+            X, y, begin.size, users, elements, unit, isinstance(solver, Recipe)
+        )
         _check_shapes(loss, solver, model, begin, width)
     else:
-        rows = there
-        _check_there(there, loss, solver, model, unit)
-        _check_shapes(loss, solver, model, begin, there.width)
+        rows = cluster
+        _check_cluster(cluster, loss, solver, model, unit)
+        _check_shapes(loss, solver, model, begin, cluster.width)
         distributed.require_all_blocks(sampling, sampling_rate)
         sampling, exact = "full", True
-    lot = lot_of(random_state) if isinstance(solver, Recipe) else None
+    lot = draw_lot(random_state) if isinstance(solver, Recipe) else None
     return MinimumQuery(
         promise,
         loss,
@@ -213,8 +215,8 @@ class MinimumQuery(Query[Minimum]):
     """Query for a minimum; its parameters are those of :func:`minimise`."""
 
     promise: Promise
-    loss: Loss
-    rows: _Here | RowsThere
+    loss: LossFunction
+    rows: _LocalRecords | ClusterRows
     start: FloatArray
     solver: Solver[Any] | Recipe
     model: Model | None
@@ -231,8 +233,8 @@ class MinimumQuery(Query[Minimum]):
     random_state: RandomState = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.rows, _Here):
-            self.check_unit(self.rows.whose.unit)
+        if isinstance(self.rows, _LocalRecords):
+            self.check_unit(self.rows.unread.unit)
 
     @cached_property
     def roster(self) -> Population:
@@ -242,7 +244,7 @@ class MinimumQuery(Query[Minimum]):
     @cached_property
     def program(self) -> Program:
         """Program of the recipe."""
-        assert isinstance(self.solver, Recipe)  # noqa: S101 - asked where it is one
+        assert isinstance(self.solver, Recipe)  # noqa: S101 - checked by the callers
         n = check_n_users(self.n_users, "a recipe")
         program = self.solver.plan(Task(n, tuple(self.start), self.promise, lot=self.lot))
         check_program(program, self.users, self.loss)
@@ -275,7 +277,7 @@ class MinimumQuery(Query[Minimum]):
         if isinstance(self.solver, Recipe):
             event, facts = self.program.event, self.program.facts
         else:
-            event, facts = self.mean.event.beside(roster.event), facts_of(self.mean, self.clip)
+            event, facts = self.mean.event.beside(roster.event), round_facts(self.mean, self.clip)
             if self.exact:
                 facts += (Fact("separate-gradients"),)
         guarantee = array_guarantee(
@@ -292,34 +294,34 @@ class MinimumQuery(Query[Minimum]):
         """Run all steps."""
         with annotate_interrupt("the fit"):
             if isinstance(self.solver, Recipe):
-                result = self._by_recipe(charge)
-            elif isinstance(self.rows, _Here):
-                result = self._here(charge, self.rows, self.solver)
+                result = self._run_recipe(charge)
+            elif isinstance(self.rows, _LocalRecords):
+                result = self._run_local(charge, self.rows, self.solver)
             else:
-                result = self._there(charge, self.rows, self.solver)
+                result = self._run_on_cluster(charge, self.rows, self.solver)
         theta, history, n = result
         return Minimum(theta, charge.guarantee, history, n)
 
-    def _by_recipe(self, charge: Charge) -> tuple[FloatArray, History, int]:
+    def _run_recipe(self, charge: Charge) -> tuple[FloatArray, History, int]:
         """Run the program of a recipe."""
-        assert isinstance(self.rows, _Here)  # noqa: S101 - a recipe is refused rows on a cluster
+        assert isinstance(self.rows, _LocalRecords)  # noqa: S101 - a recipe is refused rows on a cluster
         program, source = self.program, charge.lend(self.program.event)
-        after_lot(self.random_state, source)
+        skip_lot(self.random_state, source)
         features, targets, rows = charge.read(self.rows.read)
-        index = roster_index(program, self.users, rows)
+        index = population_index(program, self.users, rows)
         records = _records(features, targets, rows)
         n = check_n_users(self.n_users, "a recipe")
-        return (*follow(program, records, index, self.loss, self.start, source), n)
+        return (*run_program(program, records, index, self.loss, self.start, source), n)
 
-    def _here(
-        self, charge: Charge, here: _Here, solver: Solver[Any]
+    def _run_local(
+        self, charge: Charge, here: _LocalRecords, solver: Solver[Any]
     ) -> tuple[FloatArray, History, int]:
         """Run steps with local records."""
-        step = _Step(self.loss, self.model, solver, math.inf if self.exact else self.clip)
+        step = _BlockSteps(self.loss, self.model, solver, math.inf if self.exact else self.clip)
         features, targets, rows = charge.read(here.read)
         ordered = rows.by_value(features, targets) if self.exact else rows
         records = _records(features, targets, ordered)
-        n = users_of(self.roster, rows.users, charge)
+        n = resolve_users(self.roster, lambda: rows.users, charge)
         theta, history = train(
             lambda theta: step.at(theta)(records),
             replace(self.mean, n_users=n),
@@ -330,46 +332,45 @@ class MinimumQuery(Query[Minimum]):
         )
         return theta, history, n
 
-    def _there(
-        self, charge: Charge, there: RowsThere, solver: Solver[Any]
+    def _run_on_cluster(
+        self, charge: Charge, cluster: ClusterRows, solver: Solver[Any]
     ) -> tuple[FloatArray, History, int]:
         """Run steps with records on a cluster."""
-        step = _Step(self.loss, self.model, solver, math.inf)
-        make = distributed.by_records(there, self.promise.unit)
-        with there.kept(make, labels=False, charge=charge) as kept:
-            n = self.n_users
-            n = users_of(self.roster, kept.users, charge) if n is None else n
+        step = _BlockSteps(self.loss, self.model, solver, math.inf)
+        make = distributed.record_arrangement(cluster, self.promise.unit)
+        with cluster.cached(make, labels=False, charge=charge) as cached:
+            n = resolve_users(self.roster, lambda: cached.users, charge)
             source = charge.lend(self.mean.event)
-            at = partial(_there, kept, step)
+            at = partial(_cluster_sums, cached, step)
             theta, history = train(at, replace(self.mean, n_users=n), solver, self.start, source)
         return theta, history, n
 
 
 @dataclass(frozen=True, eq=False)
-class _Here:
+class _LocalRecords:
     """Passed records, of which only the form has been read."""
 
     X: Any
     y: Any
     width: int
-    whose: LabelledRows
+    unread: LabelledRows
 
     def read(self) -> tuple[FloatArray, FloatArray, ArrangedRows]:
         """Read records and targets as numbers, and group the records into blocks."""
-        return (*_read(self.X, self.y, self.width), self.whose.arranged())
+        return (*_as_numbers(self.X, self.y, self.width), self.unread.arranged())
 
 
-def _held(
+def _local_records(
     X: Any, y: Any, width: int, users: Any, elements: Any, unit: Unit, places: bool
-) -> tuple[_Here, int]:
+) -> tuple[_LocalRecords, int]:
     """Check the form of records, and return them unread with their number of features."""
-    X, y = made(X), made(y)
-    features, _ = _read(no_features(X, width), none_of(y), width)
-    if count_of(X) != count_of(y):
+    X, y = collect_lazy(X), collect_lazy(y)
+    features, _ = _as_numbers(empty_features(X, width), empty_like(y), width)
+    if count_rows(X) != count_rows(y):
         raise ParameterError(_SHAPES)
     others = {"X": X, "y": y}
-    whose = LabelledRows.of(count_of(X), users, elements, unit, places=places, others=others)
-    return _Here(X, y, width, whose), features.shape[1]
+    unread = LabelledRows.of(count_rows(X), users, elements, unit, places=places, others=others)
+    return _LocalRecords(X, y, width, unread), features.shape[1]
 
 
 def _records(features: FloatArray, targets: FloatArray, rows: ArrangedRows) -> RecordBlocks:
@@ -380,13 +381,17 @@ def _records(features: FloatArray, targets: FloatArray, rows: ArrangedRows) -> R
     return RecordBlocks.arrange(clean, targets[kept], rows.blocks[has], blocks=len(rows.owners))
 
 
-def _there(kept: KeptBlocks, step: _Step, theta: FloatArray) -> Contributions:
+def _cluster_sums(cached: CachedRows, step: _BlockSteps, theta: FloatArray) -> Contributions:
     """Return sums of blocks on the cluster."""
-    return kept.of_records(step.at(theta), len(theta))
+    return cached.from_records(step.at(theta), len(theta))
 
 
-def _check_there(
-    there: RowsThere, loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, unit: Unit
+def _check_cluster(
+    cluster: ClusterRows,
+    loss: LossFunction,
+    solver: Solver[Any] | Recipe,
+    model: Model | None,
+    unit: Unit,
 ) -> None:
     """Reject arguments that records on a cluster do not support."""
     if isinstance(solver, Recipe):
@@ -396,12 +401,12 @@ def _check_there(
             "(frame.toPandas()).",
             name="solver",
         )
-    there.nobody(unit, labels=False)
+    cluster.placeholder_row(unit, labels=False)
     domain = solver.domain if isinstance(solver, Sgd) else None
     distributed.require_sendable(loss=loss, model=model, solver=domain)
 
 
-def _read(X: ArrayLike, y: ArrayLike, width: int) -> tuple[FloatArray, FloatArray]:
+def _as_numbers(X: ArrayLike, y: ArrayLike, width: int) -> tuple[FloatArray, FloatArray]:
     """Return records and targets as numbers."""
     # The row length of a list is taken from the start, which is public.
     features, targets = numeric_array(X, width), vector(y)
@@ -413,7 +418,9 @@ def _read(X: ArrayLike, y: ArrayLike, width: int) -> tuple[FloatArray, FloatArra
     return features, targets
 
 
-def _check_kinds(loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, unit: Unit) -> None:
+def _check_kinds(
+    loss: LossFunction, solver: Solver[Any] | Recipe, model: Model | None, unit: Unit
+) -> None:
     """Reject invalid solvers and losses, and incompatible arguments."""
     known = isinstance(solver, Recipe) or hasattr(solver, "step")
     if isinstance(solver, type) or not known:
@@ -439,7 +446,11 @@ def _check_kinds(loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, 
 
 
 def _check_shapes(
-    loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, begin: FloatArray, width: int
+    loss: LossFunction,
+    solver: Solver[Any] | Recipe,
+    model: Model | None,
+    begin: FloatArray,
+    width: int,
 ) -> None:
     """Reject a loss that does not support the shapes of the start and the records."""
     try:
@@ -461,10 +472,10 @@ def _check_shapes(
 
 
 @dataclass
-class _Step:
+class _BlockSteps:
     """Sums of blocks, round by round."""
 
-    loss: Loss
+    loss: LossFunction
     model: Model | None
     solver: Solver[Any]
     clip: float

@@ -25,17 +25,17 @@ from dpgrain.inputs.blocks import default_unit
 from dpgrain.inputs.columns import is_distributed
 from dpgrain.inputs.guarantees import Sampling
 from dpgrain.inputs.numbers import numeric_table
-from dpgrain.learn.ask import Ask
 from dpgrain.learn.bounding import bounded, finite
 from dpgrain.learn.classes import TargetRule, Targets
 from dpgrain.learn.confidence import Evidence, Intervals, intervals
-from dpgrain.learn.files import Described, write
-from dpgrain.learn.fitted import Classes, Fitted, Unopened
-from dpgrain.learn.given import Given, Passed
+from dpgrain.learn.files import ModelFile, write
+from dpgrain.learn.fit_config import Ask
+from dpgrain.learn.fit_data import Classes, FitResult, UnreadRows
 from dpgrain.learn.program import Recipe
-from dpgrain.learn.query import FitQuery, RowsHere, stated_of
-from dpgrain.learn.reading import ridge_of, table, vector, without_rows
-from dpgrain.learn.rounds import History, lot_of
+from dpgrain.learn.query import FitQuery, LocalRows, copy_parameters
+from dpgrain.learn.raw_inputs import ArrayInputs, RawInputs
+from dpgrain.learn.reading import feature_table, ridge_strengths, target_vector, without_rows
+from dpgrain.learn.rounds import History, draw_lot
 from dpgrain.learn.summary import coefficients
 from dpgrain.learn.tuning import tuned_query
 from dpgrain.noise import RandomState
@@ -50,15 +50,15 @@ from dpgrain.units import PLAIN_UNITS, Relation, Trust, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain.learn import distributed
-    from dpgrain.learn.distributed import DataThere, RowsThere
-    from dpgrain.learn.features import Encoding
+    from dpgrain.learn.distributed import ClusterData, ClusterRows
+    from dpgrain.learn.features import FeatureEncoding
 else:
     distributed = lazy_import("dpgrain.learn.distributed")
 
 # The last line below a printed model.
 _POINTER = "What the numbers mean: .explain(). Full guarantee: print(.guarantee_)"
 # Attributes that describe the features of a fit.
-_OF_FEATURES = ("n_features_in_", "feature_names_in_")
+_FEATURE_ATTRIBUTES = ("n_features_in_", "feature_names_in_")
 # Public fact of every fit of a clone. A model cannot see what is computed around its copies.
 _COPIED = Fact("copied-model")
 
@@ -231,29 +231,29 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             ParameterError: as :meth:`fit`.
         """
-        self.asked()
+        self.config()
         self.check_process()
-        there = distributed.RowsThere.of(X, y, users, elements) if is_distributed(X) else None
-        if there is None:
-            given = X if isinstance(X, Given) else Passed.of(X, y, users, elements)
+        cluster = distributed.ClusterRows.of(X, y, users, elements) if is_distributed(X) else None
+        if cluster is None:
+            inputs = X if isinstance(X, RawInputs) else ArrayInputs.of(X, y, users, elements)
             if self.tune is not None:
-                return tuned_query(self, given)
-            users = given.users
+                return tuned_query(self, inputs)
+            users = inputs.users
         else:
             # A table defines the users of its rows.
-            users = there.users
-        ask = self.asked(self.unit_of(users))
+            users = cluster.users
+        ask = self.config(self.unit_of(users))
         promise = self.promised(ask.promise.unit)
-        rows: Unopened
-        if there is not None:
-            ask = distributed.ask_there(ask)
-            rows = self._there(ask, there)
+        rows: UnreadRows
+        if cluster is not None:
+            ask = distributed.cluster_config(ask)
+            rows = self._cluster_data(ask, cluster)
         else:
             places = ask.recipe is not None
-            rows = RowsHere.of(self, given, ask.promise.unit, places=places)
-        lot = None if ask.recipe is None else lot_of(self.random_state)
-        stated = stated_of(self)
-        query: Query[Any] = FitQuery(promise, self, stated, ask, rows, lot, self.random_state)
+            rows = LocalRows.of(self, inputs, ask.promise.unit, places=places)
+        lot = None if ask.recipe is None else draw_lot(self.random_state)
+        parameters = copy_parameters(self)
+        query: Query[Any] = FitQuery(promise, self, parameters, ask, rows, lot, self.random_state)
         return query
 
     def promised(self, unit: Unit) -> Promise:
@@ -286,7 +286,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         for earlier in [name for name in vars(self) if name.endswith("_") and name not in but]:
             delattr(self, earlier)
 
-    def _there(self, ask: Ask, there: RowsThere) -> DataThere:
+    def _cluster_data(self, ask: Ask, rows: ClusterRows) -> ClusterData:
         """Return rows on a cluster, with their public facts."""
         labels = hasattr(self, "classes")
         if self.tune is not None:
@@ -295,15 +295,15 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
                 "that each use a share of a budget.",
                 name="tune",
             )
-        nobody = there.nobody(ask.promise.unit, labels=labels)
-        _, targets = self.read(nobody.features, nobody.target)
+        row = rows.placeholder_row(ask.promise.unit, labels=labels)
+        _, targets = self.read(row.features, row.target)
         if targets.labels is not None:
             raise ParameterError(
                 "classes is required for rows on a cluster; pass all labels as classes=[…].",
                 name="classes",
             )
-        return distributed.DataThere(
-            there, targets, self._rule(targets.classes), self.loss, ask, labels
+        return distributed.ClusterData(
+            rows, targets, self._rule(targets.classes), self.loss, ask, labels
         )
 
     def read(self, X: Any, y: Any) -> tuple[Any, Targets]:
@@ -318,14 +318,14 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         """
         X = validate_data(
             self,
-            table(X, self.n_features),
+            feature_table(X, self.n_features),
             accept_sparse="csr",
             dtype=(np.float64, np.float32),
             ensure_all_finite=False,
             # A table with one user is a neighbour of an empty table.
             ensure_min_samples=0,
         )
-        targets = self._targets(vector(y, X.shape[0]))
+        targets = self._targets(target_vector(y, X.shape[0]))
         if self._copied:
             targets = replace(targets, public=(*targets.public, _COPIED))
         return X, targets
@@ -359,12 +359,12 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
                 "intervals must be above 0 at the fit for confidence_intervals; intervals=0.2 "
                 "reserves a fifth of the budget for them."
             )
-        fitted, ask, shortened, blocks = self.fitted_, self.asked_, 0.0, 1.0
-        if fitted.looks:
-            look = fitted.looks[-1]
-            shortened = look.max_share_beyond(fitted.history.clip)
+        fitted, ask, clipped_share, blocks = self.fitted_, self.config_, 0.0, 1.0
+        if fitted.norms:
+            norms = fitted.norms[-1]
+            clipped_share = norms.max_share_beyond(fitted.history.clip)
             if ask.elements_per_user != "auto":
-                blocks = look.blocks / (self.evidence_.n_users * ask.elements_per_user)
+                blocks = norms.blocks / (self.evidence_.n_users * ask.elements_per_user)
         width = self.n_features_in_ + ask.fit_intercept
         scale = np.full((fitted.outputs, width), self.target_scale)
         scale[:, : self.n_features_in_] /= ask.feature_bound or 1.0
@@ -372,12 +372,12 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
             self.evidence_,
             self.history_,
             fitted.theta,
-            ridge_of(ask, fitted.outputs, self.n_features_in_),
+            ridge_strengths(ask, fitted.outputs, self.n_features_in_),
             np.diag(scale.ravel()),
             self.parameter_names(fitted.outputs),
             level,
             sampled=fitted.sampled,
-            shortened=shortened,
+            clipped_share=clipped_share,
             blocks=blocks,
         )
 
@@ -390,10 +390,10 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             ParameterError: if the fit is for whole users, but users are not passed.
         """
-        stated = User() if self.unit is None and self.asked().recipe is not None else self.unit
+        stated = User() if self.unit is None and self.config().recipe is not None else self.unit
         return default_unit(stated, users, self.n_users)
 
-    def asked(self, unit: Unit | None = None) -> Ask:
+    def config(self, unit: Unit | None = None) -> Ask:
         """Return the validated parameters.
 
         Args:
@@ -403,21 +403,21 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
             ParameterError: if one is out of range, by its name.
         """
         parameters = self.get_params(deep=False)
-        ask = _ask(parameters if unit is None else {**parameters, "unit": unit})
+        ask = Ask.of(parameters if unit is None else {**parameters, "unit": unit})
         self.loss(None)
         return ask
 
     @property
-    def asked_(self) -> Ask:
+    def config_(self) -> Ask:
         """Parameters used by the fit."""
         check_is_fitted(self)
         stated = self.parameters_["unit"]
         unit = PLAIN_UNITS[self.guarantee_.level] if stated is None else stated
-        return _ask({**self.parameters_, "unit": unit})
+        return Ask.of({**self.parameters_, "unit": unit})
 
     def adopt(
         self,
-        fitted: Fitted,
+        fitted: FitResult,
         guarantee: Guarantee | None = None,
         *,
         tuned: dict[str, Any] | None = None,
@@ -432,7 +432,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
             parameters: the parameters of the fit; by default, the model's own.
         """
         # A query can be published for a model with results of another fit.
-        self.forget(but=_OF_FEATURES)
+        self.forget(but=_FEATURE_ATTRIBUTES)
         own = self.get_params(deep=False) if parameters is None else parameters
         self.parameters_ = {**own, **(tuned or {})}
         intercept, bound = self.parameters_["fit_intercept"], self.parameters_["feature_bound"]
@@ -453,7 +453,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
             self.tuned_ = tuned
         return self
 
-    def of_columns(self, encoding: Encoding, target: str, guarantee: Guarantee) -> Self:
+    def set_columns(self, encoding: FeatureEncoding, target: str, guarantee: Guarantee) -> Self:
         """Set the table columns of the fit, which are also written to the model file.
 
         Args:
@@ -482,7 +482,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
-        described = Described(
+        contents = ModelFile(
             type(self).__name__,
             self.parameters_,
             self.fitted_,
@@ -497,24 +497,24 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         # For human readers; when the file is read, intervals are recomputed from the second
         # moments.
         shown = None if self.evidence_ is None else self.confidence_intervals()
-        return write(described, path, shown)
+        return write(contents, path, shown)
 
-    def restored(self, described: Described) -> Self:
+    def restore(self, contents: ModelFile) -> Self:
         """Restore the model from a file.
 
         Args:
-            described: the contents of the file; the model already has its parameters.
+            contents: the contents of the file; the model already has its parameters.
         """
-        self.adopt(described.fitted, described.guarantee, tuned=described.tuned)
+        self.adopt(contents.fitted, contents.guarantee, tuned=contents.tuned)
         # Bitwise equal to the written values.
-        self.coef_: FloatArray = described.coef
-        self.intercept_: Any = described.intercept
-        if described.features is not None:
-            self.feature_names_in_ = np.array(described.features, dtype=object)
-        if described.encoding is not None:
-            self.encoding_ = described.encoding
-        if described.target is not None:
-            self.target_ = described.target
+        self.coef_: FloatArray = contents.coef
+        self.intercept_: Any = contents.intercept
+        if contents.features is not None:
+            self.feature_names_in_ = np.array(contents.features, dtype=object)
+        if contents.encoding is not None:
+            self.encoding_ = contents.encoding
+        if contents.target is not None:
+            self.target_ = contents.target
         return self
 
     def parameter_names(self, outputs: int) -> tuple[str, ...]:
@@ -569,10 +569,10 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         found = coefficients(self)
-        facts = {**found.meaning, "Warning": " ".join(found.cautions), "Errors": found.unsure}
-        told = {name: fact for name, fact in facts.items() if fact}
-        told |= {"Privacy": str(self.guarantee_), "Risk": " ".join(risk_lines(self.guarantee_))}
-        return format_facts(type(self).__name__, told)
+        facts = {**found.explanations, "Warning": " ".join(found.cautions), "Errors": found.unsure}
+        sections = {name: fact for name, fact in facts.items() if fact}
+        sections |= {"Privacy": str(self.guarantee_), "Risk": " ".join(risk_lines(self.guarantee_))}
+        return format_facts(type(self).__name__, sections)
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         """Return scikit-learn's diagram, then coefficients, notes and the short guarantee."""
@@ -588,7 +588,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def adds_to(self) -> str:
-        """Description of the quantity to which coefficients add."""
+        """Description of the quantity that coefficients change."""
         return "the prediction"
 
     @abstractmethod
@@ -639,10 +639,3 @@ def _row_by_row(X: Any, coef: FloatArray) -> FloatArray:
         return np.asarray(X @ coef.T)
     result = products(np.ascontiguousarray(X, dtype=np.float64), np.atleast_2d(coef))
     return result[:, 0] if coef.ndim == 1 else result
-
-
-def _ask(parameters: Mapping[str, Any]) -> Ask:
-    """Return the validated request in an estimator's parameters."""
-    unit = User() if parameters["unit"] is None else parameters["unit"]
-    progress = True if parameters["verbose"] else None
-    return Ask.of({**parameters, "unit": unit, "progress": progress})

@@ -22,9 +22,9 @@ from dpgrain.units import Relation, Trust, User
 Smoothing: TypeAlias = RandomizedBall | float
 
 # Probability that a user's mean gradient is outside the radius.
-_FAILURE_CHANCE = 0.01
+_FAILURE_PROBABILITY = 0.01
 #: Default maximum number of rounds of a program.
-MOST = 1000
+MAX_ROUNDS = 1000
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class Known:
         """Return the radius for some users and rounds; at most G, valid for all data."""
         if self.radius is not None:
             return self.radius
-        spread = 1 + math.sqrt(2 * math.log(n_users * rounds / _FAILURE_CHANCE))
+        spread = 1 + math.sqrt(2 * math.log(n_users * rounds / _FAILURE_PROBABILITY))
         return min(self.lipschitz / math.sqrt(self.records) * spread, self.lipschitz)
 
 
@@ -253,7 +253,7 @@ class Program:
         return tuple(dict.fromkeys(facts))
 
     @property
-    def by_place(self) -> bool:
+    def uses_index(self) -> bool:
         """True if a user's index in the population determines the user's rounds."""
         return len(self.stages) > 1 or self.stages[0].mean.fresh
 
@@ -284,22 +284,22 @@ class Recipe(Protocol):
         """
 
 
-def alone(stage: Stage, task: Task, known: Known) -> Program:
+def single_phase(stage: Stage, task: Task, known: Known) -> Program:
     """Return a program of one phase with all users."""
     return Program((stage,), Restarts(task.n_users, 1), known)
 
 
-def ball_of(known: Known, task: Task) -> Ball:
+def solution_ball(known: Known, task: Task) -> Ball:
     """Return the ball around the start that contains the solution."""
     return Ball(known.distance, tuple(task.start))
 
 
-def rounds_between(rounds: float) -> int:
-    """Round up a number of rounds, and clamp it between 1 and :data:`MOST`."""
-    return int(min(max(math.ceil(rounds), 1), MOST))
+def clamp_rounds(rounds: float) -> int:
+    """Round up a number of rounds, and clamp it between 1 and :data:`MAX_ROUNDS`."""
+    return int(min(max(math.ceil(rounds), 1), MAX_ROUNDS))
 
 
-def gradient_length(known: Known, n_users: int, rounds: int, noise: float) -> float:
+def gradient_norm(known: Known, n_users: int, rounds: int, noise: float) -> float:
     """Return the gradient norm for step sizes, including noise and overfitting.
 
     ``noise`` is the RMS error of a round's mean.

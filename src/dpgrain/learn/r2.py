@@ -14,19 +14,19 @@ from dpgrain.accounting import Event, Laplace
 from dpgrain.choices.scores import STEPS
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.blocks import default_unit
-from dpgrain.learn.given import none_of
+from dpgrain.learn.raw_inputs import empty_like
 from dpgrain.learn.scoring import (
-    MISSES,
+    MISS_PROBABILITY,
     Score,
     ScoreQuery,
-    interval_text,
+    format_interval,
+    format_units,
+    query_fields,
     require_numbers,
-    scored_rows,
     sums,
-    units_text,
 )
 from dpgrain.noise import RandomState
-from dpgrain.noise.laws import raised
+from dpgrain.noise.distributions import raise_scale
 from dpgrain.publishing import Charge, Promise, Query
 from dpgrain.publishing.entry_point import publishes
 from dpgrain.publishing.facts import Fact
@@ -70,11 +70,11 @@ class R2(Score):
     guarantee: Guarantee
 
     def __str__(self) -> str:
-        level, own = self.guarantee.level, interval_text(self.value, self.low, self.high)
+        level, own = self.guarantee.level, format_interval(self.value, self.low, self.high)
         return (
             f"R² of rows, each {level} counting once: {own}; predicting the mean has 0. Targets and "
             f"predictions count from {self.lower:g} to {self.upper:g}. "
-            f"{units_text(self.units, level)}\n{self.guarantee}"
+            f"{format_units(self.units, level)}\n{self.guarantee}"
         )
 
 
@@ -131,9 +131,9 @@ def r2(
             name="lower",
         )
     promise = Promise.of(default_unit(unit, users), epsilon, delta, relation, share)
-    rows = scored_rows(promise, y, predicted, users, elements)
+    rows = query_fields(promise, y, predicted, users, elements)
     for name, of in (("y", rows["y"]), ("predicted", rows["predicted"])):
-        require_numbers(name, none_of(of))
+        require_numbers(name, empty_like(of))
     return R2Query(**rows, lower=lower, upper=upper, random_state=random_state)
 
 
@@ -164,10 +164,10 @@ class R2Query(ScoreQuery[R2]):
         """Read targets and predictions, and publish the noisy sums of units' moments."""
         of_errors, of_moments = self.parts
         errors, moments = charge.read(self._sums)
-        radius = float(raised(STEPS))
+        radius = float(raise_scale(STEPS))
         error = charge.noisy(of_errors, errors, radius)[0] / STEPS
         corners = charge.noisy(of_moments, moments, radius) / STEPS
-        found = explained(float(error), corners, of_errors, of_moments)
+        found = r2_interval(float(error), corners, of_errors, of_moments)
         return R2(*found, self.lower, self.upper, float(corners.sum()), charge.guarantee)
 
     def _sums(self) -> tuple[IntArray, IntArray]:
@@ -189,7 +189,7 @@ class R2Query(ScoreQuery[R2]):
         return np.nan_to_num((values - self.lower) / (self.upper - self.lower), nan=0.5)
 
 
-def explained(
+def r2_interval(
     error: float, corners: FloatArray, of_errors: Laplace, of_moments: Laplace
 ) -> tuple[float, float, float]:
     """Return R² from noisy sums, and its 95% interval.
@@ -200,7 +200,7 @@ def explained(
     """
     units = corners.sum()
     sd, other = noise_sd(of_errors), noise_sd(of_moments)
-    within = of_errors.law.quantile(1 - MISSES / 2)
+    within = of_errors.law.quantile(1 - MISS_PROBABILITY / 2)
     mean = float(np.clip((corners[1] / 2 + corners[2]) / units, 0.0, 1.0)) if units > 0 else 0.5
     weights = np.array([mean**2, -mean * (1 - mean), (1 - mean) ** 2])
     squares = float(weights @ corners)

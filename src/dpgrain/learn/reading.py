@@ -19,12 +19,17 @@ from dpgrain.inputs.blocks import ArrangedRows
 from dpgrain.inputs.codes import column
 from dpgrain.inputs.columns import column_types, is_text
 from dpgrain.inputs.numbers import numeric_table
-from dpgrain.learn.ask import Ask
 from dpgrain.learn.bounding import finite
-from dpgrain.learn.given import NOT_AS_MANY
+from dpgrain.learn.fit_config import Ask
+from dpgrain.learn.raw_inputs import LENGTH_MISMATCH
 
 # Prefixes of scikit-learn's errors about the shape or the names of features, which quote no row.
-_OF_SHAPES = ("Expected 2D array", "Found array with", "X has ", "The feature names should match")
+_SHAPE_ERRORS = (
+    "Expected 2D array",
+    "Found array with",
+    "X has ",
+    "The feature names should match",
+)
 # Rows quoted by scikit-learn if they are a single list of numbers.
 _QUOTED = re.compile(r":\narray=.*?\n(?=Reshape)", re.DOTALL)
 
@@ -37,20 +42,22 @@ def without_rows(name: str, otherwise: str) -> Iterator[None]:
     except DpgrainError:
         raise
     except (AttributeError, TypeError, ValueError) as error:
-        told = _QUOTED.sub(". ", str(error))
+        text = _QUOTED.sub(". ", str(error))
         raise_without_context(
-            ParameterError(told if told.startswith(_OF_SHAPES) else otherwise, name=name)
+            ParameterError(text if text.startswith(_SHAPE_ERRORS) else otherwise, name=name)
         )
 
 
-def ridge_of(ask: Ask, outputs: int, features: int) -> FloatArray:
+def ridge_strengths(ask: Ask, outputs: int, features: int) -> FloatArray:
     """Return the ridge strength of each parameter; 0 for the intercept."""
     strength = np.full((outputs, features + ask.fit_intercept), float(ask.l2))
     strength[:, features:] = 0
     return strength.ravel()
 
 
-def by_record(X: Any, targets: FloatArray, rows: ArrangedRows, *, intercept: bool) -> RecordBlocks:
+def record_blocks(
+    X: Any, targets: FloatArray, rows: ArrangedRows, *, intercept: bool
+) -> RecordBlocks:
     """Group dense rows, (m, d), by block; rows without a target are dropped."""
     there = np.isfinite(targets)
     dense = finite(X[there].toarray() if sparse.issparse(X) else X[there])
@@ -59,7 +66,7 @@ def by_record(X: Any, targets: FloatArray, rows: ArrangedRows, *, intercept: boo
     return RecordBlocks.arrange(dense, targets[there], rows.blocks[there], blocks=len(rows.owners))
 
 
-def table(X: Any, features: int | None) -> Any:
+def feature_table(X: Any, features: int | None) -> Any:
     """Check that features have two dimensions; scikit-learn's errors would reveal rows."""
     _check_types(X)
     found = numeric_table(X, features)
@@ -96,7 +103,7 @@ def _check_types(X: Any) -> None:
         )
 
 
-def vector(y: Any, rows: int) -> NDArray[Any]:
+def target_vector(y: Any, rows: int) -> NDArray[Any]:
     """Return targets as a one-dimensional array with ``rows`` entries."""
     if y is None:
         raise ParameterError("this estimator requires y to be passed, but the target y is None.")
@@ -115,5 +122,5 @@ def vector(y: Any, rows: int) -> NDArray[Any]:
         )
     array = column_or_1d(array, warn=True)
     if len(array) != rows:
-        raise ParameterError(NOT_AS_MANY)
+        raise ParameterError(LENGTH_MISMATCH)
     return array

@@ -20,17 +20,17 @@ from dpgrain.inputs.population import Population, check_population_size, populat
 from dpgrain.learn.program import Program, Smoothing
 from dpgrain.means import ClippedMean, Contributions, Mean
 from dpgrain.means.protocol import Drawn
-from dpgrain.noise import RandomState, Source
-from dpgrain.noise.sources import source_of
-from dpgrain.optimize import Loss, Solver, run
-from dpgrain.optimize.smoothing import Around, Moreau, Proximable, RandomizedBall
+from dpgrain.noise import RandomSource, RandomState
+from dpgrain.noise.sources import random_source
+from dpgrain.optimize import LossFunction, Solver, run
+from dpgrain.optimize.smoothing import Moreau, Proximable, RandomizedBall, SmoothedLoss
 from dpgrain.publishing import Charge
 from dpgrain.publishing.facts import Fact
 
 # Description of the features that need population indices.
-_BY_PLACE = "a recipe with phases or fresh users"
+_NEEDS_INDEX = "a recipe with phases or fresh users"
 
-At: TypeAlias = Callable[[FloatArray], Contributions]
+GradientFunction: TypeAlias = Callable[[FloatArray], Contributions]
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,11 @@ class History:
 
 
 def train(
-    at: At,
+    at: GradientFunction,
     mean: Mean,
     solver: Solver[Any],
     start: FloatArray,
-    source: Source,
+    source: RandomSource,
     *,
     public: Callable[[FloatArray], FloatArray] | None = None,
     owners: NDArray[Any] | None = None,
@@ -105,7 +105,7 @@ def train(
     rounds = mean.start(source, owners)
     points, gradients = np.empty((2, mean.rounds, len(start)))
     done = 0
-    with _bar(mean.rounds, progress) as bar:
+    with _progress_bar(mean.rounds, progress) as bar:
 
         def oracle(theta: FloatArray) -> FloatArray:
             nonlocal done
@@ -130,67 +130,69 @@ def train(
     return theta, history
 
 
-def _bar(rounds: int, progress: Progress | bool | None) -> AbstractContextManager[Progress]:
+def _progress_bar(
+    rounds: int, progress: Progress | bool | None
+) -> AbstractContextManager[Progress]:
     """Return the existing progress bar, or a new one for these rounds."""
     return nullcontext(progress) if isinstance(progress, Progress) else Progress(rounds, progress)
 
 
 @dataclass(frozen=True)
-class _Either:
+class _WithFastSums:
     """Contributions with a faster method for clipped sums over all blocks.
 
-    ``at`` computes each record separately; ``quick`` needs no vector per block.
+    ``at`` computes each record separately; ``fast_sums`` needs no vector per block.
     """
 
-    at: At
-    quick: At
+    at: GradientFunction
+    fast_sums: GradientFunction
 
     def __call__(self, theta: FloatArray) -> Contributions:
-        return _There(self.at(theta), self.quick(theta))
+        return _RoundContributions(self.at(theta), self.fast_sums(theta))
 
 
 @dataclass(frozen=True)
-class _There:
-    """Contributions of one round, from :class:`_Either`."""
+class _RoundContributions:
+    """Contributions of one round, from :class:`_WithFastSums`."""
 
-    formed: Contributions
-    added: Contributions
+    separate: Contributions
+    fast: Contributions
 
     @property
     def blocks(self) -> int:
         """Number of blocks."""
-        return self.formed.blocks
+        return self.separate.blocks
 
     @property
     def dimension(self) -> int:
         """Length of the vectors of blocks."""
-        return self.formed.dimension
+        return self.separate.dimension
 
     def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:
         """Return the sum of the clipped vectors."""
-        return (self.added if drawn is None else self.formed).clipped_sum(clip, drawn)
+        return (self.fast if drawn is None else self.separate).clipped_sum(clip, drawn)
 
     def vectors(self, drawn: Drawn | None = None) -> FloatArray:
         """Return the blocks' vectors."""
-        return self.formed.vectors(drawn)
+        return self.separate.vectors(drawn)
 
 
-def follow(
+def run_program(
     program: Program,
     records: RecordBlocks,
     roster: NDArray[Any],
-    loss: Loss,
+    loss: LossFunction,
     start: FloatArray,
-    source: Source,
+    source: RandomSource,
     *,
     ridge: FloatArray | float = 0.0,
-    quick: At | None = None,
+    fast_sums: GradientFunction | None = None,
     progress: bool | None = None,
 ) -> tuple[FloatArray, History]:
     """Run a program phase by phase; return solution and history.
 
     ``records`` have one block per user, and ``roster`` their population indices, (blocks,).
-    ``start`` is public, (p,), and so is ``ridge``, (p,) or a number. ``quick`` computes clipped
+    ``start`` is public, (p,), and so is ``ridge``, (p,) or a number. ``fast_sums`` computes clipped
     sums of all users faster. The history is of all phases, with the noise of the last.
     """
     solution, ends = start, []
@@ -201,12 +203,15 @@ def follow(
             if len(program.stages) > 1:
                 there &= (roster >= phase.users.start) & (roster < phase.users.stop)
             own = records.select(np.flatnonzero(there))
-            smooth, longest = _smoothed(loss, stage.smoothing, source), LONGEST * stage.mean.reach
+            smooth, longest = (
+                _smooth_loss(loss, stage.smoothing, source),
+                LONGEST * stage.mean.reach,
+            )
 
             def at(
                 theta: FloatArray,
                 own: RecordBlocks = own,
-                smooth: Loss = smooth,
+                smooth: LossFunction = smooth,
                 most: float = longest,
             ) -> Contributions:
                 return own.gradients(smooth, theta, longest=most)
@@ -218,7 +223,7 @@ def follow(
 
             whole = len(program.stages) == 1 and stage.smoothing is None
             solution, history = train(
-                at if quick is None or not whole else _Either(at, quick),
+                at if fast_sums is None or not whole else _WithFastSums(at, fast_sums),
                 stage.mean,
                 stage.solver,
                 solution,
@@ -236,7 +241,7 @@ def follow(
     return solution, History(points, gradients, ends[-1].noise_sd, ends[-1].clip, planned)
 
 
-def facts_of(mean: ClippedMean, clip: float | None) -> tuple[Fact, ...]:
+def round_facts(mean: ClippedMean, clip: float | None) -> tuple[Fact, ...]:
     """List what a run of noisy gradients takes as public.
 
     Args:
@@ -259,7 +264,7 @@ def facts_of(mean: ClippedMean, clip: float | None) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
-def check_program(program: Program, users: Any, loss: Loss) -> None:
+def check_program(program: Program, users: Any, loss: LossFunction) -> None:
     """Reject arguments that a program does not support, before charging or reading."""
     for stage in program.stages:
         if isinstance(stage.smoothing, float) and not isinstance(loss, Proximable):
@@ -267,11 +272,11 @@ def check_program(program: Program, users: Any, loss: Loss) -> None:
                 "loss must have a method proximal(theta, X, y, step) for the Moreau envelope, "
                 f"unlike {loss!r}."
             )
-    if program.by_place and users is None:
-        population_indices(users, np.zeros(0, dtype=np.intp), _BY_PLACE)
+    if program.uses_index and users is None:
+        population_indices(users, np.zeros(0, dtype=np.intp), _NEEDS_INDEX)
 
 
-def roster_index(program: Program, users: Any, rows: ArrangedRows) -> NDArray[np.int64]:
+def population_index(program: Program, users: Any, rows: ArrangedRows) -> NDArray[np.int64]:
     """Return the population index of each user for the program's phases, (blocks,).
 
     Several phases, or rounds with different users, require integer labels from 0 to n−1, so that an
@@ -279,34 +284,36 @@ def roster_index(program: Program, users: Any, rows: ArrangedRows) -> NDArray[np
     users do not participate. ParameterError is raised, after charging, if users are compared and
     exceed the stated number.
     """
-    if not program.by_place:
+    if not program.uses_index:
         mean = program.stages[0].mean
         if mean.compares:
             check_population_size(mean.n_users, rows.users)
         return np.zeros(len(rows.owners), dtype=np.int64)
-    return population_indices(users, rows.owners, _BY_PLACE)
+    return population_indices(users, rows.owners, _NEEDS_INDEX)
 
 
-def lot_of(random_state: RandomState) -> int:
+def draw_lot(random_state: RandomState) -> int:
     """Draw the public random number of a recipe that returns a random iterate."""
-    return int(source_of(random_state).words(1)[0])
+    return int(random_source(random_state).words(1)[0])
 
 
-def after_lot(random_state: RandomState, source: Source) -> None:
+def skip_lot(random_state: RandomState, source: RandomSource) -> None:
     """Advance a source of noise past the public random number, which used the same seed."""
     if not isinstance(random_state, np.random.Generator):
         source.words(1)
 
 
-def users_of(roster: Population, found: int, charge: Charge) -> int:
+def resolve_users(roster: Population, count: Callable[[], int], charge: Charge) -> int:
     """Return the stated number of users, or release it with noise."""
     if roster.stated is not None:
         return roster.stated
     assert roster.event is not None  # noqa: S101 - for the type checker
-    return roster.size(found, charge.lend(roster.event))
+    return roster.size(count(), charge.lend(roster.event))
 
 
-def _smoothed(loss: Loss, smoothing: Smoothing | None, source: Source) -> Loss:
+def _smooth_loss(
+    loss: LossFunction, smoothing: Smoothing | None, source: RandomSource
+) -> LossFunction:
     """Return a loss smoothed as specified by a recipe."""
     if smoothing is None:
         return loss
@@ -314,6 +321,6 @@ def _smoothed(loss: Loss, smoothing: Smoothing | None, source: Source) -> Loss:
         # The points are secret, independent and identically distributed. Without a user, their
         # distribution is therefore the same, although the generator assigns them to other users.
         seed = [int(word) for word in source.words(4)]
-        return Around(loss, smoothing, np.random.default_rng(seed))
+        return SmoothedLoss(loss, smoothing, np.random.default_rng(seed))
     assert isinstance(loss, Proximable)  # noqa: S101 - checked before anything was charged
     return Moreau(loss, smoothing)

@@ -15,13 +15,19 @@ from numpy.typing import NDArray
 from dpgrain._formatting import quantity
 from dpgrain._types import IntArray
 from dpgrain.accounting import Contribution, Event, Laplace
-from dpgrain.choices.scores import BlockLosses, total
+from dpgrain.choices.scores import BlockLosses, sum_losses
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.blocks import LabelledRows
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.inputs.numbers import numbers
-from dpgrain.learn.given import count_of, listed, made, no_features, none_of
-from dpgrain.learn.reading import vector
+from dpgrain.learn.raw_inputs import (
+    as_sequence,
+    collect_lazy,
+    count_rows,
+    empty_features,
+    empty_like,
+)
+from dpgrain.learn.reading import target_vector
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Planned, Promise, Query
 from dpgrain.publishing.facts import Fact
@@ -29,7 +35,7 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import User
 
 # Probability that an interval misses the true value.
-MISSES = 0.05
+MISS_PROBABILITY = 0.05
 
 Scored = TypeVar("Scored")
 
@@ -41,26 +47,26 @@ class Score:
 
     def to_json(self) -> str:
         """Release as JSON text; a non-finite number is null."""
-        told = {
+        values = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in vars(self).items()
         }
-        whole = {**told, "guarantee": self.guarantee.to_dict()}
+        whole = {**values, "guarantee": self.guarantee.to_dict()}
         return json.dumps(whole, ensure_ascii=False, default=vars)
 
 
-def scored_rows(
+def query_fields(
     promise: Promise, y: Any, predicted: Any, users: Any, elements: Any
 ) -> dict[str, Any]:
     """Return the fields common to all queries for scores; nothing is read."""
-    y, predicted = listed(y), listed(predicted)
-    if count_of(y) != count_of(predicted):
+    y, predicted = as_sequence(y), as_sequence(predicted)
+    if count_rows(y) != count_rows(predicted):
         raise ParameterError(
-            f"predicted must have the same number of values as y, {count_of(y):,}, not "
-            f"{count_of(predicted):,}."
+            f"predicted must have the same number of values as y, {count_rows(y):,}, not "
+            f"{count_rows(predicted):,}."
         )
     for form in (y, predicted):
-        vector(none_of(form), 0)
+        target_vector(empty_like(form), 0)
     unit = promise.unit
     if isinstance(unit, User) and unit.max_elements is not None:
         raise ParameterError(
@@ -69,8 +75,8 @@ def scored_rows(
         )
     # For a model's predictions, these are the features.
     rows = {"X": predicted.X} if isinstance(predicted, Predictions) else {"predicted": predicted}
-    whose = LabelledRows.of(count_of(y), users, elements, unit, others={"y": y, **rows})
-    return {"promise": promise, "y": y, "predicted": predicted, "whose": whose}
+    unread = LabelledRows.of(count_rows(y), users, elements, unit, others={"y": y, **rows})
+    return {"promise": promise, "y": y, "predicted": predicted, "unread": unread}
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -80,11 +86,11 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
     promise: Promise
     y: Any
     predicted: Any
-    whose: LabelledRows
+    unread: LabelledRows
     random_state: RandomState = None
 
     def __post_init__(self) -> None:
-        self.check_unit(self.whose.unit)
+        self.check_unit(self.unread.unit)
 
     @property
     @abstractmethod
@@ -105,8 +111,8 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
                 self.event,
                 self.public,
                 private=True,
-                users=self.whose.users,
-                elements=self.whose.elements,
+                users=self.unread.users,
+                elements=self.unread.elements,
             )
         )
 
@@ -119,7 +125,9 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
 
     def read(self, which: Any) -> NDArray[Any]:
         """Read targets or predictions."""
-        return vector(which.made() if isinstance(which, Predictions) else which, self.whose.rows)
+        return target_vector(
+            which.computed() if isinstance(which, Predictions) else which, self.unread.rows
+        )
 
     def numbers(self, which: Any) -> NDArray[np.float64]:
         """Read targets or predictions as numbers, with NaN for invalid values."""
@@ -127,17 +135,17 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
 
     def blocks(self) -> BlockLosses:
         """Arrange the rows, and return the rule from rows to blocks."""
-        return BlockLosses(self.whose.arranged(), 0.0, 1.0)
+        return BlockLosses(self.unread.arranged(), 0.0, 1.0)
 
 
 def sums(shares: list[IntArray]) -> IntArray:
     """Return the sums of several shares, (G,) each, over all blocks in steps."""
-    return np.array([total(each) for each in shares], dtype=np.int64)
+    return np.array([sum_losses(each) for each in shares], dtype=np.int64)
 
 
 def require_numbers(name: str, form: Any) -> None:
     """Reject text instead of numbers, by its type, which is public."""
-    if vector(form, 0).dtype.kind in "USM":
+    if target_vector(form, 0).dtype.kind in "USM":
         raise ParameterError(f"{name} must be numbers, not text or times.", name=name)
 
 
@@ -145,35 +153,35 @@ class Predictions:
     """Predictions of a model, computed when they are read, each from its own row only."""
 
     def __init__(self, predict: Callable[[Any], NDArray[Any]], X: Any, width: int) -> None:
-        self._predict, self.X = predict, made(X)
-        self._none = predict(no_features(self.X, width))
-        self.shape = (count_of(self.X),)
+        self._predict, self.X = predict, collect_lazy(X)
+        self._none = predict(empty_features(self.X, width))
+        self.shape = (count_rows(self.X),)
         self.dtype = self._none.dtype
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, which: slice) -> NDArray[Any]:
-        return self._none[which] if which == slice(0, 0) else self.made()[which]
+        return self._none[which] if which == slice(0, 0) else self.computed()[which]
 
-    def made(self) -> NDArray[Any]:
+    def computed(self) -> NDArray[Any]:
         """Return the predictions of all rows."""
         return self._predict(self.X)
 
 
-def interval_text(value: float, low: float, high: float) -> str:
+def format_interval(value: float, low: float, high: float) -> str:
     """Describe a number and its interval.
 
-    >>> interval_text(0.81234, 0.8, 0.9)
+    >>> format_interval(0.81234, 0.8, 0.9)
     '0.8123, 95% from 0.8 to 0.9'
     """
     return f"{value:.4g}, 95% from {low:.4g} to {high:.4g}"
 
 
-def units_text(units: float, level: str) -> str:
+def format_units(units: float, level: str) -> str:
     """Describe the number of units of a score, and what its intervals do not cover.
 
-    >>> units_text(-2.0, "user")
+    >>> format_units(-2.0, "user")
     'From about 0 users; intervals cover the noise, and not which users happened to have rows.'
     """
     return (

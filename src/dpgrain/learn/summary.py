@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpgrain._formatting import align_columns, one_line, sentence, shorten
-from dpgrain.learn.confidence import COVERED, NOT_KNOWN
-from dpgrain.learn.meaning import clipped, doubts, meaning
+from dpgrain.learn.confidence import COVERAGE, NO_INTERVALS
+from dpgrain.learn.interpretation import describe_clipping, explain_fit, fit_warnings
 
 if TYPE_CHECKING:
     from dpgrain.learn.model import LinearModel
@@ -20,7 +20,7 @@ _CORRECTED = (
     "Corrected average of the rounds, the centre of the interval; predictions use the value."
 )
 # Maximum number of coefficients in a printed model, and of characters per name.
-_ROWS, _LETTERS = 20, 40
+_MAX_ROWS, _NAME_LENGTH = 20, 40
 
 
 @dataclass(frozen=True)
@@ -48,48 +48,52 @@ class Coefficients:
     """All coefficients of a model, label by label, including intercepts.
 
     ``unsure`` is the reason for missing intervals; empty if the fit reserved budget for them.
-    ``meaning`` has explanations by name, and ``clipped`` the sentence on clipping.
+    ``explanations`` are by name, and ``clipping`` is the sentence on clipping.
     """
 
     rows: tuple[Coefficient, ...]
     intervals: bool
     unsure: str = ""
     cautions: tuple[str, ...] = ()
-    meaning: Mapping[str, str] = field(default_factory=dict)
-    clipped: str = ""
+    explanations: Mapping[str, str] = field(default_factory=dict)
+    clipping: str = ""
 
     @property
     def headings(self) -> tuple[str, ...]:
         """Column headings for :meth:`cells`."""
-        per = ("per",) if self._told else ()
+        per = ("per",) if self._has_steps else ()
         ends = ("corrected", "95% low", "95% high") if self.intervals else ()
         return ("coefficient", *per, "value", *ends)
 
     def cells(self, row: Coefficient) -> list[str]:
         """Return the cells of a table row, without the name of the coefficient."""
-        return [*([row.per] if self._told else []), *(self.text(value) for value in row.values)]
+        return [
+            *([row.per] if self._has_steps else []),
+            *(self.text(value) for value in row.values),
+        ]
 
     @property
-    def _told(self) -> bool:
+    def _has_steps(self) -> bool:
         return any(row.per for row in self.rows)
 
     @property
     def notes(self) -> list[str]:
         """At most two sentences: what the numbers describe, and warnings."""
-        intervals = COVERED.partition(". ")[0] + "." if self.intervals else self.unsure
-        weights = self.meaning.get("Weights", "").partition(": ")[2]
-        labels = self.meaning.get("Labels", "")
-        said = " ".join(filter(None, (sentence(weights), intervals, self.clipped, labels)))
-        return [said, *([f"Warning: {' '.join(self.cautions)}"] if self.cautions else [])]
+        intervals = COVERAGE.partition(". ")[0] + "." if self.intervals else self.unsure
+        weights = self.explanations.get("Weights", "").partition(": ")[2]
+        labels = self.explanations.get("Labels", "")
+        text = " ".join(filter(None, (sentence(weights), intervals, self.clipping, labels)))
+        return [text, *([f"Warning: {' '.join(self.cautions)}"] if self.cautions else [])]
 
     def __str__(self) -> str:
         """Return the first coefficients, line by line, and notes."""
         rows = [
-            [shorten(one_line(row.name), _LETTERS), *self.cells(row)] for row in self.rows[:_ROWS]
+            [shorten(one_line(row.name), _NAME_LENGTH), *self.cells(row)]
+            for row in self.rows[:_MAX_ROWS]
         ]
         lines = align_columns([list(self.headings), *rows])
-        if len(self.rows) > _ROWS:
-            lines.append(f"[{len(self.rows):,} coefficients, first {_ROWS} shown; all: .coef_]")
+        if len(self.rows) > _MAX_ROWS:
+            lines.append(f"[{len(self.rows):,} coefficients, first {_MAX_ROWS} shown; all: .coef_]")
         return "\n".join((*lines, *self.notes))
 
     def text(self, value: float) -> str:
@@ -111,29 +115,31 @@ def coefficients(model: LinearModel) -> Coefficients:
     found = None if model.fitted_.evidence is None else model.confidence_intervals()
     unsure = ""
     if found is None:
-        recipe = model.asked_.recipe is not None
-        why = f"with {model.asked_.how} cannot estimate them" if recipe else "had intervals=0"
+        recipe = model.config_.recipe is not None
+        why = f"with {model.config_.how} cannot estimate them" if recipe else "had intervals=0"
         unsure = f"No standard errors: the fit {why}."
     ends: list[Sequence[float]] = [()] * len(values)
-    cautions, said = doubts(model), meaning(model)
+    cautions, explanations = fit_warnings(model), explain_fit(model)
     if found is not None and not found.doubt:
         ends = np.column_stack([found.estimate, found.low, found.high]).tolist()
-        said = {**said, "corrected": _CORRECTED, "Intervals": COVERED}
+        explanations = {**explanations, "corrected": _CORRECTED, "Intervals": COVERAGE}
     elif found is not None:
-        cautions = (*cautions, f"{NOT_KNOWN}: {found.doubt}.")
+        cautions = (*cautions, f"{NO_INTERVALS}: {found.doubt}.")
     rows = tuple(
         Coefficient(name, value, *own, intercept=intercept, per=step)
         for name, value, own, intercept, step in zip(
             names, values, ends, intercepts, per, strict=True
         )
     )
-    return Coefficients(rows, any(map(len, ends)), unsure, cautions, said, clipped(model)[0])
+    return Coefficients(
+        rows, any(map(len, ends)), unsure, cautions, explanations, describe_clipping(model)[0]
+    )
 
 
 def _numbers(model: LinearModel) -> tuple[tuple[str, ...], list[float]]:
     """Return the names and values of all coefficients, label by label, features first."""
     coef, intercept = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
-    table = np.column_stack([coef, intercept]) if model.asked_.fit_intercept else coef
+    table = np.column_stack([coef, intercept]) if model.config_.fit_intercept else coef
     return model.parameter_names(len(coef)), table.ravel().tolist()
 
 
@@ -142,6 +148,6 @@ def _steps(model: LinearModel, count: int) -> tuple[list[str], list[bool]]:
     encoding: Any = getattr(model, "encoding_", None)
     features = model.n_features_in_
     steps = [""] * features if encoding is None else encoding.steps
-    own = [""] * model.asked_.fit_intercept
+    own = [""] * model.config_.fit_intercept
     labels = count // (features + len(own))
     return [*steps, *own] * labels, [*[False] * features, *[True] * len(own)] * labels

@@ -13,25 +13,32 @@ import numpy as np
 from sklearn.base import clone
 
 from dpgrain import _validate
-from dpgrain.accounting import Contribution, Event, Gaussian, Parallel, SelectBest, calibrate
+from dpgrain.accounting import Event, Gaussian, Parallel, SelectBest, calibrate
 from dpgrain.accounting.losses.gaussian import gaussian_mu
-from dpgrain.choices.scores import STEPS, BlockLosses, total
+from dpgrain.choices.scores import STEPS, BlockLosses, sum_losses
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.guarantees import array_guarantee
-from dpgrain.learn.ask import Ask
-from dpgrain.learn.central import Plan, planned, run
+from dpgrain.learn.central import CentralPlan, calibrate_plan
+from dpgrain.learn.classes import block_contribution
 from dpgrain.learn.confidence import check_curvature
-from dpgrain.learn.fitted import Data
-from dpgrain.learn.given import Given, Passed
-from dpgrain.learn.meaning import warn_of
+from dpgrain.learn.fit_config import Ask
+from dpgrain.learn.fit_data import FitData
+from dpgrain.learn.interpretation import warn_about_bias
 from dpgrain.learn.program import Recipe
-from dpgrain.learn.query import RowsHere, check_same, stated_of, taken, with_promise
-from dpgrain.noise import RandomState, Source
-from dpgrain.noise.laws import raised
+from dpgrain.learn.query import (
+    LocalRows,
+    check_unchanged,
+    copy_parameters,
+    share_parameters,
+    with_promise,
+)
+from dpgrain.learn.raw_inputs import RawInputs
+from dpgrain.noise import RandomSource, RandomState
+from dpgrain.noise.distributions import raise_scale
 from dpgrain.noise.sums import with_gaussian
-from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt, publish
+from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt
 from dpgrain.publishing.facts import Fact
-from dpgrain.units import Level, Unit, User
+from dpgrain.units import Unit
 
 if TYPE_CHECKING:
     from dpgrain.learn.model import LinearModel
@@ -41,7 +48,7 @@ Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 Model = TypeVar("Model", bound="LinearModel")
 
 # Mean number of runs per setting, and the share of a run's μ² for scoring.
-_RUNS, _SCORE = 3.0, 0.1
+_MEAN_RUNS, _SCORE_SHARE = 3.0, 0.1
 # Parameters that cannot be tuned, because they define the guarantee or the estimate.
 _FIXED = frozenset(
     (
@@ -61,10 +68,10 @@ _FIXED = frozenset(
 )
 
 
-def settings_of(grid: Any, known: Sequence[str]) -> list[Setting]:
+def parse_grid(grid: Any, known: Sequence[str]) -> list[Setting]:
     """Return the settings of a grid, or a list of settings, in a public order.
 
-    >>> settings_of({"clip": [0.1, 1.0], "l2": [0.0]}, ["clip", "l2"])
+    >>> parse_grid({"clip": [0.1, 1.0], "l2": [0.0]}, ["clip", "l2"])
     [{'clip': 0.1, 'l2': 0.0}, {'clip': 1.0, 'l2': 0.0}]
     """
     if isinstance(grid, Mapping):
@@ -98,18 +105,15 @@ def settings_of(grid: Any, known: Sequence[str]) -> list[Setting]:
     return result
 
 
-def fit_tuned(
+def tuned_query(
     model: Model,
-    X: Any,
-    y: Any,
+    inputs: RawInputs,
     *,
-    users: Any = None,
-    elements: Any = None,
     grid: Grid | None = None,
     runs: float | None = None,
     bound: float = 4.0,
-) -> Model:
-    """Fit a model with the best of several settings, within its own (ε, δ).
+) -> TunedQuery[Model]:
+    """Return a query for the best of several fits within the model's (ε, δ); nothing is read.
 
     A run draws a random setting, fits a copy of the model, and scores the fit by its noisy loss on
     the same data, with records' losses clamped to ``bound``; a low bound prefers overconfident
@@ -124,43 +128,29 @@ def fit_tuned(
     >>> from dpgrain.learn import LogisticRegression
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(2000, 2)); y = X[:, 0] > 0
-    >>> model = LogisticRegression(epsilon=2.0, rounds=20, random_state=1)
-    >>> model = fit_tuned(model, X, y, grid={"clip": [1.0, 1000.0]})
+    >>> grid = {"clip": [1.0, 1000.0]}
+    >>> model = LogisticRegression(epsilon=2.0, rounds=20, tune=grid, random_state=1).fit(X, y)
     >>> model.tuned_, 1.99 < model.guarantee_.epsilon() <= 2.0
     ({'clip': 1.0}, True)
     """
-    model.forget()
-    given = Passed.of(X, y, users, elements)
-    return publish(tuned_query(model, given, grid=grid, runs=runs, bound=bound))
-
-
-def tuned_query(
-    model: Model,
-    given: Given,
-    *,
-    grid: Grid | None = None,
-    runs: float | None = None,
-    bound: float = 4.0,
-) -> TunedQuery[Model]:
-    """Validate tuning, and return it as a query; nothing is read."""
-    unit = model.unit_of(given.users)
-    ask, promise = model.asked(unit), model.promised(unit)
+    unit = model.unit_of(inputs.users)
+    ask, promise = model.config(unit), model.promised(unit)
     stated = getattr(model, "tune", None) if grid is None else grid
-    settings = settings_of(stated, list(model.get_params(deep=False)))
-    mean = _RUNS * len(settings) if runs is None else _validate.positive(runs=runs)
+    settings = parse_grid(stated, list(model.get_params(deep=False)))
+    mean = _MEAN_RUNS * len(settings) if runs is None else _validate.positive(runs=runs)
     bound = _validate.positive(bound=bound)
-    rows = RowsHere.of(model, given, unit)
+    rows = LocalRows.of(model, inputs, unit)
     targets = rows.form.targets
     if targets.labels is not None:
         raise ParameterError("classes is required with tune; pass all labels as classes=[…].")
-    candidates = tuple(_candidate(model, setting, unit).asked() for setting in settings)
+    candidates = tuple(_candidate(model, setting, unit).config() for setting in settings)
     loss = model.loss(targets.classes)
     if ask.intervals:
         check_curvature(loss, loss.outputs * (rows.form.width + ask.fit_intercept))
     return TunedQuery(
         promise,
         model,
-        stated_of(model),
+        copy_parameters(model),
         ask,
         tuple(settings),
         candidates,
@@ -177,13 +167,13 @@ class TunedQuery(Query[Model]):
 
     promise: Promise
     model: Model
-    stated: Mapping[str, Any]
-    asked: Ask
+    parameters: Mapping[str, Any]
+    ask: Ask
     settings: tuple[Setting, ...]
     candidates: tuple[Ask, ...]
     runs: float
     bound: float
-    rows: RowsHere
+    rows: LocalRows
     random_state: RandomState = None
 
     def __post_init__(self) -> None:
@@ -196,48 +186,50 @@ class TunedQuery(Query[Model]):
 
     @cached_property
     def _noise(self) -> _Noise:
-        return _calibrated(with_promise(self.asked, self.promise), self._fits, self.runs)
+        return _calibrate_fits(with_promise(self.ask, self.promise), self._fits, self.runs)
 
     @property
     def plan(self) -> Planned:
         """Noise of all runs, and of the choice between them."""
-        check_same(self.model, self.stated)
+        check_unchanged(self.model, self.parameters)
         noise = self._noise
         guarantee = array_guarantee(
             self.promise,
             noise.event,
             (
                 # If it is not stated, each run publishes the number of users within its own part.
-                *_planned(self._fits[0], noise.epsilon).roster.facts,
+                *_plan_fit(self._fits[0], noise.epsilon).roster.facts,
                 *self.rows.form.targets.public,
-                *_facts_of_fits(self._fits),
+                *_fit_facts(self._fits),
                 *_facts(self.settings, noise.event, self.bound),
             ),
             private=True,
             users=self.rows.users,
             elements=self.rows.elements,
         )
-        return Planned(guarantee, self.asked.n_users)
+        return Planned(guarantee, self.ask.n_users)
 
     def run(self, charge: Charge) -> Model:
         """Run all fits, and return the best."""
         noise = self._noise
         with annotate_interrupt("the fits"), self.rows.opened(charge) as rows:
-            data = _Data(rows, BlockLosses(rows.rows, 0.0, self.bound))
+            data = _TuningData(rows, BlockLosses(rows.rows, 0.0, self.bound))
             one_of = partial(self._once, data=data)
             winner, setting = charge.best_of(noise.event, len(self.settings), one_of)
-        used = {**self.stated, **taken(self.promise)}
+        used = {**self.parameters, **share_parameters(self.promise)}
         model = self.model.adopt(winner.fitted_, charge.guarantee, tuned=setting, parameters=used)
-        warn_of(model)
+        warn_about_bias(model)
         return model
 
-    def _once(self, index: int, charge: Charge, data: _Data) -> tuple[float, tuple[Model, Setting]]:
+    def _once(
+        self, index: int, charge: Charge, data: _TuningData
+    ) -> tuple[float, tuple[Model, Setting]]:
         """Fit with one setting, and score the fit."""
         noise, setting = self._noise, self.settings[index]
-        candidate = _candidate(self.model, setting, self.asked.promise.unit)
-        plan = _planned(self._fits[index], noise.epsilon)
+        candidate = _candidate(self.model, setting, self.ask.promise.unit)
+        plan = _plan_fit(self._fits[index], noise.epsilon)
         _fit(candidate, plan, data, charge.one_of(noise.fit, plan.event))
-        return -_scored(candidate, noise.score, data, charge.lend(noise.score)), (
+        return -_noisy_score(candidate, noise.score, data, charge.lend(noise.score)), (
             candidate,
             setting,
         )
@@ -260,10 +252,10 @@ class _Noise:
 
 
 @dataclass(frozen=True)
-class _Data:
+class _TuningData:
     """Rows of all runs, with the model's loss and the blocks' contributions to a score."""
 
-    fit: Data
+    fit: FitData
     blocks: BlockLosses
 
 
@@ -271,7 +263,7 @@ def _candidate(model: Model, setting: Setting, unit: Unit) -> Model:
     """Return a validated copy of the model with a setting."""
     copy = clone(model).set_params(**setting)
     copy.set_params(tune=None, unit=unit)
-    copy.asked()
+    copy.config()
     if copy.trust != "central":
         raise ParameterError(
             f"trust must be 'central' with tune, not {_validate.describe(copy.trust)}, because "
@@ -282,11 +274,11 @@ def _candidate(model: Model, setting: Setting, unit: Unit) -> Model:
             "algorithm must be 'auto' or a solver with tune, not "
             f"{_validate.describe(copy.algorithm)}, because recipes are not tuned."
         )
-    made: Model = copy
-    return made
+    candidate: Model = copy
+    return candidate
 
 
-def _calibrated(ask: Ask, candidates: Sequence[Ask], mean: float) -> _Noise:
+def _calibrate_fits(ask: Ask, candidates: Sequence[Ask], mean: float) -> _Noise:
     """Return the largest ε of a fit for which all runs satisfy the model's guarantee."""
 
     promise = ask.promise
@@ -316,7 +308,7 @@ def _event(ask: Ask, candidates: Sequence[Ask], epsilon: float, mean: float) -> 
 
     A run draws its setting independently of the data, and costs as much as the worst setting.
     """
-    plans = (_planned(candidate, epsilon) for candidate in candidates)
+    plans = (_plan_fit(candidate, epsilon) for candidate in candidates)
     events: tuple[Event, ...] = tuple(dict.fromkeys(plan.event for plan in plans))
     fit = events[0] if len(events) == 1 else Parallel(events)
     return SelectBest((fit, _score(ask, epsilon)), mean)
@@ -324,30 +316,27 @@ def _event(ask: Ask, candidates: Sequence[Ask], epsilon: float, mean: float) -> 
 
 def _score(ask: Ask, epsilon: float) -> Gaussian:
     """Return the noise of the total loss, next to a fit with this ε."""
-    contribution, promise = _contribution(ask.promise.unit), ask.promise
+    contribution, promise = block_contribution(ask.promise.unit, "one"), ask.promise
     whole = contribution.sensitivity(1, promise.relation, promise.unit)
-    return Gaussian(whole / (gaussian_mu(epsilon, promise.delta) * math.sqrt(_SCORE)), contribution)
+    return Gaussian(
+        whole / (gaussian_mu(epsilon, promise.delta) * math.sqrt(_SCORE_SHARE)), contribution
+    )
 
 
-def _planned(candidate: Ask, epsilon: float) -> Plan:
+def _plan_fit(candidate: Ask, epsilon: float) -> CentralPlan:
     """Plan a fit with this ε; a progress bar would reveal the number of fits."""
     promise = replace(candidate.promise, epsilon=epsilon)
-    return planned(replace(candidate, promise=promise, progress=False))
+    return calibrate_plan(replace(candidate, promise=promise, progress=False))
 
 
-def _contribution(unit: Unit) -> Contribution:
-    """Return the contribution of blocks to a total loss: one number in [0, 1] each."""
-    kept = unit.max_elements if isinstance(unit, User) else None
-    level: Level = "element" if kept is not None else unit.level
-    return Contribution(level, "shared", "one", max_elements=kept)
-
-
-def _fit(candidate: LinearModel, plan: Plan, data: _Data, charge: Charge) -> None:
+def _fit(candidate: LinearModel, plan: CentralPlan, data: _TuningData, charge: Charge) -> None:
     """Run one fit, which is charged together with the others."""
-    candidate.adopt(run(plan, replace(data.fit, loss=candidate.loss), charge))
+    candidate.adopt(plan.run(replace(data.fit, loss=candidate.loss), charge))
 
 
-def _scored(candidate: LinearModel, event: Gaussian, data: _Data, source: Source) -> float:
+def _noisy_score(
+    candidate: LinearModel, event: Gaussian, data: _TuningData, source: RandomSource
+) -> float:
     """Return the noisy total of blocks' losses, in bounds."""
     # Targets have the scale of the fits.
     margins = candidate.margins(data.fit.X) / candidate.target_scale
@@ -357,14 +346,14 @@ def _scored(candidate: LinearModel, event: Gaussian, data: _Data, source: Source
         # A warning would reveal a user's row.
         z = margins if margins.ndim == 2 else margins[:, None]
         losses = loss.at(z[:, 0] if loss.outputs == 1 else z, targets.values)
-    scale = raised(raised(event.noise_multiplier * STEPS))
-    lost = np.array([total(data.blocks.of(losses))])
+    scale = raise_scale(raise_scale(event.noise_multiplier * STEPS))
+    lost = np.array([sum_losses(data.blocks.of(losses))])
     return float(with_gaussian(lost, scale, source=source)[0]) / STEPS
 
 
-def _facts_of_fits(candidates: Sequence[Ask]) -> tuple[Fact, ...]:
+def _fit_facts(candidates: Sequence[Ask]) -> tuple[Fact, ...]:
     """Return the public facts common to all fits, and those that depend on the setting."""
-    facts = [planned(fit).facts_of_rounds for fit in candidates]
+    facts = [calibrate_plan(fit).round_facts for fit in candidates]
     shared = [fact for fact in facts[0] if all(fact in others for others in facts)]
     own = dict.fromkeys(fact for each in facts for fact in each if fact not in shared)
     return (*shared, *(Fact("setting", (fact.kind, *fact.numbers)) for fact in own))

@@ -8,13 +8,12 @@ from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.means.clipped import ClippedMean
-    from dpgrain.means.methods import METHODS
-    from dpgrain.means.of_users import MeanOfUsers, mean_of_users
-    from dpgrain.means.problem import Candidate, Method, Problem
+    from dpgrain.means.problem import METHODS, Candidate, Method, Problem
     from dpgrain.means.protocol import Central, Contributions, CountedRounds, Mean, Rounds, Vectors
     from dpgrain.means.radius import Radius
     from dpgrain.means.recentred import Recentred
     from dpgrain.means.shuffled import Shuffled
+    from dpgrain.means.user_mean import MeanOfUsers, mean_of_users
     from dpgrain.numerics.row_clipping import clipped
 
 __all__ = [
@@ -42,9 +41,8 @@ lazy_package(
     {
         "dpgrain.numerics.row_clipping": ("clipped",),
         "dpgrain.means.clipped": ("ClippedMean",),
-        "dpgrain.means.methods": ("METHODS",),
-        "dpgrain.means.of_users": ("MeanOfUsers", "mean_of_users"),
-        "dpgrain.means.problem": ("Candidate", "Method", "Problem"),
+        "dpgrain.means.user_mean": ("MeanOfUsers", "mean_of_users"),
+        "dpgrain.means.problem": ("METHODS", "Candidate", "Method", "Problem"),
         "dpgrain.means.protocol": (
             "Central",
             "Contributions",

@@ -13,7 +13,7 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Event
 from dpgrain.means.protocol import Contributions, Drawn, Mean, Rounds
-from dpgrain.noise import Source
+from dpgrain.noise import RandomSource
 from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
 from dpgrain.numerics.row_products import squares
 from dpgrain.publishing.facts import Fact
@@ -116,7 +116,7 @@ class AdaptiveClip:
         """The public facts behind the mean."""
         return *self.mean.facts, Fact("followed-norms", (self.first, COUNTS))
 
-    def start(self, source: Source, owners: NDArray[Any] | None = None) -> AdaptiveRounds:
+    def start(self, source: RandomSource, owners: NDArray[Any] | None = None) -> AdaptiveRounds:
         """Start a run; ``owners`` are as in the inner mean, (blocks,)."""
         return AdaptiveRounds(self, self.mean.start(source, owners))
 

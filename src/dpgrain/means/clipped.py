@@ -15,12 +15,12 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting import BandedGaussian, Event, SampledGaussian, calibrate
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import exactly_noised
-from dpgrain.means.problem import Candidate, Found, Method, Problem
+from dpgrain.means.problem import Candidate, MeanEstimate, Method, Problem
 from dpgrain.means.protocol import Central, Contributions, CountedRounds, Drawn, Vectors
-from dpgrain.means.rules import Weighted
-from dpgrain.means.total_error import Number
-from dpgrain.noise import Source
-from dpgrain.noise.sums import noised
+from dpgrain.means.rules import WeightedClip
+from dpgrain.means.total_error import UserCount
+from dpgrain.noise import RandomSource
+from dpgrain.noise.sums import add_gaussian_noise
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Element, Level, Relation, Unit, User
 
@@ -222,7 +222,7 @@ class ClippedMean(Central):
             facts += (Fact("turns", (self.bands,)),)
         return facts if self.exact else (*facts, Fact("floating-sums"))
 
-    def start(self, source: Source, owners: NDArray[Any] | None = None) -> ClippedRounds:
+    def start(self, source: RandomSource, owners: NDArray[Any] | None = None) -> ClippedRounds:
         """Start a run.
 
         Args:
@@ -256,7 +256,7 @@ class ClippedRounds(CountedRounds):
     """
 
     def __init__(
-        self, mean: ClippedMean, source: Source, owners: NDArray[Any] | None = None
+        self, mean: ClippedMean, source: RandomSource, owners: NDArray[Any] | None = None
     ) -> None:
         super().__init__(mean)
         self.mean, self.source, self.owners = mean, source, owners
@@ -321,8 +321,10 @@ class ClippedRounds(CountedRounds):
         """Add clipped blocks in floating point, plus noise."""
         mean, total = self.mean, contributions.clipped_sum(self.mean.clip, drawn)
         if self._noise is None:
-            return noised(total, mean.clip, mean.noise_multiplier, self.source)
-        fresh = noised(np.zeros_like(total), mean.clip, mean.noise_multiplier, self.source)
+            return add_gaussian_noise(total, mean.clip, mean.noise_multiplier, self.source)
+        fresh = add_gaussian_noise(
+            np.zeros_like(total), mean.clip, mean.noise_multiplier, self.source
+        )
         return total + self._noise.next(fresh)
 
     def _exact(self, contributions: Contributions, drawn: Drawn | None) -> FloatArray:
@@ -372,31 +374,33 @@ def around_zero(problem: Problem, mean: ClippedMean) -> Candidate:
     )
 
 
-def weights(bound: float, dimension: int) -> Weighted:
+def weights(bound: float, dimension: int) -> WeightedClip:
     """Return the rule that clips users' vectors and adds a coordinate that counts users.
 
     Formal guarantee: a user adds a vector of norm at most ``norm``. Source: docs/theory, "The
     number beside the sum".
     """
-    return Weighted(bound, bound * math.sqrt(_ONE_SQUARED / math.sqrt(dimension)))
+    return WeightedClip(bound, bound * math.sqrt(_ONE_SQUARED / math.sqrt(dimension)))
 
 
-def _publish(problem: Problem, mean: ClippedMean, vectors: Vectors, source: Source) -> Found:
+def _publish(
+    problem: Problem, mean: ClippedMean, vectors: Vectors, source: RandomSource
+) -> MeanEstimate:
     """Publish the noisy sum of vectors and weights, and the mean as their ratio."""
     sums = mean.start(source).estimate(vectors.mapped(weights(problem.bound, problem.d)))
     return ratio(sums, mean.noise_sd, problem.bound, problem.n if problem.stated else None)
 
 
-def ratio(sums: FloatArray, sd: float, bound: float, stated: int | None) -> Found:
+def ratio(sums: FloatArray, sd: float, bound: float, stated: int | None) -> MeanEstimate:
     """Return the mean of users from the noisy sums of vectors and weights, (d + 1,)."""
     d = len(sums) - 1
     weight = weights(bound, d).weight
-    number = Number(float(sums[-1]) / weight, sd / weight, stated)
+    number = UserCount(float(sums[-1]) / weight, sd / weight, stated)
     value, n = sums[:-1] / number.divisor, number.divisor
     length = float(np.linalg.norm(value))
     noise = math.hypot(sd, number.divisor_sd * length / math.sqrt(d)) / n
     covers = "noise and the number of users with records"
-    return Found(value, noise, bound, n, number.error(length, sd, d), covers)
+    return MeanEstimate(value, noise, bound, n, number.error(length, sd, d), covers)
 
 
 def _for_users(problem: Problem) -> Candidate:
@@ -415,7 +419,7 @@ METHOD = Method(
     "clip",
     _for_users,
     distributed=True,
-    unstated=_for_users,
+    make_without_n=_for_users,
     why="{people} are too few to identify distant users in {space} at this ε and δ, so vectors are "
     "clipped only to the bound",
 )

@@ -21,11 +21,11 @@ from dpgrain._progress import step
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.worker_tables import CELL_BYTES, LOAD_LOCALLY, RUN_BYTES, Batches, worker_tables
-from dpgrain.means import rules
 from dpgrain.means.grid import added_in_steps
 from dpgrain.means.problem import Method
 from dpgrain.means.protocol import Rule, Vectors
 from dpgrain.means.records import Records, by_user, user_means
+from dpgrain.means.rules import count_by_radius
 from dpgrain.publishing.array_origin import ArrayOrigin
 from dpgrain.publishing.charge import Charge
 from dpgrain.tables.engines.per_user import derivation_facts
@@ -37,7 +37,7 @@ VECTORS = pa.schema({"vectors": pa.binary()})
 
 
 @dataclass(frozen=True, eq=False)
-class RecordsThere(Records):
+class ClusterRecords(Records):
     """Records of users that remain on a cluster."""
 
     table: UserTable
@@ -48,7 +48,7 @@ class RecordsThere(Records):
         self.table.require_numbers(self.columns, "columns", also=["BOOLEAN"])
 
     @staticmethod
-    def of(X: Any, users: Any) -> RecordsThere:
+    def from_frame(X: Any, users: Any) -> ClusterRecords:
         """Return the records of a Spark frame; all columns other than ``users`` are numbers."""
         if users is not None and not isinstance(users, str):
             raise ParameterError(
@@ -60,7 +60,12 @@ class RecordsThere(Records):
         columns = tuple(name for name in table.schema if name != users)
         if not columns:
             raise ParameterError("X must have a numeric column in addition to the user column.")
-        return RecordsThere(table, columns)
+        return ClusterRecords(table, columns)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return self.columns
 
     @property
     def dimension(self) -> int:
@@ -80,17 +85,19 @@ class RecordsThere(Records):
         return ArrayOrigin(self.table.scope, provenance=self.table.provenance, made=made)
 
     @contextmanager
-    def kept(self, charge: Charge, bound: float) -> Iterator[tuple[Vectors, Callable[[], int]]]:
+    def user_vectors(
+        self, charge: Charge, bound: float
+    ) -> Iterator[tuple[Vectors, Callable[[], int]]]:
         """Provide users' vectors on the cluster, and a function that counts them."""
         step("rows are brought together and kept where they are")
         user = self.table.user
         wanted: list[tuple[str, Form]] = [(name, "number") for name in self.columns]
         if user is not None:
             wanted.append((user, "key"))
-        make = Average(self.dimension, bound, users=user is not None)
+        make = UserVectors(self.dimension, bound, users=user is not None)
         with charge.open(self.table) as engine:
             kept = cast(ClusterEngine, engine).cache(wanted, make, VECTORS)
-            there = VectorsThere(kept, self.dimension)
+            there = ClusterVectors(kept, self.dimension)
             # Distributed methods use only the methods of vectors that this class implements.
             yield cast(Vectors, there), there.count
 
@@ -107,44 +114,44 @@ def require_sums(method: Method) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class VectorsThere:
+class ClusterVectors:
     """Users' vectors on a cluster: :class:`~dpgrain.means.protocol.DistributedVectors`.
 
-    ``made`` are rules to apply before summing. ``blocks`` is not the number of vectors, which
+    ``rules`` are rules to apply before summing. ``blocks`` is not the number of vectors, which
     remains on the cluster: rounds without sampling need a number.
     """
 
     kept: CachedBlocks
     width: int
-    made: tuple[Rule, ...] = ()
+    rules: tuple[Rule, ...] = ()
     blocks: int = 0
 
     def count(self) -> int:
         """Return the number of users with records, which is private."""
-        return int(self.kept.sums(Number(self.width), (1,))[0])
+        return int(self.kept.sums(VectorCount(self.width), (1,))[0])
 
     @property
     def dimension(self) -> int:
         """Length of a vector after all rules."""
-        return int(_made(np.zeros((1, self.width)), self.made).shape[1])
+        return int(_apply_rules(np.zeros((1, self.width)), self.rules).shape[1])
 
-    def mapped(self, rule: Rule) -> VectorsThere:
+    def mapped(self, rule: Rule) -> ClusterVectors:
         """Apply a rule to the vectors on the cluster."""
-        return replace(self, made=(*self.made, rule))
+        return replace(self, rules=(*self.rules, rule))
 
     def in_steps(self, clip: float, step: float, centre: FloatArray | None = None) -> IntArray:
         """Add up the clipped vectors, each truncated to a grid."""
-        added = InSteps(clip, step, centre)
-        return self.kept.sums(Added(self.width, self.made, added), (self.dimension,))
+        added = GridSum(clip, step, centre)
+        return self.kept.sums(IntegerSum(self.width, self.rules, added), (self.dimension,))
 
-    def by_radius(self, centre: FloatArray, radii: FloatArray) -> IntArray:
+    def count_by_radius(self, centre: FloatArray, radii: FloatArray) -> IntArray:
         """Count the vectors by the first radius that contains them."""
-        added = ByRadius(centre, radii)
-        return self.kept.sums(Added(self.width, self.made, added), (len(radii) + 1,))
+        added = RadiusCounts(centre, radii)
+        return self.kept.sums(IntegerSum(self.width, self.rules, added), (len(radii) + 1,))
 
 
-def _made(vectors: FloatArray, made: tuple[Rule, ...]) -> FloatArray:
-    for rule in made:
+def _apply_rules(vectors: FloatArray, rules: tuple[Rule, ...]) -> FloatArray:
+    for rule in rules:
         vectors = rule(vectors)
     return vectors
 
@@ -153,7 +160,7 @@ def _made(vectors: FloatArray, made: tuple[Rule, ...]) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class Average:
+class UserVectors:
     """Computation of users' vectors on a worker with all rows of these users.
 
     If ``users``, the last column contains the user ids.
@@ -190,11 +197,11 @@ def _numbers(column: pa.ChunkedArray | pa.Array) -> FloatArray:
     return floats
 
 
-def runs(batches: Batches, width: int) -> Iterator[FloatArray]:
+def vector_runs(batches: Batches, width: int) -> Iterator[FloatArray]:
     """Yield the vectors of a worker in batches."""
     held: list[FloatArray] = []
     size = 0
-    for vectors in cells(batches, width):
+    for vectors in stored_vectors(batches, width):
         held.append(vectors)
         size += vectors.nbytes
         if size >= RUN_BYTES:
@@ -204,7 +211,7 @@ def runs(batches: Batches, width: int) -> Iterator[FloatArray]:
         yield np.concatenate(held)
 
 
-def cells(batches: Batches, width: int) -> Iterator[FloatArray]:
+def stored_vectors(batches: Batches, width: int) -> Iterator[FloatArray]:
     """Yield the stored vectors of a worker without copying."""
     for batch in batches:
         for cell in batch.column(0):
@@ -212,35 +219,35 @@ def cells(batches: Batches, width: int) -> Iterator[FloatArray]:
 
 
 @dataclass(frozen=True)
-class Number:
+class VectorCount:
     """Number of vectors of a worker, (1,)."""
 
     width: int
 
     def __call__(self, batches: Batches) -> IntArray:
         """Return the number of vectors."""
-        return np.array([sum(map(len, cells(batches, self.width)))], dtype=np.int64)
+        return np.array([sum(map(len, stored_vectors(batches, self.width)))], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
-class Added:
-    """Sum of integers from a worker's vectors, after applying the rules ``made``."""
+class IntegerSum:
+    """Sum of integers from a worker's vectors, after applying ``rules``."""
 
     width: int
-    made: tuple[Rule, ...]
+    rules: tuple[Rule, ...]
     of: Callable[[Vectors], IntArray]
 
     def __call__(self, batches: Batches) -> IntArray:
         """Return the sum."""
         # Without vectors, the result is zeros of the same shape.
-        total = self.of(Vectors(_made(np.zeros((0, self.width)), self.made)))
-        for vectors in runs(batches, self.width):
-            total = total + self.of(Vectors(_made(vectors, self.made)))
+        total = self.of(Vectors(_apply_rules(np.zeros((0, self.width)), self.rules)))
+        for vectors in vector_runs(batches, self.width):
+            total = total + self.of(Vectors(_apply_rules(vectors, self.rules)))
         return total
 
 
 @dataclass(frozen=True, eq=False)
-class InSteps:
+class GridSum:
     """Sum of clipped vectors in integer multiples of a grid step."""
 
     clip: float
@@ -253,7 +260,7 @@ class InSteps:
 
 
 @dataclass(frozen=True, eq=False)
-class ByRadius:
+class RadiusCounts:
     """Numbers of vectors by the first radius that contains them."""
 
     centre: FloatArray
@@ -261,4 +268,4 @@ class ByRadius:
 
     def __call__(self, vectors: Vectors) -> IntArray:
         """Return the counts."""
-        return rules.by_radius(vectors, self.centre, self.radii)
+        return count_by_radius(vectors, self.centre, self.radii)

@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.means.protocol import Contributions, Distributed, Drawn
-from dpgrain.noise import Source
-from dpgrain.noise.laws import MAX_SCALE, raised
+from dpgrain.noise import RandomSource
+from dpgrain.noise.distributions import MAX_SCALE, raise_scale
 from dpgrain.noise.sums import with_gaussian
 from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
 
 # Grid steps per clipping bound in exact sums, so that squared norms in steps fit in 2^53.
 _STEPS_PER_CLIP = 2.0**24
-# Noise scale in steps above which the grid is coarsened. Rounding the step down to a power of two
+# Max noise scale in grid steps; larger ones coarsen the grid. Rounding the step down to a power of two
 # at most doubles the scale, which the sampler still supports.
 _LARGEST_NOISE_STEPS = MAX_SCALE / 4
 # Maximum entries of blocks in memory during an exact sum; they fit in the cache.
 _BATCH_ENTRIES = 1 << 17
-# Limit below which integers and their sums are exact in floating point.
+# Integers and sums below this limit are exact in floating point.
 _EXACT_BELOW = 2**53
 
 
@@ -30,7 +30,7 @@ def exactly_noised(
     contributions: Contributions,
     clip: float,
     noise_multiplier: float,
-    source: Source,
+    source: RandomSource,
     *,
     drawn: Drawn | None = None,
     centre: FloatArray | None = None,
@@ -87,10 +87,14 @@ def grid_step(clip: float, noise_multiplier: float) -> float:
 
 
 def noised_steps(
-    total: NDArray[np.int64], clip: float, noise_multiplier: float, step: float, source: Source
+    total: NDArray[np.int64],
+    clip: float,
+    noise_multiplier: float,
+    step: float,
+    source: RandomSource,
 ) -> FloatArray:
     """Add Gaussian noise to a sum of :func:`on_grid`, (d,); return units of ``clip``."""
-    scale = raised(raised(noise_multiplier * (clip / step)))
+    scale = raise_scale(raise_scale(noise_multiplier * (clip / step)))
     noisy = with_gaussian(total, scale, source=source)
     return noisy.astype(np.float64) * step
 

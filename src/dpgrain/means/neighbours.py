@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpgrain._types import FloatArray, IntArray
 
-# Steps at which each coordinate saturates.
+# Max absolute coordinate in steps.
 _LARGEST_STEPS = 2.0**60
 # Largest squared norm from the centre, in squared steps, with exact products: 2·‖a‖‖b‖ + ‖a‖² +
 # ‖b‖² ≤ 2^52.
@@ -32,7 +32,7 @@ _SAMPLE_ROWS, _FEW_OF_ROWS = 64, 8
 def on_grid(vectors: FloatArray, step: float) -> IntArray:
     """Return vectors, (n, d), in integer steps rounded to nearest; 0 if not finite.
 
-    Formal guarantee: each row is a function of the same row alone. Coordinates saturate at 2^60
+    Formal guarantee: each row depends only on the same row. Coordinates saturate at 2^60
     steps.
 
     >>> on_grid(np.array([[0.3, -1.0], [np.nan, 1.0]]), 0.25).tolist()
@@ -68,9 +68,9 @@ def close(vectors: FloatArray, step: float, squared: Sequence[int]) -> IntArray:
         done = rows.exact if rows.exact * _FEW_OF_ROWS >= left.size else left.size
         edges = [*range(0, done, _TILE_ROWS), *range(done, left.size, _TILE_ROWS), left.size]
         for here in pairwise(edge for edge in edges if edge <= done):
-            factor = rows.left(*here)
+            factor = rows.left_factor(*here)
             for there in pairwise(edge for edge in edges if edge >= here[0]):
-                apart = rows.apart(factor, here, there, squared)
+                apart = rows.squared_distances(factor, here, there, squared)
                 for row, limit in zip(counts, squared, strict=True):
                     _count(apart <= limit + 0.5, row, rows.order, here, there)
         left = rows.order[done:]
@@ -116,16 +116,16 @@ class _Rows:
         rows: FloatArray = (self._steps(self.order[first:last]) - self._centre).astype(np.float64)
         return rows
 
-    def left(self, first: int, last: int) -> FloatArray:
+    def left_factor(self, first: int, last: int) -> FloatArray:
         """Return rows as the left factor of the product for squared distances."""
         rows, squares = self._from_centre(first, last), self._squares[first:last, None]
         return np.hstack([-2.0 * rows, squares, np.ones_like(squares)])
 
-    def _right(self, first: int, last: int) -> FloatArray:
+    def _right_factor(self, first: int, last: int) -> FloatArray:
         rows, squares = self._from_centre(first, last), self._squares[first:last, None]
         return np.hstack([rows, np.ones_like(squares), squares])
 
-    def apart(
+    def squared_distances(
         self,
         left: FloatArray,
         here: tuple[int, int],
@@ -133,14 +133,14 @@ class _Rows:
         squared: Sequence[int],
     ) -> FloatArray:
         """Return a tile's squared distances, on the correct side of requested ones."""
-        apart: FloatArray = left @ self._right(*there).T
+        apart: FloatArray = left @ self._right_factor(*there).T
         mine, theirs = self._squares[slice(*here)], self._squares[slice(*there)]
         if max(mine[-1], theirs[-1]) > _EXACT_SQUARE:
-            for rows, columns in self._open(apart, mine, theirs, squared):
-                apart[rows, columns] = self._exactly(here[0] + rows, there[0] + columns)
+            for rows, columns in self._undecided(apart, mine, theirs, squared):
+                apart[rows, columns] = self._exact_distances(here[0] + rows, there[0] + columns)
         return apart
 
-    def _open(
+    def _undecided(
         self, apart: FloatArray, mine: FloatArray, theirs: FloatArray, squared: Sequence[int]
     ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """Yield, in batches, the pairs that rounding may have put on the wrong side."""
@@ -157,7 +157,7 @@ class _Rows:
         for first in range(0, len(rows), most):
             yield rows[first : first + most], columns[first : first + most]
 
-    def _exactly(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> FloatArray:
+    def _exact_distances(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> FloatArray:
         gaps = self._steps(self.order[rows]) - self._steps(self.order[columns])
         # Sums are exact up to 2^53; a partial sum above that remains above it.
         return _squares(np.minimum(np.abs(gaps), _FAR_STEPS + 1).astype(np.float64))

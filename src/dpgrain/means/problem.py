@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from dpgrain._formatting import quantity
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Event
 from dpgrain.errors import RunEnded
 from dpgrain.means.protocol import Mean, Vectors
 from dpgrain.means.radius import Radius
-from dpgrain.means.total_error import Number
-from dpgrain.noise import Source
+from dpgrain.means.total_error import UserCount
+from dpgrain.noise import RandomSource
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 
@@ -101,7 +102,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Found:
+class MeanEstimate:
     """Computed mean with its error; ``value`` is NaN if there is no mean."""
 
     value: FloatArray
@@ -125,7 +126,7 @@ class Candidate:
         finder: the choice of a radius before the mean.
         within: a function from the chosen radius to the mean; required with a finder.
         counts: True if the number of users with records is released first.
-        tells: True if there are enough users for ``auto`` to choose it.
+        is_recommended: True if there are enough users for ``auto`` to choose it.
         reason: the reason for choosing it.
         then: a function from the released number of users to the mean for it, at no more than the
             cost of this one; required with ``counts`` if the number of users is not stated.
@@ -151,10 +152,10 @@ class Candidate:
     finder: Radius | None = None
     within: Callable[[float], Mean] | None = None
     counts: bool = False
-    tells: bool = True
+    is_recommended: bool = True
     reason: str = "as requested"
-    then: Callable[[Number], Candidate] | None = None
-    publish: Callable[[Vectors, Source, Number | None], Found] | None = None
+    then: Callable[[UserCount], Candidate] | None = None
+    publish: Callable[[Vectors, RandomSource, UserCount | None], MeanEstimate] | None = None
 
     @property
     def event(self) -> Event:
@@ -166,7 +167,9 @@ class Candidate:
         """True if users are compared, so that the population must include all users."""
         return self.mean.compares or self.finder is not None
 
-    def run(self, vectors: Vectors, source: Source, number: Number | None = None) -> Found:
+    def run(
+        self, vectors: Vectors, source: RandomSource, number: UserCount | None = None
+    ) -> MeanEstimate:
         """Publish the mean.
 
         Args:
@@ -180,7 +183,7 @@ class Candidate:
         if self.finder is not None and self.within is not None:
             result = self.finder.find(vectors, source)
             if result is None:
-                return Found(nothing, math.nan, math.nan, mean.n_users, math.nan)
+                return MeanEstimate(nothing, math.nan, math.nan, mean.n_users, math.nan)
             # Most users are within this radius; almost all within a slightly larger one.
             mean = self.within(min(result * _WIDER, 1e90))
         run = mean.start(source)
@@ -188,8 +191,8 @@ class Candidate:
             for _ in range(mean.rounds):
                 value = run.estimate(vectors)
         except RunEnded:
-            return Found(nothing, math.nan, run.radius, mean.n_users, math.nan)
-        return Found(value, run.noise_sd, run.radius, mean.n_users)
+            return MeanEstimate(nothing, math.nan, run.radius, mean.n_users, math.nan)
+        return MeanEstimate(value, run.noise_sd, run.radius, mean.n_users)
 
 
 @dataclass(frozen=True)
@@ -200,8 +203,8 @@ class Method:
         name: its name in ``method=``.
         make: a function from a problem to the private mean.
         centre: a description of the centre of its radius; None for 0.
-        unstated: a function to the private mean, with ``then``, if the number of users is released
-            first; None if its cost depends on that number.
+        make_without_n: a function to the private mean, with ``then``, if the number of users is
+            released first; None if its cost depends on that number.
         why: the reason for which ``auto`` chooses it, a text with ``{people}`` and ``{space}``.
         distributed: True if it supports vectors on a cluster, using only sums and counts as in
             :class:`~dpgrain.means.protocol.DistributedVectors`.
@@ -222,6 +225,25 @@ class Method:
     name: str
     make: Callable[[Problem], Candidate]
     centre: str | None = None
-    unstated: Callable[[Problem], Candidate] | None = None
+    make_without_n: Callable[[Problem], Candidate] | None = None
     why: str = ""
     distributed: bool = False
+
+
+#: Module of each name's ``METHOD``. The search for the best method tries all of them.
+METHODS = {
+    "clip": "dpgrain.means.clipped",
+    "recentred": "dpgrain.means.recentring_budget",
+    "softcore": "dpgrain.papers.softcore",
+    "winsorized": "dpgrain.papers.winsorized.winsorized",
+}
+
+
+def get_method(name: str) -> Method:
+    """Return the method with a name in :data:`METHODS`.
+
+    >>> [name for name in METHODS if get_method(name).make_without_n]
+    ['clip', 'recentred']
+    """
+    result: Method = lazy_import(METHODS[name]).METHOD
+    return result

@@ -18,7 +18,7 @@ from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
-from dpgrain.noise import Source
+from dpgrain.noise import RandomSource
 from dpgrain.numerics.row_clipping import clipped
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Trust
@@ -90,7 +90,7 @@ class DistributedVectors(Distributed, Protocol):
     def mapped(self, rule: Rule) -> Contributions:
         """Apply a rule with public numbers to the vectors, which stay in their place."""
 
-    def by_radius(self, centre: FloatArray, radii: FloatArray) -> IntArray:
+    def count_by_radius(self, centre: FloatArray, radii: FloatArray) -> IntArray:
         """Count vectors by the first ascending radius that contains them, (radii + 1,).
 
         The last count is for vectors outside all radii.
@@ -214,7 +214,7 @@ class Mean(Protocol):
     def facts(self) -> tuple[Fact, ...]:
         """The public facts behind the mean."""
 
-    def start(self, source: Source, owners: NDArray[Any] | None = None) -> Rounds:
+    def start(self, source: RandomSource, owners: NDArray[Any] | None = None) -> Rounds:
         """Start a run.
 
         Args:

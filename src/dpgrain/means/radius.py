@@ -1,4 +1,4 @@
-"""Private concentration radius: the first radius in a list at which users agree."""
+"""Private concentration radius: the first radius in a list for which users agree."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from dpgrain import _validate
 from dpgrain._types import IntArray
 from dpgrain.accounting import AboveThreshold
+from dpgrain.accounting.events.choices import threshold_probability
 from dpgrain.errors import ParameterError
-from dpgrain.means.gaps import least_gap
 from dpgrain.means.neighbours import close
 from dpgrain.means.protocol import Contributions, Vectors
-from dpgrain.noise import Source
-from dpgrain.noise.laws import raised
+from dpgrain.noise import RandomSource
+from dpgrain.noise.distributions import raise_scale
 from dpgrain.noise.sums import with_laplace
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Relation
@@ -26,13 +26,13 @@ _STEP_BITS = 10
 # Largest k of the radii, which are 2^{k/2} times the smallest one: their squares are integers in
 # squared steps, and squared distances are at most 2^51.
 _MOST_HALF_OCTAVES = 51 - 2 * (_STEP_BITS + 1)
-# Factor by which the noise exceeds the formulas, to cover their rounding.
+# Relative margin of the noise over the formulas, to cover rounding.
 _RELATIVE_ROUNDING = 2.0**-48
 
 
 @dataclass(frozen=True)
 class Radius:
-    """First radius r in a list at which most users are within 2r of most others.
+    """First radius r in a list with most users within 2r of most others.
 
     f_j(r) users are within 2r of user j, itself included. The score of a radius is the sum of the
     ``top`` largest values of min(f_j(r), top). The first radius with a noisy score above the noisy
@@ -50,7 +50,7 @@ class Radius:
     Raises:
         ParameterError: if a value is out of range.
 
-    Formal guarantee: :attr:`event`, for any vectors, which are rounded to a grid of smallest/1024.
+    Formal guarantee: :attr:`event`, for any vectors, rounded to a grid of smallest/1024.
     The sum changes by at most 2m − 2, and only decreases if a user's vector is removed. Source:
     docs/theory, "Choosing by a threshold", with the score of Nissim, Stemmer & Vadhan 2016.
 
@@ -121,7 +121,7 @@ class Radius:
         # scales.
         scale = (1 + turns) * (2 * top - 2) / epsilon * (1 + _RELATIVE_ROUNDING)
         tried = len(_radii(smallest, largest))
-        below, above = (least_gap(chance, scale, scale) for chance in (failure, failure / tried))
+        below, above = (min_gap(chance, scale, scale) for chance in (failure, failure / tried))
         if top**2 - below - above < 0.75 * top**2:
             # Both gaps grow in proportion to m, and scores to m².
             enough = math.ceil((below + above) / (0.25 * top * share))
@@ -158,7 +158,9 @@ class Radius:
             Fact("distance-grid", (self.smallest / 2**_STEP_BITS,)),
         )
 
-    def find(self, vectors: Contributions | NDArray[np.float64], source: Source) -> float | None:
+    def find(
+        self, vectors: Contributions | NDArray[np.float64], source: RandomSource
+    ) -> float | None:
         """Find the first radius at which users agree, or None.
 
         Args:
@@ -217,5 +219,27 @@ def _radii(smallest: float, largest: float) -> tuple[float, ...]:
     return tuple(smallest * 2.0 ** (k / 2) for k in range(last + 1))
 
 
-def _noisy(score: int, scale: float, source: Source) -> int:
-    return int(with_laplace(np.array([score]), raised(scale), source=source)[0])
+def _noisy(score: int, scale: float, source: RandomSource) -> int:
+    return int(with_laplace(np.array([score]), raise_scale(scale), source=source)[0])
+
+
+def min_gap(chance: float, one: float, two: float) -> int:
+    """Find the least gap g ≥ 1 with P(Z + ν ≥ g) ≤ ``chance``, for scales of Z and ν.
+
+    >>> min_gap(1e-6, 6.0, 6.0)
+    93
+    """
+    # Start from the gap of only the wider noise, then bisect.
+    wide = max(one, two)
+    low, step = max(0, math.floor(wide * math.log(0.25 / chance))), max(1, math.ceil(wide / 2))
+    while low > 0 and threshold_probability(low, one, two) <= chance:
+        low = max(0, low - step)
+    high = low + step
+    while threshold_probability(high, one, two) > chance:
+        low, high = high, high + step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (
+            (middle, high) if threshold_probability(middle, one, two) > chance else (low, middle)
+        )
+    return high

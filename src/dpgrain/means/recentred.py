@@ -16,7 +16,7 @@ from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.means.clipped import ratio, weights
 from dpgrain.means.grid import exactly_noised, tiles
-from dpgrain.means.problem import Found
+from dpgrain.means.problem import MeanEstimate
 from dpgrain.means.protocol import (
     Central,
     Contributions,
@@ -25,9 +25,9 @@ from dpgrain.means.protocol import (
     Rule,
     Vectors,
 )
-from dpgrain.means.rules import LeftOut, by_radius
-from dpgrain.means.total_error import Number
-from dpgrain.noise import Source
+from dpgrain.means.rules import ExcessVector, count_by_radius
+from dpgrain.means.total_error import UserCount
+from dpgrain.noise import RandomSource
 from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.numerics.row_clipping import clipped
 from dpgrain.publishing.facts import Fact
@@ -221,7 +221,7 @@ class Recentred(Central):
     def _radii(self) -> tuple[float, ...]:
         return self.radius if isinstance(self.radius, tuple) else (self.radius,)
 
-    def radius_of(self, done: int) -> float:
+    def round_radius(self, done: int) -> float:
         """Return the (largest) radius of the round after ``done`` rounds."""
         return self._radii[done if len(self._radii) > 1 else 0]
 
@@ -246,18 +246,18 @@ class Recentred(Central):
     def noise_sd(self) -> float:
         """Largest standard deviation of the noise of each coordinate of the last mean."""
         last = self.rounds - 1
-        return self.multiplier(last) * self.radius_of(last) / self.n_users
+        return self.multiplier(last) * self.round_radius(last) / self.n_users
 
     @property
     def reach(self) -> float:
         """(Largest) radius of the first round."""
-        return self.radius_of(0)
+        return self.round_radius(0)
 
     @property
     def facts(self) -> tuple[Fact, ...]:
         """The public facts behind the mean."""
         kind = "radius-at-most" if self.choice_scale else "radius-around"
-        last = self.radius_of(self.rounds - 1)
+        last = self.round_radius(self.rounds - 1)
         return Fact("full-rounds", (self.rounds,)), Fact(kind, (last,))
 
     def multiplier(self, done: int) -> float:
@@ -282,12 +282,12 @@ class Recentred(Central):
     def choices(self, done: int = 0) -> FloatArray:
         """Return the candidate radii in the round after ``done`` rounds, up to the largest."""
         steps = np.arange(-_RADII_PER_OCTAVE * _OCTAVES, 1)
-        result: FloatArray = self.radius_of(done) * 2.0 ** (steps / _RADII_PER_OCTAVE)
+        result: FloatArray = self.round_radius(done) * 2.0 ** (steps / _RADII_PER_OCTAVE)
         return result
 
     def start(
         self,
-        source: Source,
+        source: RandomSource,
         owners: NDArray[Any] | None = None,  # noqa: ARG002 - a block is a user's
     ) -> RecentredRounds:
         """Start a run."""
@@ -308,7 +308,7 @@ def _choice_scale(mu: float, rounds: int, relation: Relation) -> float:
 class RecentredRounds(CountedRounds):
     """One run of a :class:`Recentred` mean; ``stated`` is the number of users, or None."""
 
-    def __init__(self, mean: Recentred, source: Source, stated: int | None = None) -> None:
+    def __init__(self, mean: Recentred, source: RandomSource, stated: int | None = None) -> None:
         super().__init__(mean)
         self.mean, self.source, self.stated = mean, source, stated
         self._next: FloatArray | None = None
@@ -319,7 +319,7 @@ class RecentredRounds(CountedRounds):
         #: Published sum of what the last round removes, and of the centre for each user.
         self.rest: FloatArray = np.zeros(0)
         #: Mean of vectors clipped to the bound, if the last round used it instead.
-        self.clipped: Found | None = None
+        self.clipped: MeanEstimate | None = None
 
     @property
     def noise_sd(self) -> float:
@@ -337,16 +337,16 @@ class RecentredRounds(CountedRounds):
             first = np.asarray(mean.centre, dtype=np.float64)
             self._next = np.broadcast_to(first, (contributions.dimension,))
         self.centre = centre = self._next
-        radius = mean.radius_of(len(self.radii))
+        radius = mean.round_radius(len(self.radii))
         last = len(self.radii) + 1 == mean.rounds
         if mean.choice_scale:
-            radius = self._chosen(contributions, centre, mean.beyond if last else 0.5)
+            radius = self._choose_radius(contributions, centre, mean.beyond if last else 0.5)
         self.radii.append(radius)
         if last and mean.bound is not None and mean.check:
             # The check cannot represent a centre outside the bound.
             self.centre = centre = clipped(centre[None, :], mean.bound)[0]
             if not self._clips_few(contributions, mean.bound):
-                return self._of_all(contributions, mean.bound)
+                return self._clip_to_bound(contributions, mean.bound)
         noisy = exactly_noised(
             contributions, radius, mean.multiplier(len(self.radii) - 1), self.source, centre=centre
         )
@@ -357,18 +357,18 @@ class RecentredRounds(CountedRounds):
     def _clips_few(self, contributions: Contributions, bound: float) -> bool:
         """Return True if the chosen radius has a smaller estimated error than the bound."""
         mean, d, plain = self.mean, len(self.centre), weights(bound, len(self.centre))
-        rule = LeftOut(self.centre, self.radius, bound, plain.weight)
+        rule = ExcessVector(self.centre, self.radius, bound, plain.weight)
         sums = self._sum(contributions, rule, plain.norm, mean.check)
         self.rest, sd = sums[:-1], mean.check * plain.norm
         here, all_ = (
             mean.expected(radius, beyond, d)
             for radius, beyond in ((self.radius, mean.beyond), (plain.norm, 0.0))
         )
-        n = Number(float(sums[-1]) / plain.weight, sd / plain.weight, self.stated).divisor
+        n = UserCount(float(sums[-1]) / plain.weight, sd / plain.weight, self.stated).divisor
         removed = float(np.linalg.norm(self.rest - n * self.centre))
         return here < all_ and removed < (math.sqrt(d - 0.5) + _ALARM_SDS) * sd
 
-    def _of_all(self, contributions: Contributions, bound: float) -> FloatArray:
+    def _clip_to_bound(self, contributions: Contributions, bound: float) -> FloatArray:
         """Return the mean of vectors clipped to the bound, with the noise of the last round."""
         plain, noise = weights(bound, len(self.centre)), self.mean.multiplier(self.mean.rounds - 1)
         sums = self._sum(contributions, plain, plain.norm, noise)
@@ -380,22 +380,24 @@ class RecentredRounds(CountedRounds):
         self, contributions: Contributions, rule: Rule, norm: float, noise: float
     ) -> FloatArray:
         """Return the noisy sum of vectors mapped by a rule, each with norm at most ``norm``."""
-        return exactly_noised(_mapped(contributions, rule), norm, noise, self.source)
+        return exactly_noised(_map_vectors(contributions, rule), norm, noise, self.source)
 
-    def _chosen(self, contributions: Contributions, centre: FloatArray, beyond: float) -> float:
+    def _choose_radius(
+        self, contributions: Contributions, centre: FloatArray, beyond: float
+    ) -> float:
         """Choose a radius that leaves about a share ``beyond`` of the users outside."""
         mean, radii = self.mean, self.mean.choices(len(self.radii))
         first = (
-            contributions.by_radius(centre, radii)
+            contributions.count_by_radius(centre, radii)
             if isinstance(contributions, DistributedVectors)
-            else by_radius(contributions, centre, radii)
+            else count_by_radius(contributions, centre, radii)
         )
-        scores = scores_of(first, mean.n_users, beyond)
+        scores = radius_scores(first, mean.n_users, beyond)
         scale = _PARTS_PER_USER * mean.choice_scale
         return float(radii[int(gumbel_order(scores, scale, 1, source=self.source)[0])])
 
 
-def _mapped(contributions: Contributions, rule: Rule) -> Contributions:
+def _map_vectors(contributions: Contributions, rule: Rule) -> Contributions:
     """Apply a rule to vectors in their place, in bounded batches."""
     if isinstance(contributions, DistributedVectors):
         return contributions.mapped(rule)
@@ -403,7 +405,7 @@ def _mapped(contributions: Contributions, rule: Rule) -> Contributions:
     return Vectors(np.concatenate([none, *map(rule, tiles(contributions))]))
 
 
-def scores_of(first: NDArray[np.int64], n_users: int, beyond: float) -> NDArray[np.int64]:
+def radius_scores(first: NDArray[np.int64], n_users: int, beyond: float) -> NDArray[np.int64]:
     """Score radii, (radii,), in 1/1024 of a user.
 
     ``first`` is (radii + 1,): the number of users by the first radius that contains them, and last
@@ -411,7 +413,7 @@ def scores_of(first: NDArray[np.int64], n_users: int, beyond: float) -> NDArray[
 
     >>> far = np.zeros(61, dtype=np.int64)
     >>> far[30] = 1000
-    >>> [int(scores_of(far, 1000, beyond).argmax()) for beyond in (0.5, 0.1, 0.01)]
+    >>> [int(radius_scores(far, 1000, beyond).argmax()) for beyond in (0.5, 0.1, 0.01)]
     [30, 35, 41]
     """
     radii = len(first) - 1

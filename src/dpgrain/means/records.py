@@ -15,6 +15,7 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.blocks import ArrangedRows, LabelledRows, arrange
+from dpgrain.inputs.columns import column_types
 from dpgrain.inputs.numbers import numeric_array, table_and_shape
 from dpgrain.means.protocol import Vectors
 from dpgrain.numerics.row_clipping import clipped
@@ -56,31 +57,36 @@ class Records(ABC):
         """Labels of users, possibly empty but named; None for one user per record."""
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the coordinates; empty if unknown."""
+        return ()
+
+    @property
     def origin(self) -> ArrayOrigin:
         """Public facts about the rows."""
         return ArrayOrigin()
 
-    def surely_more_than(self, n_users: int) -> bool:  # noqa: ARG002 - labels would have to be read
+    def has_more_users_than(self, n_users: int) -> bool:  # noqa: ARG002 - labels would have to be read
         """Return True if the shape alone shows that more users have records."""
         return False
 
     @abstractmethod
-    def kept(
+    def user_vectors(
         self, charge: Charge, bound: float
     ) -> AbstractContextManager[tuple[Vectors, Callable[[], int]]]:
         """Provide users' vectors and a function that counts them while they are used."""
 
 
 @dataclass(frozen=True, eq=False)
-class RecordsHere(Records):
+class LocalRecords(Records):
     """Records of users in this process, created by :meth:`of`."""
 
     table: Any
     width: int
-    whose: LabelledRows
+    owners: LabelledRows
 
     @staticmethod
-    def of(X: Any, labels: Any, dimension: int | None = None) -> RecordsHere:
+    def from_arrays(X: Any, labels: Any, dimension: int | None = None) -> LocalRecords:
         """Return records with their users; checks only shapes.
 
         ``X`` is (m, d) or (m,), and ``labels`` are (m,), or None for one user per record.
@@ -98,7 +104,7 @@ class RecordsHere(Records):
         if len(shape) != 2 or shape[1] == 0:
             raise ParameterError("X must be numbers of shape (m, d), one row per record.")
         check_dimension(dimension, shape[1])
-        return RecordsHere(
+        return LocalRecords(
             table, shape[1], LabelledRows.of(shape[0], labels, None, User(), others={"X": X})
         )
 
@@ -108,24 +114,31 @@ class RecordsHere(Records):
         return self.width
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns of a frame; empty for an array."""
+        return tuple(str(name) for name, _ in column_types(self.table))
+
+    @property
     def labels(self) -> Any:
         """Labels of users as passed; None for one user per record."""
-        return self.whose.users
+        return self.owners.users
 
-    def surely_more_than(self, n_users: int) -> bool:
+    def has_more_users_than(self, n_users: int) -> bool:
         """Return True if each record is a separate user, and there are more."""
-        return self.labels is None and self.whose.rows > n_users
+        return self.labels is None and self.owners.rows > n_users
 
     @contextmanager
-    def kept(self, charge: Charge, bound: float) -> Iterator[tuple[Vectors, Callable[[], int]]]:
+    def user_vectors(
+        self, charge: Charge, bound: float
+    ) -> Iterator[tuple[Vectors, Callable[[], int]]]:
         """Provide users' vectors and a function that counts them."""
         records = charge.read(self._numbers)
-        rows = _in_order(charge.read(self.whose.arranged), records)
+        rows = _in_order(charge.read(self.owners.arranged), records)
         means = user_means(records[rows.kept], rows.blocks, len(rows.owners), bound)
         yield Vectors(means), lambda: rows.users
 
     def _numbers(self) -> FloatArray:
-        array = numeric_array(self.table, self.width).reshape(self.whose.rows, self.width)
+        array = numeric_array(self.table, self.width).reshape(self.owners.rows, self.width)
         with np.errstate(all="ignore"):
             # C order: sums along a row must not depend on the number of rows.
             array = array.astype(np.float64, order="C")

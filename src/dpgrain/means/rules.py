@@ -13,14 +13,16 @@ from dpgrain.means.protocol import Contributions
 from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
 
 
-def by_radius(contributions: Contributions, centre: FloatArray, radii: FloatArray) -> IntArray:
+def count_by_radius(
+    contributions: Contributions, centre: FloatArray, radii: FloatArray
+) -> IntArray:
     """Count vectors by the first ascending radius around a centre that contains them.
 
     The last count is for vectors outside all radii.
 
     >>> from dpgrain.means.protocol import Vectors
     >>> vectors = Vectors([[3.0, 4.0], [1.0, 0.0]], dimension=2)
-    >>> by_radius(vectors, np.zeros(2), np.array([1.0, 2.0])).tolist()
+    >>> count_by_radius(vectors, np.zeros(2), np.array([1.0, 2.0])).tolist()
     [1, 0, 1]
     """
     counts = np.zeros(len(radii) + 1, dtype=np.int64)
@@ -32,10 +34,10 @@ def by_radius(contributions: Contributions, centre: FloatArray, radii: FloatArra
 
 
 @dataclass(frozen=True)
-class Weighted:
+class WeightedClip:
     """Rule that clips vectors, and appends a public weight as a coordinate.
 
-    >>> Weighted(1.0, 0.5)(np.array([[3.0], [0.5]])).tolist()
+    >>> WeightedClip(1.0, 0.5)(np.array([[3.0], [0.5]])).tolist()
     [[1.0, 0.5], [0.5, 0.5]]
     """
 
@@ -54,7 +56,7 @@ class Weighted:
 
 
 @dataclass(frozen=True, eq=False)
-class LeftOut:
+class ExcessVector:
     """Rule for the clipped-off part of a vector, with a public weight.
 
     The centre has norm at most ``bound``.
@@ -63,7 +65,7 @@ class LeftOut:
     the segment between the centre and the vector (or equals the centre), so its norm is at most the
     bound.
 
-    >>> rule = LeftOut(np.zeros(2), 2.0, 9.0, 0.5)
+    >>> rule = ExcessVector(np.zeros(2), 2.0, 9.0, 0.5)
     >>> rule(np.array([[3.0, 4.0], [1.0, 0.0]])).round(1).tolist()
     [[1.8, 2.4, 0.5], [0.0, 0.0, 0.5]]
     """
@@ -78,7 +80,7 @@ class LeftOut:
         with np.errstate(all="ignore"):
             # An overflow depends on one user's vector; a warning would reveal it.
             kept = clipped(zero_nonfinite_rows(vectors - self.centre), self.radius)
-            return Weighted(self.bound, self.weight)(zero_nonfinite_rows(vectors - kept))
+            return WeightedClip(self.bound, self.weight)(zero_nonfinite_rows(vectors - kept))
 
 
 def _distances(vectors: FloatArray, centre: FloatArray) -> FloatArray:

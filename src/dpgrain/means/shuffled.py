@@ -11,10 +11,10 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.accounting import ApproximateDP, Event, Parallel
 from dpgrain.errors import ParameterError
+from dpgrain.means.block_owners import BlockOwners
 from dpgrain.means.grid import tiles
 from dpgrain.means.protocol import Contributions, CountedRounds
-from dpgrain.means.roster import Roster
-from dpgrain.noise import Source
+from dpgrain.noise import RandomSource
 from dpgrain.publishing import Promise
 from dpgrain.publishing.facts import Fact
 from dpgrain.shuffle import PoissonSum, VectorSum
@@ -126,7 +126,7 @@ class Shuffled:
         """
         _check_roster(n_users, rounds, interaction)
         sequential = interaction == "sequential"
-        made = _made(
+        made = _find_protocol(
             protocol,
             n_users=n_users // rounds if sequential else n_users,
             rounds=1 if sequential else rounds,
@@ -197,7 +197,7 @@ class Shuffled:
         facts = (Fact("fresh-rounds", (self.rounds, self.batch)), *self.protocol.facts)
         return (*facts, Fact("unused-users", (left,))) if left else facts
 
-    def start(self, source: Source, owners: NDArray[Any] | None = None) -> ShuffledRounds:
+    def start(self, source: RandomSource, owners: NDArray[Any] | None = None) -> ShuffledRounds:
         """Start a run.
 
         Args:
@@ -212,7 +212,7 @@ class Shuffled:
         """
         if owners is None and self.interaction == "full":
             return ShuffledRounds(self, source, None)
-        return ShuffledRounds(self, source, Roster.of(owners))
+        return ShuffledRounds(self, source, BlockOwners.from_indices(owners))
 
 
 class ShuffledRounds(CountedRounds):
@@ -228,7 +228,7 @@ class ShuffledRounds(CountedRounds):
     [[0.2], [0.8]]
     """
 
-    def __init__(self, mean: Shuffled, source: Source, roster: Roster | None) -> None:
+    def __init__(self, mean: Shuffled, source: RandomSource, roster: BlockOwners | None) -> None:
         super().__init__(mean)
         self.mean, self.source, self._roster = mean, source, roster
 
@@ -257,7 +257,7 @@ class FreshBatches:
     >>> batches = FreshBatches(epsilon=2.0, delta=1e-6, n_users=900, dimension=2)
     >>> run, users = batches.start(SystemSource(), np.arange(900)), Vectors(np.full((900, 2), 0.5))
     >>> mean = run.next(users, size=300, clip=1.0)
-    >>> bool(abs(mean - 0.5).max() < 0.2), run.left
+    >>> bool(abs(mean - 0.5).max() < 0.2), run.remaining
     (True, 600)
     """
 
@@ -283,9 +283,9 @@ class FreshBatches:
         """Accounting event of all batches: the guarantee, because noise is chosen later."""
         return ApproximateDP(self.epsilon, self.delta, relation=self.relation)
 
-    def sum_of(self, size: int, clip: float) -> VectorSum | PoissonSum:
+    def batch_sum(self, size: int, clip: float) -> VectorSum | PoissonSum:
         """Return the protocol of a batch, if ``size`` users are enough for the guarantee."""
-        return _made(
+        return _find_protocol(
             self.protocol,
             n_users=size,
             rounds=1,
@@ -298,13 +298,13 @@ class FreshBatches:
             beside=None,
         )
 
-    def start(self, source: Source, owners: NDArray[Any]) -> FreshRun:
+    def start(self, source: RandomSource, owners: NDArray[Any]) -> FreshRun:
         """Start a run; ``owners`` are the indices of blocks' users, (blocks,).
 
         An index must not depend on which other users have data. Users with other indices than 0 to
         n−1 do not participate, and blocks of the same user are added.
         """
-        return FreshRun(self, source, Roster.of(owners))
+        return FreshRun(self, source, BlockOwners.from_indices(owners))
 
 
 class FreshRun:
@@ -317,17 +317,17 @@ class FreshRun:
     >>> run, users = batches.start(SeededSource(1), np.arange(900)), Vectors(np.full((900, 1), 0.5))
     >>> [run.next(users, size=size, clip=1.0).round(1).tolist() for size in (300, 400)]
     [[0.5], [0.5]]
-    >>> run.left, [protocol.n_users for protocol in run.protocols]
+    >>> run.remaining, [protocol.n_users for protocol in run.protocols]
     (200, [300, 400])
     """
 
-    def __init__(self, batches: FreshBatches, source: Source, roster: Roster) -> None:
+    def __init__(self, batches: FreshBatches, source: RandomSource, roster: BlockOwners) -> None:
         self.batches, self.source, self._roster = batches, source, roster
         #: Public protocols of the batches so far.
         self.protocols: list[VectorSum | PoissonSum] = []
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Number of users without a batch so far."""
         return self.batches.n_users - sum(protocol.n_users for protocol in self.protocols)
 
@@ -336,9 +336,9 @@ class FreshRun:
 
         ``size`` and ``clip`` must depend only on public numbers and published results.
         """
-        if _validate.integer(minimum=1, size=size) > self.left:
+        if _validate.integer(minimum=1, size=size) > self.remaining:
             raise ParameterError(
-                f"size must be at most {self.left}, the number of users not yet queried, not "
+                f"size must be at most {self.remaining}, the number of users not yet queried, not "
                 f"{_validate.describe(size)}, because each user is queried only once."
             )
         if contributions.dimension != self.batches.dimension:
@@ -346,8 +346,8 @@ class FreshRun:
                 f"contributions must have {self.batches.dimension} coordinates, not "
                 f"{contributions.dimension}."
             )
-        protocol = self.batches.sum_of(size, clip)
-        first = self.batches.n_users - self.left
+        protocol = self.batches.batch_sum(size, clip)
+        first = self.batches.n_users - self.remaining
         # These users count as used from here on, even if a later step fails.
         self.protocols.append(protocol)
         held = self._roster.vectors(contributions, first, first + size)
@@ -364,7 +364,7 @@ def _check_roster(n_users: int, rounds: int, interaction: Interaction) -> None:
         )
 
 
-def _made(protocol: Messages, **numbers: Any) -> VectorSum | PoissonSum:
+def _find_protocol(protocol: Messages, **numbers: Any) -> VectorSum | PoissonSum:
     """Return the sum of one round."""
     _validate.one_of(tuple(_PROTOCOLS), protocol=protocol)
     return _PROTOCOLS[protocol](**numbers)

@@ -21,13 +21,13 @@ _CLEAR_SDS = 2.0
 
 
 @dataclass(frozen=True)
-class Number:
+class UserCount:
     """Number of users with records, estimated from a noisy count.
 
     ``sd`` is 0 for an exact number. No error depends on ``stated``, the stated number of users or
     None.
 
-    >>> [Number(found, 25.0, stated=1000).divisor for found in (700.0, 960.0, 1040.0, 1300.0)]
+    >>> [UserCount(found, 25.0, stated=1000).divisor for found in (700.0, 960.0, 1040.0, 1300.0)]
     [700, 1000, 1000, 1300]
     """
 
@@ -54,7 +54,7 @@ class Number:
         within = _TWO_SIDED * self.sd + (0.5 if self.sd else 0.0)
         return max(self.found - within, 1.0), max(self.found + within, 1.0)
 
-    def left_out(self, rest: FloatArray, centre: FloatArray, sd: float) -> float:
+    def clipped_norm(self, rest: FloatArray, centre: FloatArray, sd: float) -> float:
         """Return an upper bound on the norm of the clipped-off part of a sum.
 
         ``rest`` is the noisy sum, (d,), of the removed vectors and of the public centre per user.
@@ -67,11 +67,11 @@ class Number:
         across = max(math.sqrt(max(len(rest) - 5 / 3, 0.0)) - _TWO_SIDED, 0.0) * sd
         return math.sqrt(max(farthest**2 - across**2, 0.0)) + _TWO_SIDED * sd
 
-    def error(self, moved: float, noise: float, dimension: int, left_out: float = 0.0) -> float:
+    def error(self, moved: float, noise: float, dimension: int, clipped_norm: float = 0.0) -> float:
         """Return the largest error of a mean, with probability :data:`CONFIDENCE`.
 
         ``moved`` is the l2 distance of the published mean from the centre of sums, ``noise`` the sd
-        of each coordinate of the noisy sum, and ``left_out`` a bound on the norm of the removed
+        of each coordinate of the noisy sum, and ``clipped_norm`` a bound on the norm of the removed
         sum.
 
         Formal guarantee: for any data and any stated number of users. With n users, noise Z of the
@@ -79,9 +79,11 @@ class Number:
         divisor. ‖Z‖ exceeds its median, at most √(d − ½) sds, by no more than a normal number does.
         Source: docs/theory, "The error of a mean of users".
 
-        >>> round(Number(1000.0, 0.0).error(5.0, 4.0, dimension=1), 4)
+        >>> round(UserCount(1000.0, 0.0).error(5.0, 4.0, dimension=1), 4)
         0.0107
         """
         least, most = self.range
         off = max(abs(1 - self.divisor / least), abs(1 - self.divisor / most))
-        return moved * off + (noise * (math.sqrt(dimension - 0.5) + _ONE_SIDED) + left_out) / least
+        return (
+            moved * off + (noise * (math.sqrt(dimension - 0.5) + _ONE_SIDED) + clipped_norm) / least
+        )

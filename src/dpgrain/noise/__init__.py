@@ -8,13 +8,13 @@ from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.noise.counts import binomial, poisson, rounded
-    from dpgrain.noise.laws import discrete_laplace, truncated_geometric
-    from dpgrain.noise.sources import RandomState, SeededSource, Source, SystemSource
+    from dpgrain.noise.distributions import discrete_laplace, truncated_geometric
+    from dpgrain.noise.sources import RandomSource, RandomState, SeededSource, SystemSource
 
 __all__ = [
+    "RandomSource",
     "RandomState",
     "SeededSource",
-    "Source",
     "SystemSource",
     "binomial",
     "discrete_laplace",
@@ -27,7 +27,7 @@ lazy_package(
     __name__,
     {
         "dpgrain.noise.counts": ("binomial", "poisson", "rounded"),
-        "dpgrain.noise.laws": ("discrete_laplace", "truncated_geometric"),
-        "dpgrain.noise.sources": ("RandomState", "SeededSource", "Source", "SystemSource"),
+        "dpgrain.noise.distributions": ("discrete_laplace", "truncated_geometric"),
+        "dpgrain.noise.sources": ("RandomState", "SeededSource", "RandomSource", "SystemSource"),
     },
 )

@@ -21,7 +21,7 @@ from dpgrain.numerics.special_functions import ndtr, ndtri
 
 if TYPE_CHECKING:
     from dpgrain.noise import sums as drawing
-    from dpgrain.noise.sources import Source
+    from dpgrain.noise.sources import RandomSource
 else:
     # Loaded on first draw, because accounting needs only the numbers of a distribution.
     drawing = lazy_import("dpgrain.noise.sums")
@@ -30,7 +30,7 @@ Integrals = tuple[FloatArray, FloatArray, FloatArray]
 
 
 @dataclass(frozen=True)
-class AdditiveLaw:
+class AdditiveNoise:
     """Symmetric noise distribution; quantiles and densities in standard deviations.
 
     ``sd`` is the standard deviation at scale 1, and ``norm`` the norm of the sensitivity that the
@@ -51,16 +51,16 @@ class AdditiveLaw:
     partial: Callable[[FloatArray], Integrals]
 
 
-def law_named(noise: str) -> AdditiveLaw:
+def noise_by_name(noise: str) -> AdditiveNoise:
     """Return the distribution with a given name, ``"gaussian"`` or ``"laplace"``."""
     return LAWS[_validate.one_of(tuple(LAWS), noise=noise)]
 
 
-def _add_gaussian(sums: NDArray[Any], scale: ArrayLike, *, source: Source) -> NDArray[Any]:
+def _add_gaussian(sums: NDArray[Any], scale: ArrayLike, *, source: RandomSource) -> NDArray[Any]:
     return drawing.with_gaussian(sums, scale, source=source)
 
 
-def _add_laplace(sums: NDArray[Any], scale: ArrayLike, *, source: Source) -> NDArray[Any]:
+def _add_laplace(sums: NDArray[Any], scale: ArrayLike, *, source: RandomSource) -> NDArray[Any]:
     return drawing.with_laplace(sums, scale, source=source)
 
 
@@ -109,7 +109,7 @@ def _laplace_partial(u: FloatArray) -> Integrals:
     return np.where(u < 0, tail, 1 - tail), -tail * (size + b), np.where(u < 0, second, 1 - second)
 
 
-GAUSSIAN = AdditiveLaw(
+GAUSSIAN = AdditiveNoise(
     "gaussian",
     "l2",
     pure=False,
@@ -121,7 +121,7 @@ GAUSSIAN = AdditiveLaw(
     density=_normal_density,
     partial=_normal_partial,
 )
-LAPLACE = AdditiveLaw(
+LAPLACE = AdditiveNoise(
     "laplace",
     "l1",
     pure=True,

@@ -18,7 +18,7 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise.inversion import RELATIVE_ERROR
 from dpgrain.noise.precision import arithmetic
-from dpgrain.noise.sources import Source, given
+from dpgrain.noise.sources import RandomSource, resolve_source
 
 Words: TypeAlias = NDArray[np.uint64]
 
@@ -28,7 +28,7 @@ _LARGEST_TOTAL = 2**52
 _BATCH_WEIGHTS = 1 << 20
 
 
-def choose_scores(sizes: IntArray, rate: float, *, source: Source | None = None) -> IntArray:
+def choose_scores(sizes: IntArray, rate: float, *, source: RandomSource | None = None) -> IntArray:
     """Draw a score per row exactly, with probability ∝ sizes[row, score]·e^{−rate·score}.
 
     ``sizes`` has shape (rows, scores) and contains the numbers of outcomes with scores 0, 1, 2, …;
@@ -42,7 +42,7 @@ def choose_scores(sizes: IntArray, rate: float, *, source: Source | None = None)
     if sizes.ndim != 2 or sizes.dtype.kind not in "iu":
         raise ParameterError("sizes must be integers of shape (rows, scores).")
     rate = _validate.positive(rate=rate)
-    source = given(source)
+    source = resolve_source(source)
     words = source.words(len(sizes))
     out = np.empty(len(sizes), dtype=np.int64)
     rows_at_once = max(1, _BATCH_WEIGHTS // max(sizes.shape[1], 1))
@@ -52,7 +52,7 @@ def choose_scores(sizes: IntArray, rate: float, *, source: Source | None = None)
     return out
 
 
-def _chosen(sizes: IntArray, rate: float, words: Words, source: Source) -> IntArray:
+def _chosen(sizes: IntArray, rate: float, words: Words, source: RandomSource) -> IntArray:
     sums, error = _sums(sizes, rate)
     u = (words.astype(np.float64) + 0.5) * 2.0**-64
     target = u * sums[:, -1]
@@ -84,7 +84,7 @@ def _sums(sizes: IntArray, rate: float) -> tuple[FloatArray, FloatArray]:
     return sums, sums[:, -1] * (RELATIVE_ERROR + columns * 2.0**-51)
 
 
-def _decide(sizes: IntArray, rate: float, bits: int, source: Source) -> int:
+def _decide(sizes: IntArray, rate: float, bits: int, source: RandomSource) -> int:
     """Return the score selected by U, given its first 64 bits, by comparing integers."""
     known_bits = 64
     scores = np.flatnonzero(sizes)
@@ -112,14 +112,14 @@ def _decide(sizes: IntArray, rate: float, bits: int, source: Source) -> int:
         bits, known_bits = (bits << 64) | int(source.words(1)[0]), known_bits + 64
 
 
-def uniform_below(bounds: IntArray, *, source: Source | None = None) -> IntArray:
+def uniform_below(bounds: IntArray, *, source: RandomSource | None = None) -> IntArray:
     """Draw exact uniform integers below each of (n,) bounds, which are at most 2^62."""
     bounds = np.asarray(bounds)
     if bounds.ndim != 1 or bounds.dtype.kind not in "iu":
         raise ParameterError("bounds must be a list of integers.")
     if len(bounds) and not 1 <= int(bounds.min()) <= int(bounds.max()) <= 2**62:
         raise ParameterError("bounds must be between 1 and 2^62.")
-    source = given(source)
+    source = resolve_source(source)
     out, left = np.empty(len(bounds), dtype=np.int64), np.arange(len(bounds))
     while len(left):
         limits = bounds[left].astype(np.uint64)

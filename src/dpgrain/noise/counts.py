@@ -20,7 +20,7 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise.precision import arithmetic
-from dpgrain.noise.sources import Source, given
+from dpgrain.noise.sources import RandomSource, resolve_source
 from dpgrain.numerics.special_functions import gammaln
 
 #: Largest count at which floating point still distinguishes neighbouring counts.
@@ -43,7 +43,7 @@ _GUARD_BITS = 192
 
 
 @dataclass(frozen=True)
-class BinomialLaw:
+class BinomialDistribution:
     """The distribution Bin(trials, probability), with log-concave probabilities."""
 
     trials: int
@@ -88,7 +88,7 @@ class BinomialLaw:
 
 
 @dataclass(frozen=True)
-class PoissonLaw:
+class PoissonDistribution:
     """The Poisson distribution with a given mean, with log-concave probabilities."""
 
     mean: float
@@ -120,11 +120,11 @@ class PoissonLaw:
         return mean, of * (k + 1)
 
 
-CountLaw: TypeAlias = BinomialLaw | PoissonLaw
+CountDistribution: TypeAlias = BinomialDistribution | PoissonDistribution
 
 
 def binomial(
-    trials: int, probability: float, size: int, *, source: Source | None = None
+    trials: int, probability: float, size: int, *, source: RandomSource | None = None
 ) -> IntArray:
     """Draw from Bin(trials, probability), exactly.
 
@@ -147,10 +147,10 @@ def binomial(
     """
     _validate.integer(minimum=1, trials=trials)
     _validate.fraction(probability=probability)
-    return counts_of(BinomialLaw(trials, float(probability)), size, source)
+    return draw_counts(BinomialDistribution(trials, float(probability)), size, source)
 
 
-def poisson(mean: float, size: int, *, source: Source | None = None) -> IntArray:
+def poisson(mean: float, size: int, *, source: RandomSource | None = None) -> IntArray:
     """Draw from Poisson(mean), exactly.
 
     Args:
@@ -167,11 +167,11 @@ def poisson(mean: float, size: int, *, source: Source | None = None) -> IntArray
     >>> bool((abs(poisson(10.0**6, 100) - 10**6) < 40_000).all())
     True
     """
-    return counts_of(PoissonLaw(_validate.positive(mean=mean)), size, source)
+    return draw_counts(PoissonDistribution(_validate.positive(mean=mean)), size, source)
 
 
 def rounded(
-    values: FloatArray, largest: int, source: Source
+    values: FloatArray, largest: int, source: RandomSource
 ) -> NDArray[np.int32] | NDArray[np.int64]:
     """Round each number up or down at random, without bias.
 
@@ -193,7 +193,7 @@ def rounded(
     # Values are split into steps of 1/256, so that 8 bits of U decide all but one number in 256.
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu":
         raise ParameterError("values must be an array of numbers.", name="values")
-    largest, source = _validate.integer(minimum=0, largest=largest), given(source)
+    largest, source = _validate.integer(minimum=0, largest=largest), resolve_source(source)
     fine = values * 256.0
     with np.errstate(invalid="ignore"):
         steps: Any = fine.astype(np.int32 if largest < 1 << 22 else np.int64)
@@ -210,9 +210,9 @@ def rounded(
     return result
 
 
-def counts_of(law: CountLaw, size: int, source: Source | None = None) -> IntArray:
+def draw_counts(law: CountDistribution, size: int, source: RandomSource | None = None) -> IntArray:
     """Draw ``size`` counts from a binomial or Poisson distribution, exactly."""
-    source = given(source)
+    source = resolve_source(source)
     first, table = _table(law)
     words = source.words(_validate.integer(minimum=0, size=size))
     uniform = words * 2.0**-64
@@ -229,7 +229,7 @@ def counts_of(law: CountLaw, size: int, source: Source | None = None) -> IntArra
 
 
 @lru_cache(maxsize=8)
-def _table(law: CountLaw) -> tuple[int, FloatArray]:
+def _table(law: CountDistribution) -> tuple[int, FloatArray]:
     """Return the first count of a distribution's table, and F from that count onwards."""
     # By Bernstein's inequality the mass further from the mean is less than e^-45.
     if not law.mean <= 2 * LARGEST_COUNT:
@@ -255,12 +255,12 @@ def _table(law: CountLaw) -> tuple[int, FloatArray]:
     return first, table
 
 
-def _slack(law: CountLaw) -> float:
+def _slack(law: CountDistribution) -> float:
     """Bound the error of the table."""
     return _ABSOLUTE_ERROR * (2 * _BLOCK_ENTRIES + math.sqrt(law.variance))
 
 
-def _decide(law: CountLaw, bits: int, near: int, source: Source) -> int:
+def _decide(law: CountDistribution, bits: int, near: int, source: RandomSource) -> int:
     """Return the k selected by U, given its first 64 bits, by exact comparison with F."""
     known_bits = 64
     while True:
@@ -274,7 +274,7 @@ def _decide(law: CountLaw, bits: int, near: int, source: Source) -> int:
         bits = (bits << 64) | int(source.words(1)[0])
 
 
-def _smallest_above(law: CountLaw, level: int, scale: int, near: int) -> int:
+def _smallest_above(law: CountDistribution, level: int, scale: int, near: int) -> int:
     """Return the smallest k ≥ 0 with 2^scale·F(k) > level, searching from ``near``."""
 
     def holds(k: int) -> bool:
@@ -297,7 +297,7 @@ def _smallest_above(law: CountLaw, level: int, scale: int, near: int) -> int:
     return high
 
 
-def _below(law: CountLaw, k: int, scale: int) -> int:
+def _below(law: CountDistribution, k: int, scale: int) -> int:
     """Return 2^scale·P(X ≤ k), accurate to a few units."""
     if k < 0:
         return 0
@@ -309,7 +309,7 @@ def _below(law: CountLaw, k: int, scale: int) -> int:
     return _directly(law, k, scale)
 
 
-def _from_anchor(law: CountLaw, k: int) -> int:
+def _from_anchor(law: CountDistribution, k: int) -> int:
     """Return 2^_ANCHOR_BITS·P(X ≤ k) from the exact sum at the start of k's block."""
     first, sums, terms = _anchors(law)
     block = (k - first) // _BLOCK_ENTRIES
@@ -322,7 +322,7 @@ def _from_anchor(law: CountLaw, k: int) -> int:
 
 
 @lru_cache(maxsize=8)
-def _anchors(law: CountLaw) -> tuple[int, list[int], list[int]]:
+def _anchors(law: CountDistribution) -> tuple[int, list[int], list[int]]:
     """Return a table's first count, and P(X ≤ k) and P(k) at the start of each block.
 
     The probabilities are integer multiples of 2^-_ANCHOR_BITS.
@@ -342,7 +342,7 @@ def _anchors(law: CountLaw) -> tuple[int, list[int], list[int]]:
     return first, sums, terms
 
 
-def _directly(law: CountLaw, k: int, scale: int) -> int:
+def _directly(law: CountDistribution, k: int, scale: int) -> int:
     """Return 2^scale·P(X ≤ k), accurate to a few units, by summing the smaller tail."""
     down = k <= law.mean
     at = k if down else k + 1

@@ -19,13 +19,13 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise.choice import uniform_below
 from dpgrain.noise.inversion import RELATIVE_ERROR
 from dpgrain.noise.precision import arithmetic
-from dpgrain.noise.sources import Source, given
+from dpgrain.noise.sources import RandomSource, resolve_source
 
 # Max size of scores, so that they and their differences are exact as floats.
 _LARGEST_SCORE = 2**52
 
 
-def permute_and_flip(scores: IntArray, scale: float, *, source: Source | None = None) -> int:
+def permute_and_flip(scores: IntArray, scale: float, *, source: RandomSource | None = None) -> int:
     """Draw the index of the largest of (n,) integer scores + exponential noise, exactly.
 
     Formal guarantee: the choice is Δ/scale-DP if one unit changes each score by at most Δ and all
@@ -37,7 +37,7 @@ def permute_and_flip(scores: IntArray, scale: float, *, source: Source | None = 
 
 
 def permutes_and_flips(
-    scores: IntArray, scale: float, times: int, *, source: Source | None = None
+    scores: IntArray, scale: float, times: int, *, source: RandomSource | None = None
 ) -> IntArray:
     """Draw ``times`` indices of the same scores; see :func:`permute_and_flip`."""
     scores = np.asarray(scores)
@@ -47,7 +47,7 @@ def permutes_and_flips(
     times = _validate.integer(minimum=1, times=times)
     if max(abs(int(scores.min())), abs(int(scores.max()))) > _LARGEST_SCORE:
         raise ParameterError("scores must be at most 2^52 in absolute value.")
-    source = given(source)
+    source = resolve_source(source)
     behind = (int(scores.max()) - scores.astype(np.int64)).astype(np.float64)
     fallen = _coins(np.tile(behind, times), scale, source).reshape(times, scores.size)
     # Each successful coin is chosen with equal probability.
@@ -56,7 +56,7 @@ def permutes_and_flips(
     return chosen
 
 
-def _coins(behind: FloatArray, scale: float, source: Source) -> NDArray[np.bool_]:
+def _coins(behind: FloatArray, scale: float, source: RandomSource) -> NDArray[np.bool_]:
     """Draw independent coins that are true with probabilities exp(−behind/scale)."""
     words = source.words(behind.size)
     with np.errstate(over="ignore", under="ignore"):
@@ -74,7 +74,7 @@ def _coins(behind: FloatArray, scale: float, source: Source) -> NDArray[np.bool_
     return coins
 
 
-def _decide(bits: int, behind: float, scale: float, source: Source) -> bool:
+def _decide(bits: int, behind: float, scale: float, source: RandomSource) -> bool:
     """Decide if the uniform number with these first 64 bits is below exp(−behind/scale)."""
     known_bits = 64
     while True:
@@ -90,5 +90,5 @@ def _decide(bits: int, behind: float, scale: float, source: Source) -> bool:
         bits, known_bits = _longer(bits, known_bits, source)
 
 
-def _longer(bits: int, known_bits: int, source: Source) -> tuple[int, int]:
+def _longer(bits: int, known_bits: int, source: RandomSource) -> tuple[int, int]:
     return (bits << 64) | int(source.words(1)[0]), known_bits + 64

@@ -21,7 +21,7 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise.inversion import RELATIVE_ERROR
 from dpgrain.noise.precision import arithmetic
-from dpgrain.noise.sources import Source, given
+from dpgrain.noise.sources import RandomSource, resolve_source
 
 # Max size of scores, so that they and their differences are exact as floats.
 _LARGEST_SCORE = 2**52
@@ -31,7 +31,7 @@ _RARE_STEPS = 1 << 12
 
 
 def gumbel_order(
-    scores: IntArray, scale: float, count: int, *, source: Source | None = None
+    scores: IntArray, scale: float, count: int, *, source: RandomSource | None = None
 ) -> IntArray:
     """Draw the ordered indices of the ``count`` largest (n,) scores + Gumbel noise.
 
@@ -44,7 +44,7 @@ def gumbel_order(
 
 
 def gumbel_orders(
-    scores: IntArray, scale: float, count: int, times: int, *, source: Source | None = None
+    scores: IntArray, scale: float, count: int, times: int, *, source: RandomSource | None = None
 ) -> IntArray:
     """Draw ``times`` independent orders of the same scores; see :func:`gumbel_order`."""
     scores = np.asarray(scores)
@@ -62,7 +62,7 @@ def gumbel_orders(
     # Scores are relative to the largest, so that the scores near it, the only relevant ones, round
     # least.
     below = (scores.astype(np.int64) - int(scores.max())).astype(np.float64)
-    source = given(source)
+    source = resolve_source(source)
     words = source.words(times * scores.size).reshape(times, scores.size)
     orders, doubtful = _plain_orders(words, below, scale, count)
     for place in np.flatnonzero(doubtful):
@@ -92,7 +92,7 @@ def _rare(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
 
 
 def _exact_order(
-    words: NDArray[np.uint64], below: FloatArray, scale: float, count: int, source: Source
+    words: NDArray[np.uint64], below: FloatArray, scale: float, count: int, source: RandomSource
 ) -> IntArray:
     """Return the indices of the largest keys of one order, narrowing keys that overlap."""
     keys = _Keys(words, below, scale, source)
@@ -113,7 +113,7 @@ class _Keys:
     """Noisy scores as intervals that can be narrowed."""
 
     def __init__(
-        self, words: NDArray[np.uint64], below: FloatArray, scale: float, source: Source
+        self, words: NDArray[np.uint64], below: FloatArray, scale: float, source: RandomSource
     ) -> None:
         self._words, self._below, self._scale, self._source = words, below, scale, source
         # Bits of V drawn for each narrowed key, and their number.

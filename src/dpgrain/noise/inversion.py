@@ -19,7 +19,7 @@ import numpy as np
 
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.noise.precision import arithmetic
-from dpgrain.noise.sources import Source
+from dpgrain.noise.sources import RandomSource
 
 # Bound on the error of the floating-point inverse, relative to its size plus the scale.
 RELATIVE_ERROR = 2.0**-47
@@ -31,7 +31,7 @@ _CHUNK_SAMPLES = 1 << 15
 _PRECISION_BITS = 160
 
 
-class Law(Protocol):
+class IntegerDistribution(Protocol):
     """A symmetric distribution on the integers, defined by its upper tail."""
 
     def jump_position(self, tail: FloatArray, scale: FloatArray) -> FloatArray:
@@ -41,7 +41,7 @@ class Law(Protocol):
         """Return P(X ≥ k) for k ≥ 1 in the mpmath context ``mp``."""
 
 
-def sample(law: Law, scale: FloatArray, source: Source) -> IntArray:
+def sample(law: IntegerDistribution, scale: FloatArray, source: RandomSource) -> IntArray:
     """Draw independent samples, one for each of (n,) scales in grid steps."""
     out = np.empty(scale.shape, dtype=np.int64)
     for start in range(0, scale.size, _CHUNK_SAMPLES):
@@ -50,7 +50,7 @@ def sample(law: Law, scale: FloatArray, source: Source) -> IntArray:
     return out
 
 
-def _sample_chunk(law: Law, scale: FloatArray, source: Source) -> IntArray:
+def _sample_chunk(law: IntegerDistribution, scale: FloatArray, source: RandomSource) -> IntArray:
     words = source.words(scale.size)
     bits = words >> np.uint64(1)
     # The 63 bits determine an interval of width 2^-64 inside (0, ½) for U; use its midpoint.
@@ -68,7 +68,9 @@ def _sample_chunk(law: Law, scale: FloatArray, source: Source) -> IntArray:
     return np.where(words & np.uint64(1), -result, result)
 
 
-def _decide(law: Law, bits: int, position: float, scale: float, source: Source) -> int:
+def _decide(
+    law: IntegerDistribution, bits: int, position: float, scale: float, source: RandomSource
+) -> int:
     """Return M for the U with these first 63 bits, by exact comparison with the tail."""
     known_bits = 64
     near = max(round(position), 0)
@@ -85,7 +87,7 @@ def _decide(law: Law, bits: int, position: float, scale: float, source: Source) 
         known_bits += 64
 
 
-def _largest(law: Law, scale: float, level: Any, near: int, mp: Any) -> int:
+def _largest(law: IntegerDistribution, scale: float, level: Any, near: int, mp: Any) -> int:
     """Return the largest k ≥ 0 with P(X ≥ k) ≥ level, or 0, searching from ``near``."""
 
     def holds(k: int) -> bool:

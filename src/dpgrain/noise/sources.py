@@ -29,7 +29,7 @@ _GENERATORS: dict[str, Any] = {
 }
 
 
-class Source(Protocol):
+class RandomSource(Protocol):
     """Protocol of a stream of independent uniform bits."""
 
     @property
@@ -85,17 +85,17 @@ class SeededSource:
         return self._generator.integers(0, 2**64, size=size, dtype=np.uint64)
 
     def state(self) -> str:
-        """Return the state of the generator as JSON, for :meth:`at`.
+        """Return the state of the generator as JSON, for :meth:`from_state`.
 
         >>> source = SeededSource(7)
-        >>> again = SeededSource.at(source.state())
+        >>> again = SeededSource.from_state(source.state())
         >>> bool((source.words(4) == again.words(4)).all())
         True
         """
         return json.dumps(self._generator.bit_generator.state, default=np.ndarray.tolist)
 
     @staticmethod
-    def at(state: str) -> SeededSource:
+    def from_state(state: str) -> SeededSource:
         """Return a source that resumes from the state of another one.
 
         Args:
@@ -108,13 +108,13 @@ class SeededSource:
             values = json.loads(state)
             bits = _GENERATORS[values["bit_generator"]]()
             bits.state = values
-            _check_place(bits.state)
+            _check_position(bits.state)
         except _validate.MISFIT_ERRORS as error:
             raise ParameterError("state must be a state returned by SeededSource.state.") from error
         return SeededSource(np.random.Generator(bits))
 
 
-def _check_place(state: Mapping[str, Any]) -> None:
+def _check_position(state: Mapping[str, Any]) -> None:
     """Raise if a state points outside its buffer, where NumPy would read out of bounds."""
     drawn = {
         "MT19937": (state["state"].get("pos", 0), 624),
@@ -125,7 +125,7 @@ def _check_place(state: Mapping[str, Any]) -> None:
         raise ValueError
 
 
-def given(source: Source | None) -> Source:
+def resolve_source(source: RandomSource | None) -> RandomSource:
     """Return the given source of random bits, or the operating system's for None."""
     if source is None:
         return SystemSource()
@@ -137,7 +137,7 @@ def given(source: Source | None) -> Source:
     return source
 
 
-def source_of(random_state: RandomState) -> Source:
+def random_source(random_state: RandomState) -> RandomSource:
     """Return the operating system's source for None, else a source with the seed."""
     if random_state is None:
         return SystemSource()

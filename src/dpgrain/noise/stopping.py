@@ -8,13 +8,13 @@ from typing import Any
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.noise.precision import arithmetic
-from dpgrain.noise.sources import Source, given
+from dpgrain.noise.sources import RandomSource, resolve_source
 
 # Bits of the working precision in addition to the known bits of the uniform number.
 _GUARD_BITS = 96
 
 
-def negative_binomial(eta: float, gamma: float, *, source: Source | None = None) -> int:
+def negative_binomial(eta: float, gamma: float, *, source: RandomSource | None = None) -> int:
     """Draw from P(k) ∝ (1−γ)^k·η(η+1)…(η+k−1)/k! on 1, 2, …, exactly; at η = 0 ∝ (1−γ)^k/k.
 
     The distribution is exact for the given floating-point numbers: total-variation distance 0.
@@ -23,10 +23,10 @@ def negative_binomial(eta: float, gamma: float, *, source: Source | None = None)
     gamma = _validate.fraction(gamma=gamma)
     if not -1 < eta < float("inf"):
         raise ParameterError(f"eta must be finite and above -1, not {_validate.describe(eta)}.")
-    return _inverted(lambda mp: _negative_binomial(eta, gamma, mp), 1, given(source))
+    return _inverted(lambda mp: _negative_binomial(eta, gamma, mp), 1, resolve_source(source))
 
 
-def poisson(mean: float, *, source: Source | None = None) -> int:
+def poisson(mean: float, *, source: RandomSource | None = None) -> int:
     """Draw one number from the Poisson distribution, exactly.
 
     Args:
@@ -42,7 +42,7 @@ def poisson(mean: float, *, source: Source | None = None) -> int:
     True
     """
     mean = _validate.positive(mean=mean)
-    return _inverted(lambda mp: _poisson(mean, mp), 0, given(source))
+    return _inverted(lambda mp: _poisson(mean, mp), 0, resolve_source(source))
 
 
 def _negative_binomial(eta: float, gamma: float, mp: Any) -> Iterator[Any]:
@@ -67,7 +67,7 @@ def _poisson(mean: float, mp: Any) -> Iterator[Any]:
         chance *= rate / k
 
 
-def _inverted(law: Any, first: int, source: Source) -> int:
+def _inverted(law: Any, first: int, source: RandomSource) -> int:
     """Invert the cumulative distribution at a uniform number with lazily drawn bits."""
     bits, known_bits = int(source.words(1)[0]), 64
     while True:

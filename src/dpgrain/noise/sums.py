@@ -13,8 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain._types import FloatArray
-from dpgrain.noise.laws import discrete_laplace, raised, rounded_gaussian, truncated_geometric
-from dpgrain.noise.sources import Source
+from dpgrain.noise.distributions import (
+    discrete_laplace,
+    raise_scale,
+    rounded_gaussian,
+    truncated_geometric,
+)
+from dpgrain.noise.sources import RandomSource
 
 # Grid steps per standard deviation of the noise.
 _STEPS_PER_SD = 2.0**30
@@ -22,36 +27,36 @@ _STEPS_PER_SD = 2.0**30
 _LARGEST = 2.0**62
 
 
-def with_gaussian(sums: NDArray[Any], scale: ArrayLike, *, source: Source) -> NDArray[Any]:
+def with_gaussian(sums: NDArray[Any], scale: ArrayLike, *, source: RandomSource) -> NDArray[Any]:
     """Add rounded normal noise to sums of int64 or of Python integers.
 
     Sums in int64 are added modulo 2^64.
 
-    Formal guarantee: that of :func:`dpgrain.noise.laws.rounded_gaussian`.
+    Formal guarantee: see :func:`dpgrain.noise.distributions.rounded_gaussian`.
     """
     return _added(sums, rounded_gaussian(np.ravel(scale), sums.size, source=source))
 
 
-def with_laplace(sums: NDArray[Any], scale: ArrayLike, *, source: Source) -> NDArray[Any]:
-    """Add discrete Laplace noise to sums of integers, as in :func:`with_gaussian`.
+def with_laplace(sums: NDArray[Any], scale: ArrayLike, *, source: RandomSource) -> NDArray[Any]:
+    """Add discrete Laplace noise to sums of int64 or of Python integers.
 
-    Formal guarantee: that of :func:`dpgrain.noise.discrete_laplace`.
+    Formal guarantee: see :func:`dpgrain.noise.discrete_laplace`.
     """
     return _added(sums, discrete_laplace(np.ravel(scale), sums.size, source=source))
 
 
 def with_truncated_geometric(
-    counts: NDArray[Any], epsilon: float, cutoff: int, *, source: Source
+    counts: NDArray[Any], epsilon: float, cutoff: int, *, source: RandomSource
 ) -> NDArray[Any]:
     """Add truncated geometric noise of rate ``epsilon`` to (V,) counts.
 
-    Formal guarantee: that of :func:`dpgrain.noise.truncated_geometric`.
+    Formal guarantee: see :func:`dpgrain.noise.truncated_geometric`.
     """
     return _added(counts, truncated_geometric(epsilon, cutoff, counts.size, source=source))
 
 
-def noised(
-    total: FloatArray, sensitivity: float, noise_multiplier: float, source: Source
+def add_gaussian_noise(
+    total: FloatArray, sensitivity: float, noise_multiplier: float, source: RandomSource
 ) -> FloatArray:
     """Release a floating-point sum of shape (d,) with Gaussian noise on a grid.
 
@@ -65,7 +70,7 @@ def noised(
     finite = np.nan_to_num(total, nan=0.0, posinf=0.0, neginf=0.0)
     steps = np.clip(np.rint(finite / step), -_LARGEST, _LARGEST).astype(np.int64)
     moved = sensitivity / step + math.sqrt(len(total))
-    noisy = with_gaussian(steps, raised(raised(noise_multiplier * moved)), source=source)
+    noisy = with_gaussian(steps, raise_scale(raise_scale(noise_multiplier * moved)), source=source)
     return noisy.astype(np.float64) * step
 
 

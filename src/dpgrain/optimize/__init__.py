@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from dpgrain.optimize.averages import Average, Last, RandomIterate, Tail, Uniform, Weighted
     from dpgrain.optimize.betting import CoinBetting
     from dpgrain.optimize.descent import Adagrad, Sgd
-    from dpgrain.optimize.domains import Affine, Ball, Box, Domain, Everywhere, Simplex
+    from dpgrain.optimize.domains import Affine, Ball, Box, Domain, Simplex, Unconstrained
     from dpgrain.optimize.full_matrix import FullMatrixAdagrad
     from dpgrain.optimize.losses import (
         Absolute,
         Hinge,
         Huber,
         Logistic,
-        Loss,
+        LossFunction,
         MarginLoss,
         Poisson,
         Quantile,
@@ -39,14 +39,13 @@ __all__ = [
     "CoinBetting",
     "Constant",
     "Domain",
-    "Everywhere",
     "FullMatrixAdagrad",
     "Hinge",
     "Huber",
     "Last",
     "Linear",
     "Logistic",
-    "Loss",
+    "LossFunction",
     "MarginLoss",
     "Model",
     "Oracle",
@@ -65,6 +64,7 @@ __all__ = [
     "StronglyConvex",
     "Tail",
     "Truncated",
+    "Unconstrained",
     "Uniform",
     "Weighted",
     "run",
@@ -83,14 +83,14 @@ lazy_package(
         ),
         "dpgrain.optimize.betting": ("CoinBetting",),
         "dpgrain.optimize.descent": ("Adagrad", "Sgd"),
-        "dpgrain.optimize.domains": ("Affine", "Ball", "Box", "Domain", "Everywhere", "Simplex"),
+        "dpgrain.optimize.domains": ("Affine", "Ball", "Box", "Domain", "Unconstrained", "Simplex"),
         "dpgrain.optimize.full_matrix": ("FullMatrixAdagrad",),
         "dpgrain.optimize.losses": (
             "Absolute",
             "Hinge",
             "Huber",
             "Logistic",
-            "Loss",
+            "LossFunction",
             "MarginLoss",
             "Poisson",
             "Quantile",

@@ -22,10 +22,10 @@ class Domain(Protocol):
 
 
 @dataclass(frozen=True)
-class Everywhere:
+class Unconstrained:
     """The whole space, without any constraint.
 
-    >>> Everywhere().project(np.array([5.0])).tolist()
+    >>> Unconstrained().project(np.array([5.0])).tolist()
     [5.0]
     """
 
@@ -34,7 +34,7 @@ class Everywhere:
         return theta
 
 
-EVERYWHERE = Everywhere()
+EVERYWHERE = Unconstrained()
 
 
 @dataclass(frozen=True)

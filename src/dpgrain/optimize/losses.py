@@ -26,7 +26,7 @@ _SATURATED_MARGIN = 30.0
 _MOST_NEWTON_STEPS = 60
 
 
-class Loss(Protocol):
+class LossFunction(Protocol):
     """Protocol of a loss on records; custom losses need these two methods."""
 
     def value(self, theta: RealArray, X: Array, y: Array) -> RealArray:
@@ -464,7 +464,7 @@ class Regularised:
     [[3.0]]
     """
 
-    loss: Loss
+    loss: LossFunction
     strength: float
 
     def __post_init__(self) -> None:

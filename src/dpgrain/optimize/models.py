@@ -21,8 +21,8 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain._types import Array, FloatArray
 from dpgrain.errors import ParameterError
-from dpgrain.optimize.domains import EVERYWHERE, Domain, Everywhere
-from dpgrain.optimize.losses import Loss, MarginLoss, Regularised
+from dpgrain.optimize.domains import EVERYWHERE, Domain, Unconstrained
+from dpgrain.optimize.losses import LossFunction, MarginLoss, Regularised
 
 # Halvings of a step's share, until rounding.
 _HALVINGS = 60
@@ -39,7 +39,7 @@ class Model(Protocol):
 
     def step(
         self,
-        loss: Loss,
+        loss: LossFunction,
         theta: FloatArray,
         X: Array,
         y: Array,
@@ -70,7 +70,7 @@ class Linear:
     @np.errstate(all="ignore")
     def step(
         self,
-        loss: Loss,
+        loss: LossFunction,
         theta: FloatArray,
         X: Array,
         y: Array,
@@ -111,7 +111,7 @@ class Truncated:
     @np.errstate(all="ignore")
     def step(
         self,
-        loss: Loss,
+        loss: LossFunction,
         theta: FloatArray,
         X: Array,
         y: Array,
@@ -165,7 +165,7 @@ class Proximal:
 
     def step(
         self,
-        loss: Loss,
+        loss: LossFunction,
         theta: FloatArray,
         X: Array,
         y: Array,
@@ -230,7 +230,7 @@ def _split(
         return domain.project(v.ravel()).reshape(v.shape)
 
     # Penalties of r ≠ X·v and of w ≠ v; without a domain there is no w.
-    bounded = not isinstance(domain, Everywhere)
+    bounded = not isinstance(domain, Unconstrained)
     stiff, hold = 1 / (size * largest**2), bounded / size
     w = project(start)
     r, u, q = X @ w.T, np.zeros((rows, outputs)), np.zeros_like(w)
@@ -273,7 +273,7 @@ def _balance(off: float, change: float) -> float:
 
 def update(
     model: Model,
-    loss: Loss,
+    loss: LossFunction,
     theta: FloatArray,
     X: Array,
     y: Array,
@@ -291,7 +291,7 @@ def update(
 
 
 def contribution(
-    model: Model, loss: Loss, size: float, domain: Domain = EVERYWHERE
+    model: Model, loss: LossFunction, size: float, domain: Domain = EVERYWHERE
 ) -> Callable[[FloatArray, Any, Any], FloatArray]:
     """Return the step of a model as a function of (θ, X, y) of one block."""
     size = _validate.positive(size=size)

@@ -13,7 +13,7 @@ from dpgrain import _validate
 from dpgrain._types import Array, RealArray
 from dpgrain.errors import ParameterError
 from dpgrain.numerics.row_products import squares
-from dpgrain.optimize.losses import Loss, MarginLoss, Regularised
+from dpgrain.optimize.losses import LossFunction, MarginLoss, Regularised
 
 _Oracle: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
@@ -134,7 +134,7 @@ class RandomizedBall:
 
     def gradient(
         self,
-        loss: Loss,
+        loss: LossFunction,
         theta: RealArray,
         X: Array,
         y: Array,
@@ -178,7 +178,7 @@ class RandomizedBall:
 
 
 @dataclass(frozen=True)
-class Around:
+class SmoothedLoss:
     """A loss with gradients at random points around θ, one point for each record.
 
     Args:
@@ -189,13 +189,13 @@ class Around:
     Source: Asi & Liu, (3).
 
     >>> from dpgrain.optimize import Absolute
-    >>> around = Around(Absolute(), RandomizedBall(1.0), np.random.default_rng(0))
+    >>> around = SmoothedLoss(Absolute(), RandomizedBall(1.0), np.random.default_rng(0))
     >>> slopes = around.gradient(np.zeros(1), np.ones((4000, 1)), np.full(4000, 0.5))
     >>> slopes.mean().round(1)
     np.float64(-0.5)
     """
 
-    loss: Loss
+    loss: LossFunction
     ball: RandomizedBall
     generator: np.random.Generator
 

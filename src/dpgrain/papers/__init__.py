@@ -29,15 +29,15 @@ if TYPE_CHECKING:
         localise,
     )
     from dpgrain.optimize.schedules import DecreasingRestart
-    from dpgrain.optimize.smoothing import Around, Moreau, Proximable, RandomizedBall
+    from dpgrain.optimize.smoothing import Moreau, Proximable, RandomizedBall, SmoothedLoss
     from dpgrain.papers.accelerated import Accelerated, AcSa, StronglyConvexAcSa
     from dpgrain.papers.cover import ball_cover
     from dpgrain.papers.distances import d_element, d_user
-    from dpgrain.papers.floors.hypotheses import least_excess_of_choice
+    from dpgrain.papers.floors.hypotheses import min_excess_of_choice
     from dpgrain.papers.floors.orders import choice_order, convex_order, mean_order
-    from dpgrain.papers.floors.sums import least_error, least_noise_of_clipped_sums
-    from dpgrain.papers.floors.two_points import least_holders
-    from dpgrain.papers.floors.worlds import least_error_of_records, least_error_of_worlds
+    from dpgrain.papers.floors.sums import min_error, min_noise_of_clipped_sums
+    from dpgrain.papers.floors.two_points import min_users_with_item
+    from dpgrain.papers.floors.worlds import min_error_of_records, min_error_of_worlds
     from dpgrain.papers.generic import MeanRelease, element_sensitivity, release_mean
     from dpgrain.papers.mapping import GradientMapping, gradient_mapping
     from dpgrain.papers.pan_private import PanPrivate, PanPrivateRounds, PanPrivateStream
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         ShuffleRestarts,
         ShuffleSgd,
     )
-    from dpgrain.papers.softcore import SoftCore
+    from dpgrain.papers.softcore import SoftCoreMean
     from dpgrain.papers.typical import TypicalRecords, middle_scores, typical_records
     from dpgrain.papers.winsorized.winsorized import Winsorized
 
@@ -87,7 +87,6 @@ __all__ = [
     "SOLVERS",
     "AcSa",
     "Accelerated",
-    "Around",
     "Concentrated",
     "DecreasingRestart",
     "GradientMapping",
@@ -116,8 +115,9 @@ __all__ = [
     "ShuffleGd",
     "ShuffleRestarts",
     "ShuffleSgd",
+    "SmoothedLoss",
     "Smoothing",
-    "SoftCore",
+    "SoftCoreMean",
     "Stage",
     "StronglyConvexAcSa",
     "Task",
@@ -134,15 +134,15 @@ __all__ = [
     "d_user",
     "element_sensitivity",
     "gradient_mapping",
-    "least_error",
-    "least_error_of_records",
-    "least_error_of_worlds",
-    "least_excess_of_choice",
-    "least_holders",
-    "least_noise_of_clipped_sums",
     "localise",
     "mean_order",
     "middle_scores",
+    "min_error",
+    "min_error_of_records",
+    "min_error_of_worlds",
+    "min_excess_of_choice",
+    "min_noise_of_clipped_sums",
+    "min_users_with_item",
     "release_mean",
     "typical_records",
 ]
@@ -160,15 +160,15 @@ lazy_package(
             "localise",
         ),
         "dpgrain.optimize.schedules": ("DecreasingRestart",),
-        "dpgrain.optimize.smoothing": ("Around", "Moreau", "Proximable", "RandomizedBall"),
+        "dpgrain.optimize.smoothing": ("SmoothedLoss", "Moreau", "Proximable", "RandomizedBall"),
         "dpgrain.papers.accelerated": ("AcSa", "Accelerated", "StronglyConvexAcSa"),
         "dpgrain.papers.cover": ("ball_cover",),
         "dpgrain.papers.distances": ("d_element", "d_user"),
-        "dpgrain.papers.floors.hypotheses": ("least_excess_of_choice",),
+        "dpgrain.papers.floors.hypotheses": ("min_excess_of_choice",),
         "dpgrain.papers.floors.orders": ("choice_order", "convex_order", "mean_order"),
-        "dpgrain.papers.floors.sums": ("least_error", "least_noise_of_clipped_sums"),
-        "dpgrain.papers.floors.two_points": ("least_holders",),
-        "dpgrain.papers.floors.worlds": ("least_error_of_records", "least_error_of_worlds"),
+        "dpgrain.papers.floors.sums": ("min_error", "min_noise_of_clipped_sums"),
+        "dpgrain.papers.floors.two_points": ("min_users_with_item",),
+        "dpgrain.papers.floors.worlds": ("min_error_of_records", "min_error_of_worlds"),
         "dpgrain.papers.generic": ("MeanRelease", "element_sensitivity", "release_mean"),
         "dpgrain.papers.mapping": ("GradientMapping", "gradient_mapping"),
         "dpgrain.papers.pan_private": ("PanPrivate", "PanPrivateRounds", "PanPrivateStream"),
@@ -190,7 +190,7 @@ lazy_package(
             "ShuffleRestarts",
             "ShuffleSgd",
         ),
-        "dpgrain.papers.softcore": ("SoftCore",),
+        "dpgrain.papers.softcore": ("SoftCoreMean",),
         "dpgrain.papers.typical": ("TypicalRecords", "middle_scores", "typical_records"),
         "dpgrain.papers.winsorized.winsorized": ("Winsorized",),
     },

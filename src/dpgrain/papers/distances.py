@@ -17,13 +17,13 @@ Cell: TypeAlias = Callable[[Any], Hashable] | Mapping[Any, Hashable] | None
 
 
 @dataclass(frozen=True)
-class _Own:
+class _MissingCell:
     """Cell of an item missing from a mapping, different from all of its cells."""
 
     item: Any
 
 
-def _itself(item: Any) -> Hashable:
+def _identity(item: Any) -> Hashable:
     return item  # type: ignore[no-any-return]
 
 
@@ -36,13 +36,13 @@ def _cells(records: Iterable[Hashable], cell: Cell) -> dict[Hashable, Counter[Ha
             name="records",
         )
     if cell is None:
-        cell_of = _itself
+        cell_of = _identity
     elif isinstance(cell, Mapping):
         # An item without a cell is its own cell, different from every named cell.
         names = cell
 
         def cell_of(item: Any) -> Hashable:
-            return names.get(item, _Own(item))
+            return names.get(item, _MissingCell(item))
 
     elif not callable(cell):
         raise ParameterError(

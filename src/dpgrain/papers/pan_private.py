@@ -17,12 +17,12 @@ from dpgrain.accounting import Event, Gaussian, calibrate
 from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.numbers import numeric_array
+from dpgrain.means.block_owners import BlockOwners
 from dpgrain.means.grid import on_grid
 from dpgrain.means.protocol import Contributions, CountedRounds
-from dpgrain.means.roster import Roster
-from dpgrain.noise import Source
-from dpgrain.noise.laws import raised
-from dpgrain.noise.sources import given
+from dpgrain.noise import RandomSource
+from dpgrain.noise.distributions import raise_scale
+from dpgrain.noise.sources import resolve_source
 from dpgrain.noise.sums import with_gaussian
 from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
 from dpgrain.publishing.facts import Fact
@@ -186,15 +186,15 @@ class PanPrivate:
         """
         return batch * self.n_users // self.rounds
 
-    def batch_of(self, place: int) -> int:
+    def batch_index(self, place: int) -> int:
         """Return the batch of the user at a position of the known population.
 
-        >>> [PanPrivate(1.0, 1.0, n_users=8, rounds=3).batch_of(place) for place in range(8)]
+        >>> [PanPrivate(1.0, 1.0, n_users=8, rounds=3).batch_index(place) for place in range(8)]
         [0, 0, 1, 1, 1, 2, 2, 2]
         """
         return ((place + 1) * self.rounds - 1) // self.n_users
 
-    def start(self, source: Source, owners: NDArray[Any] | None = None) -> PanPrivateRounds:
+    def start(self, source: RandomSource, owners: NDArray[Any] | None = None) -> PanPrivateRounds:
         """Start a run.
 
         Args:
@@ -206,7 +206,7 @@ class PanPrivate:
         Raises:
             ParameterError: if owners are missing, or not integers.
         """
-        return PanPrivateRounds(self, source, Roster.of(owners))
+        return PanPrivateRounds(self, source, BlockOwners.from_indices(owners))
 
 
 class PanPrivateStream:
@@ -236,8 +236,10 @@ class PanPrivateStream:
     (2, True)
     """
 
-    def __init__(self, mean: PanPrivate, dimension: int, source: Source | None = None) -> None:
-        self.mean, self._source = _validate.instance(PanPrivate, mean=mean), given(source)
+    def __init__(
+        self, mean: PanPrivate, dimension: int, source: RandomSource | None = None
+    ) -> None:
+        self.mean, self._source = _validate.instance(PanPrivate, mean=mean), resolve_source(source)
         self._received = 0
         dimension = _validate.integer(minimum=1, dimension=dimension)
         self._state = self._noisy(np.zeros(dimension, dtype=np.int64))
@@ -281,7 +283,7 @@ class PanPrivateStream:
                 f"vectors must have {len(self._state)} coordinates like the previous ones, not "
                 f"{vectors.shape[1]}."
             )
-        batch = mean.batch_of(self._received)
+        batch = mean.batch_index(self._received)
         steps = on_grid(clipped(vectors, mean.clip), mean.clip, mean.step)
         self._state += steps.sum(axis=0)
         self._received += users
@@ -306,7 +308,7 @@ class PanPrivateStream:
         )
 
     @staticmethod
-    def from_json(text: str, source: Source | None = None) -> PanPrivateStream:
+    def from_json(text: str, source: RandomSource | None = None) -> PanPrivateStream:
         """Read a stream from :meth:`to_json`, for example to continue in another process.
 
         Args:
@@ -343,7 +345,7 @@ class PanPrivateStream:
         if not 0 <= received <= mean.n_users:
             raise _damaged()
         stream = object.__new__(PanPrivateStream)
-        stream.mean, stream._source = mean, given(source)
+        stream.mean, stream._source = mean, resolve_source(source)
         stream._received, stream._state = received, np.array(state, dtype=np.int64)
         return stream
 
@@ -366,7 +368,7 @@ class PanPrivateStream:
     def _noisy(self, state: NDArray[np.int64]) -> NDArray[np.int64]:
         """Add Gaussian noise, in grid steps."""
         mean = self.mean
-        scale = raised(raised(mean.noise_multiplier * (mean.clip / mean.step)))
+        scale = raise_scale(raise_scale(mean.noise_multiplier * (mean.clip / mean.step)))
         return with_gaussian(state, scale, source=self._source)
 
 
@@ -387,7 +389,7 @@ class PanPrivateRounds(CountedRounds):
     [[0.2], [0.8]]
     """
 
-    def __init__(self, mean: PanPrivate, source: Source, roster: Roster) -> None:
+    def __init__(self, mean: PanPrivate, source: RandomSource, roster: BlockOwners) -> None:
         super().__init__(mean)
         self.mean, self.source, self._roster = mean, source, roster
         self._stream: PanPrivateStream | None = None

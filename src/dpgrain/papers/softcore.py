@@ -17,12 +17,12 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Event, calibrate
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import ParameterError, RunEnded
-from dpgrain.means.gaps import least_gap
 from dpgrain.means.neighbours import close, on_grid
 from dpgrain.means.problem import Candidate, Method, Problem
 from dpgrain.means.protocol import Central, Contributions, CountedRounds
-from dpgrain.noise import Source
-from dpgrain.noise.laws import raised
+from dpgrain.means.radius import min_gap
+from dpgrain.noise import RandomSource
+from dpgrain.noise.distributions import raise_scale
 from dpgrain.noise.sums import with_gaussian, with_laplace
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Relation, User
@@ -42,7 +42,7 @@ _Point: TypeAlias = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
-class SoftCore(Central):
+class SoftCoreMean(Central):
     """The mean of one vector per user, over users within 2·radius of most others.
 
     Args:
@@ -70,7 +70,7 @@ class SoftCore(Central):
 
     >>> from dpgrain.means import Vectors
     >>> from dpgrain.noise import SystemSource
-    >>> mean = SoftCore.calibrate(epsilon=1.0, delta=1e-6, n_users=1000, rounds=10, radius=0.5)
+    >>> mean = SoftCoreMean.calibrate(epsilon=1.0, delta=1e-6, n_users=1000, rounds=10, radius=0.5)
     >>> run = mean.start(SystemSource())
     >>> bool(abs(run.estimate(Vectors(np.full((1000, 2), 7.0))) - 7.0).max() < 1.0)
     True
@@ -113,7 +113,7 @@ class SoftCore(Central):
         relation: Relation = "replace",
         failure: float = 0.01,
         beside: Event | None = None,
-    ) -> SoftCore:
+    ) -> SoftCoreMean:
         """Calibrate the soft core with the least noise for a guarantee over all rounds.
 
         Args:
@@ -130,8 +130,9 @@ class SoftCore(Central):
         Raises:
             ParameterError: if a value is out of range, or there are too few users.
 
-        >>> few = SoftCore.calibrate(epsilon=1.0, delta=1e-6, n_users=500, rounds=1000, radius=1.0)
-        >>> many = SoftCore.calibrate(epsilon=1.0, delta=1e-6, n_users=10**4, rounds=1000, radius=1.0)
+        >>> few, many = (
+        ...     SoftCoreMean.calibrate(epsilon=1.0, delta=1e-6, n_users=n, rounds=1000, radius=1.0)
+        ...     for n in (500, 10**4))
         >>> few.noise_sd > 20 * many.noise_sd
         True
         """
@@ -140,7 +141,7 @@ class SoftCore(Central):
         n_users = _validate.integer(minimum=1, n_users=n_users)
         rounds = _validate.integer(minimum=1, rounds=rounds)
         search = _Search(delta, n_users, rounds, relation, _validate.fraction(failure=failure))
-        made: list[SoftCore] = []
+        made: list[SoftCoreMean] = []
         for share in (1.0,) if beside is None else (0.85, 0.6, 0.4, 0.2):
             test = search.best(share * epsilon)
             if test is None:
@@ -212,7 +213,7 @@ class SoftCore(Central):
             Fact("close-users", (int(self.event.threshold),)),
         )
 
-    def start(self, source: Source, owners: NDArray[Any] | None = None) -> SoftCoreRounds:  # noqa: ARG002
+    def start(self, source: RandomSource, owners: NDArray[Any] | None = None) -> SoftCoreRounds:  # noqa: ARG002
         """Start a run.
 
         Args:
@@ -223,9 +224,9 @@ class SoftCore(Central):
 
 
 class SoftCoreRounds(CountedRounds):
-    """One run of a :class:`SoftCore`; it ends for good in the first round that fails."""
+    """One run of a :class:`SoftCoreMean`; it ends for good in the first round that fails."""
 
-    def __init__(self, mean: SoftCore, source: Source) -> None:
+    def __init__(self, mean: SoftCoreMean, source: RandomSource) -> None:
         super().__init__(mean)
         self.mean, self.source = mean, source
         self._event, self._ended = mean.event, ""
@@ -248,9 +249,9 @@ class SoftCoreRounds(CountedRounds):
             )
         vectors, step = contributions.vectors(), mean.radius / 2**_STEP_BITS
         (counts,) = close(vectors, step, [_CLOSE_SQUARE])
-        agreeing = in_agreement(counts)
+        agreeing = h_index(counts)
         noisy = self._tested(agreeing, mean.query_scale) + self._lowered
-        weights = whole_weights(counts, mean.n_users, mean.core)
+        weights = integer_weights(counts, mean.n_users, mean.core)
         if noisy < self._event.threshold or not weights.any():
             self._ended = (
                 f"The run ended in round {self._done}: too few users are within 2·radius of most "
@@ -262,36 +263,36 @@ class SoftCoreRounds(CountedRounds):
 
     def _tested(self, agreeing: int, scale: float) -> int:
         """Add the noise of the test to a number of users."""
-        return int(with_laplace(np.array([agreeing]), raised(scale), source=self.source)[0])
+        return int(with_laplace(np.array([agreeing]), raise_scale(scale), source=self.source)[0])
 
     def _noised(self, steps: IntArray, weights: IntArray) -> FloatArray:
         """Add noise to the weighted mean of vectors on the grid, in steps of a finer grid."""
         mean, d = self.mean, steps.shape[1]
         shift = max(0, math.ceil(_NOISE_BITS - _STEP_BITS - math.log2(mean.noise_multiplier)))
-        total = sum_of(steps, weights)
+        total = weighted_sum(steps, weights)
         divisor = 2 * int(weights.sum())
         nearest = [((part << shift + 1) + divisor // 2) // divisor for part in total]
         # Rounding changes each coordinate by half a step, in both of two neighbours.
         moved = self._event.sensitivity
         scale = mean.noise_multiplier * (2.0 ** (_STEP_BITS + shift) + math.sqrt(d) / moved)
         steps_of_mean = np.array(nearest, dtype=object)
-        noisy = with_gaussian(steps_of_mean, raised(raised(scale)), source=self.source)
+        noisy = with_gaussian(steps_of_mean, raise_scale(raise_scale(scale)), source=self.source)
         return noisy.astype(np.float64) * (mean.radius / 2.0 ** (_STEP_BITS + shift))
 
 
-def in_agreement(counts: IntArray) -> int:
+def h_index(counts: IntArray) -> int:
     """Return h, the largest h such that h users are close to at least h users each."""
     ordered = np.sort(counts)[::-1]
     return int((ordered >= np.arange(1, ordered.size + 1)).sum())
 
 
-def whole_weights(counts: IntArray, users: int, core: int) -> IntArray:
+def integer_weights(counts: IntArray, users: int, core: int) -> IntArray:
     """Return the weights w times 2·core − users − 4, which are integers."""
     weights: IntArray = np.clip(2 * counts - users - 2, 0, 2 * core - users - 4)
     return weights
 
 
-def sum_of(steps: IntArray, weights: IntArray) -> list[int]:
+def weighted_sum(steps: IntArray, weights: IntArray) -> list[int]:
     """Return Σ w·x exactly, for vectors within 2^18 steps of each other.
 
     Vectors with positive weight are that close, because any two of them share a close one.
@@ -316,9 +317,9 @@ class _Test:
         scales = self.threshold_scale, self.query_scale
         return accounting.SoftCore(noise, users, self.core, self.gap, *scales, rounds)
 
-    def mean(self, radius: float, noise: float, users: int, rounds: int) -> SoftCore:
+    def mean(self, radius: float, noise: float, users: int, rounds: int) -> SoftCoreMean:
         scales = self.threshold_scale, self.query_scale
-        return SoftCore(radius, noise, users, self.core, self.gap, *scales, rounds)
+        return SoftCoreMean(radius, noise, users, self.core, self.gap, *scales, rounds)
 
 
 @dataclass(frozen=True)
@@ -367,9 +368,9 @@ class _Search:
         turns = 1 if self.relation == "zero_out" else 2
         one = 1 / (epsilon * spent * once)
         two = turns / (epsilon * spent * (1 - once))
-        gap = least_gap(self.delta * leaks, one, two)
+        gap = min_gap(self.delta * leaks, one, two)
         # A round fails if Z + ν ≤ θ − 1 − n.
-        return one, two, gap, least_gap(self.failure / self.rounds, one, two)
+        return one, two, gap, min_gap(self.failure / self.rounds, one, two)
 
 
 # Many points have the same two parts of the promise, so results are cached.
@@ -402,7 +403,7 @@ def _too_few(search: _Search, epsilon: float, beside: Event | None) -> str:
 def _for_users(problem: Problem) -> Candidate:
     """Return the soft core as a candidate for a mean of users."""
     finder, calibration = problem.finder()
-    mean = SoftCore.calibrate(**calibration, rounds=1, radius=problem.radius or problem.bound)
+    mean = SoftCoreMean.calibrate(**calibration, rounds=1, radius=problem.radius or problem.bound)
     facts = (
         problem.near(finder),
         Fact("no-mean", (int(mean.event.threshold),)),

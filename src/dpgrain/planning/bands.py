@@ -7,7 +7,7 @@ from typing import Literal
 from dpgrain import _validate
 from dpgrain._formatting import quantity
 from dpgrain.errors import ParameterError
-from dpgrain.means.in_bands import MOST_BANDS, best, in_bands, noise_of_sums
+from dpgrain.means.band_search import MAX_BANDS, band_candidates, best, prefix_noise
 from dpgrain.planning.error_plan import ErrorPlan, PlanRow, checked_promise, promise_text
 from dpgrain.units import Element, Relation, Unit, unit_level
 
@@ -21,7 +21,7 @@ def plan_bands(
     unit: Unit | None = None,
     relation: Relation = "zero_out",
     sampling: Literal["pairs", "users"] = "pairs",
-    most: int = MOST_BANDS,
+    most: int = MAX_BANDS,
 ) -> ErrorPlan:
     """Compare the noise of summed gradients for each number of bands, and choose one.
 
@@ -60,7 +60,7 @@ def plan_bands(
         )
     unit = Element() if unit is None else unit
     unit_level(unit, "element")
-    means = in_bands(
+    means = band_candidates(
         most=_validate.integer(minimum=1, most=most),
         epsilon=epsilon,
         delta=delta,
@@ -72,17 +72,17 @@ def plan_bands(
         sampling=sampling,
     )
     mean = best(means)
-    noise = noise_of_sums(mean)
+    noise = prefix_noise(mean)
     lines = (
         PlanRow("bands", mean.bands),
         PlanRow("noise multiplier σ", mean.noise_multiplier, "clipping bounds"),
         PlanRow("noise of a round", mean.noise_sd * rate, "clipping bounds"),
         PlanRow("noise of sums", noise, "clipping bounds"),
-        PlanRow("noise of sums ÷ that of independent noise", noise / noise_of_sums(means[0])),
+        PlanRow("noise of sums ÷ that of independent noise", noise / prefix_noise(means[0])),
         *(
             PlanRow(
                 f"noise of sums, {other.bands} {'band' if other.bands == 1 else 'bands'}",
-                noise_of_sums(other),
+                prefix_noise(other),
                 "clipping bounds",
             )
             for other in means

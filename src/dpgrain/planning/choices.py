@@ -7,11 +7,11 @@ import math
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain.accounting.calibrate import calibrate_bounded_range
+from dpgrain.accounting.calibration import calibrate_bounded_range
 from dpgrain.papers.floors import (
     choice_order,
-    least_error_of_worlds,
-    least_excess_of_choice,
+    min_error_of_worlds,
+    min_excess_of_choice,
 )
 from dpgrain.planning.error_plan import FLOOR, ErrorPlan, PlanRow, checked_promise, promise_text
 from dpgrain.units import Relation, User
@@ -69,10 +69,10 @@ def plan_select(
     tied, flipped = (min(scale * worst, bound) for worst in _ties(hypotheses))
     sampled = min(bound * math.sqrt(2 * math.log(2 * hypotheses) / (n * records)), bound)
     order = bound * choice_order(epsilon, n, hypotheses, records=records)
-    least = bound * least_excess_of_choice(
+    least = bound * min_excess_of_choice(
         epsilon, delta, n, hypotheses, records=records, relation=relation
     )
-    always = bound * least_error_of_worlds(epsilon, delta, n, relation=relation, penalty="absolute")
+    always = bound * min_error_of_worlds(epsilon, delta, n, relation=relation, penalty="absolute")
     rows = [
         PlanRow("evaluations of a hypothesis", hypotheses, "passes over the records"),
         PlanRow("excess risk, the noise's part at most", private, "loss"),

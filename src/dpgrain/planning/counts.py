@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 
 from dpgrain import _validate
-from dpgrain.accounting.calibrate import calibrate_truncated_geometric
+from dpgrain.accounting.calibration import calibrate_truncated_geometric
+from dpgrain.accounting.events.additive import Additive
 from dpgrain.accounting.events.base import Event
-from dpgrain.accounting.events.naming import Selection
-from dpgrain.accounting.events.noise import Additive
+from dpgrain.accounting.events.partition_selection import Selection
 from dpgrain.errors import ParameterError
 from dpgrain.papers.floors import (
-    least_error,
-    least_holders,
+    min_error,
+    min_users_with_item,
 )
 from dpgrain.planning.error_plan import (
     FLOOR,
@@ -73,7 +73,7 @@ def plan_counts(
     noise = noise_sd(sums)
     within = half_width(sums.law.name) * noise
     # One unit changes one coordinate by at least its bound, in any of its blocks.
-    floor = least_error(epsilon, delta, MANY_UNITS, relation=relation, signed=False)
+    floor = min_error(epsilon, delta, MANY_UNITS, relation=relation, signed=False)
     rows = [
         PlanRow("noise sd of a count", noise, "clipping bounds"),
         PlanRow("95% of counts within ±", within, "clipping bounds"),
@@ -118,7 +118,7 @@ def _selection_rows(
             "Desfontaines et al. 2022",
         )
     )
-    least = least_holders(epsilon, delta)
+    least = min_users_with_item(epsilon, delta)
     rows.append(
         PlanRow("by any rule, half the time", least, "users", "Desfontaines et al. 2022", "floor")
     )

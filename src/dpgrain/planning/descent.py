@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from dpgrain import _validate
 from dpgrain._formatting import quantity
 from dpgrain._lazy_import import lazy_import
-from dpgrain.accounting.calibrate import calibrate, calibrate_gaussian
+from dpgrain.accounting.calibration import calibrate, calibrate_gaussian
 from dpgrain.errors import ParameterError
 from dpgrain.papers.floors import (
     convex_order,
-    least_error_of_records,
-    least_error_of_worlds,
-    least_noise_of_clipped_sums,
     mean_order,
+    min_error_of_records,
+    min_error_of_worlds,
+    min_noise_of_clipped_sums,
 )
 from dpgrain.planning.error_plan import (
     FLOOR,
@@ -29,10 +29,10 @@ from dpgrain.planning.error_plan import (
 from dpgrain.units import Element, Relation, Unit, User, unit_level
 
 if TYPE_CHECKING:
-    from dpgrain.accounting.events import sampled
+    from dpgrain.accounting.events import subsampling
 else:
     # Loaded only for sampled runs, because it imports the numerical composition.
-    sampled = lazy_import("dpgrain.accounting.events.sampled")
+    subsampling = lazy_import("dpgrain.accounting.events.subsampling")
 
 Sampling: TypeAlias = Literal["full", "pairs", "users", "passes"]
 SAMPLINGS: tuple[Sampling, ...] = ("full", "pairs", "users", "passes")
@@ -210,7 +210,7 @@ def plan_sco(
 
     noise = math.sqrt(dimension) * event.noise_multiplier / n
     private = risk(noise)
-    centred = least_noise_of_clipped_sums(event.noise_multiplier, n, dimension)
+    centred = min_noise_of_clipped_sums(event.noise_multiplier, n, dimension)
     order = convex_order(epsilon, n, dimension=dimension, records=records, strength=strength)
     drawn = 1 / (n * records)
     if strength is None:
@@ -284,11 +284,9 @@ def _least_risk(
     """
     if strength is None:
         if records is None:
-            left = 2 * least_error_of_worlds(
-                epsilon, delta, n, relation=relation, penalty="absolute"
-            )
+            left = 2 * min_error_of_worlds(epsilon, delta, n, relation=relation, penalty="absolute")
         else:
-            left = least_error_of_records(
+            left = min_error_of_records(
                 epsilon,
                 delta,
                 n,
@@ -299,9 +297,9 @@ def _least_risk(
             )
         return distance * lipschitz * left
     if records is None:
-        square = 4 * least_error_of_worlds(epsilon, delta, n, relation=relation)
+        square = 4 * min_error_of_worlds(epsilon, delta, n, relation=relation)
     else:
-        least = least_error_of_records(
+        least = min_error_of_records(
             epsilon, delta, n, records=records, dimension=dimension, relation=relation
         )
         square = least * least
@@ -364,7 +362,7 @@ def _calibrated(
     if sampling in ("pairs", "users"):
         drawn: Literal["pairs", "users"] = "pairs" if sampling == "pairs" else "users"
         return calibrate(
-            lambda noise: sampled.SampledGaussian(
+            lambda noise: subsampling.SampledGaussian(
                 noise, rate, rounds, sampling=drawn, level=blocks.block
             ),
             epsilon,
@@ -379,4 +377,4 @@ def _calibrated(
     )
     if sampling == "full":
         return event
-    return sampled.Participation(event.noise_multiplier, count, level=blocks.block)
+    return subsampling.Participation(event.noise_multiplier, count, level=blocks.block)

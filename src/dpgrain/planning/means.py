@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable
 
 from dpgrain import _validate
-from dpgrain.accounting.calibrate import calibrate_gaussian
+from dpgrain.accounting.calibration import calibrate_gaussian
 from dpgrain.errors import ParameterError
 from dpgrain.papers.floors import (
-    least_error,
-    least_error_of_records,
-    least_error_of_worlds,
-    least_noise_of_clipped_sums,
     mean_order,
+    min_error,
+    min_error_of_records,
+    min_error_of_worlds,
+    min_noise_of_clipped_sums,
 )
 from dpgrain.planning.error_plan import (
     FLOOR,
@@ -90,10 +90,10 @@ def plan_mean(
     own, share = records * reach, units * reach / max(n, reach)
 
     def floor(units: int) -> float:
-        return reach * least_error(epsilon, delta, units, dimension=dimension, relation=relation)
+        return reach * min_error(epsilon, delta, units, dimension=dimension, relation=relation)
 
     total = math.sqrt(dimension) * event.noise_multiplier
-    such = share * least_error_of_records(
+    such = share * min_error_of_records(
         epsilon, delta, units, records=own, dimension=dimension, relation=relation
     )
     least = floor(units)
@@ -116,7 +116,7 @@ def plan_mean(
         PlanRow("times the least", total / least),
         PlanRow(
             "least noise of clipped sums, such records",
-            least_noise_of_clipped_sums(event.noise_multiplier, n, dimension)
+            min_noise_of_clipped_sums(event.noise_multiplier, n, dimension)
             / math.sqrt(dimension * records),
             "clipping bounds",
             FLOOR,
@@ -128,7 +128,7 @@ def plan_mean(
         PlanRow("times that", total / n / such),
         PlanRow(
             "the same, any number of records",
-            share * 2 * math.sqrt(least_error_of_worlds(epsilon, delta, units, relation=relation)),
+            share * 2 * math.sqrt(min_error_of_worlds(epsilon, delta, units, relation=relation)),
             "clipping bounds",
             FLOOR,
             kind="floor",

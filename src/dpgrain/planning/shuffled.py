@@ -15,7 +15,7 @@ from dpgrain.planning.error_plan import ErrorPlan, PlanRow
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.shuffle import PoissonSum, VectorSum
 from dpgrain.shuffle.design import Kind, gaussian_mu_for
-from dpgrain.shuffle.device_noise import Arrivals, Coins, DeviceNoise
+from dpgrain.shuffle.device_noise import BinomialNoise, DeviceNoise, PoissonNoise
 from dpgrain.shuffle.protocol import ShuffledSum
 from dpgrain.units import RELATIONS, Relation
 
@@ -56,7 +56,7 @@ def honest_curve(protocol: ShuffledSum) -> tuple[Honest, ...]:
     Shares with the same number of devices are one line; the share of the protocol's design is
     included. Formal guarantee: each line is that of ``protocol.guarantee_with``.
     """
-    shares = {protocol.devices_of(fraction): fraction for fraction in reversed(_FRACTIONS)}
+    shares = {protocol.device_count(fraction): fraction for fraction in reversed(_FRACTIONS)}
     shares[protocol.honest] = protocol.honest_fraction
     lines = []
     with Progress(len(shares)) as progress:
@@ -141,7 +141,7 @@ def traffic_rows(protocol: ShuffledSum) -> tuple[PlanRow, ...]:
     """Return the rows on a device's messages in one round."""
     randomizer = protocol.randomizer()
     size = randomizer.report_bytes
-    about = " (on average)" if isinstance(protocol.design.noise, Arrivals) else ""
+    about = " (on average)" if isinstance(protocol.design.noise, PoissonNoise) else ""
     return (
         _IntegerRow("report of a device", size, "bytes"),
         _IntegerRow(f"one-bit messages that it stands for{about}", round(randomizer.messages)),
@@ -168,7 +168,7 @@ def deployment_rows(protocol: ShuffledSum) -> tuple[PlanRow, ...]:
 
 
 def _noise_row(noise: DeviceNoise) -> PlanRow:
-    if isinstance(noise, Coins):
+    if isinstance(noise, BinomialNoise):
         return _IntegerRow("coins of a device and coordinate, b", noise.count)
     return PlanRow("ones that a device adds to a coordinate, mean", noise.mean)
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from dpgrain.accounting import SelectBest
-from dpgrain.noise import Source
+from dpgrain.noise import RandomSource
 from dpgrain.noise.stopping import negative_binomial, poisson
 
 Result = TypeVar("Result")
 
 
 def best_run(
-    run: Callable[[Source], tuple[float, Result]], event: SelectBest, source: Source
+    run: Callable[[RandomSource], tuple[float, Result]], event: SelectBest, source: RandomSource
 ) -> tuple[float, Result] | None:
     """Return score and result of the best of a random number of runs; None without any run.
 
@@ -29,7 +29,7 @@ def best_run(
     return best
 
 
-def number_of_runs(event: SelectBest, source: Source) -> int:
+def number_of_runs(event: SelectBest, source: RandomSource) -> int:
     """Draw the number of runs from the distribution of the event."""
     if event.stopping == "poisson":
         return poisson(event.mean, source=source)

@@ -27,13 +27,13 @@ from dpgrain.accounting import (
     Selection,
     TruncatedGeometric,
 )
-from dpgrain.accounting.events.noise import Additive
+from dpgrain.accounting.events.additive import Additive
 from dpgrain.errors import DataError, ParameterError
-from dpgrain.noise import Source
+from dpgrain.noise import RandomSource
 from dpgrain.noise.choice import uniform_below
+from dpgrain.noise.distributions import raise_scale
 from dpgrain.noise.exponential import permute_and_flip
 from dpgrain.noise.gumbel import gumbel_order
-from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import with_gaussian, with_truncated_geometric
 from dpgrain.publishing.best_of_runs import best_run
 from dpgrain.publishing.guarantee import Guarantee
@@ -82,7 +82,7 @@ class Charge:
     """
 
     def __init__(
-        self, guarantee: Guarantee, source: Source, *, within: Charge | None = None
+        self, guarantee: Guarantee, source: RandomSource, *, within: Charge | None = None
     ) -> None:
         self._guarantee = guarantee
         self._within = within
@@ -158,7 +158,7 @@ class Charge:
         # One step higher, because rounding of the noise can raise a count by half a step.
         threshold = math.ceil(part.threshold / step) + 1
         scale = np.full(sums.size, part.noise_multiplier * radius)
-        noisy = with_gaussian(sums, raised(scale), source=self._source)
+        noisy = with_gaussian(sums, raise_scale(scale), source=self._source)
         if isinstance(part, AdaptiveSelection):
             # The first round counted all users of these items. Dropping zeros would reveal who adds to
             # an item again.
@@ -193,7 +193,7 @@ class Charge:
         self._take(part)
         return permute_and_flip(scores, flip_scale(part, radius), source=self._source)
 
-    def lend(self, part: Event) -> Source:
+    def lend(self, part: Event) -> RandomSource:
         """Return the source of randomness for a mechanism that is responsible for its own draws.
 
         ``part`` is the event of the mechanism, such as a run of many rounds or a custom estimate.
@@ -224,7 +224,7 @@ class Charge:
         event = inner[0] if len(inner) == 1 else Compose(inner)
         one = replace(self._guarantee, event=event)
 
-        def drawn(source: Source) -> tuple[float, Result]:
+        def drawn(source: RandomSource) -> tuple[float, Result]:
             (index,) = uniform_below(np.array([count]), source=source).tolist()
             with Charge(one, source, within=self) as charge:
                 return run(index, charge)
@@ -270,7 +270,7 @@ class _Lent:
 
     private = True
 
-    def __init__(self, source: Source, made_by: int) -> None:
+    def __init__(self, source: RandomSource, made_by: int) -> None:
         self._source, self._made_by = source, made_by
 
     def words(self, size: int) -> NDArray[np.uint64]:
@@ -281,14 +281,14 @@ class _Lent:
 
 def order_scale(part: ExponentialMechanism | BoundedRange, radius: float = 1.0) -> float:
     """Return the noise scale of :meth:`Charge.order`, rounded up."""
-    return part.scale if radius == 1 else float(raised(raised(part.scale * radius)))
+    return part.scale if radius == 1 else float(raise_scale(raise_scale(part.scale * radius)))
 
 
 def flip_scale(part: ApproximateDP, radius: float = 1.0) -> float:
     """Return the noise scale of :meth:`Charge.flip`, rounded up."""
     # Rounds the division towards more noise.
     scale = (1 / part.guaranteed_epsilon) * (1 + 2.0**-50)
-    return float(raised(raised(scale * radius)))
+    return float(raise_scale(raise_scale(scale * radius)))
 
 
 def tickets(event: Event) -> Counter[Event]:
@@ -304,7 +304,7 @@ def tickets(event: Event) -> Counter[Event]:
 
 
 def with_noise(
-    event: Additive, sums: NDArray[Any], scale: FloatArray | float, source: Source
+    event: Additive, sums: NDArray[Any], scale: FloatArray | float, source: RandomSource
 ) -> NDArray[Any]:
     """Add the noise of an event to sums of integers, with at least this scale, for all or each."""
-    return event.law.add_noise(sums, raised(scale), source=source)
+    return event.law.add_noise(sums, raise_scale(scale), source=source)

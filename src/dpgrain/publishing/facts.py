@@ -30,6 +30,7 @@ SENTENCES = MappingProxyType(
         "rows-where": "only rows where {} are used",
         "column": "the column {!r} is {}",
         "person": "one row per person, with {}",
+        "person-by": "one row per person and {}, with {}",
         "paired-row": "rows of {} are paired with one row of the same person in {}",
         "paired-rows": "rows of {} are paired with at most {:,} rows of the same person in {}",
         "items": "the list of {:,|item}",
@@ -38,6 +39,8 @@ SENTENCES = MappingProxyType(
         "boolean-labels": "the labels {}, as booleans have them",
         "stated-labels": "the labels {}, as stated",
         "bins": "the bins",
+        "edges": "the list of {:,|edge} of {!r}",
+        "thresholds": "the list of {:,|threshold} of {!r}",
         "partition": "the partition into elements",
         "partition-own": "the partition into elements (an item without a cell is its own cell)",
         "partition-drop": "the partition into elements (items without a cell are dropped)",
@@ -64,8 +67,10 @@ SENTENCES = MappingProxyType(
         "chosen-bounds": "clipping bounds between {:,.6g} and {:,.10g}, chosen privately with "
         "{:.0%} of the budget",
         "shared-bounds": "clipping bounds between {:,.6g} and {:,.10g}, chosen privately with "
-        "{:.0%} of the budget and shared between similar cells",
+        "{:.0%} of the budget and shared between similar elements",
         "clipping-bound": "the clipping bound {:,.6g}",
+        "scaled-bound": "the clipping bound {:,.6g} × {:,.6g} = {:,.6g}",
+        "unclipped": "each {} adds at most {:,.6g}",
         "bound": "the bound {:,.6g}",
         "bounds": "the bounds {}",
         "doubled-bound": "a bound of {:,.6g}, doubled at most {:,|time}, chosen privately with "

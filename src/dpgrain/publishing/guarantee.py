@@ -62,6 +62,7 @@ _SEEDED = "NOT PRIVATE: the random seed is known. With secret randomness the gua
 
 #: The beginning of a line about noise from a known seed.
 SEED_KNOWN = "NOT PRIVATE: the random seed is known. With secret randomness: "
+_FILTER = "only rows where {}"
 _MAPPING = re.compile(r"a mapping of [\d,]+ items? to ([\d,]+ cells?) \((#\w+)\) of (.+)")
 
 
@@ -214,7 +215,7 @@ class Guarantee(GuaranteeReportMixin):
             self.relation,
             min(delta, math.nextafter(1, 0)),
             _together(parts),
-            unique_facts(self.public + other.public),
+            unique_facts(_shared_filters(self, other) + _shared_filters(other, self)),
             self.private and other.private,
             self.user,
             self.scope.around(other.scope),
@@ -289,6 +290,7 @@ class Guarantee(GuaranteeReportMixin):
             self.relation,
             "external rows, unverified" if as_given else "",
             "" if self.scope.everything else f"only {self.scope}",
+            *(_FILTER.format(*fact.numbers) for fact in self.public if fact.kind == "rows-where"),
             *(f"line {each.number:,} of ledger {each.name!r}" for each in self.receipts),
         )
         return (
@@ -308,7 +310,8 @@ class Guarantee(GuaranteeReportMixin):
             most = " without a limit at this δ"
         facts = "; ".join(dict.fromkeys(map(str, self.public)))
         public = f" Assumed public and fixed in advance: {facts}." if facts else ""
-        users = f" Users are identified by {_user_ids(self.user)}." if self.user else ""
+        users = f" Users are identified by {_user_ids(self.user)}" if self.user else ""
+        users += "; rows without a user are dropped." if self.user else ""
         read = "" if self.scope.everything else f" Only these records are read: {self.scope}."
         given = _AS_GIVEN if self.provenance == "as given" else ""
         warning = "" if self.private else f"{_SEEDED} "
@@ -409,6 +412,16 @@ class Guarantee(GuaranteeReportMixin):
                 f"{str(path)!r} has no guarantee next to it; pass an output of dpgrain run."
             )
         return Guarantee.from_dict(about)
+
+
+def _shared_filters(mine: Guarantee, other: Guarantee) -> tuple[Fact, ...]:
+    """Return the public facts of one of two releases; its own filters hold for a part only."""
+    return tuple(
+        Fact("stated", (f"some releases use {_FILTER.format(*fact.numbers)}",))
+        if fact.kind == "rows-where" and fact not in other.public
+        else fact
+        for fact in mine.public
+    )
 
 
 _Part: TypeAlias = tuple[Event, Region, int | None]

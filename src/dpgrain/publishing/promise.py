@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from dpgrain import _validate
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
-from dpgrain.noise.additive import law_named
+from dpgrain.noise.additive import noise_by_name
 from dpgrain.publishing.budget import Budget
 from dpgrain.publishing.share import BudgetShare
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Element, Level, Record, Relation, Unit, User
@@ -118,7 +118,7 @@ class Promise:
         Raises:
             ParameterError: if the distribution is unknown, or requires a δ above 0.
         """
-        if law_named(noise).pure:
+        if noise_by_name(noise).pure:
             return self.pure()
         self.require_delta(
             "delta must be above 0 with Gaussian noise, not 0; use noise='laplace' or delta=1e-6."

@@ -9,7 +9,7 @@ from functools import partial
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
-from dpgrain.noise.sources import source_of
+from dpgrain.noise.sources import random_source
 from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
 from dpgrain.publishing.budget import charge as charge_open_ones
 from dpgrain.publishing.budget import open_budget, reject_composed
@@ -62,7 +62,7 @@ def _publish(query: Query[Made]) -> Made:
         _validate.boolean(progress=progress)
     query = query.settled()
     warn_large_epsilon(query.promise.epsilon)
-    plan, source = query.plan, source_of(query.random_state)
+    plan, source = query.plan, random_source(query.random_state)
     warn_unreliable_result(plan.care)
     guarantee = query.charged(
         partial(

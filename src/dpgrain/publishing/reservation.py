@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpgrain.errors import ParameterError
-from dpgrain.noise.sources import source_of
+from dpgrain.noise.sources import random_source
 from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
 from dpgrain.publishing.charge import Charge
 from dpgrain.publishing.guarantee import Guarantee, warn_large_delta
@@ -46,7 +46,7 @@ class Reservation:
             DataError: if the source cannot be read.
         """
         with array_origin(ArrayOrigin()):
-            plan, source = query.plan, source_of(query.random_state)
+            plan, source = query.plan, random_source(query.random_state)
             guarantee = replace(plan.guarantee, private=source.private)
             warn_large_delta(guarantee.delta, guarantee.level, plan.n_users, plan.cells)
             with Charge(self.take(guarantee), source) as charge:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dpgrain import _validate, learn, statistics
 from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import DpgrainError, ParameterError
-from dpgrain.learn.kinds import KINDS as FITS
+from dpgrain.learn.estimator_names import ESTIMATORS as FITS
 from dpgrain.publishing import Query
 from dpgrain.publishing.parameters import COLUMNS
 from dpgrain.releases.keys import Key, keys_of
@@ -22,12 +22,12 @@ from dpgrain.units import Record, Relation, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain.learn import features as encodings
-    from dpgrain.means import of_users
+    from dpgrain.means import user_mean
     from dpgrain.releases import table_queries
 else:
-    table_queries, of_users = (
+    table_queries, user_mean = (
         lazy_import("dpgrain.releases.table_queries"),
-        lazy_import("dpgrain.means.of_users"),
+        lazy_import("dpgrain.means.user_mean"),
     )
     encodings = lazy_import("dpgrain.learn.features")
 
@@ -204,7 +204,7 @@ def _domain(stated: Any, keys: Sequence[str], asked: Asked) -> Any:
 
 
 def _mean_function() -> Callable[..., Any]:
-    return of_users.mean_of_users
+    return user_mean.mean_of_users
 
 
 def _mean_of_users(asked: Asked, epsilon: float, delta: float) -> Query[Any]:
@@ -278,23 +278,23 @@ def _plain(unit: Unit) -> Unit:
     return unit if isinstance(unit, Record) else replace(unit, by=None)
 
 
-def _encoding(own: Mapping[str, Any]) -> encodings.Encoding:
+def _encoding(own: Mapping[str, Any]) -> encodings.FeatureEncoding:
     """Return the encoding of columns as features."""
     names, ranges = own.get("features", ()), own.get("range", {})
-    ends = {name: encodings.Number(name, tuple(pair)) for name, pair in ranges.items()}
-    numbers = [ends.get(name, encodings.Number(name)) for name in names]
+    ends = {name: encodings.NumberColumn(name, tuple(pair)) for name, pair in ranges.items()}
+    numbers = [ends.get(name, encodings.NumberColumn(name)) for name in names]
     categories = [
-        encodings.Category(name, tuple(levels))
+        encodings.CategoryColumn(name, tuple(levels))
         for name, levels in own.get("categories", {}).items()
     ]
     for key, parts in (("range", ends.values()), ("categories", categories)):
         for part in parts:
             with _with_key(key):
-                encodings.Encoding((part,))
+                encodings.FeatureEncoding((part,))
     for name in ranges:
         if name not in names:
             raise ParameterError(f"range {name!r} must be a column of features.", name="range")
-    return encodings.Encoding((*numbers, *categories))
+    return encodings.FeatureEncoding((*numbers, *categories))
 
 
 _STATISTICS = (

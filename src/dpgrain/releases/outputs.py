@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dpgrain._files import atomic_write, write_table
 from dpgrain.learn.model import LinearModel
-from dpgrain.means.of_users import MeanOfUsers
+from dpgrain.means.user_mean import MeanOfUsers
 
 
 def write(release: Any, own: Mapping[str, Any], path: Path) -> None:

@@ -12,21 +12,21 @@ import pandas as pd
 
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.blocks import LabelledRows
-from dpgrain.learn.distributed import RowsThere
+from dpgrain.learn.distributed import ClusterRows
 from dpgrain.learn.features import (
-    Encoding,
-    Loaded,
-    Number,
-    columns_for,
+    FeatureEncoding,
+    FeatureRows,
+    NumberColumn,
+    empty_rows,
     load_rows,
-    no_rows,
+    required_columns,
 )
-from dpgrain.learn.given import Given, Read
 from dpgrain.learn.model import LinearModel
-from dpgrain.means.distributed import RecordsThere
-from dpgrain.means.of_users import MeanOfUsers, mean_of_users
+from dpgrain.learn.raw_inputs import LoadedInputs, RawInputs
+from dpgrain.means.distributed import ClusterRecords
 from dpgrain.means.protocol import Vectors
-from dpgrain.means.records import Records, RecordsHere
+from dpgrain.means.records import LocalRecords, Records
+from dpgrain.means.user_mean import MeanOfUsers, mean_of_users
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
@@ -63,7 +63,7 @@ def column_labels(labels: Sequence[Any], kind: str | None) -> list[Any]:
 def fit_columns(
     model: LinearModel,
     table: UserTable,
-    encoding: Encoding,
+    encoding: FeatureEncoding,
     target: str,
     element: str | None = None,
 ) -> Query[LinearModel]:
@@ -77,12 +77,12 @@ def fit_columns(
     if not isinstance(table, UserTable):
         reject_table(table, "a fit")
     # Validate parameters before reading a long table.
-    require_whole_users(table, model.asked().promise.unit)
+    require_whole_users(table, model.config().promise.unit)
     model.forget()
-    rows: RowsThere | TableInputs
+    rows: ClusterRows | TableInputs
     if table.distributed:
-        rows, users = RowsThere(table, encoding, target, element), table.user
-        rows.wanted(labels=hasattr(model, "classes"))
+        rows, users = ClusterRows(table, encoding, target, element), table.user
+        rows.column_forms(labels=hasattr(model, "classes"))
     else:
         rows, users = TableInputs.of(model, table, encoding, target, element), None
     with array_origin(_origin(table, element)):
@@ -96,7 +96,7 @@ class ColumnsQuery(Query[LinearModel]):
 
     fit: Query[LinearModel]
     table: UserTable
-    encoding: Encoding
+    encoding: FeatureEncoding
     target: str
     element: str | None
 
@@ -126,7 +126,7 @@ class ColumnsQuery(Query[LinearModel]):
 
 
 @dataclass(frozen=True, eq=False)
-class TableInputs(Given):
+class TableInputs(RawInputs):
     """Rows of a fit in a table.
 
     Args:
@@ -140,8 +140,8 @@ class TableInputs(Given):
     """
 
     table: UserTable
-    encoding: Encoding
-    form: Loaded
+    encoding: FeatureEncoding
+    form: FeatureRows
     target: str
     labels: bool
     element: str | None
@@ -151,7 +151,7 @@ class TableInputs(Given):
     def of(
         model: LinearModel,
         table: UserTable,
-        encoding: Encoding,
+        encoding: FeatureEncoding,
         target: str,
         element: str | None,
     ) -> TableInputs:
@@ -161,7 +161,7 @@ class TableInputs(Given):
             SchemaError: if a column is missing, or has an unsuitable type.
         """
         labels, named = hasattr(model, "classes"), model.trust == "pan"
-        form = no_rows(table, encoding, target=target, labels=labels, element=element)
+        form = empty_rows(table, encoding, target=target, labels=labels, element=element)
         return TableInputs(table, encoding, form, target, labels, element, named)
 
     @property
@@ -182,7 +182,7 @@ class TableInputs(Given):
         """Raise ParameterError for unused or missing elements."""
         LabelledRows.of(0, self.users, self.elements, unit, places=places)
 
-    def read(self, charge: Charge) -> Read:
+    def read(self, charge: Charge) -> LoadedInputs:
         """Read the columns."""
         rows = load_rows(
             self.table,
@@ -196,19 +196,19 @@ class TableInputs(Given):
         if not len(rows.features):
             # An empty table is a valid neighbour: use one row without a user instead.
             no_user = np.array([np.nan])
-            rows = Loaded(
+            rows = FeatureRows(
                 rows.features.reindex([0]),
                 no_user,
                 None if rows.users is None else no_user,
                 None if rows.elements is None else np.array([None], dtype=object),
                 rows.kept,
             )
-        return Read(rows.features, rows.target, self._users(rows), self._elements(rows))
+        return LoadedInputs(rows.features, rows.target, self._users(rows), self._elements(rows))
 
-    def _users(self, rows: Loaded) -> Any:
+    def _users(self, rows: FeatureRows) -> Any:
         return None if rows.users is None else pd.Series(rows.users, name=self.table.user)
 
-    def _elements(self, rows: Loaded) -> Any:
+    def _elements(self, rows: FeatureRows) -> Any:
         return None if rows.elements is None else pd.Series(rows.elements, name=self.element)
 
 
@@ -218,11 +218,11 @@ def _origin(table: UserTable, element: str | None = None) -> ArrayOrigin:
     return ArrayOrigin(table.scope, cells, table.provenance, tuple(derivation_facts(table)))
 
 
-def _with_columns(model: LinearModel, encoding: Encoding, target: str) -> LinearModel:
+def _with_columns(model: LinearModel, encoding: FeatureEncoding, target: str) -> LinearModel:
     """Return a fitted model with its columns in the public facts of the guarantee."""
     result = model.guarantee_
     public = (*result.public, *encoding.facts)
-    return model.of_columns(encoding, target, replace(result, public=public))
+    return model.set_columns(encoding, target, replace(result, public=public))
 
 
 @publishes
@@ -239,10 +239,10 @@ def mean_of_columns(table: UserTable, columns: Sequence[str], **options: Any) ->
     if table.user is None:
         raise ParameterError("user must be the user id column for a mean of users.")
     table.require_numbers(columns, "columns", also=["BOOLEAN"])
-    encoding = Encoding(tuple(Number(name) for name in columns))
+    encoding = FeatureEncoding(tuple(NumberColumn(name) for name in columns))
     if table.distributed:
-        return mean_of_users.query(RecordsThere(table, tuple(encoding.numbers)), **options)
-    columns_for(table, encoding, None, labels=False, element=None)
+        return mean_of_users.query(ClusterRecords(table, tuple(encoding.numbers)), **options)
+    required_columns(table, encoding, None, labels=False, element=None)
     return mean_of_users.query(TableRecords(table, encoding), **options)
 
 
@@ -251,7 +251,7 @@ class TableRecords(Records):
     """Records of users in the rows of a table with a user column."""
 
     table: UserTable
-    encoding: Encoding
+    encoding: FeatureEncoding
 
     @property
     def dimension(self) -> int:
@@ -269,8 +269,12 @@ class TableRecords(Records):
         return _origin(self.table)
 
     @contextmanager
-    def kept(self, charge: Charge, bound: float) -> Iterator[tuple[Vectors, Callable[[], int]]]:
+    def user_vectors(
+        self, charge: Charge, bound: float
+    ) -> Iterator[tuple[Vectors, Callable[[], int]]]:
         """Read the rows, and compute users' vectors."""
         rows = load_rows(self.table, self.encoding, charge)
-        with RecordsHere.of(rows.features.to_numpy(), rows.users).kept(charge, bound) as kept:
+        with LocalRecords.from_arrays(rows.features.to_numpy(), rows.users).user_vectors(
+            charge, bound
+        ) as kept:
             yield kept

@@ -99,7 +99,7 @@ def write_report(release: Release, path: str | Path, holdings: Holdings | None =
 
     The file stays below 1 MB for any number of groups.
     """
-    from dpgrain.report.held import check_holdings
+    from dpgrain.report.contributions import check_holdings
     from dpgrain.report.page import write_page
     from dpgrain.report.release import release_page
 
@@ -111,8 +111,7 @@ def write_report(release: Release, path: str | Path, holdings: Holdings | None =
 @report.register(GuaranteeReportMixin)
 def write_guarantee_report(guarantee: Guarantee, path: str | Path) -> Path:
     """Write a guarantee for privacy officers: what is guaranteed, what is not, and its hash."""
-    from dpgrain.report.guarantee import guarantee_page
-    from dpgrain.report.page import write_page
+    from dpgrain.report.page import guarantee_page, write_page
 
     return write_page(path, partial(guarantee_page, guarantee))
 
@@ -215,10 +214,10 @@ def plot(thing: object, ax: Axes | None = None, **how: Any) -> Axes:  # noqa: AR
 def _plot_release(
     release: Release, ax: Axes | None = None, *, top: int = 30, beside: Release | None = None
 ) -> Axes:
-    from dpgrain.report.plots import plot_beside, plot_estimates
+    from dpgrain.report.plots import plot_comparison, plot_estimates
 
     if beside is not None:
-        return plot_beside(release, beside, ax, top=top)
+        return plot_comparison(release, beside, ax, top=top)
     return plot_estimates(release, ax, top=top)
 
 

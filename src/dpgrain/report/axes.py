@@ -77,7 +77,7 @@ def save(
         figure.savefig(part, dpi=160, facecolor="white")
 
 
-def width_of(ax: Axes) -> float:
+def axes_width(ax: Axes) -> float:
     """Return the width of the figure, in inches."""
     figure = ax.get_figure(root=True)
     return 7.0 if figure is None else float(figure.get_figwidth())
@@ -85,12 +85,12 @@ def width_of(ax: Axes) -> float:
 
 def fitting(text: str, ax: Axes) -> str:
     """Shorten a text to the length of an axis."""
-    return shorten(one_line(text), max(14, int(_LETTERS_PER_INCH * width_of(ax))))
+    return shorten(one_line(text), max(14, int(_LETTERS_PER_INCH * axes_width(ax))))
 
 
 def label_letters(ax: Axes) -> int:
     """Return the maximum length of a row label on these axes."""
-    return min(max(10, int(_LETTERS_PER_INCH * width_of(ax))), _MOST_LETTERS)
+    return min(max(10, int(_LETTERS_PER_INCH * axes_width(ax))), _MOST_LETTERS)
 
 
 def plain(ax: Axes) -> None:
@@ -105,8 +105,8 @@ def plain(ax: Axes) -> None:
         axis.label.set_parse_math(False)
 
 
-def say(ax: Axes, text: str) -> Axes:
-    """Write a few words instead of a drawing."""
+def write_message(ax: Axes, text: str) -> Axes:
+    """Write a message instead of a drawing."""
     ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=INK)
     ax.set_xticks([])
     ax.set_yticks([])
@@ -196,8 +196,8 @@ def label_rows(
     ax.set_ylim(len(labels) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
     grid(ax, "x")
-    ax.locator_params(axis="x", nbins=max(3, min(8, int(width_of(ax)))))
-    gap = "\n" if width_of(ax) < NARROW else " "
+    ax.locator_params(axis="x", nbins=max(3, min(8, int(axes_width(ax)))))
+    gap = "\n" if axes_width(ax) < NARROW else " "
     start = value_axis(ax, "x", low, high, zero=zero)
     ax.set_xlabel(f"{what}{gap}with 95% interval{start}")
 

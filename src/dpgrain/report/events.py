@@ -35,23 +35,23 @@ def sentences(event: Event) -> list[str]:
     'Gaussian noise was added to a sum, with a standard deviation of 4 clipping bounds'
     """
     parts = event.parts
-    told = [_told(part) for part in parts[:_MOST_PARTS]]
-    left = len(parts) - len(told)
-    return [*told, f"{quantity(left, 'more event')}: see the JSON below."] if left else told
+    shown = [_describe(part) for part in parts[:_MOST_PARTS]]
+    left = len(parts) - len(shown)
+    return [*shown, f"{quantity(left, 'more event')}: see the JSON below."] if left else shown
 
 
-def _told(event: Event) -> str:
+def _describe(event: Event) -> str:
     """Describe one event; unknown types by their public numbers."""
     words = _WORDS.get(type(event).__name__)
-    return _numbers_of(event) if words is None else words(event)
+    return _describe_numbers(event) if words is None else words(event)
 
 
-def _numbers_of(event: Event) -> str:
+def _describe_numbers(event: Event) -> str:
     numbers = {name: value for name, value in event.to_dict().items() if name != "event"}
-    told = "; ".join(
+    text = "; ".join(
         f"{name.replace('_', ' ')} {one_line(value)}" for name, value in numbers.items()
     )
-    return f"{type(event).__name__}: {told}."
+    return f"{type(event).__name__}: {text}."
 
 
 def _times(count: int, noun: str) -> str:
@@ -97,7 +97,7 @@ def _selection(event: Any) -> str:
     )
 
 
-def _again(event: Any) -> str:
+def _second_selection(event: Any) -> str:
     return (
         f"Items with a first noisy count of at least {rounded_down(event.floor)} entered a second "
         "round. In it, each user added weights of norm at most 1 to some of their items. Items with a "
@@ -119,14 +119,14 @@ def _truncated_geometric(event: Any) -> str:
 def _known(promise: Callable[[Any], str]) -> Callable[[Any], str]:
     """Describe a mechanism by its guarantee."""
 
-    def told(event: Any) -> str:
+    def describe(event: Any) -> str:
         ran = "once" if event.count == 1 else f"{event.count:,} times"
         return (
             f"A mechanism ran {ran}. Only its privacy guarantee is known: {promise(event)} per "
             f"{event.level} ({event.relation})."
         )
 
-    return told
+    return describe
 
 
 def _drawn(event: Any) -> str:
@@ -141,7 +141,7 @@ def _sampled(event: Any) -> str:
     return (
         f"In {quantity(event.rounds, 'round')}, Gaussian noise with a standard deviation of "
         f"{rounded_down(event.noise_multiplier)} clipping bounds was added to a clipped sum over a "
-        f"random sample: {_drawn(event)} in each round.{_kept(event)}{runs}"
+        f"random sample: {_drawn(event)} in each round.{_element_limit(event)}{runs}"
     )
 
 
@@ -150,7 +150,7 @@ def _participation(event: Any) -> str:
     return (
         f"Gaussian noise with a standard deviation of {rounded_down(event.noise_multiplier)} clipping "
         f"bounds was added to clipped sums; {_BLOCKS[event.level]} entered at most {event.rounds:,} of "
-        f"them.{_kept(event)}{runs}"
+        f"them.{_element_limit(event)}{runs}"
     )
 
 
@@ -159,7 +159,7 @@ def _banded(event: Any) -> str:
         f"In {quantity(event.rounds, 'round')}, Gaussian noise that cancels over {event.bands:,} "
         "rounds was added to clipped sums over random samples. Its standard deviation before "
         f"cancelling was {rounded_down(event.noise_multiplier)} clipping bounds. "
-        f"{_upper(_drawn(event))} in the rounds of its part of the people.{_kept(event)}"
+        f"{_upper(_drawn(event))} in the rounds of its part of the people.{_element_limit(event)}"
     )
 
 
@@ -167,7 +167,7 @@ def _upper(sentence: str) -> str:
     return f"{sentence[0].upper()}{sentence[1:]}"
 
 
-def _kept(event: Any) -> str:
+def _element_limit(event: Any) -> str:
     most = event.max_elements
     return "" if most is None else f" At most {quantity(most, 'element')} per user counted."
 
@@ -254,10 +254,10 @@ def _scoped(event: Any) -> str:
 
 def _inner(event: Any) -> str:
     inside = event.events
-    return " ".join(_parts_of((inside,) if isinstance(inside, Event) else inside))
+    return " ".join(_part_sentences((inside,) if isinstance(inside, Event) else inside))
 
 
-def _parts_of(events: tuple[Event, ...]) -> Iterator[str]:
+def _part_sentences(events: tuple[Event, ...]) -> Iterator[str]:
     for event in events:
         yield from sentences(event)
 
@@ -266,7 +266,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "Gaussian": _gaussian,
     "Laplace": _laplace,
     "Selection": _selection,
-    "AdaptiveSelection": _again,
+    "AdaptiveSelection": _second_selection,
     "TruncatedGeometric": _truncated_geometric,
     "ApproximateDP": _known(
         lambda event: (

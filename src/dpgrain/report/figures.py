@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 _WIDTHS = {"wide": 816, "narrow": 344}
 
 # Groups with such an id get a title, which browsers show on hover.
-_TOLD = re.compile(r'<g id="told (\d+)">')
+_HOVER = re.compile(r'<g id="told (\d+)">')
 
 
 def figures(
-    name: str, draw: Callable[[Axes], Axes], height: int, told: Sequence[str] = ()
+    name: str, draw: Callable[[Axes], Axes], height: int, hover_texts: Sequence[str] = ()
 ) -> Markup:
     """Draw a wide and a narrow figure with hover texts per row; the style sheet shows one."""
 
     def drawn(ax: Axes) -> Axes:
         draw(ax)
-        for row in range(len(told)):
+        for row in range(len(hover_texts)):
             # Invisible, but receives the pointer.
             ax.axhspan(row - 0.5, row + 0.5, alpha=0.0, zorder=9, gid=f"told {row}")
         return ax
 
     both = (
         Markup('<div class="plot {}">{}</div>').format(
-            kind, _inline(drawn, width, height, name + kind, told)
+            kind, _inline(drawn, width, height, name + kind, hover_texts)
         )
         for kind, width in _WIDTHS.items()
     )
@@ -44,15 +44,15 @@ def figures(
 
 
 def _inline(
-    draw: Callable[[Axes], Axes], width: int, height: int, salt: str, told: Sequence[str]
+    draw: Callable[[Axes], Axes], width: int, height: int, salt: str, hover_texts: Sequence[str]
 ) -> Markup:
     """Return a drawing as an element of a page, with titles for its rows."""
 
     def titled(row: re.Match[str]) -> str:
-        return Markup('<g class="told"><title>{}</title>').format(told[int(row[1])])
+        return Markup('<g class="told"><title>{}</title>').format(hover_texts[int(row[1])])
 
     drawing = svg(draw, width, height, salt)
-    return Markup(_TOLD.sub(titled, drawing[drawing.index("<svg") :]))
+    return Markup(_HOVER.sub(titled, drawing[drawing.index("<svg") :]))
 
 
 def svg(

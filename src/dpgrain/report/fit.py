@@ -16,16 +16,15 @@ from dpgrain.accounting import SampledGaussian
 from dpgrain.learn import LinearModel
 from dpgrain.learn.rounds import History
 from dpgrain.learn.summary import Coefficient, Coefficients, coefficients
-from dpgrain.papers.floors import least_error_of_records, least_error_of_worlds, mean_order
+from dpgrain.papers.floors import mean_order, min_error_of_records, min_error_of_worlds
 from dpgrain.planning.error_plan import PlanRow
 from dpgrain.planning.shuffled import honest_shares
-from dpgrain.report.checks import check_of_model
 from dpgrain.report.figures import figures
-from dpgrain.report.page import Page, Part
-from dpgrain.report.plots import plot_coefficients, plot_curve, plot_training
+from dpgrain.report.guarantee_facts import Odds, contributions
+from dpgrain.report.page import Check, PageFacts, Part, hash_numbers
+from dpgrain.report.plots import plot_coefficients, plot_training
 from dpgrain.report.plots.coefficients import largest
-from dpgrain.report.promises import Odds, contributions, grains_of
-from dpgrain.report.words import text
+from dpgrain.report.wording import text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,21 +63,19 @@ def fit_page(model: LinearModel) -> str:
     """Return the report of a fit as HTML."""
     check_is_fitted(model)
     guarantee = model.guarantee_
-    page = Page(
+    page = PageFacts(
         of="fit",
         guarantee=guarantee,
         distorted="noise and clipping",
-        curve_plots=figures("curve", partial(plot_curve, guarantee), 320),
-        grains=grains_of(guarantee, {}),
         settings=tuple((key, text(value)) for key, value in _settings(model)),
-        hashes=(check_of_model("Coefficients", model),),
+        hashes=(model_check("Coefficients", model),),
     )
     return page.html(
         "fit.html",
         title=_TITLES[type(model).__name__],
         lead=_lead(model),
         name=_target(model),
-        trust=model.asked_.trust,
+        trust=model.config_.trust,
         honest=[
             (f"{share:.0%}", Odds(epsilon, guarantee.delta))
             for share, epsilon in honest_shares(guarantee)
@@ -91,15 +88,20 @@ def fit_page(model: LinearModel) -> str:
 
 def fit_part(model: LinearModel, salt: str) -> Part:
     """Return the coefficients of a model as one part of a page; no other part has this salt."""
-    page = Page(
+    page = PageFacts(
         of="fit",
         guarantee=model.guarantee_,
         distorted="noise and clipping",
-        curve_plots=Markup(""),
     )
     title, target = _TITLES[type(model).__name__], _target(model)
     body = page.html("_coefficients.html", inside=True, **_estimated(coefficients(model), salt))
     return Part(f"{title} of {target}" if target else title, page, Markup(body))
+
+
+def model_check(name: str, model: LinearModel) -> Check:
+    """Return the hash of the coefficients of a fitted model."""
+    how = "hashlib.sha256(numpy.append(model.coef_, model.intercept_).astype('<f8')).hexdigest()"
+    return (name, hash_numbers(np.append(model.coef_, model.intercept_)), how)
 
 
 def _target(model: LinearModel) -> str:
@@ -123,7 +125,7 @@ def _estimated(found: Coefficients, salt: str = "") -> dict[str, object]:
         "count": len(found.rows),
         "intervals": found.intervals,
         "cautions": found.cautions,
-        "meaning": found.meaning.values(),
+        "meaning": found.explanations.values(),
         "unsure": found.unsure,
         "headings": found.headings,
         "lines": [
@@ -136,12 +138,12 @@ def _estimated(found: Coefficients, salt: str = "") -> dict[str, object]:
             f"{salt}coefficients",
             partial(plot_coefficients, plotted, intervals=found.intervals),
             height,
-            [_told(found, row) for row in plotted],
+            [_hover_text(found, row) for row in plotted],
         ),
     }
 
 
-def _told(found: Coefficients, row: Coefficient) -> str:
+def _hover_text(found: Coefficients, row: Coefficient) -> str:
     """Return the hover text of a row of the figure."""
     cells = zip(found.headings[1:], found.cells(row), strict=True)
     return f"{text(row.name, 120)}: {', '.join(f'{name} {cell}' for name, cell in cells)}"
@@ -196,21 +198,21 @@ def _limits(model: LinearModel) -> _Limits | None:
     rows = [
         row(
             f"{records:,}",
-            least_error_of_records(
+            min_error_of_records(
                 epsilon, delta, n, records=records, dimension=dimension, relation=relation
             ),
             mean_order(epsilon, n, dimension=dimension, records=records),
         )
         for records in _RECORDS
     ]
-    always = 2 * math.sqrt(least_error_of_worlds(epsilon, delta, n, relation=relation))
+    always = 2 * math.sqrt(min_error_of_worlds(epsilon, delta, n, relation=relation))
     rows.append(row("any number", always, None))
     return _Limits(f"{n:,}", PlanRow("", noise).text, rows)
 
 
 def _users(model: LinearModel) -> int | None:
     """Return the number of users in the divisor of sums; None for some older files."""
-    known = getattr(model, "n_users_", model.asked_.n_users)
+    known = getattr(model, "n_users_", model.config_.n_users)
     if known is None and model.evidence_ is not None:
         known = model.evidence_.n_users
     return None if known is None else int(known)
@@ -245,7 +247,7 @@ def _rounds(model: LinearModel) -> str:
 
 def _settings(model: LinearModel) -> list[tuple[str, object]]:
     """List the settings as text."""
-    ask, guarantee, auto = model.asked_, model.guarantee_, "chosen privately"
+    ask, guarantee, auto = model.config_, model.guarantee_, "chosen privately"
     clip = f"{model.history_.clip:.4g}" + (f", {auto}" if ask.clipping == "auto" else "")
     per_user, algorithm = ask.elements_per_user, ask.algorithm
     bets = "coin betting, then full-matrix AdaGrad" if ask.warms_up else "coin betting"

@@ -16,11 +16,11 @@ from dpgrain.ledger.ledger import Ledger
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.figures import figures
+from dpgrain.report.guarantee_facts import Odds
 from dpgrain.report.page import render
 from dpgrain.report.plots import plot_curve
-from dpgrain.report.plots.windows import Timeline, Window, plot_timeline, plot_used
-from dpgrain.report.promises import Odds
-from dpgrain.report.words import text
+from dpgrain.report.plots.windows import Timeline, WindowSpan, plot_timeline, plot_used
+from dpgrain.report.wording import text
 from dpgrain.scope.regions import Axis, Region, Side, Span
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _MOST_COMPOSED = 2000
 
 
 @dataclass(frozen=True)
-class _Promised:
+class _PromiseRow:
     """One promise and its remaining budget, as text."""
 
     number: int
@@ -49,7 +49,7 @@ class _Promised:
 
 
 @dataclass(frozen=True)
-class _Released:
+class _ReleaseRow:
     """One row of the table of releases, as text."""
 
     number: int
@@ -66,7 +66,7 @@ class _Released:
 
 
 @dataclass(frozen=True)
-class _Together:
+class _Composition:
     """All releases so far about one unit, composed."""
 
     sentence: str
@@ -80,7 +80,7 @@ def ledger_page(ledger: Ledger) -> str:
     released = [entry for entry in entries if entry.guarantees]
     promises = ledger.promises
     timeline = _timeline(released)
-    listed = [_released(entry, promises) for entry in reversed(released[-_MOST_LINES:])]
+    listed = [_release_row(entry, promises) for entry in reversed(released[-_MOST_LINES:])]
     return render(
         "ledger.html",
         name=text(ledger.name),
@@ -88,14 +88,14 @@ def ledger_page(ledger: Ledger) -> str:
         last=entries[-1].receipt,
         began=entries[0].at,
         promises=[
-            _promised(ledger, number, promise, entries) for number, promise in promises.items()
+            _promise_row(ledger, number, promise, entries) for number, promise in promises.items()
         ],
         count=len(released),
         lines=listed,
         omitted=len(released) - len(listed),
         column=timeline.column and text(timeline.column),
         timeline_plots=figures("timeline", partial(plot_timeline, timeline), 320),
-        together=_together(released, promises.values()),
+        together=_compositions(released, promises.values()),
         whole=len(released) <= _MOST_COMPOSED,
     )
 
@@ -105,13 +105,13 @@ def plot_ledger(ledger: Ledger, ax: Axes | None = None) -> Axes:
     return plot_timeline(_timeline([one for one in ledger.entries if one.guarantees]), ax)
 
 
-def _promised(
+def _promise_row(
     ledger: Ledger, number: int, promise: LastingPromise, entries: Sequence[LedgerEntry]
-) -> _Promised:
+) -> _PromiseRow:
     left = ledger.left(number)
-    windows = _used(ledger, number, entries)
+    windows = _used_timeline(ledger, number, entries)
     renewed = ledger.renewal_text(number)
-    return _Promised(
+    return _PromiseRow(
         number,
         text(promise, 2000),
         Odds(promise.epsilon, promise.delta),
@@ -119,19 +119,19 @@ def _promised(
         percent(1 - left),
         percent(left, up=False),
         figures(f"used{number}", partial(plot_used, windows), 240) if windows else None,
-        text(_beyond(ledger, number, windows), 500) if windows else "",
+        text(_outside_text(ledger, number, windows), 500) if windows else "",
         f"It {renewed}" if renewed else "",
     )
 
 
-def _released(entry: LedgerEntry, promises: dict[int, LastingPromise]) -> _Released:
+def _release_row(entry: LedgerEntry, promises: dict[int, LastingPromise]) -> _ReleaseRow:
     regions = dict.fromkeys(str(one.scope) for one in entry.guarantees)
     shares = [
         each.price.share_of(promises[each.promise].caps)
         for each in entry.charged
         if each.promise in promises
     ]
-    return _Released(
+    return _ReleaseRow(
         entry.number,
         entry.receipt.hash,
         entry.at,
@@ -148,7 +148,7 @@ def _released(entry: LedgerEntry, promises: dict[int, LastingPromise]) -> _Relea
 
 def _timeline(released: Sequence[LedgerEntry]) -> Timeline:
     """Return the releases by window of the first column with windows."""
-    axes = (_axis_of(one.scope) for entry in released for one in entry.guarantees)
+    axes = (_find_axis(one.scope) for entry in released for one in entry.guarantees)
     column, axis = next((result for result in axes if result is not None), ("", "whole"))
     read = [
         (datetime.fromisoformat(entry.at).astimezone(UTC).replace(tzinfo=None), window)
@@ -158,7 +158,7 @@ def _timeline(released: Sequence[LedgerEntry]) -> Timeline:
     return Timeline(column, axis, tuple(read[-_MOST_LINES:]))
 
 
-def _axis_of(region: Region) -> tuple[str, Axis] | None:
+def _find_axis(region: Region) -> tuple[str, Axis] | None:
     """Return the first column with an interval in a region, and its unit."""
     for side in region.sides:
         if isinstance(side.values, Span):
@@ -166,18 +166,18 @@ def _axis_of(region: Region) -> tuple[str, Axis] | None:
     return None
 
 
-def _window(region: Region, column: str, axis: Axis) -> Window:
+def _window(region: Region, column: str, axis: Axis) -> WindowSpan:
     """Return the interval of a column in a region; all values if it has none."""
     side = region.side(column)
     if side is None or not isinstance(side.values, Span) or side.values.axis != axis:
-        return Window()
-    return Window(side.values.low, side.values.high)
+        return WindowSpan()
+    return WindowSpan(side.values.low, side.values.high)
 
 
-def _used(ledger: Ledger, number: int, entries: Sequence[LedgerEntry]) -> Timeline | None:
+def _used_timeline(ledger: Ledger, number: int, entries: Sequence[LedgerEntry]) -> Timeline | None:
     """Return the used share of a promise per window; None if no release has a window."""
     regions = [each.region for one in entries for each in one.charged if each.promise == number]
-    result = next((axis for axis in map(_axis_of, regions) if axis is not None), None)
+    result = next((axis for axis in map(_find_axis, regions) if axis is not None), None)
     if result is None:
         return None
     column, axis = result
@@ -187,7 +187,7 @@ def _used(ledger: Ledger, number: int, entries: Sequence[LedgerEntry]) -> Timeli
     ends = ends[:: -(-len(ends) // _MOST_WINDOWS)] + ends[-1:]
     used = [
         (
-            Window(low, high),
+            WindowSpan(low, high),
             1 - ledger.left(number, Region((Side(column, Span(axis, low, high)),))),
         )
         for low, high in pairwise(ends)
@@ -196,7 +196,7 @@ def _used(ledger: Ledger, number: int, entries: Sequence[LedgerEntry]) -> Timeli
     return Timeline(column, axis, (), tuple(used)) if used else None
 
 
-def _beyond(ledger: Ledger, number: int, windows: Timeline) -> str:
+def _outside_text(ledger: Ledger, number: int, windows: Timeline) -> str:
     """Describe the used share before the first drawn window and after the last."""
     low, high = windows.ends
     outside = (Span(windows.axis, None, low), Span(windows.axis, high, None))
@@ -208,9 +208,9 @@ def _beyond(ledger: Ledger, number: int, windows: Timeline) -> str:
     return f"Used outside of the figure: at most {' and at most '.join(parts)}."
 
 
-def _together(
+def _compositions(
     released: Sequence[LedgerEntry], promises: Iterable[LastingPromise]
-) -> list[_Together]:
+) -> list[_Composition]:
     """Compose all releases so far, per unit, partition and relation, at the δ of the promise."""
     deltas = {promise.level: promise.delta for promise in promises}
     if len(released) > _MOST_COMPOSED:
@@ -219,24 +219,24 @@ def _together(
     for entry in released:
         for one in entry.guarantees:
             alike.setdefault((one.level, one.elements, one.relation), []).append(one)
-    found: list[_Together] = []
+    found: list[_Composition] = []
     for guarantees in alike.values():
-        together = _composed(guarantees)
+        together = _compose(guarantees)
         if together is not None:
             together = replace(together, delta=deltas.get(together.level, together.delta))
             plots = figures(f"curve{len(found)}", partial(plot_curve, together), 320)
             found.append(
-                _Together(text(together, 20_000), quantity(len(guarantees), "release"), plots)
+                _Composition(text(together, 20_000), quantity(len(guarantees), "release"), plots)
             )
     return found
 
 
-def _composed(guarantees: Sequence[Guarantee]) -> Guarantee | None:
+def _compose(guarantees: Sequence[Guarantee]) -> Guarantee | None:
     """Compose guarantees, halves first; None if they are for different users."""
     if len(guarantees) == 1:
         return guarantees[0]
     middle = len(guarantees) // 2
-    left, right = _composed(guarantees[:middle]), _composed(guarantees[middle:])
+    left, right = _compose(guarantees[:middle]), _compose(guarantees[middle:])
     if left is None or right is None:
         return None
     try:

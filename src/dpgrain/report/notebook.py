@@ -14,7 +14,7 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.figures import svg
 from dpgrain.report.plots import plot_curve, plot_estimates
 from dpgrain.report.plots.estimates import drawn
-from dpgrain.report.words import is_one, text, words_of
+from dpgrain.report.wording import is_one, release_wording, text
 from dpgrain.statistics.formatting import (
     format_rows,
     key_headings,
@@ -36,7 +36,7 @@ _SENTENCE_LETTERS = 5000
 
 def release_html(release: Release) -> str:
     """Return a release as HTML: a figure, the first or largest rows, and the guarantee."""
-    words = words_of(release)
+    words = release_wording(release)
     of = f"{words.name} {words.of}" + (f" by {words.by}" if words.by else "")
     shown_rows = drawn(release, _ROWS)
     parts = [Markup("<p><strong>{}</strong></p>").format(text(title(release)))]

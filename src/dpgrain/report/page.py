@@ -13,24 +13,40 @@ from fractions import Fraction
 from functools import cache, cached_property, partial
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dpgrain import __version__, _validate
 from dpgrain._files import atomic_write, check_page
 from dpgrain._formatting import powers
+from dpgrain._types import FloatArray
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.report.curve import CurveTable, curve_table
 from dpgrain.report.events import sentences
-from dpgrain.report.promises import Grain, Odds, four_sentences, of_a_person, smallest_bound
-from dpgrain.report.words import CHANGES, text
+from dpgrain.report.figures import figures
+from dpgrain.report.guarantee_facts import (
+    CurveTable,
+    GranularityRow,
+    Odds,
+    curve_table,
+    granularity_rows,
+    guarantee_sentences,
+    person_sentence,
+    smallest_bound,
+)
+from dpgrain.report.plots.curve import plot_curve
+from dpgrain.report.wording import CHANGES, text
 from dpgrain.scope.provenance import DESCRIPTIONS
 from dpgrain.units import RELATIONS, Level, Relation
 
 if TYPE_CHECKING:
-    from dpgrain.report.held import Held
+    from dpgrain.report.contributions import ContributionText
+    from dpgrain.statistics.contribution_counts import Holdings
+
+#: Name, SHA-256 hash, and an expression that computes it.
+Check: TypeAlias = tuple[str, str, str]
 
 # Maximum lengths of a guarantee and an event; only long names of a caller reach them.
 _SENTENCE_LETTERS = 20_000
@@ -38,20 +54,18 @@ _EVENT_LETTERS = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Page:
-    """The common contents of reports; templates call it ``page``.
+class PageFacts:
+    """The common facts of reports; templates call them ``page``.
 
     Args:
         of: the type of the report, which decides a few words.
         guarantee: the guarantee.
         distorted: the sources of error of the numbers, as text.
-        curve_plots: the drawn granularity curve.
-        grains: the rows of the table below the curve.
         settings: the request, as names and values.
         noun: the word for a group, in the singular.
         selected: True if the groups were selected with noise.
-        held: the contribution distribution, if known.
-        beside: True if ``held`` is drawn next to the curve.
+        contributions: the contribution distribution as text, if known.
+        holdings: the contribution distribution to draw with the curve.
         hashes: names, hashes and how to compute them; the guarantee is always included.
         today: the time of writing, in UTC.
     """
@@ -59,14 +73,12 @@ class Page:
     of: Literal["release", "fit", "sum"]
     guarantee: Guarantee
     distorted: str
-    curve_plots: Markup
-    grains: tuple[Grain, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
     noun: str = "item"
     selected: bool = False
-    held: Held | None = None
-    beside: bool = False
-    hashes: tuple[tuple[str, str, str], ...] = ()
+    contributions: ContributionText | None = None
+    holdings: Holdings | None = None
+    hashes: tuple[Check, ...] = ()
     today: datetime = field(default_factory=partial(datetime.now, UTC))
 
     @property
@@ -107,21 +119,35 @@ class Page:
     @property
     def sentences(self) -> list[str]:
         """The guarantee in four sentences."""
-        told = four_sentences(self.guarantee, of_devices=self.of == "sum")
-        return [text(sentence) for sentence in told]
+        sentences = guarantee_sentences(self.guarantee, of_devices=self.of == "sum")
+        return [text(sentence) for sentence in sentences]
 
     @property
-    def of_a_person(self) -> str:
+    def person_sentence(self) -> str:
         """The guarantee for a whole person, as text."""
-        return text(of_a_person(self.guarantee), _EVENT_LETTERS)
+        return text(person_sentence(self.guarantee), _EVENT_LETTERS)
 
     @cached_property
     def curve(self) -> CurveTable:
         """The granularity curve in numbers, for the sliders."""
         return curve_table(self.guarantee)
 
+    @cached_property
+    def curve_plots(self) -> Markup:
+        """The drawn granularity curve."""
+        draw = partial(plot_curve, self.guarantee, holdings=self.holdings)
+        return figures("curve", draw, 320 if self.holdings is None else 350)
+
+    @cached_property
+    def granularities(self) -> tuple[GranularityRow, ...]:
+        """The rows of the table of granularities; none if data are on the devices of users."""
+        if self.of == "sum":
+            return ()
+        known = self.contributions
+        return granularity_rows(self.guarantee, {} if known is None else known.known_shares)
+
     @property
-    def checks(self) -> list[tuple[str, str, str]]:
+    def checks(self) -> list[Check]:
         """The hashes of the release and its guarantee, and how to compute each."""
         own = ("Guarantee", self.guarantee.hash, "dpgrain.Guarantee.from_json(text).hash")
         return [*self.hashes, own]
@@ -139,7 +165,7 @@ class Page:
     @cached_property
     def odds(self) -> Odds:
         """The odds that the guarantee leaves to an attacker."""
-        return Odds.of(self.guarantee)
+        return Odds.from_guarantee(self.guarantee)
 
     @property
     def delta(self) -> str:
@@ -153,7 +179,7 @@ class Page:
         return f"{math.floor(1 / Fraction(repr(float(delta)))):,}" if delta else ""
 
     @cached_property
-    def wears(self) -> bool:
+    def degrades_for_groups(self) -> bool:
         """True if the guarantee is weaker for two units than for one."""
         return self.guarantee.epsilon(units=2) > self.guarantee.epsilon()
 
@@ -168,7 +194,7 @@ class Page:
         return text(self.guarantee.elements or "a public partition")
 
     @property
-    def public(self) -> list[str]:
+    def public_facts(self) -> list[str]:
         """The facts assumed public."""
         return list(dict.fromkeys(map(text, self.guarantee.public)))
 
@@ -180,7 +206,7 @@ class Page:
     @property
     def events(self) -> list[str]:
         """The events, each in a few sentences."""
-        return [text(told, _EVENT_LETTERS) for told in sentences(self.guarantee.event)]
+        return [text(event, _EVENT_LETTERS) for event in sentences(self.guarantee.event)]
 
     @property
     def guarantee_json(self) -> str:
@@ -228,12 +254,24 @@ def _script() -> tuple[str, str]:
     return script, f"sha256-{base64.b64encode(digest).decode()}"
 
 
+def guarantee_page(guarantee: Guarantee) -> str:
+    """Return the report of a guarantee without numbers as HTML."""
+    # Without a release, the other sources of error are unknown.
+    distorted = "noise, clipping and other steps"
+    return PageFacts(of="release", guarantee=guarantee, distorted=distorted).html("guarantee.html")
+
+
+def hash_numbers(numbers: FloatArray) -> str:
+    """Return the SHA-256 hash of numbers as little-endian float64."""
+    return hashlib.sha256(np.ascontiguousarray(numbers, dtype="<f8").tobytes()).hexdigest()
+
+
 @dataclass(frozen=True)
 class Part:
     """One release on a page of several: its title, guarantee and HTML."""
 
     title: str
-    page: Page
+    page: PageFacts
     body: Markup
 
 

@@ -10,22 +10,21 @@ import numpy as np
 from markupsafe import Markup
 
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.report.checks import check_of_release
+from dpgrain.report.contributions import contribution_text
 from dpgrain.report.figures import figures
-from dpgrain.report.held import held_of
-from dpgrain.report.page import Page, Part
-from dpgrain.report.plots import plot_bounds, plot_curve, plot_estimates
+from dpgrain.report.guarantee_facts import contributions
+from dpgrain.report.page import Check, PageFacts, Part
+from dpgrain.report.plots import plot_bounds, plot_estimates
 from dpgrain.report.plots.estimates import drawn
 from dpgrain.report.plots.times import lines_over_time
-from dpgrain.report.promises import contributions, grains_of
-from dpgrain.report.words import (
-    Words,
-    groups_of,
+from dpgrain.report.wording import (
+    Wording,
+    count_groups,
     is_one,
     ranks,
+    release_wording,
     text,
     value_of,
-    words_of,
 )
 from dpgrain.statistics.contribution_counts import Holdings
 from dpgrain.statistics.formatting import (
@@ -40,7 +39,7 @@ from dpgrain.statistics.statistic import Noun
 from dpgrain.units import Level
 
 _PLOTTED_ROWS, _LISTED_ROWS, _NAME_LETTERS = 20, 1000, 120
-_ASKED = {
+_SETTINGS = {
     "take care": "Warning",
     "statistic": "Statistic",
     "table": "Table",
@@ -69,13 +68,13 @@ _MORE = {
     "count_error": "Std. error of count",
 }
 # Other names of lines if groups are not items.
-_ASKED_OF: dict[Noun, dict[str, str]] = {
+_SETTINGS_OF: dict[Noun, dict[str, str]] = {
     "item": {},
     "group": {"item": "Grouped by", "domain": "Groups", "weight": "Measured"},
     "bin": {"item": "Element column", "weight": "Counted"},
 }
 # The word for one row, used for "record" in sentences.
-_ROWS_OF = {"records": "record", "people": "person"}
+_ROW_NOUNS = {"records": "record", "people": "person"}
 _BLOCKS: dict[Level, str] = {
     "record": "each record",
     "element": "each user's contribution per cell",
@@ -84,14 +83,14 @@ _BLOCKS: dict[Level, str] = {
 
 
 @dataclass(frozen=True)
-class _Facts:
+class _ReleaseFacts:
     """Facts of a release and its events that decide about words."""
 
     release: Release
 
     @cached_property
-    def words(self) -> Words:
-        return words_of(self.release)
+    def words(self) -> Wording:
+        return release_wording(self.release)
 
     @cached_property
     def events(self) -> list[dict[str, Any]]:
@@ -128,12 +127,13 @@ class _Facts:
 
 def release_page(release: Release, holdings: Holdings | None = None) -> str:
     """Return the report of a release as HTML, with a contribution distribution next to the curve."""
-    facts = _Facts(release)
+    facts = _ReleaseFacts(release)
     page = _page(facts, holdings)
     return page.html(
         "release.html",
         release=release,
-        private=release.guarantee.private and (page.held is None or page.held.private),
+        private=release.guarantee.private
+        and (page.contributions is None or page.contributions.private),
         **_heading(facts),
         **_estimated(facts),
         **_clipped(facts),
@@ -142,12 +142,11 @@ def release_page(release: Release, holdings: Holdings | None = None) -> str:
 
 def release_part(release: Release, salt: str) -> Part:
     """Return the estimates of a release as one part of a page; no other part has this salt."""
-    facts = _Facts(release)
-    page = Page(
+    facts = _ReleaseFacts(release)
+    page = PageFacts(
         of="release",
         guarantee=release.guarantee,
         distorted=facts.distorted,
-        curve_plots=Markup(""),
         noun=facts.words.noun,
         selected=facts.selected,
     )
@@ -164,30 +163,29 @@ def release_part(release: Release, salt: str) -> Part:
     return Part(text(title, 120), page, Markup(body))
 
 
-def _page(facts: _Facts, holdings: Holdings | None) -> Page:
+def release_check(name: str, release: Release) -> Check:
+    """Return the hash of a release of a table."""
+    return (name, release.hash, "dpgrain.Release.load(path).hash")
+
+
+def _page(facts: _ReleaseFacts, holdings: Holdings | None) -> PageFacts:
     release, guarantee = facts.release, facts.release.guarantee
     known = holdings or (release if isinstance(release, Holdings) else None)
-    held = held_of(release, known)
-    beside = None if held is None or held.drowned or guarantee.level == "user" else known
-    return Page(
+    contributions_text = contribution_text(release, known)
+    hidden = contributions_text is None or contributions_text.is_hidden or guarantee.level == "user"
+    return PageFacts(
         of="release",
         guarantee=guarantee,
         distorted=facts.distorted,
-        curve_plots=figures(
-            "curve",
-            partial(plot_curve, guarantee, holdings=beside),
-            320 if beside is None else 350,
-        ),
-        grains=grains_of(guarantee, {} if held is None else held.told),
         noun=facts.words.noun,
         selected=facts.selected,
-        held=held,
-        beside=beside is not None,
-        hashes=(check_of_release("Release", release),),
+        contributions=contributions_text,
+        holdings=None if hidden else known,
+        hashes=(release_check("Release", release),),
     )
 
 
-def _heading(facts: _Facts) -> dict[str, object]:
+def _heading(facts: _ReleaseFacts) -> dict[str, object]:
     """Return the name of a release, and its request."""
     release, words = facts.release, facts.words
     return {
@@ -195,13 +193,13 @@ def _heading(facts: _Facts) -> dict[str, object]:
         "words": words,
         "name": text(words.of, 60),
         "by": words.by and text(words.by, 60),
-        "asked": [(_asked_name(release, key), text(v)) for key, v in release.asked.items()],
+        "asked": [(_setting_name(release, key), text(v)) for key, v in release.asked.items()],
         "weight": text(release.asked.counts),
         "shares": release.asked.is_weighted,
         "range_was_found": release.asked.range_was_private,
         "cut_off": release.asked.bounds_effect,
         "processed": bool(release.asked.processed),
-        "groups": groups_of(release),
+        "groups": count_groups(release),
         "nonnegative": getattr(release, "nonnegative", False),
         "threshold": _threshold(facts.events),
         "event_names": facts.event_names,
@@ -210,7 +208,7 @@ def _heading(facts: _Facts) -> dict[str, object]:
     }
 
 
-def _estimated(facts: _Facts, salt: str = "") -> dict[str, object]:
+def _estimated(facts: _ReleaseFacts, salt: str = "") -> dict[str, object]:
     """Return the estimates as a number, a table and a figure."""
     release = facts.release
     one = is_one(release)
@@ -218,22 +216,25 @@ def _estimated(facts: _Facts, salt: str = "") -> dict[str, object]:
     lines = format_rows(release, shown(release, _LISTED_ROWS), letters=_NAME_LETTERS)
     return {
         "one": lines[0] if one else None,
-        "one_more": {**dict.fromkeys(_MORE, ""), **(_named(release, lines[0]) if one else {})},
+        "one_more": {
+            **dict.fromkeys(_MORE, ""),
+            **(_more_numbers(release, lines[0]) if one else {}),
+        },
         "told": known,
-        "more_heads": {name: _more_name(release, name) for name in known},
+        "more_heads": {name: _more_heading(release, name) for name in known},
         "ranks": [f"{rank:g}" for rank in ranks(release)],
         "heads": [text(head, 60) for head in facts.words.heads],
         "value": text(value_of(release), 60),
         "measured": text(release.asked.quantity, 80),
-        "made": release.statistic.made_of(one).replace("record", _ROWS_OF[release.asked.rows]),
+        "made": release.statistic.made_of(one).replace("record", _ROW_NOUNS[release.asked.rows]),
         "rows": release.asked.rows,
         "everyone": release.asked.over == "everyone",
         "estimand": text(release.estimand),
         "capped": release.asked.is_clipped,
         "cut": release.asked.is_limited,
         "counts_are_clipped": counts_are_clipped(release),
-        "estimates": [(line, _named(release, line)) for line in lines],
-        "plotted": min(_PLOTTED_ROWS, groups_of(release)),
+        "estimates": [(line, _more_numbers(release, line)) for line in lines],
+        "plotted": min(_PLOTTED_ROWS, count_groups(release)),
         "over_time": _over_time(release),
         "notes": _notes(facts) if lines else [],
         "care": release.asked.warnings and text(release.asked.warnings, 2000),
@@ -257,7 +258,7 @@ def _over_time(release: Release) -> str:
     return f"Estimates by {text(lines.key, 60)} with 95% intervals{of}.{some}{gaps}"
 
 
-def _notes(facts: _Facts) -> list[str]:
+def _notes(facts: _ReleaseFacts) -> list[str]:
     """Return the limits of the estimates of this release, as sentences."""
     asked, threshold = facts.release.asked, _threshold(facts.events)
     notes = (
@@ -271,7 +272,7 @@ def _notes(facts: _Facts) -> list[str]:
     return [text(f"{note[0].upper()}{note[1:].rstrip('.')}.", 2000) for note in notes if note]
 
 
-def _more_name(release: Release, name: str) -> str:
+def _more_heading(release: Release, name: str) -> str:
     """Return the heading of an additional column."""
     if name == "count" and release.asked.rows == "people":
         return "People" if release.asked.over == "everyone" else "People (noisy)"
@@ -280,7 +281,7 @@ def _more_name(release: Release, name: str) -> str:
     return _MORE.get(name, name)
 
 
-def _named(release: Release, line: PrintedRow) -> dict[str, str]:
+def _more_numbers(release: Release, line: PrintedRow) -> dict[str, str]:
     """Return the additional numbers of a line by name."""
     return dict(zip(release.more, line.more, strict=True))
 
@@ -289,10 +290,10 @@ def _estimate_plots(release: Release, salt: str) -> object:
     rows = drawn(release, _PLOTTED_ROWS)
     height = 90 + 22 * max(rows, 2) if rows else 320
     draw = partial(plot_estimates, release, top=_PLOTTED_ROWS)
-    return figures(f"{salt}estimates", draw, height, _told(release))
+    return figures(f"{salt}estimates", draw, height, _hover_texts(release))
 
 
-def _told(release: Release) -> list[str]:
+def _hover_texts(release: Release) -> list[str]:
     """Return the hover text of each row of the figure, if it has one estimate per row."""
     statistic = release.statistic
     rows = drawn(release, _PLOTTED_ROWS)
@@ -305,7 +306,7 @@ def _told(release: Release) -> list[str]:
     ]
 
 
-def _clipped(facts: _Facts, salt: str = "") -> dict[str, object]:
+def _clipped(facts: _ReleaseFacts, salt: str = "") -> dict[str, object]:
     """Return the clipping bounds."""
     release, guarantee = facts.release, facts.release.guarantee
     clip = _clip(release, facts.event_names)
@@ -321,8 +322,8 @@ def _clipped(facts: _Facts, salt: str = "") -> dict[str, object]:
     }
 
 
-def _asked_name(release: Release, key: str) -> str:
-    return _ASKED_OF[release.statistic.noun].get(key, _ASKED.get(key, key))
+def _setting_name(release: Release, key: str) -> str:
+    return _SETTINGS_OF[release.statistic.noun].get(key, _SETTINGS.get(key, key))
 
 
 def _clip(release: Release, events: set[str]) -> np.ndarray[Any, Any]:

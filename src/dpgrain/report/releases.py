@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from markupsafe import Markup
 
 from dpgrain._formatting import format_number, useful_decimals
 from dpgrain.learn.model import LinearModel
-from dpgrain.means.methods import method_of
-from dpgrain.means.of_users import MeanOfUsers
+from dpgrain.means.problem import get_method
+from dpgrain.means.user_mean import MeanOfUsers
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.releases.plan import COLUMNS
 from dpgrain.releases.run import Releases
-from dpgrain.report.checks import Check, check_of_mean, check_of_model, check_of_release
-from dpgrain.report.figures import figures
-from dpgrain.report.fit import fit_part
-from dpgrain.report.page import Page, Part
-from dpgrain.report.plots import plot_curve
-from dpgrain.report.promises import grains_of
-from dpgrain.report.release import release_part
-from dpgrain.report.words import text
+from dpgrain.report.fit import fit_part, model_check
+from dpgrain.report.page import Check, PageFacts, Part, hash_numbers
+from dpgrain.report.release import release_check, release_part
+from dpgrain.report.wording import text
 
 # Maximum length of a guarantee; only long names of a caller reach it.
 _SENTENCE_LETTERS = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Page(Page):
+class _FileFacts(PageFacts):
     """The common contents; ``short`` is the guarantee without the public facts of each release."""
 
     short: Guarantee
@@ -44,13 +39,11 @@ class _Page(Page):
 def releases_page(releases: Releases) -> str:
     """Return the report of the releases of a file as HTML."""
     guarantee, plan = releases.guarantee, releases.plan
-    page = _Page(
+    page = _FileFacts(
         of="release",
         guarantee=guarantee,
         short=releases.promise,
         distorted="noise and clipping",
-        curve_plots=figures("curve", partial(plot_curve, guarantee), 320),
-        grains=grains_of(guarantee, {}),
         hashes=tuple(_check(text(name, 60), each) for name, each in releases.items()),
     )
     return page.html(
@@ -71,10 +64,11 @@ def releases_page(releases: Releases) -> str:
 def _check(name: str, release: Any) -> Check:
     """Return the hash that identifies a release."""
     if isinstance(release, LinearModel):
-        return check_of_model(name, release)
+        return model_check(name, release)
     if isinstance(release, MeanOfUsers):
-        return check_of_mean(name, release)
-    return check_of_release(name, release)
+        how = "hashlib.sha256(mean.value.astype('<f8')).hexdigest()"
+        return (name, hash_numbers(release.value), how)
+    return release_check(name, release)
 
 
 def _part(own: Any, release: Any, place: int) -> Part:
@@ -89,11 +83,10 @@ def _part(own: Any, release: Any, place: int) -> Part:
 
 def _mean_part(mean: MeanOfUsers, columns: list[str]) -> Part:
     """Return the numbers of a per-user mean."""
-    page = Page(
+    page = PageFacts(
         of="release",
         guarantee=mean.guarantee,
         distorted="noise and clipping",
-        curve_plots=Markup(""),
     )
     decimals = useful_decimals(mean.std_error)
     body = page.html(
@@ -106,7 +99,7 @@ def _mean_part(mean: MeanOfUsers, columns: list[str]) -> Part:
         ],
         error=format_number(mean.std_error, decimals),
         radius=f"{mean.radius:.3g}",
-        centre=method_of(mean.method).centre or "0",
+        centre=get_method(mean.method).centre or "0",
         off=mean.off,
         method=mean.method,
         reason=mean.reason,

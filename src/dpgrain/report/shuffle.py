@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from dpgrain._formatting import powers, quantity, rounded_up
@@ -21,22 +21,23 @@ from dpgrain.planning.shuffled import (
     user_curve,
 )
 from dpgrain.report.figures import figures
-from dpgrain.report.page import Page
+from dpgrain.report.guarantee_facts import Odds
+from dpgrain.report.page import PageFacts
 from dpgrain.report.plots import plot_epsilons, plot_honest
-from dpgrain.report.promises import Odds
-from dpgrain.report.words import text
-from dpgrain.shuffle.device_noise import Coins
+from dpgrain.report.wording import text
+from dpgrain.shuffle.device_noise import BinomialNoise
 from dpgrain.shuffle.protocol import ShuffledSum
-from dpgrain.units import RELATIONS
+from dpgrain.units import RELATIONS, Relation
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
     from matplotlib.axes import Axes
 
 __all__ = ["plot_honest", "plot_protocol", "shuffle_page"]
 
 
 @dataclass(frozen=True)
-class _Line:
+class _HonestRow:
     """One row of the table of honest devices."""
 
     share: str
@@ -45,21 +46,29 @@ class _Line:
     promised: bool
 
 
+@dataclass(frozen=True, kw_only=True)
+class _SumFacts(PageFacts):
+    """The common facts; the curve is for several users, with data on their devices."""
+
+    users: Sequence[int]
+    epsilons: Mapping[Relation, Sequence[float]]
+
+    @cached_property
+    def curve_plots(self) -> Markup:
+        draw = partial(plot_epsilons, self.users, self.epsilons, "user", self.guarantee.delta)
+        return figures("curve", partial(draw, own=self.relation), 320)
+
+
 def shuffle_page(protocol: ShuffledSum) -> str:
     """Return the report of a shuffled sum as HTML."""
     guarantee = protocol.guarantee
     users, epsilons = user_curve(guarantee)
-    page = Page(
+    page = _SumFacts(
         of="sum",
         guarantee=guarantee,
         distorted="noise",
-        curve_plots=figures(
-            "curve",
-            lambda ax: plot_epsilons(
-                users, epsilons, "user", guarantee.delta, ax, own=guarantee.relation
-            ),
-            320,
-        ),
+        users=users,
+        epsilons=epsilons,
         settings=tuple((key, text(value)) for key, value in _settings(protocol)),
     )
     return page.html(
@@ -68,15 +77,15 @@ def shuffle_page(protocol: ShuffledSum) -> str:
             (quantity(k, "user"), [Odds(epsilons[r][i], guarantee.delta) for r in RELATIONS])
             for i, k in enumerate(users)
         ],
-        **_described(protocol),
-        **_of_honest(honest_curve(protocol), guarantee.delta),
-        **_of_corrupt(protocol),
-        **_of_noise(protocol),
+        **_protocol_facts(protocol),
+        **_honest_facts(honest_curve(protocol), guarantee.delta),
+        **_corrupt_facts(protocol),
+        **_noise_facts(protocol),
         traffic=[(row.name, _cell(row)) for row in traffic_rows(protocol)],
     )
 
 
-def _described(protocol: ShuffledSum) -> dict[str, object]:
+def _protocol_facts(protocol: ShuffledSum) -> dict[str, object]:
     """Describe the protocol and its users."""
     return {
         "scalar": not protocol.centred,
@@ -92,11 +101,11 @@ def _described(protocol: ShuffledSum) -> dict[str, object]:
     }
 
 
-def _of_honest(curve: Sequence[Honest], delta: float) -> dict[str, object]:
+def _honest_facts(curve: Sequence[Honest], delta: float) -> dict[str, object]:
     """Return ε over the share of honest devices."""
     return {
         "curve": [
-            _Line(line.share, f"{line.devices:,}", Odds(line.epsilon, delta), line.promised)
+            _HonestRow(line.share, f"{line.devices:,}", Odds(line.epsilon, delta), line.promised)
             for line in curve
         ],
         "least": next((line.share for line in curve if math.isinf(line.epsilon)), ""),
@@ -104,7 +113,7 @@ def _of_honest(curve: Sequence[Honest], delta: float) -> dict[str, object]:
     }
 
 
-def _of_corrupt(protocol: ShuffledSum) -> dict[str, object]:
+def _corrupt_facts(protocol: ShuffledSum) -> dict[str, object]:
     """Return the largest change of the sum by one device."""
     return {
         "own": _number(device_sensitivity(protocol)),
@@ -115,7 +124,7 @@ def _of_corrupt(protocol: ShuffledSum) -> dict[str, object]:
     }
 
 
-def _of_noise(protocol: ShuffledSum) -> dict[str, object]:
+def _noise_facts(protocol: ShuffledSum) -> dict[str, object]:
     """Return the noise, compared with a trusted curator."""
     sd, central = protocol.noise_sd, central_sd(protocol)
     return {
@@ -139,7 +148,7 @@ def _settings(protocol: ShuffledSum) -> list[tuple[str, object]]:
     """List the settings of a protocol as text."""
     design = protocol.design
     design_rows = [(row.name, _cell(row)) for row in deployment_rows(protocol)[:2]]
-    if isinstance(design.noise, Coins) and design.noise.probability != 0.5:
+    if isinstance(design.noise, BinomialNoise) and design.noise.probability != 0.5:
         design_rows.append(("Probability of a one", f"{design.noise.probability:.6g}"))
     return [
         ("Protocol", type(protocol).__name__),

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from dpgrain import _validate
 from dpgrain._formatting import quantity, rounded_up
 from dpgrain.report.figures import figures
-from dpgrain.report.page import Page
-from dpgrain.report.plots import plot_curve, plot_measure, plot_training
-from dpgrain.report.promises import contributions, grains_of
-from dpgrain.report.words import text
+from dpgrain.report.guarantee_facts import contributions
+from dpgrain.report.page import PageFacts
+from dpgrain.report.plots import plot_measure, plot_training
+from dpgrain.report.wording import text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,12 +27,10 @@ _SHOWN_MEASURES = 8
 def training_page(training: Training) -> str:
     """Return the report of a trained network as HTML."""
     guarantee, history, mean = training.guarantee, training.history, training.mean
-    page = Page(
+    page = PageFacts(
         of="fit",
         guarantee=guarantee,
         distorted="noise and clipping",
-        curve_plots=figures("curve", partial(plot_curve, guarantee), 320),
-        grains=grains_of(guarantee, {}),
         settings=tuple((name, text(value)) for name, value in training.settings),
     )
     shown = list(history.measures)[:_SHOWN_MEASURES]

@@ -14,8 +14,8 @@ import numpy as np
 
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import AboveThreshold
-from dpgrain.noise import Source
-from dpgrain.noise.laws import raised
+from dpgrain.noise import RandomSource
+from dpgrain.noise.distributions import raise_scale
 from dpgrain.noise.sums import with_laplace
 from dpgrain.shared_records.extension import extension
 from dpgrain.shared_records.owned_rows import OwnedRows
@@ -83,7 +83,7 @@ class BoundSearch:
         """Return the selected bounds, (K,), from their numbers of doublings."""
         return np.asarray(self.low * 2.0**found, dtype=np.float64)
 
-    def find(self, pairs: OwnedRows, source: Source) -> IntArray:
+    def find(self, pairs: OwnedRows, source: RandomSource) -> IntArray:
         """Return the noisy number of doublings of each cell, (K,)."""
         cells = pairs.cells
         found = np.full(cells, self.doublings, dtype=np.int64)
@@ -91,7 +91,7 @@ class BoundSearch:
             return found
         unit = 2.0**_PERSON_BITS
         lowered = with_laplace(
-            np.zeros(cells, dtype=np.int64), raised(self.threshold_scale * unit), source=source
+            np.zeros(cells, dtype=np.int64), raise_scale(self.threshold_scale * unit), source=source
         )
         limit = math.floor((self.people + _RAISED * self.threshold_scale) * unit)
         open_ = np.ones(cells, dtype=np.bool_)
@@ -100,7 +100,7 @@ class BoundSearch:
             large = self._sums(pairs, doubled + 1)
             # In half steps; a bound has 2^(11 + doubled).
             people = (large - small) >> doubled
-            noisy = with_laplace(people, raised(self.query_scale * unit), source=source)
+            noisy = with_laplace(people, raise_scale(self.query_scale * unit), source=source)
             passed = open_ & (noisy <= limit + lowered)
             found[passed] = doubled
             open_ &= ~passed

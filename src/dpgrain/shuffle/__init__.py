@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
-    from dpgrain.shuffle.device_noise import Arrivals
+    from dpgrain.shuffle.device_noise import PoissonNoise
     from dpgrain.shuffle.parties import (
         Analyzer,
         Bag,
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Analyzer",
-    "Arrivals",
     "Bag",
     "Dropped",
     "Enrolment",
     "Estimate",
+    "PoissonNoise",
     "PoissonSum",
     "Randomizer",
     "ScalarSum",
@@ -36,7 +36,7 @@ __all__ = [
 lazy_package(
     __name__,
     {
-        "dpgrain.shuffle.device_noise": ("Arrivals",),
+        "dpgrain.shuffle.device_noise": ("PoissonNoise",),
         "dpgrain.shuffle.parties": (
             "Analyzer",
             "Bag",

@@ -11,7 +11,7 @@ from dpgrain._formatting import quantity
 from dpgrain.accounting import Event, Gaussian, calibrate
 from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
-from dpgrain.shuffle.device_noise import Arrivals, Coins, DeviceNoise
+from dpgrain.shuffle.device_noise import BinomialNoise, DeviceNoise, PoissonNoise
 from dpgrain.units import Relation
 
 Kind: TypeAlias = Literal["binomial", "poisson"]
@@ -31,7 +31,10 @@ _LARGEST_MU = 100.0
 _VARIANCE_RATIO = 1 + 2.0**-9
 # Max standard deviation of the noise in grid steps, which keeps its tables small.
 _MOST_NOISE_STEPS = 1e5
-_KINDS: dict[Kind, type[Coins] | type[Arrivals]] = {"binomial": Coins, "poisson": Arrivals}
+_KINDS: dict[Kind, type[BinomialNoise] | type[PoissonNoise]] = {
+    "binomial": BinomialNoise,
+    "poisson": PoissonNoise,
+}
 
 
 @dataclass(frozen=True)
@@ -127,4 +130,4 @@ def printed(n_users: int, dim: int, epsilon: float, delta: float, rounds: int) -
     own = epsilon / (18 * math.sqrt(math.log(1 / share)))
     ones = 90 * grid**2 * math.log(2 / share) / (own**2 * n_users)
     count = math.floor(2 * ones) + 1
-    return Design(grid, Coins(count, ones / count), LEAK * delta / dim)
+    return Design(grid, BinomialNoise(count, ones / count), LEAK * delta / dim)

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from dpgrain.accounting import Binomial, Event, Poisson
-from dpgrain.noise.counts import BinomialLaw, PoissonLaw
+from dpgrain.noise.counts import BinomialDistribution, PoissonDistribution
 
 
 @dataclass(frozen=True)
-class Coins:
+class BinomialNoise:
     """Binomial noise: each device sends ``count`` random bits for each coordinate."""
 
     count: int
     probability: float = 0.5
 
-    def law(self, devices: int) -> BinomialLaw:
+    def law(self, devices: int) -> BinomialDistribution:
         """Return the distribution of the summed noise of some devices, in one coordinate."""
-        return BinomialLaw(devices * self.count, self.probability)
+        return BinomialDistribution(devices * self.count, self.probability)
 
     def largest(self, grid: int) -> int:
         """Return g + b, the largest count of a device for a coordinate."""
@@ -34,28 +34,30 @@ class Coins:
         return Binomial(devices * self.count, self.probability, **public)
 
     @staticmethod
-    def for_variance(variance: float) -> Coins:
+    def for_variance(variance: float) -> BinomialNoise:
         """Return the fewest fair bits with at least this variance."""
-        return Coins(max(1, math.ceil(4 * variance)))
+        return BinomialNoise(max(1, math.ceil(4 * variance)))
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class PoissonNoise:
     """Poisson noise: each device sends a Poisson number of ones, plus its data.
 
     Args:
         mean: the mean number of these ones of a device for a coordinate.
 
-    >>> arrivals = Arrivals(2.0)
-    >>> arrivals.law(devices=1000).variance, arrivals.messages(grid=10), Coins(8).messages(grid=10)
-    (2000.0, 7.0, 18)
+    >>> noise = PoissonNoise(2.0)
+    >>> noise.law(devices=1000).variance, noise.messages(grid=10)
+    (2000.0, 7.0)
+    >>> BinomialNoise(8).messages(grid=10)
+    18
     """
 
     mean: float
 
-    def law(self, devices: int) -> PoissonLaw:
+    def law(self, devices: int) -> PoissonDistribution:
         """Return the distribution of the summed noise of some devices, in one coordinate."""
-        return PoissonLaw(devices * self.mean)
+        return PoissonDistribution(devices * self.mean)
 
     def largest(self, grid: int) -> int:
         """Return a count that a device exceeds with a probability below 2^−1000 (Bennett)."""
@@ -70,9 +72,9 @@ class Arrivals:
         return Poisson(devices * self.mean, **public)
 
     @staticmethod
-    def for_variance(variance: float) -> Arrivals:
+    def for_variance(variance: float) -> PoissonNoise:
         """Return noise of this variance."""
-        return Arrivals(variance)
+        return PoissonNoise(variance)
 
 
-DeviceNoise: TypeAlias = Coins | Arrivals
+DeviceNoise: TypeAlias = BinomialNoise | PoissonNoise

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.noise import Source, rounded
+from dpgrain.noise import RandomSource, rounded
 from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ Device: TypeAlias = str | bytes | int | None
 
 
 @dataclass(frozen=True)
-class Encoding:
+class VectorEncoding:
     """Unbiased randomised rounding of vectors of bounded norm to integers from 0 to g.
 
     Vectors are clipped to l2 norm ``bound`` B. If ``centred``, coordinates are in [−B, B] and 0
@@ -96,7 +96,7 @@ class Encoding:
             )
         return shape[0]
 
-    def codes(self, vectors: FloatArray, source: Source) -> NDArray[Any]:
+    def codes(self, vectors: FloatArray, source: RandomSource) -> NDArray[Any]:
         """Return (k, d) codes of (k, d) vectors; non-finite rows are users without data."""
         with np.errstate(all="ignore"):
             # Overflows and underflows depend on a user's value, so no warning may reveal them.
@@ -107,7 +107,7 @@ class Encoding:
             own += self.null
         return rounded(own, self.grid, source)
 
-    def total(self, tiles: Iterable[FloatArray], source: Source) -> tuple[IntArray, int]:
+    def total(self, tiles: Iterable[FloatArray], source: RandomSource) -> tuple[IntArray, int]:
         """Return (d,) the sum of the codes of (k, d) tiles, and the number of users.
 
         Several threads draw from a secret source.
@@ -157,7 +157,7 @@ def _read(values: ArrayLike, dim: int) -> NDArray[Any]:
     return numbers.numeric_array(values, dim, name="vectors")
 
 
-def name_of(device: Device) -> bytes:
+def device_bytes(device: Device) -> bytes:
     """Return the bytes of a device identifier."""
     if isinstance(device, bytes):
         return device
@@ -172,14 +172,14 @@ def name_of(device: Device) -> bytes:
         ) from None
 
 
-def tag_of(tag: bytes, device: Device) -> bytes:
+def device_tag(tag: bytes, device: Device) -> bytes:
     """Return a device's tag: the round's tag, hashed with the device's identifier.
 
     The tag of a report copied under another identifier therefore does not match.
     """
     if device is None:
         return tag
-    return hashlib.sha256(tag + name_of(device)).digest()[: len(tag)]
+    return hashlib.sha256(tag + device_bytes(device)).digest()[: len(tag)]
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class Packing:
 
     def of(self, device: Device) -> Packing:
         """Return the packing of one device's reports, with the device's own tag."""
-        return replace(self, tag=tag_of(self.tag, device))
+        return replace(self, tag=device_tag(self.tag, device))
 
     @property
     def bits(self) -> int:
@@ -216,7 +216,7 @@ class Packing:
         bits = (integers[:, None] >> places) & 1
         return self.tag + nonce + np.packbits(bits.astype(np.uint8).ravel()).tobytes()
 
-    def nonce_of(self, report: bytes) -> bytes:
+    def nonce(self, report: bytes) -> bytes:
         """Return the report's random number."""
         return report[len(self.tag) : self._start]
 

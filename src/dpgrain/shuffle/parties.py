@@ -14,11 +14,11 @@ from dpgrain._formatting import short_repr
 from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.noise import RandomState, Source
-from dpgrain.noise.counts import counts_of
-from dpgrain.noise.sources import source_of
+from dpgrain.noise import RandomSource, RandomState
+from dpgrain.noise.counts import draw_counts
+from dpgrain.noise.sources import random_source
 from dpgrain.shuffle.device_noise import DeviceNoise
-from dpgrain.shuffle.encoding import Device, Encoding, Packing, name_of
+from dpgrain.shuffle.encoding import Device, Packing, VectorEncoding, device_bytes
 
 if TYPE_CHECKING:
     from dpgrain.inputs import numbers
@@ -48,7 +48,7 @@ class Randomizer:
     True
     """
 
-    encoding: Encoding
+    encoding: VectorEncoding
     noise: DeviceNoise
     packing: Packing
 
@@ -62,7 +62,7 @@ class Randomizer:
         """Number of one-bit messages in a report (for Poisson noise, the mean)."""
         return self.encoding.dim * self.noise.messages(self.encoding.grid)
 
-    def counts(self, vector: ArrayLike | None, source: Source) -> IntArray:
+    def counts(self, vector: ArrayLike | None, source: RandomSource) -> IntArray:
         """Return (d,) the number of ones from this device for each coordinate.
 
         Raises:
@@ -76,7 +76,7 @@ class Randomizer:
         given: Any = [vector]
         row = np.zeros((1, encoding.dim)) if vector is None else encoding.vectors(given)
         own = encoding.codes(row, source)[0]
-        ones: IntArray = own + counts_of(self.noise.law(1), encoding.dim, source)
+        ones: IntArray = own + draw_counts(self.noise.law(1), encoding.dim, source)
         return np.minimum(ones, self.packing.largest)
 
     def report(
@@ -97,7 +97,7 @@ class Randomizer:
         Raises:
             ParameterError: if the vector is not d numbers, or the device is not an identifier.
         """
-        source, packing = source_of(random_state), self.packing.of(device)
+        source, packing = random_source(random_state), self.packing.of(device)
         return packing.pack(self.counts(vector, source), source.words(2).tobytes())
 
 
@@ -237,13 +237,13 @@ class Enrolment:
         Raises:
             ParameterError: if the device is not an identifier.
         """
-        name = name_of(device)
+        name = device_bytes(device)
         if name in self._seen:
             return False
         self._seen.add(name)
         return True
 
-    def came(self, report: bytes) -> bool:
+    def is_counted(self, report: bytes) -> bool:
         """Return True if a report with this number has already been counted."""
         return report in self._reports
 
@@ -322,7 +322,7 @@ class Shuffler:
         sent = bytes(report) if isinstance(report, bytearray | memoryview) else report
         packing = self._packing.of(device)
         counts = packing.unpack(sent)
-        identity = None if counts is None else packing.nonce_of(sent)
+        identity = None if counts is None else packing.nonce(sent)
         counted = self._counts(identity, device)
         if counted and counts is not None:
             self._ones += counts
@@ -350,7 +350,7 @@ class Shuffler:
             )
         if identity is None:
             self._dropped = self._dropped.plus(malformed=1)
-        elif self._enrolment.came(identity):
+        elif self._enrolment.is_counted(identity):
             # Copies of one person's report would add up until the noise of others is relatively
             # small.
             self._dropped = self._dropped.plus(repeated=1)
@@ -429,7 +429,7 @@ class Analyzer:
     (True, 50)
     """
 
-    encoding: Encoding
+    encoding: VectorEncoding
     noise: DeviceNoise
     packing: Packing
     size: int

@@ -22,21 +22,24 @@ from dpgrain._report_mixins import SumReportMixin
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
-from dpgrain.noise import RandomState, Source
-from dpgrain.noise.counts import counts_of
+from dpgrain.noise import RandomSource, RandomState
+from dpgrain.noise.counts import draw_counts
 from dpgrain.publishing import Charge, Planned, Promise, Query, publish
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.shuffle.design import Design, Kind, least_noise
-from dpgrain.shuffle.device_noise import Arrivals, Coins
-from dpgrain.shuffle.encoding import Encoding, Packing
+from dpgrain.shuffle.device_noise import BinomialNoise, PoissonNoise
+from dpgrain.shuffle.encoding import Packing, VectorEncoding
 from dpgrain.shuffle.parties import Analyzer, Enrolment, Estimate, Randomizer, Shuffler
-from dpgrain.shuffle.simulation import Here, corrupt_messages, here_of
+from dpgrain.shuffle.simulation import ReportingDevices, corrupt_messages, reporting_devices
 from dpgrain.units import Relation, User
 
 # Max devices of a batch: one random bit of each gives noise of 50,000 steps.
 _MOST_DEVICES = 10**10
 _TAG_BYTES, _FORMAT = 8, "dpgrain.shuffle/1"
+# Names of the types of noise in this format.
+_NOISE_NAMES = {BinomialNoise: "Coins", PoissonNoise: "Arrivals"}
+_NOISE_KINDS: dict[str, Any] = {name: kind for kind, name in _NOISE_NAMES.items()}
 # Max steps of the grid, and max steps of the noise, of a design read from JSON.
 _MOST_STEPS, _MOST_NOISE_STEPS = 1_000_000, 180_000
 # Max coordinates with a bound on floating-point rounding; and exclusive limit of sums.
@@ -71,7 +74,7 @@ class ShuffledSum(SumReportMixin, ABC):
         Promise(User(), self.epsilon, self.delta, self.relation).require_delta(
             "delta must be above 0 for sums of bits, not 0; use 1e-6."
         )
-        self.devices_of(self.honest_fraction)
+        self.device_count(self.honest_fraction)
         if self.beside is not None and not isinstance(self.beside, Event):
             raise ParameterError(
                 f"beside must be an event of dpgrain.accounting, not {_validate.describe(self.beside)}."
@@ -81,7 +84,7 @@ class ShuffledSum(SumReportMixin, ABC):
         self._check()
         if self._shape[0] > _MOST_COORDINATES:
             raise ParameterError(f"dim must be at most 2^20, not {self._shape[0]!r}.")
-        object.__setattr__(self, "design", self._designed() if chosen is None else chosen)
+        object.__setattr__(self, "design", self._choose_design() if chosen is None else chosen)
         if chosen is not None:
             self._check_numbers()
         if self.n_users * self._packing(0).largest >= _LARGEST_SUM:
@@ -121,7 +124,7 @@ class ShuffledSum(SumReportMixin, ABC):
         """Return the protocol as JSON text of public numbers, for other parties."""
         values = {part.name: getattr(self, part.name) for part in fields(self)}
         design = values.pop("design")
-        noise = {"kind": type(design.noise).__name__, **asdict(design.noise)}
+        noise = {"kind": _NOISE_NAMES[type(design.noise)], **asdict(design.noise)}
         values["beside"] = None if self.beside is None else self.beside.to_dict()
         numbers = {"grid": design.grid, "noise": noise, "leak": design.leak}
         return json.dumps(
@@ -149,15 +152,15 @@ class ShuffledSum(SumReportMixin, ABC):
             kind = protocols[values.pop("protocol")]
             numbers, beside = values.pop("design"), values.pop("beside")
             noise = numbers.pop("noise")
-            share = {"Coins": Coins, "Arrivals": Arrivals}[noise.pop("kind")](**noise)
+            share = _NOISE_KINDS[noise.pop("kind")](**noise)
             design = Design(**{**numbers, "noise": share})
             event = None if beside is None else Event.from_dict(beside)
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-            raise _foreign() from error
+            raise _not_a_protocol() from error
         try:
             protocol: ShuffledSum = kind(**values, beside=event, chosen=design)
         except TypeError as error:
-            raise _foreign() from error
+            raise _not_a_protocol() from error
         return protocol
 
     # -- each type of protocol defines these --
@@ -167,7 +170,7 @@ class ShuffledSum(SumReportMixin, ABC):
         """Reject invalid fields of this type of protocol."""
 
     @abstractmethod
-    def _designed(self) -> Design:
+    def _choose_design(self) -> Design:
         """Return the design for the promise."""
 
     @property
@@ -180,9 +183,9 @@ class ShuffledSum(SumReportMixin, ABC):
     @property
     def honest(self) -> int:
         """Minimum number of noise-adding devices of a batch."""
-        return self.devices_of(self.honest_fraction)
+        return self.device_count(self.honest_fraction)
 
-    def devices_of(self, honest_fraction: float) -> int:
+    def device_count(self, honest_fraction: float) -> int:
         """Return the number of devices in a share, rounded up: 0.07 of 100 is 7.
 
         The decimal digits of the share are used, so that floating point does not matter.
@@ -195,10 +198,10 @@ class ShuffledSum(SumReportMixin, ABC):
         return max(1, math.ceil(Fraction(repr(float(share))) * self.n_users))
 
     @property
-    def encoding(self) -> Encoding:
+    def encoding(self) -> VectorEncoding:
         """The encoding of vectors as integers."""
         dim, bound = self._shape
-        return Encoding(float(bound), self.design.grid, dim, self.centred)
+        return VectorEncoding(float(bound), self.design.grid, dim, self.centred)
 
     @property
     def event(self) -> Event:
@@ -268,7 +271,7 @@ class ShuffledSum(SumReportMixin, ABC):
         Raises:
             ParameterError: if γ is not in (0, 1].
         """
-        honest = self.devices_of(honest_fraction)
+        honest = self.device_count(honest_fraction)
         return self._promise(self.event_with(honest), private=True, honest=honest)
 
     def _promise(self, event: Event, *, private: bool, honest: int | None = None) -> Guarantee:
@@ -293,14 +296,14 @@ class ShuffledSum(SumReportMixin, ABC):
             ParameterError: if there are more rounds than the promise covers, and devices could
                 participate in them.
         """
-        self._counted(round, enrolment)
+        self._check_round(round, enrolment)
         return Shuffler(self._packing(round), self.n_users, self.honest, enrolment)
 
     def analyzer(self, round: int = 0) -> Analyzer:  # noqa: A002
         """Return the analyzer, which computes a sum from the multiset of one round."""
         return Analyzer(self.encoding, self.design.noise, self._packing(round), self.n_users)
 
-    def _counted(self, of_round: int, enrolment: Enrolment | None) -> None:
+    def _check_round(self, of_round: int, enrolment: Enrolment | None) -> None:
         """Reject a round beyond the rounds of the promise."""
         if enrolment is not None:
             _validate.instance(Enrolment, enrolment=enrolment)
@@ -330,7 +333,9 @@ class ShuffledSum(SumReportMixin, ABC):
 
     # -- in one process --
 
-    def estimate(self, tiles: Iterable[FloatArray], enrolled: int, source: Source) -> FloatArray:
+    def estimate(
+        self, tiles: Iterable[FloatArray], enrolled: int, source: RandomSource
+    ) -> FloatArray:
         """Simulate one round, and return the analyzer's estimate of the sum, (d,).
 
         ``tiles`` are arrays (k, d) of the vectors of enrolled users with data; a row that is not
@@ -347,13 +352,15 @@ class ShuffledSum(SumReportMixin, ABC):
             )
         return self.analyzer().decoded(self._ones(tiles, enrolled, source), enrolled)
 
-    def _ones(self, tiles: Iterable[FloatArray], devices: int, source: Source) -> NDArray[np.int64]:
+    def _ones(
+        self, tiles: Iterable[FloatArray], devices: int, source: RandomSource
+    ) -> NDArray[np.int64]:
         """Return (d,) numbers of ones from honest devices, some of them with data."""
         total, present = self.encoding.total(tiles, source)
         total = total + (devices - present) * self.encoding.null
-        return total + counts_of(self.design.noise.law(devices), len(total), source)
+        return total + draw_counts(self.design.noise.law(devices), len(total), source)
 
-    def _simulated(
+    def _simulate(
         self,
         values: ArrayLike,
         share: float | None,
@@ -424,7 +431,7 @@ class RoundQuery(Query[Estimate]):
         return corrupt_messages(self.corrupt, protocol._shape[0], largest)
 
     @cached_property
-    def here(self) -> Here:
+    def reporting(self) -> ReportingDevices:
         """The honest devices with reports."""
         protocol, corrupt = self.protocol, len(self.messages)
         honest = protocol.n_users - corrupt
@@ -433,7 +440,7 @@ class RoundQuery(Query[Estimate]):
                 f"X must have at most {honest:,} rows, because n_users = {protocol.n_users:,} "
                 f"includes {corrupt:,} corrupt devices."
             )
-        here = here_of(self.dropped, honest, self.rows)
+        here = reporting_devices(self.dropped, honest, self.rows)
         if here.devices < protocol.honest:
             raise ParameterError(
                 f"the batch has {here.devices:,} of the {protocol.honest:,} honest reports that "
@@ -445,12 +452,12 @@ class RoundQuery(Query[Estimate]):
     def plan(self) -> Planned:
         """The guarantee and the noise of the round."""
         # Raises if there are too few devices.
-        _ = self.here
+        _ = self.reporting
         return Planned(self.protocol._promise(self.event, private=True), self.protocol.n_users)
 
     def run(self, charge: Charge) -> Estimate:
         """Count the ones from devices, and decode their sum."""
-        protocol, here = self.protocol, self.here
+        protocol, here = self.protocol, self.reporting
         vectors = charge.read(lambda: protocol.encoding.vectors(self.vectors))
         ones = protocol._ones([vectors[here.rows]], here.devices, charge.lend(self.event))
         analyzer, reports = protocol.analyzer(), here.devices + len(self.messages)
@@ -474,7 +481,7 @@ def exact_design(kind: Kind, protocol: ShuffledSum) -> Design:
     )
 
 
-def _foreign() -> ParameterError:
+def _not_a_protocol() -> ParameterError:
     return ParameterError(
         "the text is not a protocol of dpgrain.shuffle; pass the output of to_json."
     )

@@ -34,14 +34,14 @@ def corrupt_messages(messages: ArrayLike | None, dim: int, largest: int) -> NDAr
 
 
 @dataclass(frozen=True)
-class Here:
+class ReportingDevices:
     """The number of reporting devices, and the rows of those with data."""
 
     devices: int
     rows: slice | NDArray[np.bool_]
 
 
-def here_of(dropped: int | ArrayLike, devices: int, rows: int) -> Here:
+def reporting_devices(dropped: int | ArrayLike, devices: int, rows: int) -> ReportingDevices:
     """Return the reporting devices; the first devices have rows."""
     if isinstance(dropped, int | np.integer) and not isinstance(dropped, bool):
         if not 0 <= dropped <= devices:
@@ -49,7 +49,7 @@ def here_of(dropped: int | ArrayLike, devices: int, rows: int) -> Here:
                 f"dropped must be between 0 and {devices:,}, not {_validate.describe(dropped)}."
             )
         left = devices - int(dropped)
-        return Here(left, slice(0, left))
+        return ReportingDevices(left, slice(0, left))
     try:
         lost = np.asarray(dropped)
     except ValueError:
@@ -61,4 +61,4 @@ def here_of(dropped: int | ArrayLike, devices: int, rows: int) -> Here:
             f"dropped must be a number of devices or {devices:,} booleans, not "
             f"{_validate.describe(dropped)}."
         )
-    return Here(devices - int(lost.sum()), ~lost[:rows])
+    return ReportingDevices(devices - int(lost.sum()), ~lost[:rows])

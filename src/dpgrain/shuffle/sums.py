@@ -65,7 +65,7 @@ class VectorSum(ShuffledSum):
         _validate.scale(l2_bound=self.l2_bound)
         _validate.one_of(("exact", "printed"), analysis=self.analysis)
 
-    def _designed(self) -> Design:
+    def _choose_design(self) -> Design:
         if self.analysis == "printed":
             return printed(self.n_users, self.dim, self.epsilon, self.delta, self.rounds)
         return exact_design("binomial", self)
@@ -102,7 +102,7 @@ class VectorSum(ShuffledSum):
         The sum has the same distribution as if all messages were sent individually. Formal
         guarantee: that of one round of :attr:`guarantee`.
         """
-        return self._simulated(X, share, random_state, dropped, corrupt).value
+        return self._simulate(X, share, random_state, dropped, corrupt).value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,7 @@ class PoissonSum(VectorSum):
                 "analysis must be 'exact' for PoissonSum, because the paper has no analysis of it."
             )
 
-    def _designed(self) -> Design:
+    def _choose_design(self) -> Design:
         return exact_design("poisson", self)
 
 
@@ -168,7 +168,7 @@ class ScalarSum(ShuffledSum):
     def _check(self) -> None:
         _validate.scale(bound=self.bound)
 
-    def _designed(self) -> Design:
+    def _choose_design(self) -> Design:
         return exact_design("binomial", self)
 
     @property
@@ -195,4 +195,4 @@ class ScalarSum(ShuffledSum):
                 booleans; they must not depend on the data.
             corrupt: (k, 1) counts that k corrupt devices, in addition to the numbers of x, send.
         """
-        return float(self._simulated(x, share, random_state, dropped, corrupt).value[0])
+        return float(self._simulate(x, share, random_state, dropped, corrupt).value[0])

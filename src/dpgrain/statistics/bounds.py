@@ -54,7 +54,7 @@ _WINDOW_RATIO = 16.0
 _ROUGH_NOISE = 4.0
 # Standard deviations that make a single count credible.
 _VISIBLE = 3.0
-# Standard deviations subtracted from the clipped part of a ratio, and the smallest reported share,
+# Standard deviations of noise subtracted from the clipped part, and the smallest reported share,
 # which depends on the distribution of norms within a bin.
 _LOST_MARGIN, _LOST_KNOWN = 1.645, 0.01
 # Smallest share of the mean cell for similar invisible cells, and the standard errors added to the
@@ -184,9 +184,9 @@ class ChosenBounds:
         bounds: (K,) clipping bounds, in the units of the norms.
         seen: (K,) True for cells with blocks above the noise.
         above: estimated share of blocks above their bound; None if too few are visible.
-        lost: estimated share of the sum of norms that clipping removes, or None. It contains little
-            of the tail beyond the last visible bin, so it is much too low for heavy tails. Neither
-            share is a guarantee. For ratios, possible noise is subtracted.
+        lost: estimated share of the sum of norms that clipping removes, minus possible noise except
+            for pools; None if it may be noise. It contains little of the tail beyond the last
+            visible bin, so it is much too low for heavy tails. Neither share is a guarantee.
     """
 
     bounds: FloatArray
@@ -233,7 +233,7 @@ def choose_bounds(
     array([3.67])
     """
     top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0], law)
-    bounds, number, lost = np.full(top.size, edges[0]), 0.0, 0.0
+    bounds, number, lost = np.full(top.size, edges[0]), 0.0, np.zeros(2)
     for rows in _chunks(top >= 0):
         seen = (noisy_counts[rows], top[rows], count_sd, edges)
         energy = np.asarray(coordinates[rows] * noise_multiplier**2, dtype=np.float64)
@@ -242,11 +242,12 @@ def choose_bounds(
         bounds[rows] = np.maximum(best, edges[0])
         # The heavy tail is assumed for the choice only, and not reported.
         points, mass = _spread(tail(), edges)
-        beyond = np.maximum(points - bounds[rows, None], 0.0)
-        number += float(mass[beyond > 0].sum())
-        lost += float((mass * beyond).sum())
+        number += float(mass[points > bounds[rows, None]].sum())
+        lost += _lost(noisy_counts[rows], top[rows], edges, bounds[rows], np.ones(rows.size))
     blocks, norms = _totals(noisy_counts, top, edges, count_sd)
-    return ChosenBounds(bounds, top >= 0, _share(number, blocks), _share(lost, norms))
+    return ChosenBounds(
+        bounds, top >= 0, _share(number, blocks), _least_lost(lost, count_sd, norms)
+    )
 
 
 def can_pool(cells: int) -> bool:
@@ -302,20 +303,33 @@ def bound_of_ratios(
     points, mass = _spread(tail, edges)
     blocks, norms = _totals(noisy_counts, top, edges, count_sd)
     above = _share(float(mass[0] @ (points > bound)), blocks)
-    lost = _share(_least_lost(noisy_counts[:, : top[0] + 1], edges, count_sd, bound), norms)
-    known = lost is not None and lost >= _LOST_KNOWN
-    return ChosenBounds(np.array([bound]), top >= 0, above, lost if known else None)
+    lost = _lost(noisy_counts, top, edges, bound[None], np.ones(1))
+    return ChosenBounds(np.array([bound]), top >= 0, above, _least_lost(lost, count_sd, norms))
 
 
-def _least_lost(
-    noisy_counts: FloatArray, edges: FloatArray, count_sd: float, bound: float
-) -> float:
-    """Return a lower estimate of the clipped part, minus what noise may have added."""
+def _lost(
+    noisy_counts: FloatArray,
+    top: IntArray,
+    edges: FloatArray,
+    bounds: FloatArray,
+    scale: FloatArray,
+) -> FloatArray:
+    """Return the clipped part of the norms in bins up to ``top``, and its variance, (2,).
+
+    The variance is for counts with noise of variance 1; ``scale`` is the weight of each row, (K,).
+    """
     bins = noisy_counts.shape[1]
-    points, _ = _spread(noisy_counts, edges[: bins + 1])
-    beyond = np.maximum(points[::-1] - bound, 0.0).reshape(bins, -1).mean(axis=1)
-    noise = count_sd * float(np.linalg.norm(beyond))
-    return float(noisy_counts[0] @ beyond) - _LOST_MARGIN * noise
+    points, _ = _spread(noisy_counts, edges)
+    beyond = np.maximum(points - bounds[:, None], 0.0)[:, ::-1]
+    beyond = beyond.reshape(len(bounds), bins, points.size // bins).mean(axis=2)
+    beyond *= scale[:, None] * (np.arange(bins) <= top[:, None])
+    return np.array([(noisy_counts * beyond).sum(), (beyond**2).sum()])
+
+
+def _least_lost(lost: FloatArray, count_sd: float, norms: float) -> float | None:
+    """Return the clipped share of all norms, minus possible noise; None if it may be noise."""
+    share = _share(float(lost[0]) - _LOST_MARGIN * count_sd * math.sqrt(lost[1]), norms)
+    return share if share is not None and share >= _LOST_KNOWN else None
 
 
 def rough_bounds(
@@ -404,18 +418,20 @@ def pooled_bounds(
     factor = np.where(last >= 0, np.clip(factor, POOLED_EDGES[0], most), 1.0)
     bounds = np.maximum(rough.bounds * factor[rough.pool], low)
     # Counts of pools are weighted: a count of one is 1/weight blocks.
-    beyond = np.maximum(points - factor[:, None], 0.0)
-    number = (mass * (beyond > 0)).sum(axis=1)[rough.pool] / weight
-    lost = rough.bounds * (mass * beyond).sum(axis=1)[rough.pool] / weight
+    number = (mass * (points > factor[:, None])).sum(axis=1)[rough.pool] / weight
     unknown = rough.seen & (last < 0)[rough.pool]
     if unknown.sum() > _FEW_UNKNOWN * rough.seen.sum():
         # Nothing is known above the bounds of cells in invisible pools.
         return ChosenBounds(bounds, rough.seen)
-    above, missing = (
-        _share(float(number.sum()), rough.blocks),
-        _share(float(lost.sum()), rough.norms),
-    )
-    return ChosenBounds(bounds, rough.seen, above, missing)
+    above = _share(float(number.sum()), rough.blocks)
+    scale = rough.bounds / weight
+    per_pool = np.bincount(rough.pool, scale, minlength=rough.pools) / cells
+    visible_part, variance = _lost(noisy_rows, last, POOLED_EDGES, factor, per_pool)
+    if visible_part < _LOST_MARGIN * row_sd * math.sqrt(variance):
+        return ChosenBounds(bounds, rough.seen, above)
+    # Pools are large enough for an estimate that includes the next bin.
+    beyond = (mass * np.maximum(points - factor[:, None], 0.0)).sum(axis=1)[rough.pool]
+    return ChosenBounds(bounds, rough.seen, above, _share(float(scale @ beyond), rough.norms))
 
 
 def _top_bins(noisy_counts: FloatArray, count_sd: float, ratio: float, law: Law) -> IntArray:

@@ -14,11 +14,11 @@ import pyarrow as pa
 from dpgrain import _validate
 from dpgrain._progress import Progress
 from dpgrain.accounting import Contribution
-from dpgrain.accounting.calibrate import calibrate_additive
-from dpgrain.accounting.events.noise import ADDITIVE, Additive
+from dpgrain.accounting.calibration import calibrate_additive
+from dpgrain.accounting.events.additive import ADDITIVE, Additive
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.noise.additive import law_named
+from dpgrain.noise.additive import noise_by_name
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
@@ -164,7 +164,7 @@ class HoldingsQuery(Query[Holdings]):
     @property
     def _size(self) -> float:
         """Norm of a user's block: 1 in a bin of elements and 1 in a bin of records."""
-        return 2.0 if law_named(self.noise).norm == "l1" else math.sqrt(2.0)
+        return 2.0 if noise_by_name(self.noise).norm == "l1" else math.sqrt(2.0)
 
     @property
     def event(self) -> Additive:
@@ -174,7 +174,7 @@ class HoldingsQuery(Query[Holdings]):
             ADDITIVE[self.noise],
             promise.epsilon,
             promise.delta,
-            contribution=Contribution(block="user", norm=law_named(self.noise).norm),
+            contribution=Contribution(block="user", norm=noise_by_name(self.noise).norm),
             relation=promise.relation,
             unit=promise.plain_unit,
         )

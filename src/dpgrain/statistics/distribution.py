@@ -16,7 +16,7 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.noise.additive import law_named
+from dpgrain.noise.additive import noise_by_name
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
@@ -291,7 +291,7 @@ def _band(bins: int, nothing: int | None, law: Law) -> float:
     both do, by Cauchy's inequality, for any share.
     """
     rng, shape = np.random.default_rng(0), (min(_DRAWN // bins, 40_000), bins)
-    kind = law_named(law)
+    kind = noise_by_name(law)
     noise = kind.draw(rng, shape) / kind.sd
     above = _above(noise)
     below = np.cumsum(noise, axis=1)[:, :-1]

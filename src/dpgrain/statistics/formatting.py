@@ -26,6 +26,7 @@ from dpgrain._formatting import (
 from dpgrain._types import IntArray
 from dpgrain.inputs.long_labels import SHOWN, is_replacement
 from dpgrain.publishing.risk import risk_lines
+from dpgrain.statistics.release_metadata import format_limit
 
 if TYPE_CHECKING:
     from dpgrain.statistics.release import Release
@@ -175,20 +176,20 @@ def title(release: Release) -> str:
     """Return the title of a release: quantity, keys, clipping and number of groups."""
     asked = release.asked
     words = one_line(asked.estimand)
-    if release.statistic.of_bins:
-        words = f"{words} by number of elements, and by number of records"
     words = f"{words[:1].upper()}{words[1:]}"
     if not release.groups.names or release.statistic.of_bins:
         return words
     points = len(release.groups.columns[-1].unique()) if release.statistic.pointwise else 1
     noun = "bin" if release.statistic.binned else release.statistic.noun
     groups = len(release) // max(points, 1)
+    number = quantity(groups, noun)
     if asked.selected:
-        below = f"; {noun}s below the threshold are not published"
-        return f"{words} ({quantity(groups, noun)}{below})"
-    if asked.public_items is not None and groups < asked.public_items and noun != "bin":
-        return f"{words} ({groups:,} of {quantity(asked.public_items, noun)})"
-    return words if (groups, noun) == (1, "group") else f"{words} ({quantity(groups, noun)})"
+        return f"{words} ({number}, chosen privately; rare ones are missing)"
+    if asked.public_items is None or noun == "bin":
+        return words if (groups, noun) == (1, "group") else f"{words} ({number})"
+    public = f"{asked.public_items:,} public {noun}{'s' * (asked.public_items != 1)}"
+    some = f"the {groups:,} largest of " if release.statistic.holders else f"{groups:,} of "
+    return f"{words} ({some if groups < asked.public_items else ''}{public})"
 
 
 def notes(release: Release) -> list[str]:
@@ -255,7 +256,7 @@ def _intervals(release: Release) -> str:
     if asked.processed:
         said = f"approximate {said}, after post-processing ({asked.post_processing})"
     if asked.statistic.holders:
-        said += ", without the effect of ranking"
+        said += "; it ignores the ranking, which raises the largest slightly"
     if "at_least" in known:
         said += f"; at_least: 95% lower bound for the unclipped {asked.unclipped}"
     if "count" in known:
@@ -281,7 +282,12 @@ def _clipping(release: Release) -> str:
         return "contributions were not clipped"
     chosen = asked.chosen and not asked.statistic.ratio
     more = sentence(_CHOSEN.format(unclipped=asked.unclipped)) if chosen else ""
-    return " ".join(part for part in (sentence(asked.clipping_effect), more) if part).rstrip(".")
+    bounds = getattr(release, "clip", np.zeros(0))
+    bound = (
+        f"the chosen bound is {format_limit(bounds[0])}" if chosen and len(set(bounds)) == 1 else ""
+    )
+    parts = map(sentence, (bound, asked.clipping_effect, asked.clipping_examples, more))
+    return " ".join(filter(None, parts)).rstrip(".")
 
 
 def _average(release: Release) -> str:

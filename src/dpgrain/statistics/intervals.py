@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpgrain._types import FloatArray
-from dpgrain.noise.additive import law_named
+from dpgrain.noise.additive import noise_by_name
 from dpgrain.units import Law
 
 
@@ -24,7 +24,7 @@ def quantile_of(noise: str, level: float) -> float:
     >>> round(quantile_of("gaussian", 0.95), 3), round(quantile_of("laplace", 0.95), 3)
     (1.645, 1.628)
     """
-    return law_named(noise).quantile(level)
+    return noise_by_name(noise).quantile(level)
 
 
 def tail_of(noise: Law, deviations: Any, terms: int = 1) -> FloatArray:
@@ -33,7 +33,7 @@ def tail_of(noise: Law, deviations: Any, terms: int = 1) -> FloatArray:
     >>> tail_of("gaussian", [0.0, 3.0]).round(5), tail_of("laplace", [0.0, 3.0]).round(5)
     (array([0.5    , 0.00135]), array([0.5    , 0.00718]))
     """
-    return law_named(noise).tail(np.asarray(deviations, dtype=np.float64), terms)
+    return noise_by_name(noise).tail(np.asarray(deviations, dtype=np.float64), terms)
 
 
 def half_width(noise: str) -> float:

@@ -17,10 +17,10 @@ from dpgrain.accounting import (
     ExponentialMechanism,
     Selection,
 )
-from dpgrain.accounting.calibrate import calibrate_additive, gaussian_multipliers
-from dpgrain.accounting.events.noise import ADDITIVE, Additive
+from dpgrain.accounting.calibration import calibrate_additive, gaussian_multipliers
+from dpgrain.accounting.events.additive import ADDITIVE, Additive
 from dpgrain.errors import ParameterError
-from dpgrain.noise.additive import law_named
+from dpgrain.noise.additive import noise_by_name
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.bounds import POOL_MOST, POOL_MOST_OF_USER, POOL_SIZE, AutoClip
 from dpgrain.statistics.intervals import half_width
@@ -229,7 +229,7 @@ def make_plan(
         select_share: the budget share of the selection.
         align_from: the number of coordinates from which blocks are also added at equal size.
     """
-    unit, relation, law = promise.plain_unit, promise.relation, law_named(noise)
+    unit, relation, law = promise.plain_unit, promise.relation, noise_by_name(noise)
     # Any record may change the bin of a block, which is one of several coordinates.
     binned = replace(contribution, coordinates="nonnegative", record_size=math.inf)
     auto, bound = (clip, None) if isinstance(clip, AutoClip) else (None, clip)
@@ -499,7 +499,7 @@ def plan_histogram(
     >>> round(plan.std_error, 3), round(plan.expected_error, 2)
     (7.461, 74.61)
     """
-    promise, law = Promise(unit, epsilon, delta, relation).under(noise), law_named(noise)
+    promise, law = Promise(unit, epsilon, delta, relation).under(noise), noise_by_name(noise)
     bound = clip_rule(clip)
     if unit.level == "record" and isinstance(bound, AutoClip) and not weighted:
         bound = 1.0

@@ -139,7 +139,7 @@ class Release(ReleaseReportMixin, ABC):
         >>> from dpgrain import User, count, read
         >>> table = read(pa.table({"who": [1, 2, 2]}), user="who")
         >>> print(count(table, unit=User(), clip=2.0, epsilon=1.0, delta=1e-6).explain()[:107])
-        Clipped count of records, each user's contribution clipped at 2
+        Clipped count of records, each user's contribution clipped at 2 records
         estimate     The clipped total, plus noise.
         """
         return explanation(self)

@@ -27,6 +27,8 @@ _EACH: dict[Each, str] = {
 _COUNTED = ("records", "people", "users", "elements", "units")
 # Smallest shown share of clipping.
 _SMALLEST_SHOWN = 1e-3
+# Privately chosen limits of these sizes are rounded to integers.
+_AS_INTEGERS = (100.0, 1e9)
 # Clipped norms of a contribution, by noise distribution.
 _NORMS = {"gaussian": "l2 norm", "laplace": "l1 norm"}
 # Descriptions in files of 0.1.
@@ -241,19 +243,33 @@ class Asked(Mapping[str, str]):
     @property
     def estimand(self) -> str:
         """Description of the estimates, with the clipping of one unit's contribution."""
-        per = f" per {self.keys_text}" if self.by and not self.statistic.of_bins else ""
+        if self.is_weighted:
+            whose = self.unit or "unit"
+            return (
+                f"score per {self.keys_text} for ranking, not a number of people: each {whose} adds "
+                "1/√k to each of its k items"
+            )
+        if self.statistic.of_bins:
+            return (
+                f"number of users by how many values of {self.keys_text}, and how many records, "
+                "each has"
+            )
+        per = f" per {self.keys_text}" if self.by else ""
         what = self.statistic.estimate_of(self.value).replace("records", self.rows)
         if self.statistic.holders:
             per, what = "", f"{self._holders} with each {self.keys_text}"
         if what.split()[0] in _COUNTED:
             what = f"{self._number} of {what}"
-        if self.statistic.ratio:
+        if self.statistic.stepped:
+            what = f"share of {self.rows} with {self.value} at or above each value"
+            per += "" if self.over == "records" else f", over {self._over}"
+        elif self.statistic.ratio:
             what = f"{self.statistic.heading} {self.statistic.value_of(self.value)}"
-            share = " (share at or above each value)" if self.statistic.stepped else ""
-            per += f"{share}, over {self._over}"
+            per += f", over {self._over}"
         if (limits := self.bounds or self.found) is not None and not self.statistic.of_parts:
-            chosen = "" if self.bounds else " (limits chosen privately)"
-            what = f"{what} {_clamped(limits)}{chosen}"
+            low, high = map(format_limit, limits)
+            found = f"clamped to [{low}, {high}] (limits chosen privately)"
+            what = f"{what} {_clamped(limits) if self.bounds else found}"
         if self.max_elements is not None:
             per += f", of at most {quantity(self.max_elements, 'element')} of each user"
         return f"{what}{per}{self._clipping}"
@@ -261,15 +277,19 @@ class Asked(Mapping[str, str]):
     @property
     def _number(self) -> str:
         """Word for an estimated count."""
-        if self.is_weighted:
-            return "weighted count"
         return "clipped count" if self.is_clipped else "number"
 
     @property
     def _holders(self) -> str:
         """Noun for the units that are counted once per item."""
         # If records are protected, each pair of a user and an item still counts once.
-        return "users" if self.unit == "record" and self.user else f"{self.unit or 'unit'}s"
+        pairs = self.unit == "record" or (self.unit == "element" and self._of_own_items)
+        return "users" if pairs and self.user else f"{self.unit or 'unit'}s"
+
+    @property
+    def _of_own_items(self) -> bool:
+        """True if each element is one user's records with one item."""
+        return self.elements == f"the column {', '.join(self.by)!r}"
 
     @property
     def covers(self) -> str:
@@ -279,11 +299,12 @@ class Asked(Mapping[str, str]):
     @property
     def unclipped(self) -> str:
         """The same quantity without clipping of contributions."""
-        weighted = "weighted " if self.is_weighted else ""
+        if self.is_weighted:
+            return "score"
         limited = self.bounds is not None or self.range_was_private or self.statistic.paired
         clamped = " of clamped values" if limited and not self.statistic.of_parts else ""
         kept = "" if self.max_elements is None else " of kept elements"
-        return f"{weighted}{self.statistic.covers}{clamped}{kept}"
+        return f"{self.statistic.covers}{clamped}{kept}"
 
     @property
     def rows(self) -> str:
@@ -319,8 +340,7 @@ class Asked(Mapping[str, str]):
             return f", clipped: {dict(self.told)['clip']}"
         assert self.clip is not None  # noqa: S101 - clipped contributions have a bound
         if self.clip.over == "item":
-            weight = ", each with weight 1/√(number of items)" if self.is_weighted else ""
-            return f", of the first items of each {self.unit or 'unit'}{weight}"
+            return f", of the first items of each {self.unit or 'unit'}"
         limit, ends = self.clip.bound, self.bounds or self.found
         if limit is None:
             per = " per element" if self.clip.over == "cell" else ""
@@ -328,7 +348,35 @@ class Asked(Mapping[str, str]):
         if self.statistic.signed and ends is not None:
             # Sums are clipped in units of the largest magnitude.
             limit *= max(map(abs, ends))
-        return f", {self._block} clipped at {f'{self._joint_norm} {limit:,.6g}'.strip()}"
+        return f", {self._block} clipped at {self._limit(limit)}"
+
+    def _limit(self, bound: float) -> str:
+        """Bound as text, with its unit for counts, and the norm that it limits."""
+        norm, size = self._joint_norm, f"{bound:,.6g}"
+        if norm and (norm != "l1 norm" or not self._groups or self.statistic.ratio):
+            return f"{norm} {size}"
+        if self._counts_rows and not self.statistic.ratio:
+            size += (
+                f" {self.rows if bound != 1 else 'record' if self.over == 'records' else 'person'}"
+            )
+        return f"{size} in total ({norm})" if norm else size
+
+    @property
+    def _counts_rows(self) -> bool:
+        """True if each row adds 1."""
+        return self.value is None and self.each == "record"
+
+    @property
+    def clipping_examples(self) -> str:
+        """Contributions with the largest l2 norm over several groups; empty for other norms."""
+        bound = None if self.clip is None or self.told else self.clip.bound
+        joint = self._groups and self._joint_norm == "l2 norm" and self._counts_rows
+        if bound is None or not joint or not self.is_clipped or self.statistic.ratio:
+            return ""
+        return (
+            f"l2 norm {bound:,.6g} means, for example, {bound:,.6g} {self.rows} in one "
+            f"{self._groups[:-1]}, or {bound / 2:,.6g} in each of 4"
+        )
 
     @property
     def _joint_norm(self) -> str:
@@ -342,8 +390,7 @@ class Asked(Mapping[str, str]):
     @property
     def _groups(self) -> str:
         """Groups of one contribution, in the plural; empty for a contribution to one group."""
-        each = self.elements == f"the column {', '.join(self.by)!r}"
-        if self.unit == "record" or (self.elements and each):
+        if self.unit == "record" or (self.elements and self._of_own_items):
             return ""
         if self.by:
             return f"{self.statistic.noun}s"
@@ -363,7 +410,8 @@ class Asked(Mapping[str, str]):
         if not self._groups:
             return self._contribution
         whose, element = "user" if self.unit else "unit", " of an element" if self.elements else ""
-        return f"each {whose}'s contributions to all {self._groups}{element}"
+        number = "" if self.public_items is None or self.elements else f"{self.public_items:,} "
+        return f"each {whose}'s contributions to all {number}{self._groups}{element}"
 
     @property
     def _parts(self) -> str:
@@ -374,19 +422,17 @@ class Asked(Mapping[str, str]):
     def clipping_effect(self) -> str:
         """Effect of clipping on all groups together; empty if unknown."""
         if self.above is None and self._is_unmeasured:
-            joint = self._joint_norm
-            limits = f"; it limits the {joint} of {self._block}" if joint else ""
-            return f"the effect of clipping was not measured, because clip= was set{limits}"
+            return "the effect of clipping was not measured, because clip= was set"
         if self.above is None:
             return dict(self.told).get("left out", "")
         said = f"clipping affected {approximate_percent(self.above)} of {self._parts}"
-        if self.lost is None or self.lost < _SMALLEST_SHOWN:
+        if self.lost is None or min(self.above, self.lost) < _SMALLEST_SHOWN:
             return said
         whole = "the size of all contributions" if self.lost_of == "norms" else "the total"
         if self.statistic.ratio and self.lost_of == "total":
             whole = "the weight of records"
-        # For ratios, possible noise is subtracted from the share.
-        least = "at least " if self.statistic.ratio else ""
+        # Possible noise is subtracted from the share, except for bounds per element.
+        least = "" if self.clip is not None and self.clip.over == "cell" else "at least "
         share = f"{least}{approximate_percent(self.lost)}"
         return f"{said} and removed {share} of {whole} (rough estimates)"
 
@@ -405,7 +451,7 @@ class Asked(Mapping[str, str]):
             return ""
         if self.found is None or self.beyond is None:
             return dict(self.told).get("outside of the range", "")
-        low, high = (f"{end:,.6g}" for end in self.found)
+        low, high = map(format_limit, self.found)
         values = "values" if self.value is None else f"values of {self.value}"
         blocks = self.unit in ("user", "element")
         weight = f", each {self.unit} counted about equally" if blocks else ""
@@ -439,8 +485,9 @@ class Asked(Mapping[str, str]):
         # The noise of a separate selection does not bias the counts.
         passed = self.is_weighted or (self.selected and self.noise == "truncated geometric")
         named, above = (" and selected", " and just above the threshold") if passed else ("", "")
+        counts = "scores" if self.is_weighted else "counts"
         return (
-            f"items are ranked{named} by their noisy counts, so counts at the top{above} tend to "
+            f"items are ranked{named} by their noisy {counts}, so {counts} at the top{above} tend to "
             "be overestimated; intervals do not allow for this"
         )
 
@@ -520,6 +567,16 @@ class Asked(Mapping[str, str]):
 
 def _clamped(limits: tuple[float, ...]) -> str:
     return f"clamped to [{limits[0]:,.6g}, {limits[1]:,.6g}]"
+
+
+def format_limit(limit: float) -> str:
+    """Return a privately chosen limit with three digits, or as an integer.
+
+    >>> format_limit(0.0696492), format_limit(138.831), format_limit(1e20)
+    ('0.0696', '139', '1e+20')
+    """
+    low, high = _AS_INTEGERS
+    return f"{limit:,.0f}" if low <= abs(limit) < high else f"{limit:.3g}"
 
 
 def _one(words: Mapping[str, str], line: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from dpgrain.accounting import (
     calibrate_bounded_range,
 )
 from dpgrain.errors import ParameterError
-from dpgrain.noise.additive import law_named
+from dpgrain.noise.additive import noise_by_name
 from dpgrain.publishing import Promise, in_budget
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
@@ -149,7 +149,7 @@ class Request:
             if isinstance(bounds, AutoRange) and people is not None and people.is_count(value):
                 bounds = replace(bounds, smallest=max(bounds.smallest, 1.0), signed=False)
         blocks = UnitBlocks.of_unit(unit, table, keys)
-        norm = law_named(noise).norm
+        norm = noise_by_name(noise).norm
         if clip == "auto" and measure is not None:
             rule = measure.clip
         if blocks.of_one_row and isinstance(rule, AutoClip):
@@ -184,7 +184,7 @@ class Request:
             1 if blocks.one_row else max_items,
             indicator,
         )
-        if request.domain.selected and law_named(noise).pure:
+        if request.domain.selected and noise_by_name(noise).pure:
             raise ParameterError(
                 "domain is required with Laplace noise, which a release without delta uses, "
                 "because unknown items are selected with Gaussian noise; pass domain, or pass "
@@ -204,7 +204,7 @@ class Request:
     @property
     def norm(self) -> Literal["l2", "l1"]:
         """Clipped norm."""
-        return law_named(self.noise).norm
+        return noise_by_name(self.noise).norm
 
     @property
     def corners(self) -> int:
@@ -423,6 +423,9 @@ class Request:
             facts.append(Fact("two-rounds"))
         if isinstance(plan.select, ItemChoice):
             facts.append(Fact("best-items", (plan.select.count,)))
+        if self.statistic.of_parts and self.bounds is None and self.measure is not None:
+            kind = "thresholds" if self.statistic.stepped else "edges"
+            facts.append(Fact(kind, (self.measure.corners - 1, self.value or "")))
         if isinstance(self.bounds, tuple):
             facts.append(Fact("clamped-numbers", self.bounds))
         elif isinstance(self.bounds, AutoRange):
@@ -432,8 +435,20 @@ class Request:
             kind = "chosen-bounds" if plan.pool is None else "shared-bounds"
             facts.append(Fact(kind, (self.rule.low, self.rule.high, share)))
         else:
-            facts.append(Fact("clipping-bound", (self.rule,)))
+            facts.append(self._fact_of_bound(self.rule))
         return facts
+
+    def _fact_of_bound(self, rule: float) -> Fact:
+        """Return the public fact of a stated bound, or of the most that a unit adds."""
+        signed, scale = self.statistic.signed, 1.0
+        if signed and isinstance(self.bounds, tuple):
+            # Sums are clipped in units of the largest magnitude.
+            scale = max(map(abs, self.bounds))
+        if not self.takes and not (signed and isinstance(self.bounds, AutoRange)):
+            return Fact("unclipped", (self.promise.level, rule * scale))
+        if scale == 1.0:
+            return Fact("clipping-bound", (rule,))
+        return Fact("scaled-bound", (rule, scale, rule * scale))
 
     def asked(self) -> Asked:
         """Return the request in the form that releases store."""

@@ -12,7 +12,7 @@ import numpy as np
 from dpgrain._progress import Progress
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.accounting import AdaptiveSelection, Selection
-from dpgrain.accounting.events.noise import Additive
+from dpgrain.accounting.events.additive import Additive
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query
 from dpgrain.publishing.guarantee import Guarantee

@@ -15,11 +15,11 @@ from dpgrain._formatting import shorten
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Contribution, Event, calibrate
-from dpgrain.accounting.calibrate import calibrate_additive
-from dpgrain.accounting.events.noise import ADDITIVE, Additive
+from dpgrain.accounting.calibration import calibrate_additive
+from dpgrain.accounting.events.additive import ADDITIVE, Additive
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.noise.additive import law_named
+from dpgrain.noise.additive import noise_by_name
 from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
@@ -147,7 +147,7 @@ class SharedQuery(Query[Histogram]):
         def asked(law: Law) -> SharedQuery:
             bound = rule
             if own is not None and blocks.block == "user":
-                bound = math.fsum(own) if law_named(law).norm == "l1" else math.hypot(*own)
+                bound = math.fsum(own) if noise_by_name(law).norm == "l1" else math.hypot(*own)
             return SharedQuery(
                 statistic, table, promise.under(law), blocks, cells, value, counted, limits, bound, own,
                 law, nonnegative, random_state, progress,
@@ -202,7 +202,7 @@ class SharedQuery(Query[Histogram]):
                 kind, promise.epsilon, promise.delta, contribution=self.contribution, **asked
             )
         event = search.event
-        if law_named(self.noise).pure:
+        if noise_by_name(self.noise).pure:
             left = promise.epsilon - event.epsilon(None, **asked)
             left = max(left, 0.0) * (1 - 1e-12)
             return calibrate_additive(kind, left, 0.0, contribution=self.contribution, **asked)
@@ -217,7 +217,7 @@ class SharedQuery(Query[Histogram]):
     @cached_property
     def contribution(self) -> Contribution:
         """Contribution of a unit to the sums: one number per cell, for removal and replacement."""
-        norm = law_named(self.noise).norm
+        norm = noise_by_name(self.noise).norm
         if self.blocks.block == "element":
             return Contribution("element", "disjoint", "one", norm, cells=len(self.groups))
         return Contribution("user", "shared", "one", norm)
@@ -341,7 +341,7 @@ class SharedQuery(Query[Histogram]):
         if self.each is not None:
             return np.array(self.each)
         count = 1 if self.blocks.block == "element" else len(self.groups)
-        each = count if law_named(self.noise).norm == "l1" else math.sqrt(count)
+        each = count if noise_by_name(self.noise).norm == "l1" else math.sqrt(count)
         return np.full(len(self.groups), self.rule / each)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.noise.additive import AdditiveLaw, law_named
+from dpgrain.noise.additive import AdditiveNoise, noise_by_name
 from dpgrain.statistics.value_checks import finite_values, group_codes, values_and_sds
 
 # Minimum number of items with one prior distribution, and maximum number of groups.
@@ -74,7 +74,7 @@ def shrink(
     (0.1, 50.0)
     """
     x, sd = values_and_sds("estimate", estimate, "std_error", std_error)
-    law = law_named(noise)
+    law = noise_by_name(noise)
     scale = None if prior is None else finite_values("prior", prior, x.size)
     if scale is not None and (scale <= 0).any():
         raise ParameterError(
@@ -116,7 +116,7 @@ class _Truths:
 
 
 def _shrunk(
-    z: FloatArray, unit: FloatArray | None, law: AdditiveLaw
+    z: FloatArray, unit: FloatArray | None, law: AdditiveNoise
 ) -> tuple[FloatArray, FloatArray]:
     """Return estimates and errors of one group, in standard errors; ``unit`` is the log prior."""
     q = np.ones(z.size)
@@ -141,7 +141,7 @@ def _shrunk(
     return better, error
 
 
-def _fitted(z: FloatArray, q: FloatArray, law: AdditiveLaw, *, bumps: bool) -> _Truths:
+def _fitted(z: FloatArray, q: FloatArray, law: AdditiveNoise, *, bumps: bool) -> _Truths:
     """Return the maximum-likelihood distribution of true values, from binned estimates."""
     # Bin width: 1/8 of a standard error near 0, 1/32 of larger values; √2 for the unit.
     code = np.stack([np.rint(32 * np.arcsinh(z / 4)), np.rint(2 * np.log2(q))])
@@ -178,7 +178,7 @@ def _likeliest(likelihood: FloatArray, count: IntArray) -> FloatArray:
 
 
 def _posterior(
-    z: FloatArray, q: FloatArray, truths: _Truths, law: AdditiveLaw
+    z: FloatArray, q: FloatArray, truths: _Truths, law: AdditiveNoise
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return mean and variance of true values in standard errors, and their probability below 1."""
     below = [-np.diff(part, axis=1) for part in law.partial(z[:, None] - q[:, None] * truths.edges)]

@@ -180,7 +180,7 @@ def _known(request: Request, method: Method, counts: bool, k: int | None) -> Sum
     if method in ("truncated", "adaptive"):
         raise ParameterError(f"method={method!r} is for unknown items; omit domain.")
     if not counts:
-        raise ParameterError("counts=False requires unknown items and method='gaussian'.")
+        raise ParameterError("counts=False is for unknown items; leave out domain=.")
     # One element of a per-user table may move a person between items.
     moves = whole_user_source(request.table) is not None and request.blocks.block == "element"
     if method == "gumbel" and moves:

@@ -12,7 +12,7 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.blocks import LabelledRows, default_unit
 from dpgrain.means import Mean
-from dpgrain.noise import RandomState, Source
+from dpgrain.noise import RandomSource, RandomState
 from dpgrain.publishing import Promise, Query
 from dpgrain.publishing.entry_point import published
 from dpgrain.publishing.guarantee import Guarantee
@@ -95,7 +95,7 @@ class PrivacyEngine:
         self._run: Run | None = None
         self._plan: RunPlan | None = None
         self._draws: Draws
-        self._source: Source
+        self._source: RandomSource
         self._data: LocalData
         self._extra: Mapping[str, Any] = {}
 
@@ -269,7 +269,7 @@ class PrivacyEngine:
         guarantee: Guarantee,
         data: LocalData,
         draws: Draws,
-        source: Source,
+        source: RandomSource,
         plan: RunPlan | None,
     ) -> None:
         """Attach a charged run to the engine.

@@ -10,7 +10,7 @@ import numpy as np
 from dpgrain._types import FloatArray
 from dpgrain.means.bands import Correlated
 from dpgrain.means.grid import noised_steps
-from dpgrain.noise import Source
+from dpgrain.noise import RandomSource
 from dpgrain.torch.clipping import ExactSum, FloatSum
 from dpgrain.torch.library import torch
 
@@ -22,7 +22,7 @@ def in_floating_point(
     found: FloatSum,
     parameters: Sequence[Any],
     sd: float,
-    source: Source,
+    source: RandomSource,
     correlated: Sequence[Correlated] | None = None,
 ) -> Iterator[tuple[Any, Any]]:
     """Yield each parameter and its noisy sum, in double precision.
@@ -38,17 +38,17 @@ def in_floating_point(
         yield parameter, total + noise.reshape(parameter.shape).to(total.device)
 
 
-def noisy_count(count: float, sd: float, source: Source) -> float:
+def noisy_count(count: float, sd: float, source: RandomSource) -> float:
     """Add independent noise to a count, in double precision."""
     return count + sd * float(_generator(source).standard_normal())
 
 
-def _generator(source: Source) -> np.random.Generator:
+def _generator(source: RandomSource) -> np.random.Generator:
     seed = [int(word) for word in source.words(_SEED_WORDS)]
     return np.random.Generator(np.random.PCG64DXSM(seed))
 
 
-def on_the_grid(found: ExactSum, noise_multiplier: float, source: Source) -> FloatArray:
+def on_the_grid(found: ExactSum, noise_multiplier: float, source: RandomSource) -> FloatArray:
     """Return the noisy sum of integers as one vector."""
     return noised_steps(found.total, found.largest_norm, noise_multiplier, found.step, source)
 

@@ -13,8 +13,8 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs.blocks import ArrangedRows, LabelledRows
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.means import ClippedMean, Mean
-from dpgrain.means.in_bands import best, in_bands
-from dpgrain.noise import RandomState, Source
+from dpgrain.means.band_search import band_candidates, best
+from dpgrain.noise import RandomSource, RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query
 from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.facts import Fact
@@ -108,7 +108,9 @@ def clipped_run(
         **given,
     }
     result = (
-        best(in_bands(**asked)) if bands is None else ClippedMean.calibrate(**asked, bands=bands)
+        best(band_candidates(**asked))
+        if bands is None
+        else ClippedMean.calibrate(**asked, bands=bands)
     )
     return Asked(promise, result, rule)
 
@@ -228,7 +230,7 @@ class RunRecords:
         blocks = BlockRows.arrange(self.rows)
         return LocalData(self.dataset, self.labels.users, self.labels.elements, blocks)
 
-    def start_sampling(self, run: Run, asked: Asked, source: Source) -> Draws:
+    def start_sampling(self, run: Run, asked: Asked, source: RandomSource) -> Draws:
         """Read the labels, start a run, and return the sampler of each step's blocks."""
         owners = block_users(asked.mean, self.rows, self.labels.users)
         steps, draws = create_steps(

@@ -13,7 +13,7 @@ from typing import Any
 
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.inputs.codes import label_name
-from dpgrain.noise import SeededSource, Source, SystemSource
+from dpgrain.noise import RandomSource, SeededSource, SystemSource
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.torch.checkpoint import Checkpoint, RunPlan
 from dpgrain.torch.journal import Journal, records_changed
@@ -33,7 +33,7 @@ def save(
     run: Run,
     plan: RunPlan | None,
     data: LocalData,
-    source: Source,
+    source: RandomSource,
     draws: Any,
     path: Path,
     extra: Mapping[str, Any],
@@ -89,13 +89,13 @@ def _generator_states(source: SeededSource, draws: Any, people: str) -> dict[str
     }
 
 
-def noise_source(checkpoint: Checkpoint) -> Source:
+def noise_source(checkpoint: Checkpoint) -> RandomSource:
     """Return the source of future noise, which a private run never reads from a file.
 
     A seeded run, which is not private, continues its own sequence.
     """
     seeded = checkpoint.seeded
-    return SystemSource() if seeded is None else SeededSource.at(seeded["source"])
+    return SystemSource() if seeded is None else SeededSource.from_state(seeded["source"])
 
 
 def load_states(checkpoint: Checkpoint, module: Any, optimizer: Any) -> None:

@@ -16,7 +16,7 @@ from dpgrain.means import ClippedMean, Mean, Vectors
 from dpgrain.means.bands import Correlated
 from dpgrain.means.grid import grid_step
 from dpgrain.means.protocol import Drawn, Rounds
-from dpgrain.noise import Source
+from dpgrain.noise import RandomSource
 from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.block_gradients import Uses
 from dpgrain.torch.clipping import (
@@ -80,7 +80,7 @@ class ClippedSteps(RunSteps):
         self,
         mean: ClippedMean,
         parameters: Sequence[Any],
-        source: Source,
+        source: RandomSource,
         rule: AdaptiveNorm | None = None,
     ) -> None:
         super().__init__(mean, single=mean.exact, cycle=mean.bands)
@@ -266,7 +266,7 @@ def create_steps(
     mean: Mean,
     rule: AdaptiveNorm | None,
     parameters: Sequence[Any],
-    source: Source,
+    source: RandomSource,
     places: IndexArray,
     owners: IndexArray,
 ) -> tuple[ClippedSteps | MeanSteps, Draws]:

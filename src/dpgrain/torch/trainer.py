@@ -20,7 +20,7 @@ from dpgrain import _validate
 from dpgrain._lazy_import import require
 from dpgrain._validate import MISFIT_ERRORS
 from dpgrain.errors import DpgrainError, ParameterError
-from dpgrain.means.of_users import MeanOfUsers, mean_of_users
+from dpgrain.means.user_mean import MeanOfUsers, mean_of_users
 from dpgrain.noise import RandomState
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee

@@ -34,11 +34,11 @@ from dpgrain.accounting import (
     TruncatedGeometric,
 )
 from dpgrain.accounting.events import base as events_module
+from dpgrain.accounting.events.approximate import StatisticallyClose
 from dpgrain.accounting.events.best_of import SelectBest
 from dpgrain.accounting.events.choices import AboveThreshold, ExponentialMechanism, SoftCore
-from dpgrain.accounting.events.nearby import StatisticallyClose
-from dpgrain.accounting.events.shuffled import Binomial, Poisson
-from dpgrain.accounting.losses.pairs import FromCurve
+from dpgrain.accounting.events.shuffling import Binomial, Poisson
+from dpgrain.accounting.losses.pairs import CurvePair
 from dpgrain.errors import ParameterError
 from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side
 from dpgrain.units import Element, Record, Relation, Unit, User
@@ -403,7 +403,7 @@ def test_a_curve_beside_a_renyi_part_pays_for_both() -> None:
     known = RDP((8.0,), (0.5,), "element")
     # Of one round the curve is a closed form, which is quick at the many ε of a chord.
     curve = Parallel((Gaussian(4.0), SampledGaussian(1.5, 0.02)))
-    assert isinstance(curve.loss().pairs[0][0], FromCurve)
+    assert isinstance(curve.loss().pairs[0][0], CurvePair)
     assert (curve + known).epsilon(1e-5) > known.epsilon(1e-5)
 
 

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from tests.accounting.events.test_naming import EPSILONS, ROUNDING, Law, hockey_stick
+from tests.accounting.events.test_partition_selection import EPSILONS, ROUNDING, Law, hockey_stick
 
 from dpgrain.accounting import (
     ApproximateDP,

@@ -30,8 +30,8 @@ from dpgrain.accounting import (
     calibrate_gaussian,
     calibrate_laplace,
 )
-from dpgrain.accounting.calibrate import gaussian_multipliers
-from dpgrain.accounting.events.shuffled import Binomial
+from dpgrain.accounting.calibration import gaussian_multipliers
+from dpgrain.accounting.events.shuffling import Binomial
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.units import RELATIONS, Element, Record, Relation, User
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, log_ndtr, logsumexp
 from tests import oracle
 
-from dpgrain.accounting.losses.on_a_grid import Losses
-from dpgrain.accounting.losses.pairs import Mixtures
+from dpgrain.accounting.losses.discretization import GridDistribution
+from dpgrain.accounting.losses.pairs import MixturePair
 from dpgrain.units import Relation
 
 Array = NDArray[np.float64]
@@ -31,14 +31,14 @@ def parts(low: float, high: float) -> st.SearchStrategy[Parts]:
     return st.lists(one, min_size=1, max_size=4).map(scaled)
 
 
-def sticks(found: Losses, epsilons: Array) -> Array:
+def sticks(found: GridDistribution, epsilons: Array) -> Array:
     """(n,) H of a law on the grid."""
     losses = found.step * np.arange(found.low, found.low + found.mass.size) + found.slip
     kept = -np.expm1(np.minimum(epsilons[:, None] - losses, 0.0))
     return np.asarray(kept @ found.mass) + found.infinite
 
 
-mixtures = st.builds(Mixtures, parts(0.0, 3.0), parts(-3.0, 0.0))
+mixtures = st.builds(MixturePair, parts(0.0, 3.0), parts(-3.0, 0.0))
 steps = st.sampled_from([0.5, 0.11, 0.03])
 small = st.sampled_from([0.0, 1e-30, 1e-12, 1e-5])
 

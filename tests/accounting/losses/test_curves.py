@@ -8,7 +8,13 @@ from dataclasses import dataclass
 import mpmath
 import pytest
 
-from dpgrain.accounting.losses.curves import Group, Moved, Responses, Worst, inverse
+from dpgrain.accounting.losses.curves import (
+    GroupCurve,
+    OffsetCurve,
+    ResponsesCurve,
+    WorstCurve,
+    inverse,
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ def test_a_delta_that_no_epsilon_reaches_has_none() -> None:
 
 def test_the_worst_of_several_is_the_largest_at_each_place() -> None:
     slow, fast = Exponential(1.0), Exponential(4.0)
-    worst = Worst((fast, slow))
+    worst = WorstCurve((fast, slow))
     assert worst.delta(2.0) == slow.delta(2.0)
     assert worst.epsilon(1e-6) == slow.epsilon(1e-6)
     assert worst.bounds(1e-6) == slow.bounds(1e-6)
@@ -54,15 +60,15 @@ def test_the_worst_of_several_is_the_largest_at_each_place() -> None:
 
 def test_several_steps_cost_the_sum_of_the_formula_or_less() -> None:
     one, epsilon = Exponential(5.0), 1.5
-    assert Group(one, 1).delta(epsilon) == pytest.approx(one.delta(epsilon))
-    three = Group(one, 3)
+    assert GroupCurve(one, 1).delta(epsilon) == pytest.approx(one.delta(epsilon))
+    three = GroupCurve(one, 3)
     stated = sum(math.exp(i * epsilon / 3) * one.delta(epsilon / 3) for i in range(3))
     assert one.delta(epsilon) < three.delta(epsilon) <= stated * (1 + 1e-12)
     assert three.delta(three.epsilon(1e-3)) <= 1e-3
 
 
 def test_a_moved_curve_is_the_other_one_at_less() -> None:
-    moved = Moved(Exponential(2.0), 0.5)
+    moved = OffsetCurve(Exponential(2.0), 0.5)
     assert moved.delta(1.5) == pytest.approx(Exponential(2.0).delta(1.0))
     assert moved.delta(0.4) == 1.0
     assert moved.epsilon(1e-3) == pytest.approx(Exponential(2.0).epsilon(1e-3) + 0.5)
@@ -75,7 +81,7 @@ def test_a_moved_curve_is_the_other_one_at_less() -> None:
 @pytest.mark.parametrize("count", [1, 3, 40, 1000])
 @pytest.mark.parametrize("odds", [1e-12, 1e-3, 0.7, 30.0, 700.0])
 def test_responses_are_a_sum_of_fractions_rounded_up(odds: float, count: int) -> None:
-    curve = Responses(odds, count)
+    curve = ResponsesCurve(odds, count)
     for share in (0.0, 1e-6, 0.3, 0.5, 1 - 1e-9):
         epsilon = share * count * odds
         with mpmath.workdps(60):
@@ -90,7 +96,7 @@ def test_responses_are_a_sum_of_fractions_rounded_up(odds: float, count: int) ->
 
 def test_what_is_less_than_all_floats_is_no_promise_of_nothing() -> None:
     # All responses are true with probability e^−6444, and show 1,000.
-    many = Responses(0.1, 10_000)
+    many = ResponsesCurve(0.1, 10_000)
     assert many.delta(999.0) > 0
     assert many.epsilon(0.0) >= 1000
     assert many.delta(many.epsilon(0.0)) == 0
@@ -99,6 +105,6 @@ def test_what_is_less_than_all_floats_is_no_promise_of_nothing() -> None:
 def test_bounds_of_responses_lie_on_both_sides() -> None:
     for odds, delta in ((30.0, 1 - 1e-9), (20.0, 1 - 1e-8), (1.0, 0.1)):
         exact = odds + math.log1p(-delta * (1 + math.exp(-odds)))
-        low, high = Responses(odds, 1).bounds(delta)
+        low, high = ResponsesCurve(odds, 1).bounds(delta)
         assert low <= exact <= high
         assert low > 0.9 * high

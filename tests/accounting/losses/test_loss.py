@@ -18,7 +18,7 @@ from dpgrain.accounting import (
     Loss,
     PureDP,
 )
-from dpgrain.accounting.losses.zcdp import Concentrated
+from dpgrain.accounting.losses.zcdp import ConcentratedCurve
 
 EPSILONS = [0.0, 1e-6, 1e-3, 0.1, 0.5, 1.0, 3.0, 8.0, 20.0, 60.0, 200.0]
 
@@ -116,7 +116,7 @@ PARTS: dict[str, Any] = {
     "mu": 0.4,
     "pure": 0.3,
     "leak": 1e-4,
-    "pairs": Loss.of(Concentrated(0.05)).pairs,
+    "pairs": Loss.from_curve(ConcentratedCurve(0.05)).pairs,
     "renyi": tuple((float(order), 0.05 * order) for order in range(2, 60)),
     "concentrated": 0.05,
 }

@@ -12,8 +12,8 @@ from tests import oracle
 from tests.accounting.losses import sampling_rates
 
 from dpgrain.accounting import SampledGaussian
-from dpgrain.accounting.losses.compose import composed_delta, composed_epsilon
-from dpgrain.accounting.losses.pairs import Mixtures
+from dpgrain.accounting.losses.composition import composed_delta, composed_epsilon
+from dpgrain.accounting.losses.pairs import MixturePair
 from dpgrain.units import Relation
 
 Array = NDArray[np.float64]
@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 
 @settings(max_examples=60, derandomize=True, deadline=None, phases=[Phase.generate])
 @given(pair=sampling_rates.mixtures, step=sampling_rates.steps, tail=sampling_rates.small)
-def test_total_masses(pair: Mixtures, step: float, tail: float) -> None:
+def test_total_masses(pair: MixturePair, step: float, tail: float) -> None:
     above, below = (pair.losses(step, tail, 1e-9, upper=upper) for upper in (True, False))
     total = float(above.mass.sum()) + above.infinite
     assert 1 - 1e-12 <= total <= 1 + 1e-9
@@ -36,21 +36,21 @@ def test_total_masses(pair: Mixtures, step: float, tail: float) -> None:
 
 def test_swapped_is_the_other_way_round() -> None:
     # Outputs of (Q, P) are those of (P, Q) with the laws exchanged: H_γ(Q‖P) = 1 − γ + γ·H_{1/γ}(P‖Q).
-    pair = Mixtures(((0.9, 0.0), (0.1, 2.0)), ((1.0, 0.0),))
+    pair = MixturePair(((0.9, 0.0), (0.1, 2.0)), ((1.0, 0.0),))
     assert pair.swapped != pair
     assert pair.swapped.swapped == pair
     epsilons = np.linspace(-2.0, 2.0, 9)
     there = sampling_rates.sticks(pair.losses(1e-3, 1e-15, 1e-15), epsilons)
     back = sampling_rates.sticks(pair.swapped.losses(1e-3, 1e-15, 1e-15), -epsilons)
     assert back == pytest.approx(-np.expm1(-epsilons) + np.exp(-epsilons) * there, abs=1e-6)
-    mirror = Mixtures(((0.9, 0.0), (0.1, 2.0)), ((0.9, 0.0), (0.1, -2.0)))
+    mirror = MixturePair(((0.9, 0.0), (0.1, 2.0)), ((0.9, 0.0), (0.1, -2.0)))
     assert mirror.swapped is mirror
 
 
 @pytest.mark.parametrize("rounds", [1, 20])
 def test_both_directions_are_asked(rounds: int) -> None:
     # The first way round is the worse one of this pair, so that the answers differ by a lot.
-    pair = Mixtures(((0.9, 0.0), (0.1, 2.0)), ((1.0, 0.0),))
+    pair = MixturePair(((0.9, 0.0), (0.1, 2.0)), ((1.0, 0.0),))
     there, back = ((pair, rounds),), ((pair.swapped, rounds),)
     assert composed_delta(there, 1.0) == composed_delta(back, 1.0)
     assert composed_epsilon(there, 1e-4) == composed_epsilon(back, 1e-4)

@@ -22,9 +22,9 @@ from tests.oracle import (
 )
 
 from dpgrain.accounting import SampledGaussian
-from dpgrain.accounting.losses.curves import Group
+from dpgrain.accounting.losses.curves import GroupCurve
 from dpgrain.accounting.losses.loss import Loss
-from dpgrain.accounting.losses.pairs import Gram, Response, binomial_weights
+from dpgrain.accounting.losses.pairs import GramPair, ResponsePair, binomial_weights
 
 Array = NDArray[np.float64]
 
@@ -166,7 +166,7 @@ def test_one_of_ten_elements_where_users_are_sampled() -> None:
     # The pairs 3 and 2, at their best t.
     stretched, size = math.sqrt(1 + 1 / math.sqrt(2)) / sd, math.sqrt(1 + math.sqrt(2)) / sd
     for staying, found, off in ((held - 1, 11.93, 0.005), (held, 14.51, 0.01)):
-        pair = Gram(rate, staying * stretched, size, -size)
+        pair = GramPair(rate, staying * stretched, size, -size)
         assert Loss(pairs=((pair, count),)).epsilon(delta) == pytest.approx(found, abs=off)
     # All ten vectors are equal, and one is exchanged for its opposite.
     p, q = sampled(rate, [10.0]), sampled(rate, [8.0])
@@ -185,9 +185,9 @@ def test_an_emptied_element_is_not_covered_by_the_pair_of_an_emptied_user() -> N
 
 
 def test_a_grid_too_fine_for_a_response_bounds_it_from_below_by_nothing() -> None:
-    fine = Response(5.0).losses(1e-12, 1e-9, 1e-9, upper=False)
+    fine = ResponsePair(5.0).losses(1e-12, 1e-9, 1e-9, upper=False)
     assert (fine.low, fine.mass.tolist()) == (0, [1.0])
-    assert Response(5.0).losses(0.1, 1e-9, 1e-9, upper=False).mass.size == 101
+    assert ResponsePair(5.0).losses(0.1, 1e-9, 1e-9, upper=False).mass.size == 101
 
 
 @pytest.mark.parametrize("trials", [1, 2, 5, 100, 700])
@@ -210,4 +210,4 @@ def test_weights_that_are_left_out_cost_what_they_are() -> None:
     """Of eight elements no more than two are drawn with a chance above 10⁻⁶⁰."""
     event = SampledGaussian(8.0, 1e-31)
     claimed = event.epsilon(1e-59, units=8)
-    assert claimed <= Group(event.loss(), 8).epsilon(1e-59) < math.inf
+    assert claimed <= GroupCurve(event.loss(), 8).epsilon(1e-59) < math.inf

@@ -15,8 +15,8 @@ from scipy.signal import lfilter
 
 from dpgrain._types import FloatArray
 from dpgrain.accounting.losses import sequences
-from dpgrain.accounting.losses.compose import _RELATIVE_ROUNDING
-from dpgrain.accounting.losses.sequences import discounted, increasing
+from dpgrain.accounting.losses.composition import _RELATIVE_ROUNDING
+from dpgrain.accounting.losses.sequences import discounted_sums, isotonic_fit
 from dpgrain.noise.precision import arithmetic
 
 exact = arithmetic(200)
@@ -49,7 +49,7 @@ def test_discounted_sums_are_off_by_no_more_than_is_said(
     with pytest.MonkeyPatch.context() as patch:
         # Short chunks: what lies in other chunks is met, and in chunks of chunks.
         patch.setattr(sequences, "_CHUNK_TERMS", 1 << max(chunk, 1))
-        found = discounted(terms, rate)
+        found = discounted_sums(terms, rate)
     assert (terms == before).all()
     for one, truth in zip(found, exactly_discounted(terms, rate), strict=True):
         # What is less than the smallest normal number counts nothing to any δ.
@@ -60,7 +60,7 @@ def test_discounted_sums_are_off_by_no_more_than_is_said(
 @pytest.mark.parametrize("rate", [1e-9, 1e-3, 0.7])
 def test_discounted_sums_of_many_terms(size: int, rate: float) -> None:
     terms = np.random.default_rng(size).random(size)
-    found, places = discounted(terms, rate), [0, 1, size // 3, size - 2, size - 1]
+    found, places = discounted_sums(terms, rate), [0, 1, size // 3, size - 2, size - 1]
     for j in places:
         weights = [math.exp(-rate * (i - j)) for i in range(j + 1, size)]
         truth = math.fsum(w * x for w, x in zip(weights, terms[j + 1 :].tolist(), strict=True))
@@ -75,7 +75,7 @@ numbers = st.one_of(st.integers(-3, 3).map(float), st.floats(-10, 10))
 @given(st.lists(st.tuples(numbers, st.floats(1e-3, 1e3)), min_size=1, max_size=30))
 def test_pooling_gives_the_nearest_increasing_sequence(pairs: list[tuple[float, float]]) -> None:
     values, weights = (np.array(column) for column in zip(*pairs, strict=True))
-    found = increasing(values, weights)
+    found = isotonic_fit(values, weights)
     assert (np.diff(found) >= -1e-12).all()
     np.testing.assert_allclose(
         found, isotonic_regression(values, weights=weights).x, rtol=1e-11, atol=1e-11
@@ -93,11 +93,11 @@ def test_pooling_gives_the_nearest_increasing_sequence(pairs: list[tuple[float, 
 
 def test_pools_meet_on_both_sides() -> None:
     values = np.array([5.0, 4.0, 6.0, 7.0, 0.0, 9.0, 8.0, -100.0, 1e9])
-    np.testing.assert_allclose(increasing(values, np.ones(9))[:8], -61 / 8)
-    assert increasing(values, np.ones(9))[8] == 1e9
+    np.testing.assert_allclose(isotonic_fit(values, np.ones(9))[:8], -61 / 8)
+    assert isotonic_fit(values, np.ones(9))[8] == 1e9
 
 
 def test_a_weight_that_outweighs_all_keeps_its_value() -> None:
     # The flat end of a curve is held by an enormous weight.
-    found = increasing(np.array([0.1, 0.2, 0.0]), np.array([1.0, 1.0, 1e300]))
+    found = isotonic_fit(np.array([0.1, 0.2, 0.0]), np.array([1.0, 1.0, 1e300]))
     assert found.tolist() == pytest.approx([0.0, 0.0, 0.0], abs=1e-290)

@@ -12,10 +12,10 @@ from scipy.stats import binom, norm
 from tests.accounting.events.test_base import EVENTS
 
 from dpgrain.accounting import ApproximateDP, Event, Gaussian, SampledGaussian
-from dpgrain.accounting.losses.curves import Responses
+from dpgrain.accounting.losses.curves import ResponsesCurve
 from dpgrain.accounting.losses.gaussian import gaussian_delta, pure_mu
 from dpgrain.accounting.losses.loss import Loss
-from dpgrain.accounting.losses.pairs import Response
+from dpgrain.accounting.losses.pairs import ResponsePair
 from dpgrain.accounting.losses.tradeoff import best_guess, gaussian_mu, is_unbounded, tradeoff
 from dpgrain.units import RELATIONS, Relation
 
@@ -81,7 +81,7 @@ def test_many_responses_are_bounded_by_the_best_test(alpha: float) -> None:
         share = min(left / p, 1.0)
         power += share * q
         left -= share * p
-    found = 1 - float(tradeoff(Loss(pairs=((Response(odds), count),)), np.array([alpha]))[0])
+    found = 1 - float(tradeoff(Loss(pairs=((ResponsePair(odds), count),)), np.array([alpha]))[0])
     assert power - 1e-12 <= found <= power + 1e-3
 
 
@@ -191,4 +191,6 @@ def test_several_curves_at_once_are_the_largest_and_the_steps() -> None:
         epsilons = np.array([0.0, 0.5, 2.0])
         expected = [loss.delta(epsilon) for epsilon in epsilons]
         assert loss.deltas(epsilons) == pytest.approx(expected, rel=2e-3)
-    assert gaussian_mu(Loss.of(Responses(0.1, 4))) == pytest.approx(2 * pure_mu(0.1), rel=1e-6)
+    assert gaussian_mu(Loss.from_curve(ResponsesCurve(0.1, 4))) == pytest.approx(
+        2 * pure_mu(0.1), rel=1e-6
+    )

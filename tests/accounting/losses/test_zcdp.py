@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from tests.accounting.events.test_naming import EPSILONS
+from tests.accounting.events.test_partition_selection import EPSILONS
 
 from dpgrain.accounting import (
     gaussian_delta,

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi
 
-from dpgrain.papers.floors import least_noise_of_clipped_sums
+from dpgrain.papers.floors import min_noise_of_clipped_sums
 
 
 def noise_of(factor: float, n: int, dimension: int, radius: float, away: float) -> float:
@@ -33,7 +33,7 @@ def noise_of(factor: float, n: int, dimension: int, radius: float, away: float) 
 @pytest.mark.slow
 @pytest.mark.parametrize("dimension", [1, 2, 5, 20])
 def test_no_radius_around_a_centre_brings_less_noise(dimension: int) -> None:
-    floor = least_noise_of_clipped_sums(4.0, 1000, dimension)
+    floor = min_noise_of_clipped_sums(4.0, 1000, dimension)
     near = []
     for away in (0.0, 0.5, 2.0):
         for radius in np.geomspace(0.02, 6, 12) * math.sqrt(dimension):
@@ -49,7 +49,7 @@ def test_clipped_sums_as_they_are_run() -> None:
     # Signs of coordinates, a fixed rotation of them, and shortened vectors: what is measured.
     generator = np.random.default_rng(5)
     n, dimension, factor = 4000, 3, 200.0
-    floor = least_noise_of_clipped_sums(factor, n, dimension)
+    floor = min_noise_of_clipped_sums(factor, n, dimension)
     turn = np.linalg.qr(generator.normal(size=(7, dimension)))[0]
     ways: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
         "signs": lambda u: np.sign(u) / math.sqrt(dimension),

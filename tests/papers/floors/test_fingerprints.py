@@ -13,7 +13,7 @@ from tests.papers.floors.test_worlds import best_mechanism, neighbours
 from dpgrain.accounting import calibrate_gaussian
 from dpgrain.papers.floors import (
     PENALTIES,
-    least_error_of_records,
+    min_error_of_records,
 )
 from dpgrain.papers.floors.fingerprints import traced_loss, traced_mean
 from dpgrain.units import RELATIONS, Relation
@@ -76,13 +76,13 @@ def test_the_floor_of_many_coordinates(relation: Relation) -> None:
         noise = calibrate_gaussian(epsilon, 1e-9, relation=relation).noise_multiplier
         made = math.hypot(math.sqrt(dimension) * noise / n, 1 / math.sqrt(n * records))
         # The Gaussian mechanism with the sampling error; and the answer 0.
-        floor = least_error_of_records(epsilon, 1e-9, n, **asked)  # type: ignore[arg-type]
+        floor = min_error_of_records(epsilon, 1e-9, n, **asked)  # type: ignore[arg-type]
         assert floor <= min(made, 1.0)
-        assert least_error_of_records(
+        assert min_error_of_records(
             epsilon, 1e-9, n, penalty="absolute", **asked  # type: ignore[arg-type]
         ) <= min(2 * made, 1.0)  # fmt: skip
     floors = [
-        least_error_of_records(
+        min_error_of_records(
             0.1, 1e-12, 10**6, records=25, dimension=d, relation=relation, penalty=penalty
         )
         for penalty in PENALTIES

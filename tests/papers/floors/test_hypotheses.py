@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.papers.floors.test_worlds import best_mechanism
 
-from dpgrain.papers.floors import least_excess_of_choice
+from dpgrain.papers.floors import min_excess_of_choice
 from dpgrain.units import RELATIONS, Relation
 
 
@@ -49,14 +49,14 @@ def test_no_choice_is_below_the_floor(relation: Relation, delta: float) -> None:
                 wrong = np.arange(names) != world
                 cost[place[tuple(sorted(drawn))]] += chance * gap * wrong / names
         best = max(best, best_mechanism(sorted(pairs), cost, epsilon, delta))
-    floor = least_excess_of_choice(epsilon, delta, n, names, relation=relation)
+    floor = min_excess_of_choice(epsilon, delta, n, names, relation=relation)
     assert 0 < floor <= best * (1 + 1e-6)
     assert best < 3 * floor
 
 
 def test_choices_among_many_cost_the_logarithm() -> None:
     few, many = (
-        least_excess_of_choice(0.01, 0.0, 10**7, k, records=4, relation="replace")
+        min_excess_of_choice(0.01, 0.0, 10**7, k, records=4, relation="replace")
         for k in (10**4, 10**8)
     )
     assert many / few == pytest.approx(2, rel=0.2)

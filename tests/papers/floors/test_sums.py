@@ -11,7 +11,7 @@ from tests.planning.test_error_plan import VECTORS
 
 from dpgrain.accounting import calibrate_gaussian
 from dpgrain.errors import ParameterError
-from dpgrain.papers.floors import least_error
+from dpgrain.papers.floors import min_error
 from dpgrain.units import RELATIONS, Relation
 
 
@@ -19,7 +19,7 @@ from dpgrain.units import RELATIONS, Relation
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 1.0, 4.0, 10.0])
 def test_no_mechanism_is_below_the_floor(epsilon: float, relation: Relation) -> None:
     for n, dimension in itertools.product((1, 7, 1000, 10**6), (1, 2, 100, 10**5)):
-        floor = least_error(epsilon, 1e-9, n, dimension=dimension, relation=relation)
+        floor = min_error(epsilon, 1e-9, n, dimension=dimension, relation=relation)
         noise = calibrate_gaussian(epsilon, 1e-9, contribution=VECTORS, relation=relation)
         # The Gaussian mechanism, and the one that always answers 0.
         assert 0 < floor <= min(noise.noise_multiplier * math.sqrt(dimension), n)
@@ -30,14 +30,14 @@ def test_two_points_in_one_dimension(relation: Relation) -> None:
     apart = 1 if relation == "zero_out" else 2
     # By hand, δ = 0: j moves are hidden up to (e^{jε}−1)/(e^{jε}+1).
     best = max(j * apart / 2 * math.sqrt(2 / (math.exp(j) + 1)) for j in range(1, 9))
-    assert least_error(1.0, 0.0, 100, relation=relation) == pytest.approx(best, rel=1e-12)
+    assert min_error(1.0, 0.0, 100, relation=relation) == pytest.approx(best, rel=1e-12)
     # The Laplace mechanism comes within a small factor of it.
     assert math.sqrt(2) * apart < 3 * best
 
 
 def test_the_floor_grows_as_the_root_of_the_dimension_where_n_is_large() -> None:
     small, large = (
-        least_error(0.01, 1e-12, 10**8, dimension=d, relation="replace") for d in (10**4, 10**6)
+        min_error(0.01, 1e-12, 10**8, dimension=d, relation="replace") for d in (10**4, 10**6)
     )
     assert large / small == pytest.approx(10, rel=0.1)
     # Within a factor of 4 of √d/ε.
@@ -71,5 +71,5 @@ def test_the_identity_of_fingerprints(seed: int) -> None:
 )
 def test_floors_refuse_what_is_out_of_range(arguments: tuple[float, float, int], said: str) -> None:
     with pytest.raises(ParameterError, match="must") as error:
-        least_error(*arguments)
+        min_error(*arguments)
     assert said in str(error.value)

@@ -17,10 +17,10 @@ from tests.refusals import refuses
 from dpgrain.papers.floors import (
     PENALTIES,
     Penalty,
-    least_error_of_records,
-    least_error_of_worlds,
-    least_excess_of_choice,
-    least_noise_of_clipped_sums,
+    min_error_of_records,
+    min_error_of_worlds,
+    min_excess_of_choice,
+    min_noise_of_clipped_sums,
 )
 from dpgrain.units import RELATIONS, Relation
 
@@ -102,7 +102,7 @@ def test_the_best_mechanism_for_two_worlds_attains_the_floor(
         cost[states.index((n, 0))] += answers**power / 2
         cost[states.index((0, n))] += (1 - answers) ** power / 2
         best = best_mechanism(pairs, cost, *promise)
-        floor = least_error_of_worlds(*promise, n, relation=relation, penalty=penalty)
+        floor = min_error_of_worlds(*promise, n, relation=relation, penalty=penalty)
         # Answers on a grid lose at most a quarter of the square of its step.
         assert floor <= best + 1e-9
         assert best <= floor + 1 / 40**2 / 4 + 1e-9
@@ -120,7 +120,7 @@ def test_noise_on_the_number_of_users_attains_the_floor(n: int, epsilon: float) 
     assert np.max(laws[1:] / laws[:-1]) <= math.exp(epsilon) * (1 + 1e-12)
     answer = laws[n] / (laws[0] + laws[n])
     worst = max(laws[0] @ answer**2, laws[n] @ (1 - answer) ** 2)
-    floor = least_error_of_worlds(epsilon, 0.0, n, relation="replace")
+    floor = min_error_of_worlds(epsilon, 0.0, n, relation="replace")
     assert floor == pytest.approx(worst, rel=1e-9)
     # Half of the users lead to a data set between the worlds: not e^(−nε), as printed.
     assert 0.2 * math.exp(-n * epsilon / 2) < floor < 0.5 * math.exp(-n * epsilon / 2)
@@ -129,12 +129,12 @@ def test_noise_on_the_number_of_users_attains_the_floor(n: int, epsilon: float) 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_long_chains_are_walked_in_groups(relation: Relation) -> None:
     few, many = (
-        least_error_of_worlds(2.0 / n, 0.0, n, relation=relation) for n in (8_000, 8_000_000)
+        min_error_of_worlds(2.0 / n, 0.0, n, relation=relation) for n in (8_000, 8_000_000)
     )
     assert many == pytest.approx(few, rel=1e-3)
     # Where δ alone adds up to a certain answer, nothing is left.
-    assert least_error_of_worlds(1.0, 1e-9, 1000, relation=relation) == 0.0
-    assert least_error_of_worlds(1.0, 0.0, 10**9, relation=relation) == 0.0
+    assert min_error_of_worlds(1.0, 1e-9, 1000, relation=relation) == 0.0
+    assert min_error_of_worlds(1.0, 0.0, 10**9, relation=relation) == 0.0
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -153,21 +153,21 @@ def test_no_mechanism_for_records_is_below_the_floor(relation: Relation, penalty
             cost[row] += binom.pmf(ones, n, (1 + gap) / 2) * (1 - answers) ** power / 2
         least = max(best_mechanism(pairs, cost, epsilon, 0.0) - 1 / 30**2 / 4, 0)
         best = max(best, 2 * gap * (math.sqrt(least) if penalty == "squared" else least))
-    floor = least_error_of_records(epsilon, 0.0, n, relation=relation, penalty=penalty)
+    floor = min_error_of_records(epsilon, 0.0, n, relation=relation, penalty=penalty)
     assert floor <= best * (1 + 1e-6)
     assert best < 2 * floor
 
 
 def test_the_floor_of_records_is_near_laplace_noise() -> None:
     for n, epsilon in ((1000, 1.0), (10**6, 0.1)):
-        floor = least_error_of_records(epsilon, 0.0, n, relation="replace")
+        floor = min_error_of_records(epsilon, 0.0, n, relation="replace")
         laplace = math.sqrt(2) * 2 / (n * epsilon)
         assert floor < laplace < 2 * floor
     # Falls as 1/√m until a fixed number of users can do no better.
-    one, many = (least_error_of_records(1.0, 0.0, 10_000, records=m) for m in (1, 10_000))
+    one, many = (min_error_of_records(1.0, 0.0, 10_000, records=m) for m in (1, 10_000))
     assert one / many == pytest.approx(100, rel=0.3)
-    ends = 2 * math.sqrt(least_error_of_worlds(0.1, 0.0, 20))
-    assert least_error_of_records(0.1, 0.0, 20, records=10**12) == pytest.approx(ends, rel=1e-6)
+    ends = 2 * math.sqrt(min_error_of_worlds(0.1, 0.0, 20))
+    assert min_error_of_records(0.1, 0.0, 20, records=10**12) == pytest.approx(ends, rel=1e-6)
 
 
 @pytest.mark.slow
@@ -179,24 +179,24 @@ def test_floors_fall_with_users_and_epsilon_and_records() -> None:
     for relation in RELATIONS:
         for n in (3, 300):
             grid = (0.01, 0.1, 1.0, 5.0)
-            assert falls([least_error_of_worlds(e, 1e-7, n, relation=relation) for e in grid])
-            assert falls([least_error_of_records(e, 1e-7, n, relation=relation) for e in grid])
-            assert falls([least_excess_of_choice(e, 1e-7, n, 9, relation=relation) for e in grid])
+            assert falls([min_error_of_worlds(e, 1e-7, n, relation=relation) for e in grid])
+            assert falls([min_error_of_records(e, 1e-7, n, relation=relation) for e in grid])
+            assert falls([min_excess_of_choice(e, 1e-7, n, 9, relation=relation) for e in grid])
         sizes = (1, 2, 10, 1000, 10**6)
-        assert falls([least_error_of_worlds(0.5, 1e-7, n, relation=relation) for n in sizes])
-        assert falls([least_error_of_records(0.5, 1e-7, n, relation=relation) for n in sizes])
+        assert falls([min_error_of_worlds(0.5, 1e-7, n, relation=relation) for n in sizes])
+        assert falls([min_error_of_records(0.5, 1e-7, n, relation=relation) for n in sizes])
     several = (1, 2, 3, 10, 11, 1000, 10**9)
-    assert falls([least_error_of_records(0.5, 0.0, 50, records=m) for m in several])
+    assert falls([min_error_of_records(0.5, 0.0, 50, records=m) for m in several])
     deltas = (0.0, 1e-9, 1e-3, 0.3)
-    assert falls([least_error_of_worlds(0.5, delta, 9) for delta in deltas])
+    assert falls([min_error_of_worlds(0.5, delta, 9) for delta in deltas])
 
 
 def test_floors_refuse_what_is_out_of_range() -> None:
     with refuses("hypotheses"):
-        least_excess_of_choice(1.0, 0.0, 10, 1)
+        min_excess_of_choice(1.0, 0.0, 10, 1)
     with refuses("penalty"):
-        least_error_of_worlds(1.0, 0.0, 10, penalty="cubed")  # type: ignore[arg-type]
+        min_error_of_worlds(1.0, 0.0, 10, penalty="cubed")  # type: ignore[arg-type]
     with refuses("noise_multiplier"):
-        least_noise_of_clipped_sums(0.0, 10)
+        min_noise_of_clipped_sums(0.0, 10)
     with refuses("records"):
-        least_error_of_records(1.0, 0.0, 10, records=0)
+        min_error_of_records(1.0, 0.0, 10, records=0)

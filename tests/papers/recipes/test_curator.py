@@ -23,7 +23,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import RecordBlocks
 from dpgrain.inputs.blocks import arrange
 from dpgrain.learn import Minimum, minimise
-from dpgrain.learn.rounds import roster_index
+from dpgrain.learn.rounds import population_index
 from dpgrain.learn.summary import coefficients
 from dpgrain.means import ClippedMean
 from dpgrain.optimize import Absolute, Ball, Logistic, RandomIterate, Sgd, Squared
@@ -35,7 +35,7 @@ from dpgrain.papers import (
     Program,
     RandomizedBall,
     Recipe,
-    SoftCore,
+    SoftCoreMean,
     Task,
     UserLevelAgd,
     UserLevelSgd,
@@ -496,7 +496,7 @@ def test_user_level_sgd_is_the_theorem_s() -> None:
     task = Task.of(n, (0.0,) * 16, 4.0, 1e-6)
     (stage,) = UserLevelSgd(known, rounds=rounds).plan(task).stages
     mean, solver = stage.mean, stage.solver
-    assert isinstance(mean, SoftCore)
+    assert isinstance(mean, SoftCoreMean)
     assert isinstance(solver, Sgd)
     assert (mean.rounds, mean.radius) == (rounds, known.radius_for(n, rounds))
     noise = mean.noise_multiplier * mean.radius * 4
@@ -710,5 +710,5 @@ def test_a_recipe_of_one_s_own() -> None:
 
 def test_an_index_without_phases_is_not_asked_for() -> None:
     rows = arrange(3, ["a", "b", "a"], None, User())
-    found = roster_index(cases.RECIPES["sgd"].plan(cases.TASK), ["a", "b", "a"], rows)
+    found = population_index(cases.RECIPES["sgd"].plan(cases.TASK), ["a", "b", "a"], rows)
     assert found.tolist() == [0, 0]

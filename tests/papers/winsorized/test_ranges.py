@@ -11,7 +11,7 @@ from scipy.stats import norm
 from tests.papers.winsorized import cases
 
 from dpgrain.accounting.events.choices import GDP_OF_RANGE
-from dpgrain.auditing.bounds import at_least, at_most
+from dpgrain.auditing.bounds import probability_lower_bound, probability_upper_bound
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.papers.winsorized.ranges import PrivateRange, chosen_bins, range_event
 from dpgrain.units import Relation
@@ -108,7 +108,10 @@ def chosen_apart(rate: float, asked: float, relation: Relation) -> float:
         found = bins.middles(np.array([values] * trials), SystemSource())
         hits.append(int((found == 1.0).sum()))
     chance = cases.CHANCE / 2
-    low, high = at_least(hits[0], trials, chance), at_most(hits[1], trials, chance)
+    low, high = (
+        probability_lower_bound(hits[0], trials, chance),
+        probability_upper_bound(hits[1], trials, chance),
+    )
     return (low - high) / range_event(rate, 1).delta(0.0, relation=relation)
 
 

@@ -16,11 +16,11 @@ from tests.refusals import refuses
 
 from dpgrain.accounting import Gaussian
 from dpgrain.accounting.contribution import ONE_EACH
-from dpgrain.auditing.bounds import at_least, at_most
+from dpgrain.auditing.bounds import probability_lower_bound, probability_upper_bound
 from dpgrain.errors import ParameterError
 from dpgrain.means import Mean, Vectors
 from dpgrain.noise import SeededSource, SystemSource, discrete_laplace, sums
-from dpgrain.noise.laws import rounded_gaussian
+from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.papers.winsorized import winsorized
 from dpgrain.papers.winsorized.ranges import PrivateRange, range_event
 from dpgrain.papers.winsorized.rotation import Rotation, padded
@@ -302,7 +302,10 @@ def broken(mean: Winsorized, one: Any, two: Any, relation: Relation) -> float:
     for epsilon in (0.0, 0.25, 0.5, 1.0, 1.5):
         hits, false = (int((score > epsilon).sum()) for score in scores)
         n, chance = len(scores[0]), cases.CHANCE / 20
-        low, high = at_least(hits, n, chance), at_most(false, n, chance)
+        low, high = (
+            probability_lower_bound(hits, n, chance),
+            probability_upper_bound(false, n, chance),
+        )
         claim = CLAIM.delta(epsilon, relation=relation)
         worst = max(worst, (low - math.exp(epsilon) * high) / claim)
     return worst
@@ -399,7 +402,10 @@ def test_audit_of_numbers(relation: Relation, monkeypatch: pytest.MonkeyPatch) -
             for values in (one, two)
         ]
         chance = cases.CHANCE / 2
-        low, high = at_least(hits[0], trials, chance), at_most(hits[1], trials, chance)
+        low, high = (
+            probability_lower_bound(hits[0], trials, chance),
+            probability_upper_bound(hits[1], trials, chance),
+        )
         return math.log(low / high)
 
     source = SystemSource()

@@ -16,7 +16,7 @@ from tests.report import cases
 
 import dpgrain as dg
 from dpgrain.report.plots import plot_estimates
-from dpgrain.report.plots.times import lines_over_time, time_of
+from dpgrain.report.plots.times import lines_over_time, parse_time
 from dpgrain.statistics.release_metadata import Asked
 from dpgrain.statistics.statistic import MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
@@ -141,7 +141,7 @@ def test_other_keys_are_drawn_as_rows(keys: list[str]) -> None:
 
 
 def test_times_with_a_zone_are_in_utc() -> None:
-    assert str(time_of("2025-03-01T00:30+01:00")) == "2025-02-28 23:30:00"
+    assert str(parse_time("2025-03-01T00:30+01:00")) == "2025-02-28 23:30:00"
 
 
 def test_the_page_draws_lines_and_names_them(tmp_path: Any) -> None:

@@ -10,9 +10,9 @@ import pytest
 from tests.refusals import refuses
 
 from dpgrain.accounting import Gaussian
-from dpgrain.auditing.bounds import Counted
-from dpgrain.auditing.verdict import Audit, Bound, Line
-from dpgrain.report.plots.tradeoff import claim_of, plot_tradeoff, save_audits
+from dpgrain.auditing.bounds import ScoreCounts
+from dpgrain.auditing.verdict import Audit, AuditLine, Bound
+from dpgrain.report.plots.tradeoff import claimed_power, plot_tradeoff, save_audits
 
 DELTAS = tuple(10.0**-power for power in range(1, 8))
 ALARMS = np.linspace(0, 1, 50)
@@ -21,9 +21,9 @@ ALARMS = np.linspace(0, 1, 50)
 def audit(mu: float, claimed: float) -> Audit:
     """An audit of Gaussian noise, and a claim for another."""
     one, other = np.random.default_rng(1).normal(size=(2, 50_000)) * mu
-    counted = Counted.none().with_scores(one + mu**2 / 2, other - mu**2 / 2, 9 * mu + mu**2)
+    counted = ScoreCounts.empty().add_scores(one + mu**2 / 2, other - mu**2 / 2, 9 * mu + mu**2)
     curve = tuple((delta, Gaussian(1 / claimed).epsilon(delta)) for delta in DELTAS)
-    line = Line(1, "zero_out", 1.0, Bound(0.5, 1.5), Bound(None), "", counted.curve())
+    line = AuditLine(1, "zero_out", 1.0, Bound(0.5, 1.5), Bound(None), "", counted.curve())
     return Audit("user", 1e-6, 0.99, (line,), (curve,), 50_000)
 
 
@@ -41,9 +41,9 @@ def test_draws_stay_above_a_claim_that_holds_and_fall_below_another() -> None:
 
 
 def test_a_claim_allows_no_test_to_be_better() -> None:
-    claim = claim_of(ALARMS, ((0.0, 0.0),))
+    claim = claimed_power(ALARMS, ((0.0, 0.0),))
     assert claim == pytest.approx(1 - ALARMS)
-    assert (claim_of(ALARMS, ((1e-6, float("inf")),)) == 0).all()
+    assert (claimed_power(ALARMS, ((1e-6, float("inf")),)) == 0).all()
 
 
 def test_what_is_not_there_is_not_drawn() -> None:

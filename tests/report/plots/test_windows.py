@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tests.ledger import cases
 
-from dpgrain.report.plots.windows import Timeline, Window, plot_timeline, plot_used
+from dpgrain.report.plots.windows import Timeline, WindowSpan, plot_timeline, plot_used
 
 _DAY = 24 * 60 * 60 * 10**6
 # This many days lie between 1970 and the first of January 2026.
@@ -32,7 +32,7 @@ def test_a_ledger_draws_its_releases_above_what_they_read(tmp_path: Path) -> Non
 
 def test_a_window_without_an_end_goes_to_the_edge() -> None:
     at = datetime(2026, 1, 1)
-    windows = (Window(3, 5), Window(4, None), Window())
+    windows = (WindowSpan(3, 5), WindowSpan(4, None), WindowSpan())
     timeline = Timeline("week", "whole", tuple((at, window) for window in windows))
     ax = plot_timeline(timeline, Figure().subplots())
     assert ends_of(ax) == [[3, 5], [4, 5], [3, 5]]
@@ -40,13 +40,13 @@ def test_a_window_without_an_end_goes_to_the_edge() -> None:
 
 
 def test_one_release_stands_in_the_middle_of_a_day() -> None:
-    timeline = Timeline("", "whole", ((datetime(2026, 1, 1), Window()),))
+    timeline = Timeline("", "whole", ((datetime(2026, 1, 1), WindowSpan()),))
     ax = plot_timeline(timeline, Figure().subplots())
     assert ax.get_ylim() == (_FIRST - 0.5, _FIRST + 0.5)
 
 
 def test_what_is_used_is_as_high_as_its_share() -> None:
-    used = ((Window(0, _DAY), 0.5), (Window(_DAY, 3 * _DAY), 1.0))
+    used = ((WindowSpan(0, _DAY), 0.5), (WindowSpan(_DAY, 3 * _DAY), 1.0))
     ax = plot_used(Timeline("day", "time", (), used), Figure().subplots())
     bars = [(bar.get_x(), bar.get_width(), bar.get_height()) for bar in ax.patches]  # type: ignore[attr-defined]
     assert bars == [(0, 1, 0.5), (1, 2, 1.0)]

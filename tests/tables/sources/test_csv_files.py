@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dpgrain as dg
-from dpgrain.learn.features import Encoding, Number, load_rows
+from dpgrain.learn.features import FeatureEncoding, NumberColumn, load_rows
 from dpgrain.publishing.curator import Curator
 from dpgrain.tables.engines.duckdb import DuckDB
 
@@ -24,7 +24,9 @@ def test_rows_of_another_encoding_are_dropped_alone(ending: str, tmp_path: Path)
     path = tmp_path / f"rows.{ending}"
     path.write_bytes(gzip.compress(raw) if ending.endswith("gz") else raw)
     table = dg.read(path, types={"x": "DOUBLE"})
-    read = load_rows(table, Encoding((Number("x"),)), Curator(), keep=["item"]).kept.column("item")
+    read = load_rows(
+        table, FeatureEncoding((NumberColumn("x"),)), Curator(), keep=["item"]
+    ).kept.column("item")
     assert read.to_pylist() == ["a"] * 100 + ["é"]
     assert "1  CSV lines dropped: not UTF-8" in table.check(value="x")
 
@@ -51,7 +53,7 @@ def test_odd_lines_do_not_touch_others(seed: int, tmp_path: Path) -> None:
         good = good[cut:]
     (tmp_path / "rows.csv").write_bytes(raw + good)
     table = dg.read(tmp_path / "rows.csv", types={"x": "DOUBLE"}, threads=chance.choice([1, 4]))
-    rows = load_rows(table, Encoding((Number("x"),)), Curator(), keep=["item"])
+    rows = load_rows(table, FeatureEncoding((NumberColumn("x"),)), Curator(), keep=["item"])
     there = np.asarray(rows.kept.column("item").to_pylist()) == "b"
     assert there.sum() == size
     assert rows.features["x"][there].sum() == size

@@ -19,7 +19,7 @@ from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError, SchemaError
-from dpgrain.learn.features import Encoding, Number
+from dpgrain.learn.features import FeatureEncoding, NumberColumn
 from dpgrain.releases.table_queries import fit_columns, mean_of_columns
 from dpgrain.scope.provenance import Provenance
 from dpgrain.tables.sources.read_arguments import source_provenance
@@ -310,7 +310,7 @@ def test_a_query_that_a_row_ends_is_not_quoted(kind: str) -> None:
 # -- doors --
 
 PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 3}
-ENCODING = Encoding((Number("seconds", (0, 200)), Number("age", (0, 100))))
+ENCODING = FeatureEncoding((NumberColumn("seconds", (0, 200)), NumberColumn("age", (0, 100))))
 #: From a table to the guarantee of what is published of it.
 DOORS: dict[str, Callable[[dg.UserTable], dg.Guarantee]] = {
     "count": lambda table: dg.count(table, unit=dg.User(), **PROMISE).guarantee,

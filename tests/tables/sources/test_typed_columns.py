@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import Command
 
 import dpgrain as dg
-from dpgrain.learn.features import Encoding, Number, load_rows
+from dpgrain.learn.features import FeatureEncoding, NumberColumn, load_rows
 from dpgrain.publishing.charge import Charge
 from dpgrain.publishing.curator import Curator
 from dpgrain.tables.engines.duckdb import DuckDB
@@ -46,8 +46,8 @@ PLACES: dict[str, Callable[[dg.UserTable], Any]] = {
     "variance": lambda t: dg.variance(t, "x", bounds=(0, 60), **PROMISE),
     "quantile": lambda t: dg.quantile(t, "x", bounds=(0, 60), **PROMISE),
     "quantiles": lambda t: dg.quantiles(t, "x", [0.1, 0.9], bounds=(0, 60), **PROMISE),
-    "feature": lambda t: load_rows(t, Encoding((Number("x"),)), Curator()),
-    "target": lambda t: load_rows(t, Encoding((Number("y"),)), Curator(), target="x"),
+    "feature": lambda t: load_rows(t, FeatureEncoding((NumberColumn("x"),)), Curator()),
+    "target": lambda t: load_rows(t, FeatureEncoding((NumberColumn("y"),)), Curator(), target="x"),
 }
 FEATURES = ("feature", "target")
 
@@ -248,7 +248,9 @@ def test_decimal_commas(kind: str, decimal: str, read: list[float | None], tmp_p
     rows = pa.table({"x": WRITTEN, "y": [1.0] * len(WRITTEN)})
     source = source_of(kind, rows, tmp_path)
     table = dg.read(source, types={"x": "DOUBLE", "y": "DOUBLE"}, decimal=decimal)
-    found = load_rows(table, Encoding((Number("x"), Number("y"))), Curator()).features
+    found = load_rows(
+        table, FeatureEncoding((NumberColumn("x"), NumberColumn("y"))), Curator()
+    ).features
     expected = [np.nan if value is None else value for value in read]
     np.testing.assert_array_equal(found["x"], expected)
     # Numbers that no text stands for are read as they are.
@@ -309,4 +311,9 @@ def test_pandas_objects_are_text() -> None:
     with pytest.raises(dg.SchemaError, match=SENTENCE):
         dg.mean(dg.read(frame), "x", unit=dg.Record(), epsilon=1)
     table = dg.read(frame, types={"x": "DOUBLE"})
-    assert np.isnan(load_rows(table, Encoding((Number("x"),)), Curator()).features["x"]).sum() == 1
+    assert (
+        np.isnan(
+            load_rows(table, FeatureEncoding((NumberColumn("x"),)), Curator()).features["x"]
+        ).sum()
+        == 1
+    )

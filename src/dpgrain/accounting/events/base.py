@@ -22,7 +22,7 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.accounting.contribution import Contribution
-from dpgrain.accounting.losses.curves import Group, Worst
+from dpgrain.accounting.losses.curves import GroupCurve, WorstCurve
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.errors import ParameterError
 from dpgrain.scope.regions import Region
@@ -32,16 +32,15 @@ from dpgrain.units import LEVELS, PLAIN_UNITS, RELATIONS, Level, Relation, Unit,
 _HOMES = {
     kind: f"dpgrain.accounting.events.{module}"
     for module, kinds in {
-        "noise": ("Gaussian", "Laplace"),
-        "naming": ("AdaptiveSelection", "Selection", "TruncatedGeometric"),
-        "known": ("ApproximateDP", "ZCDP", "RDP"),
-        "shuffled": ("Binomial", "Poisson"),
-        "sampled": ("SampledGaussian", "Participation"),
-        "banded": ("BandedGaussian",),
+        "additive": ("Gaussian", "Laplace"),
+        "partition_selection": ("AdaptiveSelection", "Selection", "TruncatedGeometric"),
+        "opaque": ("ApproximateDP", "ZCDP", "RDP"),
+        "shuffling": ("Binomial", "Poisson"),
+        "subsampling": ("BandedGaussian", "Participation", "SampledGaussian"),
         "best_of": ("SelectBest",),
         "choices": ("AboveThreshold", "BoundedRange", "ExponentialMechanism", "SoftCore"),
-        "nearby": ("StatisticallyClose",),
-        "scoped": ("Scoped",),
+        "approximate": ("StatisticallyClose",),
+        "regions": ("Scoped",),
     }.items()
     for kind in kinds
 }
@@ -520,5 +519,5 @@ class Parallel(Event):
         one = dataclasses.replace(asked, units=1) if steps > 1 else asked
         losses = tuple(dict.fromkeys(event.cost(one) for event in self.events))
         if steps == 1:
-            return losses[0] if len(losses) == 1 else Loss.of(Worst(losses))
-        return Loss.of(Group(Worst(losses), steps))
+            return losses[0] if len(losses) == 1 else Loss.from_curve(WorstCurve(losses))
+        return Loss.from_curve(GroupCurve(WorstCurve(losses), steps))

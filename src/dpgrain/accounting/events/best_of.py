@@ -9,10 +9,10 @@ from typing import Literal, TypeAlias
 
 from dpgrain import _validate
 from dpgrain.accounting.events.base import Asked, Compose, Event
-from dpgrain.accounting.losses.best import Best, Runs
-from dpgrain.accounting.losses.curves import Invertible
+from dpgrain.accounting.losses.curves import InvertibleCurve
 from dpgrain.accounting.losses.gaussian import bisect
 from dpgrain.accounting.losses.loss import Loss
+from dpgrain.accounting.losses.repetition import BestOfCurve, RunCount
 from dpgrain.accounting.losses.rounding import product_up, sum_up
 from dpgrain.errors import ParameterError
 from dpgrain.units import Level
@@ -133,7 +133,7 @@ def _mean(eta: float, gamma: float) -> float:
 
 
 @dataclass(frozen=True)
-class _BestOf:
+class _AffineCurve:
     """The curve δ(ε) = scale·δ₁(ε − shift) of the best of runs with curve δ₁."""
 
     run: Loss
@@ -158,13 +158,13 @@ class _BestOf:
 
 def _after_negative_binomial(run: Loss, eta: float, gamma: float) -> Loss:
     scale = _mean(eta, gamma) * (1 + _RELATIVE_ROUNDING)
-    step = min(_fails_by_curve(run, gamma), _fails_by_renyi(run, gamma))
+    step = min(_log_ratio_by_curve(run, gamma), _log_ratio_by_renyi(run, gamma))
     shift = (1 + eta) * step * (1 + _RELATIVE_ROUNDING)
 
     def divergence(order: float) -> float:
         return run.renyi_at(order) + shift + math.log(scale) / (order - 1)
 
-    return _bounds(run, Runs(scale, gamma, eta), shift, scale, divergence)
+    return _bounds(run, RunCount(scale, gamma, eta), shift, scale, divergence)
 
 
 def _after_poisson(run: Loss, exact: float) -> Loss:
@@ -181,7 +181,7 @@ def _after_poisson(run: Loss, exact: float) -> Loss:
 
     # The probability of a result to be the best may fall as the mean rises, so the mean is not
     # rounded.
-    return _bounds(run, Runs(exact), shift, mean, divergence)
+    return _bounds(run, RunCount(exact), shift, mean, divergence)
 
 
 def _log_sum(one: float, two: float) -> float:
@@ -189,14 +189,14 @@ def _log_sum(one: float, two: float) -> float:
 
 
 def _bounds(
-    run: Loss, runs: Runs, shift: float, scale: float, divergence: Callable[[float], float]
+    run: Loss, runs: RunCount, shift: float, scale: float, divergence: Callable[[float], float]
 ) -> Loss:
     """Return the loss of the best of several runs, with all known bounds on it."""
-    curve: Invertible = _BestOf(run, shift, scale)
-    others = [Loss.of(curve)]
+    curve: InvertibleCurve = _AffineCurve(run, shift, scale)
+    others = [Loss.from_curve(curve)]
     if run._closed is not None or not run.pairs:
         # A numerically composed curve takes long to evaluate at many ε.
-        others.append(Loss.of(Best(run, runs)))
+        others.append(Loss.from_curve(BestOfCurve(run, runs)))
     divergences = tuple((order, divergence(order) * (1 + _RELATIVE_ROUNDING)) for order in _ORDERS)
     if finite := tuple((order, value) for order, value in divergences if value < math.inf):
         others.append(Loss(renyi=finite))
@@ -205,7 +205,7 @@ def _bounds(
     return others[0].or_else(*others[1:])
 
 
-def _fails_by_curve(run: Loss, gamma: float) -> float:
+def _log_ratio_by_curve(run: Loss, gamma: float) -> float:
     """Bound ln(r'/r), r = γ + (1−γ)s, by the curve: s' ≤ e^ε s + δ(ε) and s' ≤ 1."""
 
     def at(epsilon: float) -> tuple[float, float]:
@@ -227,7 +227,7 @@ def _fails_by_curve(run: Loss, gamma: float) -> float:
     return best
 
 
-def _fails_by_renyi(run: Loss, gamma: float) -> float:
+def _log_ratio_by_renyi(run: Loss, gamma: float) -> float:
     """Bound ln(r'/r), where r = γ + (1−γ)s, by divergences: (1−1/λ)·D_λ + ln(1/γ)/λ."""
     return min(
         ((1 - 1 / order) * run.renyi_at(order) - math.log(gamma) / order for order in _ORDERS),

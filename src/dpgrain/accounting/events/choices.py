@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from dpgrain import _validate
 from dpgrain.accounting.events.base import Asked, Event
-from dpgrain.accounting.losses.curves import Group
+from dpgrain.accounting.losses.curves import GroupCurve
 from dpgrain.accounting.losses.gaussian import pure_mu
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.rounding import product_up, sum_up
@@ -261,7 +261,7 @@ class SoftCore(Event):
     @property
     def leak(self) -> float:
         """The probability ζ = P(Z + ν ≥ gap), rounded up."""
-        return reached(self.gap, self.threshold_scale, self.query_scale, self.noise)
+        return threshold_probability(self.gap, self.threshold_scale, self.query_scale, self.noise)
 
     def cost(self, asked: Asked) -> Loss:
         # Removing a person's vector increases no count, so h moves in one direction.
@@ -270,10 +270,12 @@ class SoftCore(Event):
         mu = math.sqrt(self.rounds) * self.sensitivity / self.noise_multiplier
         one = test + Loss(mu=mu, leak=self.leak)
         people = asked.units if asked.level == "user" else 1
-        return one if people == 1 else Loss.of(Group(one, people))
+        return one if people == 1 else Loss.from_curve(GroupCurve(one, people))
 
 
-def reached(gap: float, one: float, two: float, noise: TestNoise = "geometric") -> float:
+def threshold_probability(
+    gap: float, one: float, two: float, noise: TestNoise = "geometric"
+) -> float:
     """Return the probability P(Z + ν ≥ gap), rounded up."""
     exact = _geometric_tail if noise == "geometric" else _laplace_tail
     return min(exact(gap, one, two) * (1 + _RELATIVE_ROUNDING), 1.0)

@@ -22,14 +22,14 @@ _MOST_EXACT_NUMBERS = 1 << 20
 _SHARES = (1e-8, 1e-6, 1e-4, 1e-2)
 
 
-class Curve(Protocol):
+class PrivacyCurve(Protocol):
     """A function from each ε ≥ 0 to the guaranteed δ."""
 
     def delta(self, epsilon: float) -> float:
         """Return δ at ε, rounded up."""
 
 
-class Invertible(Curve, Protocol):
+class InvertibleCurve(PrivacyCurve, Protocol):
     """A curve that also has the ε at each δ."""
 
     def epsilon(self, delta: float) -> float:
@@ -39,7 +39,7 @@ class Invertible(Curve, Protocol):
         """Return a lower bound on the exact smallest ε at δ, and :meth:`epsilon`."""
 
 
-def deltas_of(curve: Curve, epsilons: FloatArray) -> FloatArray:
+def evaluate_deltas(curve: PrivacyCurve, epsilons: FloatArray) -> FloatArray:
     """Return (n,) values of δ, at once where the curve can compute them together."""
     together = getattr(curve, "deltas", None)
     if together is None:
@@ -48,7 +48,7 @@ def deltas_of(curve: Curve, epsilons: FloatArray) -> FloatArray:
     return deltas
 
 
-def inverse(curve: Curve, delta: float) -> float:
+def inverse(curve: PrivacyCurve, delta: float) -> float:
     """Return the smallest ε ≥ 0 where a curve is at most δ, rounded up, or infinity."""
     if curve.delta(0.0) <= delta:
         return 0.0
@@ -67,17 +67,19 @@ def inverse(curve: Curve, delta: float) -> float:
 
 
 @dataclass(frozen=True)
-class Worst:
+class WorstCurve:
     """The largest of several curves, for a person in an unknown part."""
 
-    curves: tuple[Invertible, ...]
+    curves: tuple[InvertibleCurve, ...]
 
     def delta(self, epsilon: float) -> float:
         return max(curve.delta(epsilon) for curve in self.curves)
 
     def deltas(self, epsilons: FloatArray) -> FloatArray:
         """Return (n,) values of the largest δ."""
-        deltas: FloatArray = np.maximum.reduce([deltas_of(one, epsilons) for one in self.curves])
+        deltas: FloatArray = np.maximum.reduce(
+            [evaluate_deltas(one, epsilons) for one in self.curves]
+        )
         return deltas
 
     def epsilon(self, delta: float) -> float:
@@ -89,10 +91,10 @@ class Worst:
 
 
 @dataclass(frozen=True)
-class Group:
+class GroupCurve:
     """Curve of k steps with the same curve: δ_k(ε) = Σ_{i<k} e^{iε/k} δ(ε/k)."""
 
-    curve: Invertible
+    curve: InvertibleCurve
     steps: int
 
     @fails_closed(1.0)
@@ -103,7 +105,7 @@ class Group:
     def deltas(self, epsilons: FloatArray) -> FloatArray:
         """Return (n,) values of δ of all steps."""
         asked = np.array([self._smaller(float(epsilon)) for epsilon in epsilons])
-        ones = deltas_of(self.curve, asked.ravel() / self.steps).reshape(asked.shape)
+        ones = evaluate_deltas(self.curve, asked.ravel() / self.steps).reshape(asked.shape)
         delta = fails_closed(1.0)(self._delta)
         return np.array([min(map(delta, *row)) for row in np.stack([asked, ones], axis=1)])
 
@@ -133,7 +135,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Responses:
+class ResponsesCurve:
     """The exact curve of ``count`` randomised responses with odds e^odds."""
 
     odds: float
@@ -176,10 +178,10 @@ class Responses:
 
 
 @dataclass(frozen=True)
-class Moved:
+class OffsetCurve:
     """Curve of pairs with second distribution ≥ e^{−by} times a known curve's."""
 
-    curve: Invertible
+    curve: InvertibleCurve
     by: float
 
     def delta(self, epsilon: float) -> float:
@@ -194,7 +196,7 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class Rounds:
+class SampledRoundsCurve:
     """Gaussian rounds that reveal whether a person participates, at a public rate.
 
     ``shift`` is the change of the sum in a round with the person, in noise standard deviations, and
@@ -215,7 +217,7 @@ class Rounds:
 
     @fails_closed(1.0)
     def _delta(self, epsilon: float, tail: float) -> float:
-        weights, numbers, rest = participation(self.rate, self.rounds, tail)
+        weights, numbers, rest = participation_weights(self.rate, self.rounds, tail)
         mus = np.sqrt(numbers * self.shift**2 + self.mu**2)
         return min(float(np.dot(weights, gaussian_deltas(epsilon, mus))) * (1 + 1e-12) + rest, 1.0)
 
@@ -226,7 +228,7 @@ class Rounds:
             return math.inf
         if self._delta(0.0, tail) <= delta:
             return 0.0
-        _, numbers, _ = participation(self.rate, self.rounds, tail)
+        _, numbers, _ = participation_weights(self.rate, self.rounds, tail)
         high = gaussian_epsilon(
             delta * (1 - 2.0**-29), math.hypot(math.sqrt(numbers[-1]) * self.shift, self.mu)
         )
@@ -251,7 +253,7 @@ class Rounds:
     def bounds(self, delta: float) -> tuple[float, float]:
         """Return bounds on ε at δ; the lower one rounds merged numbers of rounds down."""
         high = self.epsilon(delta)
-        _, numbers, _ = participation(self.rate, self.rounds, delta * 2.0**-30)
+        _, numbers, _ = participation_weights(self.rate, self.rounds, delta * 2.0**-30)
         stride = numbers[1] - numbers[0] if numbers.size > 2 else 1.0
         # One round less changes μ², and ε with it, by less than its share of the smallest number.
         share = (stride - 1) / max(float(numbers[0]), 1.0)
@@ -259,7 +261,7 @@ class Rounds:
 
     def _slope(self, epsilon: float, tail: float) -> float:
         """Return −dδ/dε, approximately."""
-        weights, numbers, _ = participation(self.rate, self.rounds, tail)
+        weights, numbers, _ = participation_weights(self.rate, self.rounds, tail)
         mus = np.sqrt(numbers * self.shift**2 + self.mu**2)
         with np.errstate(divide="ignore", over="ignore", under="ignore"):
             falls = np.exp(epsilon + log_ndtr(-epsilon / mus - mus / 2))
@@ -267,7 +269,9 @@ class Rounds:
 
 
 @lru_cache(maxsize=64)
-def participation(rate: float, rounds: int, tail: float) -> tuple[FloatArray, FloatArray, float]:
+def participation_weights(
+    rate: float, rounds: int, tail: float
+) -> tuple[FloatArray, FloatArray, float]:
     """Return weights and numbers of a person's rounds, and the omitted mass.
 
     Many numbers are merged by rounding up, and those above the largest are omitted.

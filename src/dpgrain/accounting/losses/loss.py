@@ -11,19 +11,19 @@ import numpy as np
 
 from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
-from dpgrain.accounting.losses.curves import Group, Invertible, Worst
+from dpgrain.accounting.losses.curves import GroupCurve, InvertibleCurve, WorstCurve
 from dpgrain.accounting.losses.gaussian import bisect, gaussian_delta, gaussian_epsilon
 from dpgrain.accounting.losses.pairs import (
     LARGEST_SHIFT,
-    Counted,
-    FromCurve,
-    Mixtures,
-    Pair,
-    Response,
+    CountedPairs,
+    CurvePair,
+    DominatingPair,
+    MixturePair,
+    ResponsePair,
 )
 from dpgrain.accounting.losses.rounding import fails_closed, hypot_up, or_worst, product_up, sum_up
 from dpgrain.accounting.losses.zcdp import (
-    Concentrated,
+    ConcentratedCurve,
     renyi_delta,
     renyi_epsilon,
     zcdp_delta,
@@ -31,11 +31,11 @@ from dpgrain.accounting.losses.zcdp import (
 )
 
 if TYPE_CHECKING:
-    from dpgrain.accounting.losses import compose
+    from dpgrain.accounting.losses import composition
     from dpgrain.accounting.losses import tradeoff as tradeoffs
 else:
     # Closed forms need no numerical composition, so the transforms are imported only when needed.
-    compose = lazy_import("dpgrain.accounting.losses.compose")
+    composition = lazy_import("dpgrain.accounting.losses.composition")
     tradeoffs = lazy_import("dpgrain.accounting.losses.tradeoff")
 
 # ((order, divergence), …), in increasing order.
@@ -48,7 +48,7 @@ _ORDERS = tuple(float(1 + step) for step in np.geomspace(0.05, 1000.0, 40))
 _RELATIVE_ROUNDING = 1e-9
 
 
-def _composed_by(
+def _composition_rule(
     plus: Callable[[Any, Any], Any], times: Callable[[int, Any], Any] = product_up
 ) -> Mapping[str, Any]:
     """Return the metadata of a loss field: the sum of two parts, and of n equal ones."""
@@ -67,15 +67,15 @@ def _mu_times(count: int, mu: float) -> float:
     return math.sqrt(count) * mu
 
 
-def _pairs_sum(one: Counted, two: Counted) -> Counted:
-    counts: dict[Pair, int] = {}
+def _pairs_sum(one: CountedPairs, two: CountedPairs) -> CountedPairs:
+    counts: dict[DominatingPair, int] = {}
     for pair, count in one + two:
         counts[pair] = counts.get(pair, 0) + count
     # The pairs are sorted, so that the order of events is irrelevant.
     return tuple(sorted(counts.items(), key=repr))
 
 
-def _pairs_times(count: int, pairs: Counted) -> Counted:
+def _pairs_times(count: int, pairs: CountedPairs) -> CountedPairs:
     return tuple((pair, count * times) for pair, times in pairs)
 
 
@@ -121,13 +121,13 @@ class Loss:
     """
 
     # Each part states its composition: a part without metadata fails in the first sum.
-    mu: float = field(default=0.0, metadata=_composed_by(hypot_up, _mu_times))
-    pure: float = field(default=0.0, metadata=_composed_by(sum_up))
-    leak: float = field(default=0.0, metadata=_composed_by(_leak_sum, _leak_times))
-    rho: float = field(default=math.inf, metadata=_composed_by(sum_up))
-    pairs: Counted = field(default=(), metadata=_composed_by(_pairs_sum, _pairs_times))
-    renyi: _Renyi = field(default=(), metadata=_composed_by(_renyi_sum, _renyi_times))
-    concentrated: float = field(default=0.0, metadata=_composed_by(sum_up))
+    mu: float = field(default=0.0, metadata=_composition_rule(hypot_up, _mu_times))
+    pure: float = field(default=0.0, metadata=_composition_rule(sum_up))
+    leak: float = field(default=0.0, metadata=_composition_rule(_leak_sum, _leak_times))
+    rho: float = field(default=math.inf, metadata=_composition_rule(sum_up))
+    pairs: CountedPairs = field(default=(), metadata=_composition_rule(_pairs_sum, _pairs_times))
+    renyi: _Renyi = field(default=(), metadata=_composition_rule(_renyi_sum, _renyi_times))
+    concentrated: float = field(default=0.0, metadata=_composition_rule(sum_up))
     others: tuple[Loss, ...] = ()
 
     def __post_init__(self) -> None:
@@ -140,9 +140,9 @@ class Loss:
         object.__setattr__(self, "rho", min(self.rho, self.pure * self.pure / 2))
 
     @staticmethod
-    def of(curve: Invertible) -> Loss:
+    def from_curve(curve: InvertibleCurve) -> Loss:
         """Return the loss with a privacy curve, in both orders of the neighbours."""
-        return Loss(pairs=((FromCurve(curve), 1),))
+        return Loss(pairs=((CurvePair(curve), 1),))
 
     def or_else(self, *others: Loss) -> Loss:
         """Return this loss with additional bounds; the smallest counts."""
@@ -219,7 +219,7 @@ class Loss:
         if delta >= 1:
             return 0.0, 0.0
         upper, best = self._best(delta)
-        rest = _left(delta, best.leak)
+        rest = _subtract_down(delta, best.leak)
         if not best.pairs and math.isfinite(upper):
             return upper * (1 - _RELATIVE_ROUNDING), upper
         if math.isinf(upper) or not best._direct:
@@ -237,7 +237,7 @@ class Loss:
         for loss in sorted(
             self.alternatives, key=lambda loss: bool(loss.pairs) and loss._closed is None
         ):
-            rest = _left(delta, loss.leak)
+            rest = _subtract_down(delta, loss.leak)
             if smallest == 0 or loss._hopeless(rest, smallest):
                 continue
             epsilon = loss._epsilon(rest)
@@ -271,7 +271,7 @@ class Loss:
     def _deltas(self, epsilons: FloatArray) -> FloatArray:
         if self._closed is None and self.pairs and self._direct:
             return self._composed().deltas(epsilons) + self.leak
-        if isinstance(self._closed, Loss | Worst | Group):
+        if isinstance(self._closed, Loss | WorstCurve | GroupCurve):
             return self._closed.deltas(epsilons) + self.leak
         return np.array([self._delta(float(epsilon)) for epsilon in epsilons])
 
@@ -289,7 +289,7 @@ class Loss:
     @fails_closed(math.inf)
     def _finite_renyi(self, order: float) -> float:
         """Return the divergence without the delta mass."""
-        divergence = _at(self.renyi, order) + order * self._zcdp_beside
+        divergence = _at(self.renyi, order) + order * self._zcdp_without_pure
         divergence += min(order * self.rho, self.pure) if self.pure > 0 else 0.0
         for pair, count in self.pairs:
             moment = max(pair.log_moment(order - 1), pair.swapped.log_moment(order - 1))
@@ -299,7 +299,9 @@ class Loss:
     @property
     def _infinite(self) -> float:
         """Mass of pairs at infinite loss."""
-        return sum(count * pair.look().infinite for pair, count in self.pairs if pair.leaks)
+        return sum(
+            count * pair.coarse_distribution().infinite for pair, count in self.pairs if pair.leaks
+        )
 
     # The methods below concern one alternative; most of them exclude its delta mass.
 
@@ -351,7 +353,7 @@ class Loss:
         return tuple((order, self._finite_renyi(order)) for order in orders)
 
     @property
-    def _closed(self) -> Invertible | None:
+    def _closed(self) -> InvertibleCurve | None:
         """Closed form of the curve, or None unless there is one pair and it has one."""
         beside = Loss(mu=self.mu, leak=self.leak, pairs=self.pairs, others=self.others)
         if len(self.pairs) == 1 and self == beside:
@@ -359,15 +361,15 @@ class Loss:
             return pair.curve(count, self.mu)
         return None
 
-    def _composed(self) -> _Composed:
+    def _composed(self) -> _NumericalLoss:
         parts = list(self.pairs)
         if 0 < self.mu <= LARGEST_SHIFT:
-            parts.append((Mixtures(((1.0, self.mu),), ((1.0, 0.0),)), 1))
+            parts.append((MixturePair(((1.0, self.mu),), ((1.0, 0.0),)), 1))
         if 0 < self.pure <= LARGEST_SHIFT:
-            parts.append((Response(self.pure), 1))
+            parts.append((ResponsePair(self.pure), 1))
         if self.concentrated > 0:
-            parts.append((FromCurve(Concentrated(self.concentrated)), 1))
-        return _Composed(
+            parts.append((CurvePair(ConcentratedCurve(self.concentrated)), 1))
+        return _NumericalLoss(
             tuple(parts),
             self.mu if self.mu > LARGEST_SHIFT else 0.0,
             self.pure if self.pure > LARGEST_SHIFT else 0.0,
@@ -375,10 +377,10 @@ class Loss:
 
     @property
     def _zcdp(self) -> float:
-        return self.rho + self._zcdp_beside
+        return self.rho + self._zcdp_without_pure
 
     @property
-    def _zcdp_beside(self) -> float:
+    def _zcdp_without_pure(self) -> float:
         """The zCDP of all but the pure part."""
         return self.mu * self.mu / 2 + self.concentrated
 
@@ -392,19 +394,19 @@ class Loss:
     def _direct_delta(self, epsilon: float) -> float:
         """Return δ of the direct curve at ε − pure, without the delta mass."""
         if self.concentrated > 0:
-            return zcdp_delta(_left(epsilon, self.pure), self._zcdp_beside)
+            return zcdp_delta(_subtract_down(epsilon, self.pure), self._zcdp_without_pure)
         if self.mu == 0:
             return self._pure_delta(epsilon)
         if self.pure == math.inf:
             return 1.0
-        return gaussian_delta(_left(epsilon, self.pure), self.mu)
+        return gaussian_delta(_subtract_down(epsilon, self.pure), self.mu)
 
     def _direct_epsilon(self, rest: float) -> float:
         """Return the smallest ε ≥ 0 where the direct curve is at most ``rest``."""
         if self.pure == math.inf:
             return math.inf
         if self.concentrated > 0:
-            return sum_up(self.pure, zcdp_epsilon(rest, self._zcdp_beside))
+            return sum_up(self.pure, zcdp_epsilon(rest, self._zcdp_without_pure))
         if self._direct_delta(0.0) <= rest:
             return 0.0
         if self.mu > 0:
@@ -426,7 +428,7 @@ class Loss:
         if epsilon >= self.pure:
             return 0.0
         # (e^p − e^ε)/(1 + e^p), without overflow for large p.
-        delta = -math.expm1(_left(epsilon, self.pure)) / (1 + math.exp(-self.pure))
+        delta = -math.expm1(_subtract_down(epsilon, self.pure)) / (1 + math.exp(-self.pure))
         return min(delta * (1 + 2.0**-50) + 5e-324, 1.0)
 
 
@@ -435,24 +437,24 @@ _PARTS = tuple(part for part in fields(Loss) if part.name != "others")
 
 
 @dataclass(frozen=True)
-class _Composed:
+class _NumericalLoss:
     """Several pairs, and parts too large for a grid, added by basic composition."""
 
-    pairs: Counted
+    pairs: CountedPairs
     mu: float = 0.0
     pure: float = 0.0
 
     def delta(self, epsilon: float) -> float:
-        left = _left(epsilon, self.pure)
+        left = _subtract_down(epsilon, self.pure)
         if left < 0:
             return 1.0
         share = left / 2 if self.mu else left
-        return sum_up(compose.composed_delta(self.pairs, share), gaussian_delta(share, self.mu))
+        return sum_up(composition.composed_delta(self.pairs, share), gaussian_delta(share, self.mu))
 
     def deltas(self, epsilons: FloatArray) -> FloatArray:
         if self.mu or self.pure:
             return np.array([self.delta(float(epsilon)) for epsilon in epsilons])
-        return compose.composed_deltas(self.pairs, epsilons)
+        return composition.composed_deltas(self.pairs, epsilons)
 
     def epsilon(self, delta: float, *, upper: bool = True) -> float:
         if delta <= 0:
@@ -460,20 +462,22 @@ class _Composed:
         if (self.mu or self.pure) and not upper:
             return 0.0
         share = delta / 2 if self.mu else delta
-        return self._beside(compose.composed_epsilon(self.pairs, share, upper=upper), share)
+        return self._add_ungridded(
+            composition.composed_epsilon(self.pairs, share, upper=upper), share
+        )
 
     def rough(self, delta: float) -> float:
         """Bound ε quickly, by Rényi divergences."""
         share = delta / 2 if self.mu else delta
-        return self._beside(compose.rough_epsilon(self.pairs, share), share)
+        return self._add_ungridded(composition.rough_epsilon(self.pairs, share), share)
 
-    def _beside(self, epsilon: float, share: float) -> float:
+    def _add_ungridded(self, epsilon: float, share: float) -> float:
         """Add the ε of the parts too large for the grid to an ε."""
         aside = sum_up(self.pure, gaussian_epsilon(share, self.mu)) if self.mu else self.pure
         return sum_up(epsilon, aside) if aside else epsilon
 
 
-def _left(whole: float, part: float) -> float:
+def _subtract_down(whole: float, part: float) -> float:
     """Return whole − part, rounded down."""
     return -sum_up(-whole, part)
 

@@ -17,7 +17,7 @@ _LARGEST_EXPONENT = 700.0
 FUNCTION_ROUNDING = 16 * 2.0**-53
 
 
-def mirrored_places(losses: FloatArray, rate: float, shift: float) -> FloatArray:
+def mirrored_points(losses: FloatArray, rate: float, shift: float) -> FloatArray:
     """Return the (n,) points x where a mirrored mixture has given losses.
 
     The loss is ln of (1−q)+q·e^{sx−s²/2} over (1−q)+q·e^{−sx−s²/2}.

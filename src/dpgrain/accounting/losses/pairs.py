@@ -23,18 +23,24 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 
 from dpgrain._types import FloatArray
-from dpgrain.accounting.losses.curves import Invertible, Responses, Rounds
+from dpgrain.accounting.losses.curves import InvertibleCurve, ResponsesCurve, SampledRoundsCurve
+from dpgrain.accounting.losses.discretization import (
+    GridDistribution,
+    LossDistribution,
+    merge_masses,
+    spread_masses,
+    spread_onto_grid,
+)
+from dpgrain.accounting.losses.mixture_curve import OneRoundCurve
 from dpgrain.accounting.losses.mixtures import (
     FUNCTION_ROUNDING,
     log_normal_masses,
     log_ratio,
-    mirrored_places,
+    mirrored_points,
     normal_masses,
     normal_quantile,
 )
-from dpgrain.accounting.losses.on_a_grid import Law, Losses, merged_masses, regridded, spread_masses
-from dpgrain.accounting.losses.one_round import OneRound
-from dpgrain.accounting.losses.sequences import increasing
+from dpgrain.accounting.losses.sequences import isotonic_fit
 from dpgrain.numerics.special_functions import log_ndtr, ndtr
 
 #: Largest shift, or loss of one response, on a grid.
@@ -53,19 +59,21 @@ _MANY_DIGITS = decimal.Context(40, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX,
 _MOST_RESPONSES = 1 << 16
 
 
-class Pair(ABC):
+class DominatingPair(ABC):
     """Two distributions (P, Q) that dominate every pair of neighbours' outputs."""
 
     # True if P may have mass where Q has none.
     leaks: ClassVar[bool] = False
 
     @property
-    def swapped(self) -> Pair:
+    def swapped(self) -> DominatingPair:
         """The pair (Q, P), or this pair itself if the two are mirror images."""
         return self
 
     @abstractmethod
-    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
+    def losses(
+        self, step: float, tail: float, floor: float, *, upper: bool = True
+    ) -> GridDistribution:
         """Return a bound on the distribution of the loss on a grid, from above or below.
 
         A mass ``tail`` of the largest losses may become infinite, and a mass ``floor`` of the
@@ -73,24 +81,24 @@ class Pair(ABC):
         """
 
     @abstractmethod
-    def look(self) -> Law:
+    def coarse_distribution(self) -> LossDistribution:
         """Return a coarse upper bound on the loss's distribution."""
 
     def log_moment(self, theta: float) -> float:
         """Return ln E_P[(dP/dQ)^θ] over finite losses, rounded up."""
-        return self.look().log_moment(theta)
+        return self.coarse_distribution().log_moment(theta)
 
-    def curve(self, count: int, mu: float) -> Invertible | None:  # noqa: ARG002
+    def curve(self, count: int, mu: float) -> InvertibleCurve | None:  # noqa: ARG002
         """Return the exact curve of ``count`` such pairs and a Gaussian part, or None."""
         return None
 
 
 # Each item is (pair, number of times it is composed).
-Counted: TypeAlias = tuple[tuple[Pair, int], ...]
+CountedPairs: TypeAlias = tuple[tuple[DominatingPair, int], ...]
 
 
 @dataclass(frozen=True)
-class Mixtures(Pair):
+class MixturePair(DominatingPair):
     """Two mixtures of unit-variance normal distributions, P to the right of Q.
 
     Parts are ((weight, mean), …). No mean of Q is larger than one of P, so that the loss increases.
@@ -100,20 +108,20 @@ class Mixtures(Pair):
     q: tuple[tuple[float, float], ...]
 
     @property
-    def swapped(self) -> Pair:
+    def swapped(self) -> DominatingPair:
         p = tuple((weight, -mean) for weight, mean in self.q)
         q = tuple((weight, -mean) for weight, mean in self.p)
-        return self if set(p) == set(self.p) and set(q) == set(self.q) else Mixtures(p, q)
+        return self if set(p) == set(self.p) and set(q) == set(self.q) else MixturePair(p, q)
 
-    def look(self) -> Law:
-        return _look(self)
+    def coarse_distribution(self) -> LossDistribution:
+        return _coarse_mixture(self)
 
-    def curve(self, count: int, mu: float) -> Invertible | None:
+    def curve(self, count: int, mu: float) -> InvertibleCurve | None:
         if count > 1 or mu > 0:
             return None
         swapped = self.swapped
-        return OneRound(
-            (self, swapped) if isinstance(swapped, Mixtures) and swapped != self else (self,)
+        return OneRoundCurve(
+            (self, swapped) if isinstance(swapped, MixturePair) and swapped != self else (self,)
         )
 
     def _ends(self, tail: float, floor: float) -> tuple[float, float]:
@@ -190,7 +198,7 @@ class Mixtures(Pair):
         if losses.size == 0:
             return losses, 0.0
         if self._mirrored is not None:
-            x = np.clip(mirrored_places(losses, *self._mirrored), low, high)
+            x = np.clip(mirrored_points(losses, *self._mirrored), low, high)
             miss = np.abs(self.loss(x)[0] - losses)
             if float(np.max(miss)) < 1e-12:
                 return x, float(np.max(miss)) + 8e-16 * (1 + float(np.max(np.abs(losses))))
@@ -212,9 +220,11 @@ class Mixtures(Pair):
         miss = np.abs(self.loss(x)[0] - losses)
         return x, float(np.max(miss)) + 8e-16 * (1 + float(np.max(np.abs(losses))))
 
-    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
+    def losses(
+        self, step: float, tail: float, floor: float, *, upper: bool = True
+    ) -> GridDistribution:
         if {mean for _, mean in self.p + self.q} == {0.0}:
-            return Losses(step, 0, np.ones(1))
+            return GridDistribution(step, 0, np.ones(1))
         low, high = self._ends(tail, floor)
         first, last = self.loss(np.array([low, high]))[0]
         bottom = math.floor(first / step)
@@ -230,55 +240,57 @@ class Mixtures(Pair):
             mass = spread_masses(ends, p, p_error, q, q_error)
             # Losses to the left of the first point are raised to the second grid point, above them.
             mass[1] += float(sum(w * ndtr(low - m) for w, m in self.p)) * (1 + FUNCTION_ROUNDING)
-            return Losses(step, bottom, mass, self._beyond(high), slip)
+            return GridDistribution(step, bottom, mass, self._beyond(high), slip)
         # Losses with odds beyond double precision count as the largest one within it.
         top = min(top, math.floor(_LARGEST_ODDS_LOSS / step))
         bottom = max(bottom, -math.floor(_LARGEST_ODDS_LOSS / step))
         if bottom >= top:
-            return Losses(step, min(bottom, top), np.ones(1))
+            return GridDistribution(step, min(bottom, top), np.ones(1))
         # Every point makes a valid test, so the points need not be exact.
         middles, _ = self.places(step * (np.arange(bottom, top) + 0.5), low, high)
         places = np.concatenate([[-np.inf], middles, [np.inf]])
         p, q = normal_masses(self.p, places)[0], normal_masses(self.q, places)[0]
-        return merged_masses(step, bottom, p, q)
+        return merge_masses(step, bottom, p, q)
 
 
 @dataclass(frozen=True)
-class Mixed(Pair):
+class MixedPair(DominatingPair):
     """One of several mirrored pairs, drawn with public weights and revealed."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[DominatingPair, ...]
     weights: tuple[float, ...]
 
-    def look(self) -> Law:
-        laws = [pair.look() for pair in self.pairs]
+    def coarse_distribution(self) -> LossDistribution:
+        laws = [pair.coarse_distribution() for pair in self.pairs]
         values = np.concatenate([law.values for law in laws])
         order = np.argsort(values)
         mass = np.concatenate([w * x.mass for w, x in zip(self.weights, laws, strict=True)])
         infinite = sum(w * x.infinite for w, x in zip(self.weights, laws, strict=True))
-        return Law(values[order], mass[order], infinite).thinned(_TABLE_POINTS)
+        return LossDistribution(values[order], mass[order], infinite).thinned(_TABLE_POINTS)
 
     def log_moment(self, theta: float) -> float:
         moments = [pair.log_moment(theta) for pair in self.pairs]
         return float(np.logaddexp.reduce(np.log(self.weights) + moments))
 
     @property
-    def swapped(self) -> Pair:
+    def swapped(self) -> DominatingPair:
         swapped = tuple(pair.swapped for pair in self.pairs)
-        return self if swapped == self.pairs else Mixed(swapped, self.weights)
+        return self if swapped == self.pairs else MixedPair(swapped, self.weights)
 
-    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
+    def losses(
+        self, step: float, tail: float, floor: float, *, upper: bool = True
+    ) -> GridDistribution:
         parts = [pair.losses(step, tail, floor, upper=upper) for pair in self.pairs]
         low, high = min(part.low for part in parts), max(part.high for part in parts)
         mass = np.zeros(high - low + 1)
         for weight, part in zip(self.weights, parts, strict=True):
             mass[part.low - low : part.high - low + 1] += weight * part.mass
         infinite = sum(w * part.infinite for w, part in zip(self.weights, parts, strict=True))
-        return Losses(step, low, mass, infinite, max(part.slip for part in parts))
+        return GridDistribution(step, low, mass, infinite, max(part.slip for part in parts))
 
 
 @lru_cache(maxsize=256)
-def _look(pair: Mixtures) -> Law:
+def _coarse_mixture(pair: MixturePair) -> LossDistribution:
     """Return the distribution with losses at equally spaced points."""
     low, high = pair._ends(0.0, 0.0)
     places = np.linspace(low, high, _TABLE_POINTS)
@@ -286,48 +298,57 @@ def _look(pair: Mixtures) -> Law:
     ends = np.maximum.accumulate(ends)
     places[0] = -np.inf
     (p, p_error), (q, q_error) = normal_masses(pair.p, places), normal_masses(pair.q, places)
-    return Law(ends, spread_masses(ends, p, p_error, q, q_error), pair._beyond(high))
+    return LossDistribution(ends, spread_masses(ends, p, p_error, q, q_error), pair._beyond(high))
 
 
 @dataclass(frozen=True)
-class Null(Pair):
+class NullPair(DominatingPair):
     """The pair of two equal distributions: it reveals nothing."""
 
-    def look(self) -> Law:
-        return Law(np.zeros(1), np.ones(1))
+    def coarse_distribution(self) -> LossDistribution:
+        return LossDistribution(np.zeros(1), np.ones(1))
 
-    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:  # noqa: ARG002
-        return Losses(step, 0, np.ones(1))
+    def losses(
+        self,
+        step: float,
+        tail: float,  # noqa: ARG002
+        floor: float,  # noqa: ARG002
+        *,
+        upper: bool = True,  # noqa: ARG002
+    ) -> GridDistribution:
+        return GridDistribution(step, 0, np.ones(1))
 
 
 @dataclass(frozen=True)
-class Response(Pair):
+class ResponsePair(DominatingPair):
     """Randomised response with odds e^ε, which dominates every ε-DP mechanism."""
 
     epsilon: float
 
-    def curve(self, count: int, mu: float) -> Invertible | None:
-        return Responses(self.epsilon, count) if mu == 0 and count <= _MOST_RESPONSES else None
+    def curve(self, count: int, mu: float) -> InvertibleCurve | None:
+        return ResponsesCurve(self.epsilon, count) if mu == 0 and count <= _MOST_RESPONSES else None
 
-    def look(self) -> Law:
+    def coarse_distribution(self) -> LossDistribution:
         odd = math.exp(-self.epsilon) / (1 + math.exp(-self.epsilon))
-        return Law(np.array([-self.epsilon, self.epsilon]), np.array([odd, 1 - odd]))
+        return LossDistribution(np.array([-self.epsilon, self.epsilon]), np.array([odd, 1 - odd]))
 
-    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
+    def losses(
+        self, step: float, tail: float, floor: float, *, upper: bool = True
+    ) -> GridDistribution:
         """Return the two losses on the grid; from below, the loss 0 if it is too fine."""
         if not upper and self.epsilon > _MOST_PLACES * step:
-            return Losses(step, 0, np.ones(1))
+            return GridDistribution(step, 0, np.ones(1))
         if not upper:
             place = math.floor(self.epsilon / step)
             mass = np.zeros(2 * place + 1)
             mass[0] = math.exp(-place * step) / (1 + math.exp(-place * step))
             mass[-1] += 1 - mass[0]
-            return Losses(step, -place, mass)
-        return regridded(self.look(), step, tail, floor)
+            return GridDistribution(step, -place, mass)
+        return spread_onto_grid(self.coarse_distribution(), step, tail, floor)
 
 
 @dataclass(frozen=True)
-class Revealed(Pair):
+class RevealedPair(DominatingPair):
     """A Gaussian sum that a person shifts with a public rate, and that reveals when.
 
     ``shift`` is the change of the sum if the person participates, in noise standard deviations.
@@ -337,56 +358,60 @@ class Revealed(Pair):
     shift: float
 
     @property
-    def _mixed(self) -> Mixed:
-        shifted = Mixtures(((1.0, self.shift),), ((1.0, 0.0),))
-        return Mixed((Null(), shifted), (1 - self.rate, self.rate))
+    def _mixed(self) -> MixedPair:
+        shifted = MixturePair(((1.0, self.shift),), ((1.0, 0.0),))
+        return MixedPair((NullPair(), shifted), (1 - self.rate, self.rate))
 
-    def look(self) -> Law:
-        return self._mixed.look()
+    def coarse_distribution(self) -> LossDistribution:
+        return self._mixed.coarse_distribution()
 
-    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
+    def losses(
+        self, step: float, tail: float, floor: float, *, upper: bool = True
+    ) -> GridDistribution:
         return self._mixed.losses(step, tail, floor, upper=upper)
 
     def log_moment(self, theta: float) -> float:
         return self._mixed.log_moment(theta)
 
-    def curve(self, count: int, mu: float) -> Invertible:
+    def curve(self, count: int, mu: float) -> InvertibleCurve:
         """Return the mean of Gaussian curves over the number of rounds with the person."""
-        return Rounds(self.rate, count, self.shift, mu)
+        return SampledRoundsCurve(self.rate, count, self.shift, mu)
 
 
 @dataclass(frozen=True)
-class FromCurve(Pair):
+class CurvePair(DominatingPair):
     """A pair with a known privacy curve, in both orders of the neighbours."""
 
-    known: Invertible
+    known: InvertibleCurve
     leaks: ClassVar[bool] = True
 
-    def look(self) -> Law:
-        return _curve_look(self)
+    def coarse_distribution(self) -> LossDistribution:
+        return _coarse_curve(self)
 
-    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
+    def losses(
+        self, step: float, tail: float, floor: float, *, upper: bool = True
+    ) -> GridDistribution:
         """Return the chord's distribution on the grid; from below, only the loss 0."""
         if not upper:
-            return Losses(step, 0, np.ones(1))
-        return regridded(self.look(), step, tail, floor)
+            return GridDistribution(step, 0, np.ones(1))
+        return spread_onto_grid(self.coarse_distribution(), step, tail, floor)
 
-    def curve(self, count: int, mu: float) -> Invertible | None:
+    def curve(self, count: int, mu: float) -> InvertibleCurve | None:
         return self.known if count == 1 and mu == 0 else None
 
 
 @lru_cache(maxsize=64)
-def _curve_look(pair: FromCurve) -> Law:
+def _coarse_curve(pair: CurvePair) -> LossDistribution:
     """Return the distribution of the chord on a grid that is coarser away from 0."""
     curve, high = pair.known, 1e-3
     while curve.delta(high) > 1e-25 and high < _LARGEST_ODDS_LOSS / 2:
         high *= 2
     positive = np.concatenate([[0.0], np.geomspace(high * 1e-5, high, 600)])
     mass, infinite = _curve_masses(curve, positive)
-    return Law(np.concatenate([-positive[:0:-1], positive]), mass, infinite)
+    return LossDistribution(np.concatenate([-positive[:0:-1], positive]), mass, infinite)
 
 
-def _curve_masses(curve: Invertible, positive: FloatArray) -> tuple[FloatArray, float]:
+def _curve_masses(curve: InvertibleCurve, positive: FloatArray) -> tuple[FloatArray, float]:
     """Return masses at losses −x, …, x and at infinity, of a chord of H_γ.
 
     The (2n−1,) masses are for n losses x ≥ 0 and their negatives: below ε = 0 the curve is H_γ = 1
@@ -403,13 +428,13 @@ def _curve_masses(curve: Invertible, positive: FloatArray) -> tuple[FloatArray, 
     slope = np.concatenate([[extra[0] / ratio[0]], slope, [0.0]])
     slope[: positive.size] -= 1.0
     weights = np.concatenate([[ratio[0]], np.diff(ratio), [1e300]])
-    slope = increasing(slope, weights)
+    slope = isotonic_fit(slope, weights)
     mass = ratio * np.diff(slope)
     return np.maximum(mass, 0.0), float(delta[-1])
 
 
 @dataclass(frozen=True)
-class Gram(Pair):
+class GramPair(DominatingPair):
     """A person with several vectors, some changed, sampled with a public rate.
 
     The pair is (1−q)N(0) + qN((middle, up)) against (1−q)N(0) + qN((middle, down)). ``middle`` > 0
@@ -424,40 +449,46 @@ class Gram(Pair):
     down: float
 
     @property
-    def swapped(self) -> Pair:
-        return Gram(self.rate, self.middle, -self.down, -self.up)
+    def swapped(self) -> DominatingPair:
+        return GramPair(self.rate, self.middle, -self.down, -self.up)
 
-    def _parts(self, spacing: float, tail: float, floor: float, *, upper: bool) -> Mixed:
+    def _parts(self, spacing: float, tail: float, floor: float, *, upper: bool) -> MixedPair:
         """Return the mixture over participation rates that the first coordinate reveals."""
         ends = (-normal_quantile(floor), self.middle + normal_quantile(tail))
         rates, weights = revealed_rates(self.rate, self.middle, ends, spacing, upper=upper)
-        pairs = tuple(drawn(float(rate), self.up, self.down) for rate in rates)
-        return Mixed(pairs, tuple(float(weight) for weight in weights))
+        pairs = tuple(sampled_pair(float(rate), self.up, self.down) for rate in rates)
+        return MixedPair(pairs, tuple(float(weight) for weight in weights))
 
-    def look(self) -> Law:
+    def coarse_distribution(self) -> LossDistribution:
         """Return the distribution of a coarse mixture over the revealed rates."""
-        return _gram_look(self)
+        return _coarse_gram(self)
 
     def log_moment(self, theta: float) -> float:
         return self._parts(1.0, 1e-25, 1e-15, upper=True).log_moment(theta)
 
-    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
+    def losses(
+        self, step: float, tail: float, floor: float, *, upper: bool = True
+    ) -> GridDistribution:
         """Return the distribution of a fine mixture over the revealed rates, on the grid."""
         parts = self._parts(0.1, tail, floor, upper=upper)
         return parts.losses(step, tail, floor, upper=upper)
 
 
 @lru_cache(maxsize=64)
-def _gram_look(pair: Gram) -> Law:
-    return pair._parts(1.0, 1e-25, 1e-15, upper=True).look()
+def _coarse_gram(pair: GramPair) -> LossDistribution:
+    return pair._parts(1.0, 1e-25, 1e-15, upper=True).coarse_distribution()
 
 
-def drawn(rate: float, up: float, down: float) -> Pair:
+def sampled_pair(rate: float, up: float, down: float) -> DominatingPair:
     """Return the pair (1−q)N(0) + qN(up), (1−q)N(0) + qN(down), for up ≥ 0 ≥ down."""
-    return Mixtures(_drawn(rate, up), _drawn(rate, down)) if rate > 0 else Null()
+    return (
+        MixturePair(_sampled_mixture(rate, up), _sampled_mixture(rate, down))
+        if rate > 0
+        else NullPair()
+    )
 
 
-def _drawn(rate: float, mean: float) -> tuple[tuple[float, float], ...]:
+def _sampled_mixture(rate: float, mean: float) -> tuple[tuple[float, float], ...]:
     if mean == 0:
         return ((1.0, 0.0),)
     return ((1.0, mean),) if rate >= 1 else ((1 - rate, 0.0), (rate, mean))

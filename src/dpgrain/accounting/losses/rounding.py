@@ -15,7 +15,7 @@ from typing import ParamSpec
 
 import numpy as np
 
-Asked = ParamSpec("Asked")
+Params = ParamSpec("Params")
 
 
 def or_worst(value: float, worst: float = math.inf) -> float:
@@ -23,15 +23,15 @@ def or_worst(value: float, worst: float = math.inf) -> float:
     return worst if math.isnan(value) else value
 
 
-def fails_closed(worst: float) -> Callable[[Callable[Asked, float]], Callable[Asked, float]]:
+def fails_closed(worst: float) -> Callable[[Callable[Params, float]], Callable[Params, float]]:
     """Make a function return the worst possible value if its arithmetic fails.
 
     ``worst`` is infinity for an ε, and 1 for a δ.
     """
 
-    def closed(function: Callable[Asked, float]) -> Callable[Asked, float]:
+    def closed(function: Callable[Params, float]) -> Callable[Params, float]:
         @wraps(function)
-        def answer(*args: Asked.args, **kwargs: Asked.kwargs) -> float:
+        def answer(*args: Params.args, **kwargs: Params.kwargs) -> float:
             try:
                 # Overflow needs no warning, because its result is handled below.
                 with np.errstate(all="ignore"):
@@ -44,7 +44,7 @@ def fails_closed(worst: float) -> Callable[[Callable[Asked, float]], Callable[As
     return closed
 
 
-def raised(exact: Fraction) -> float:
+def round_up(exact: Fraction) -> float:
     """Return the smallest float at or above a fraction."""
     try:
         near = float(exact)
@@ -74,7 +74,7 @@ def product_up(*factors: float, over: float = 1.0) -> float:
     exact = Fraction(1)
     for factor in factors:
         exact *= Fraction(factor)
-    return raised(exact / Fraction(over))
+    return round_up(exact / Fraction(over))
 
 
 def hypot_up(one: float, two: float) -> float:

@@ -12,7 +12,7 @@ from dpgrain._types import FloatArray
 _CHUNK_TERMS = 1 << 14
 
 
-def discounted(terms: FloatArray, rate: float) -> FloatArray:
+def discounted_sums(terms: FloatArray, rate: float) -> FloatArray:
     """Return (n,) sums over all later terms, each times e^{−rate·distance}.
 
     Terms are ≥ 0 and the rate > 0. Distances double, so a term meets about log₂ n factors and
@@ -37,7 +37,7 @@ def discounted(terms: FloatArray, rate: float) -> FloatArray:
         wholes[i] = row[0]
         row[:-1] = row[1:] * math.exp(-rate)
         row[-1] = 0.0
-    beyond = discounted(wholes, rate * _CHUNK_TERMS)
+    beyond = discounted_sums(wholes, rate * _CHUNK_TERMS)
     for row, whole, further in zip(rows[:-1], wholes[1:], beyond[1:], strict=True):
         row += (whole + further) * powers
     return rows.reshape(-1)[: terms.size]
@@ -54,7 +54,7 @@ def _add_doubling(sums: FloatArray, rate: float) -> None:
         distance *= 2
 
 
-def increasing(values: FloatArray, weights: FloatArray) -> FloatArray:
+def isotonic_fit(values: FloatArray, weights: FloatArray) -> FloatArray:
     """Return the non-decreasing sequence nearest in weighted squares.
 
     ``weights`` are at least 0, and not both 0 for two neighbours. The sequence is computed by

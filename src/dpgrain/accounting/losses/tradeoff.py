@@ -13,21 +13,26 @@ from functools import singledispatch
 import numpy as np
 
 from dpgrain._types import FloatArray
-from dpgrain.accounting.losses.curves import Group, Responses, Rounds, Worst
+from dpgrain.accounting.losses.curves import (
+    GroupCurve,
+    ResponsesCurve,
+    SampledRoundsCurve,
+    WorstCurve,
+)
 from dpgrain.accounting.losses.gaussian import pure_mu
 from dpgrain.accounting.losses.loss import Loss
-from dpgrain.accounting.losses.one_round import OneRound
+from dpgrain.accounting.losses.mixture_curve import OneRoundCurve
 from dpgrain.accounting.losses.pairs import (
-    FromCurve,
-    Gram,
-    Mixed,
-    Mixtures,
-    Null,
-    Response,
-    Revealed,
+    CurvePair,
+    GramPair,
+    MixedPair,
+    MixturePair,
+    NullPair,
+    ResponsePair,
+    RevealedPair,
 )
 from dpgrain.accounting.losses.rounding import fails_closed, hypot_up
-from dpgrain.accounting.losses.sides import Sides
+from dpgrain.accounting.losses.user_sampling import TwoSidedPair
 from dpgrain.numerics.special_functions import ndtr, ndtri
 
 # Values of ε of the first lines, evenly and geometrically spaced, and the smallest of the latter.
@@ -42,7 +47,7 @@ _REFINEMENTS, _REFINED_POINTS = 4, 9
 _ROUNDING, _RELATIVE_ROUNDING = 1e-13, 1e-9
 
 
-class Lines:
+class TradeoffLines:
     """Lines below the trade-off curve of a loss, one pair for each ε.
 
     Args:
@@ -52,7 +57,7 @@ class Lines:
 
     def __init__(self, loss: Loss, epsilons: FloatArray) -> None:
         self.loss = loss
-        self.epsilons = np.unique(np.concatenate([epsilons, _special(loss)]))
+        self.epsilons = np.unique(np.concatenate([epsilons, _corners(loss)]))
         self.deltas = loss.deltas(self.epsilons)
 
     def values(self, alphas: FloatArray) -> FloatArray:
@@ -67,13 +72,13 @@ class Lines:
         errors: FloatArray = np.clip(self.values(alphas).max(axis=0), 0.0, 1.0)
         return errors
 
-    def refined(self, alphas: FloatArray) -> Lines:
+    def refined(self, alphas: FloatArray) -> TradeoffLines:
         """Return these lines and others near the best one at each α."""
         best = np.unique(self.values(alphas).argmax(axis=0) % self.epsilons.size)
         left = self.epsilons[np.maximum(best - 1, 0)]
         right = self.epsilons[np.minimum(best + 1, self.epsilons.size - 1)]
         near = np.linspace(left, right, _REFINED_POINTS + 2)[1:-1].ravel()
-        finer = Lines.__new__(Lines)
+        finer = TradeoffLines.__new__(TradeoffLines)
         finer.loss = self.loss
         order = np.argsort(joined := np.concatenate([self.epsilons, near]), kind="stable")
         finer.epsilons = joined[order]
@@ -119,7 +124,7 @@ def tradeoff(loss: Loss, alphas: FloatArray) -> FloatArray:
     if math.isinf(loss.mu) or loss == Loss(mu=loss.mu):
         return gaussian
     smallest = float(alphas[alphas > 0].min(initial=1.0))
-    lines = Lines(loss, _grid(max(-math.log(smallest), _USUAL_EPSILON)))
+    lines = TradeoffLines(loss, _grid(max(-math.log(smallest), _USUAL_EPSILON)))
     for _ in range(_REFINEMENTS):
         lines = lines.refined(alphas)
     return np.maximum(lines.errors(alphas), gaussian)
@@ -155,10 +160,10 @@ def best_guess(loss: Loss, prior: float) -> float:
     """
     odds = (1 - prior) / prior
     turn = min(abs(math.log(odds)), _LARGEST_EPSILON)
-    lines = Lines(loss, np.array([turn, math.nextafter(turn, math.inf)]))
+    lines = TradeoffLines(loss, np.array([turn, math.nextafter(turn, math.inf)]))
     least = lines.intercept(odds)
     if loss != Loss(mu=loss.mu) and math.isfinite(mu := gaussian_mu(loss)):
-        least = max(least, Lines(Loss(mu=mu), lines.epsilons).intercept(odds))
+        least = max(least, TradeoffLines(Loss(mu=mu), lines.epsilons).intercept(odds))
     # The least of (1−π)α + πβ over f is where the slope of f is −odds; in the other order of the
     # neighbours the same line holds.
     return min(1 - prior * least, 1.0)
@@ -178,7 +183,7 @@ def _grid(last: float) -> FloatArray:
     )
 
 
-def _special(loss: Loss) -> FloatArray:
+def _corners(loss: Loss) -> FloatArray:
     """Return the values of ε at which the curve of a pure part has its corner."""
     corners = [one.pure for one in loss.alternatives if 0 < one.pure <= _LARGEST_EPSILON]
     return np.array([0.0, *corners])
@@ -190,95 +195,95 @@ def gaussian_mu(loss: Loss) -> float:
     >>> gaussian_mu(Loss(mu=3.0) + Loss(mu=4.0)), gaussian_mu(Loss(mu=3.0, leak=1e-9))
     (5.0, inf)
     """
-    return min(_mu_of_one(one) for one in loss.alternatives)
+    return min(_mu_of_bound(one) for one in loss.alternatives)
 
 
 @fails_closed(math.inf)
-def _mu_of_one(loss: Loss) -> float:
+def _mu_of_bound(loss: Loss) -> float:
     """Return the μ of one bound: the μ of independent parts add by their squares."""
     if loss.leak > 0 or loss.renyi or loss.concentrated > 0:
         return math.inf
     total = hypot_up(loss.mu, pure_mu(loss.pure))
     for pair, count in loss.pairs:
-        total = hypot_up(total, math.sqrt(count) * _mu_of(pair) * (1 + _RELATIVE_ROUNDING))
+        total = hypot_up(total, math.sqrt(count) * _dominating_mu(pair) * (1 + _RELATIVE_ROUNDING))
     return total
 
 
 @singledispatch
-def _mu_of(known: object) -> float:  # noqa: ARG001 - nothing is proved about other kinds
+def _dominating_mu(known: object) -> float:  # noqa: ARG001 - nothing is proved about other kinds
     """Return a μ that dominates a pair or a curve."""
     return math.inf
 
 
-@_mu_of.register
+@_dominating_mu.register
 def _(known: Loss) -> float:
     return gaussian_mu(known)
 
 
-@_mu_of.register
-def _(known: FromCurve) -> float:
-    return _mu_of(known.known)
+@_dominating_mu.register
+def _(known: CurvePair) -> float:
+    return _dominating_mu(known.known)
 
 
-@_mu_of.register
-def _(known: Worst) -> float:
-    return max(map(_mu_of, known.curves))
+@_dominating_mu.register
+def _(known: WorstCurve) -> float:
+    return max(map(_dominating_mu, known.curves))
 
 
-@_mu_of.register
-def _(known: Group) -> float:
-    return known.steps * _mu_of(known.curve)
+@_dominating_mu.register
+def _(known: GroupCurve) -> float:
+    return known.steps * _dominating_mu(known.curve)
 
 
-@_mu_of.register
-def _(known: Rounds) -> float:
+@_dominating_mu.register
+def _(known: SampledRoundsCurve) -> float:
     return hypot_up(math.sqrt(known.rounds) * known.shift * (1 + _RELATIVE_ROUNDING), known.mu)
 
 
-@_mu_of.register
-def _(known: Responses) -> float:
+@_dominating_mu.register
+def _(known: ResponsesCurve) -> float:
     return math.sqrt(known.count) * pure_mu(known.odds) * (1 + _RELATIVE_ROUNDING)
 
 
-@_mu_of.register
-def _(known: Response) -> float:
+@_dominating_mu.register
+def _(known: ResponsePair) -> float:
     return pure_mu(known.epsilon)
 
 
-@_mu_of.register
-def _(known: Null) -> float:  # noqa: ARG001 - equal laws
+@_dominating_mu.register
+def _(known: NullPair) -> float:  # noqa: ARG001 - equal laws
     return 0.0
 
 
-@_mu_of.register
-def _(known: Mixed) -> float:
-    return max(map(_mu_of, known.pairs))
+@_dominating_mu.register
+def _(known: MixedPair) -> float:
+    return max(map(_dominating_mu, known.pairs))
 
 
-@_mu_of.register
-def _(known: Revealed) -> float:
+@_dominating_mu.register
+def _(known: RevealedPair) -> float:
     return known.shift
 
 
-@_mu_of.register
-def _(known: Gram) -> float:
+@_dominating_mu.register
+def _(known: GramPair) -> float:
     return (known.up - known.down) * (1 + _RELATIVE_ROUNDING)
 
 
-@_mu_of.register
-def _(known: Mixtures) -> float:
+@_dominating_mu.register
+def _(known: MixturePair) -> float:
     means = [mean for weight, mean in known.p if weight > 0]
     others = [mean for weight, mean in known.q if weight > 0]
     gap = max(max(means) - min(others), max(others) - min(means))
     return max(gap, 0.0) * (1 + _RELATIVE_ROUNDING)
 
 
-@_mu_of.register
-def _(known: Sides) -> float:
+@_dominating_mu.register
+def _(known: TwoSidedPair) -> float:
     # With the rate the person takes part in both laws of a side.
     return max(up - down for up, down in (known.above, known.below)) * (1 + _RELATIVE_ROUNDING)
 
 
-@_mu_of.register
-def _(known: OneRound) -> float:
-    return max(_mu_of(Mixtures(way.p, way.q)) for way in known.ways)
+@_dominating_mu.register
+def _(known: OneRoundCurve) -> float:
+    return max(_dominating_mu(MixturePair(way.p, way.q)) for way in known.ways)

@@ -56,7 +56,7 @@ def zcdp_epsilon(delta: float, rho: float) -> float:
 
 
 @dataclass(frozen=True)
-class Concentrated:
+class ConcentratedCurve:
     """The curve of a mechanism with only its zCDP known."""
 
     rho: float

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING
 from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
-    from dpgrain.papers.floors.hypotheses import least_excess_of_choice
+    from dpgrain.papers.floors.hypotheses import min_excess_of_choice
     from dpgrain.papers.floors.orders import choice_order, convex_order, mean_order
-    from dpgrain.papers.floors.sums import least_error, least_noise_of_clipped_sums
-    from dpgrain.papers.floors.two_points import least_holders
+    from dpgrain.papers.floors.sums import min_error, min_noise_of_clipped_sums
+    from dpgrain.papers.floors.two_points import min_users_with_item
     from dpgrain.papers.floors.worlds import (
         PENALTIES,
         Penalty,
-        least_error_of_records,
-        least_error_of_worlds,
+        min_error_of_records,
+        min_error_of_worlds,
     )
 
 __all__ = [
@@ -36,34 +36,34 @@ __all__ = [
     "Penalty",
     "choice_order",
     "convex_order",
-    "least_error",
-    "least_error_of_records",
-    "least_error_of_worlds",
-    "least_excess_of_choice",
-    "least_holders",
-    "least_noise_of_clipped_sums",
     "mean_order",
+    "min_error",
+    "min_error_of_records",
+    "min_error_of_worlds",
+    "min_excess_of_choice",
+    "min_noise_of_clipped_sums",
+    "min_users_with_item",
 ]
 
 lazy_package(
     __name__,
     {
-        "dpgrain.papers.floors.hypotheses": ("least_excess_of_choice",),
+        "dpgrain.papers.floors.hypotheses": ("min_excess_of_choice",),
         "dpgrain.papers.floors.orders": (
             "choice_order",
             "convex_order",
             "mean_order",
         ),
         "dpgrain.papers.floors.sums": (
-            "least_error",
-            "least_noise_of_clipped_sums",
+            "min_error",
+            "min_noise_of_clipped_sums",
         ),
-        "dpgrain.papers.floors.two_points": ("least_holders",),
+        "dpgrain.papers.floors.two_points": ("min_users_with_item",),
         "dpgrain.papers.floors.worlds": (
             "PENALTIES",
             "Penalty",
-            "least_error_of_records",
-            "least_error_of_worlds",
+            "min_error_of_records",
+            "min_error_of_worlds",
         ),
     },
 )

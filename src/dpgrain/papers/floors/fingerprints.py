@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from dpgrain._types import FloatArray
-from dpgrain.papers.floors.two_points import MOST_COPIES, SIZES, delta_of_steps
+from dpgrain.papers.floors.two_points import MOST_COPIES, SIZES, group_delta
 from dpgrain.units import Relation
 
 # Number of box sizes or gaps of worlds to try; every one gives a valid floor.
@@ -53,7 +53,7 @@ def fingerprints_floor(epsilon: float, delta: float, n: int, dimension: int, ste
     # If ε is so large that nothing is private, the floor is 0.
     with np.errstate(over="ignore"):
         slope = np.maximum(people, 1) * np.sinh(steps * copies * epsilon)
-    left = dimension / 3 - 8 * dimension * people * delta_of_steps(epsilon, delta, steps * copies)
+    left = dimension / 3 - 8 * dimension * people * group_delta(epsilon, delta, steps * copies)
     left = np.maximum(left, 0.0)
     # The error is the root of a² + slope·a = left, without cancellation.
     error = 2 * left / (slope + np.hypot(slope, 2 * np.sqrt(left)) + 5e-324) - spread

@@ -12,16 +12,16 @@ from dpgrain._types import FloatArray
 from dpgrain.papers.floors.two_points import steps_between
 from dpgrain.papers.floors.worlds import (
     CLOSE,
-    chances_of_sizes,
     gaps_between,
     group_sizes,
-    least_error_of_records,
-    raised_chance,
+    min_error_of_records,
+    raised_probability,
+    size_probabilities,
 )
 from dpgrain.units import RELATIONS, Relation
 
 
-def least_excess_of_choice(
+def min_excess_of_choice(
     epsilon: float,
     delta: float,
     n: int,
@@ -48,7 +48,7 @@ def least_excess_of_choice(
     be". Source: user-level learning paper, Thm. 8, of order ln K/(n·ε·√m), with numbers, for δ > 0,
     and without its log K ≥ 32 log 2; its sample space has log K coordinates, this one K.
 
-    >>> round(least_excess_of_choice(1.0, 0.0, 10_000, 1000, records=10), 6)
+    >>> round(min_excess_of_choice(1.0, 0.0, 10_000, 1000, records=10), 6)
     5.1e-05
     """
     epsilon = _validate.positive(epsilon=epsilon)
@@ -60,7 +60,7 @@ def least_excess_of_choice(
     sizes = group_sizes(epsilon, n)
     wrong = np.array(
         [
-            1 - raised_chance(epsilon, delta, steps_between(int(j), relation), 1 / hypotheses)
+            1 - raised_probability(epsilon, delta, steps_between(int(j), relation), 1 / hypotheses)
             for j in sizes
         ]
     )
@@ -68,19 +68,19 @@ def least_excess_of_choice(
 
     def several(gaps: FloatArray, told: FloatArray) -> float:
         # For J users, world v differs from the world with equally good hypotheses.
-        within = np.cumsum(chances_of_sizes(sizes, n, told), axis=1)
+        within = np.cumsum(size_probabilities(sizes, n, told), axis=1)
         return float(np.max(gaps[:, None] * (within - 1 + wrong)))
 
-    fair = several(gaps / 2, _told_from_fair(records, gaps / 2))
+    fair = several(gaps / 2, _bias_distinguishability(records, gaps / 2))
     sure = several(gaps, -np.expm1(records * np.log1p(-np.minimum(gaps, 1 - 1e-16))))
     # One of two hypotheses is right in each world here, and the others are never better.
-    two = least_error_of_records(
+    two = min_error_of_records(
         epsilon, delta, n, records=records, relation=relation, penalty="absolute"
     )
     return max(fair, sure, two / 2)
 
 
-def _told_from_fair(records: int, gaps: FloatArray) -> FloatArray:
+def _bias_distinguishability(records: int, gaps: FloatArray) -> FloatArray:
     """Return the total variation between records with P(1) = ½ − gap and fair ones."""
     low = np.maximum(0.5 - gaps, 1e-300)
     # From about this number of ones, fair records are likelier; any number gives a floor.

@@ -10,7 +10,7 @@ from dpgrain.papers.floors.two_points import two_points_floor
 from dpgrain.units import RELATIONS, Relation
 
 
-def least_error(
+def min_error(
     epsilon: float,
     delta: float,
     n: int,
@@ -36,9 +36,9 @@ def least_error(
     most 1 on which its rms error is at least this. Proofs: docs/theory, "How little error there can
     be".
 
-    >>> round(least_error(1.0, 1e-6, 10_000, relation="replace"), 3)
+    >>> round(min_error(1.0, 1e-6, 10_000, relation="replace"), 3)
     0.977
-    >>> round(least_error(1.0, 1e-9, 10_000, dimension=10_000, relation="replace"), 1)
+    >>> round(min_error(1.0, 1e-9, 10_000, dimension=10_000, relation="replace"), 1)
     15.9
     """
     epsilon = _validate.positive(epsilon=epsilon)
@@ -54,7 +54,7 @@ def least_error(
     return floor
 
 
-def least_noise_of_clipped_sums(noise_multiplier: float, n: int, dimension: int = 1) -> float:
+def min_noise_of_clipped_sums(noise_multiplier: float, n: int, dimension: int = 1) -> float:
     """Return a floor under the rms noise of clipped sums in a mean, in users' sd.
 
     Args:
@@ -73,7 +73,7 @@ def least_noise_of_clipped_sums(noise_multiplier: float, n: int, dimension: int 
     small r around the true mean attains it in the limit. It is valid for several rounds, and any
     number of coordinates of a contribution. Proof: docs/theory, "How little error there can be".
 
-    >>> round(least_noise_of_clipped_sums(4.0, 1000, 100), 4)
+    >>> round(min_noise_of_clipped_sums(4.0, 1000, 100), 4)
     0.401
     """
     noise_multiplier = _validate.positive(noise_multiplier=noise_multiplier)

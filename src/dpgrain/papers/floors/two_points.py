@@ -18,7 +18,7 @@ MOST_COPIES = 4096
 _MOST_HOLDERS = 10_000_000
 
 
-def least_holders(epsilon: float, delta: float, chance: float = 0.5) -> int:
+def min_users_with_item(epsilon: float, delta: float, chance: float = 0.5) -> int:
     """Return the fewest contributors for any private rule to select an item.
 
     Args:
@@ -33,7 +33,7 @@ def least_holders(epsilon: float, delta: float, chance: float = 0.5) -> int:
     Source: the optimal rule of Desfontaines, Voss, Gipson & Mandayam 2022, π_c = min(e^ε π_{c−1} +
     δ, 1 − e^{−ε}(1 − π_{c−1} − δ), 1).
 
-    >>> least_holders(1.0, 1e-5), least_holders(1.0, 1e-5, 0.75)
+    >>> min_users_with_item(1.0, 1e-5), min_users_with_item(1.0, 1e-5, 0.75)
     (12, 12)
     """
     epsilon = _validate.positive(epsilon=epsilon)
@@ -61,7 +61,7 @@ def steps_between(users: int, relation: Relation) -> int:
     return users if relation == "replace" else 2 * users
 
 
-def delta_of_steps(epsilon: float, delta: float, steps: NDArray[np.float64]) -> NDArray[np.float64]:
+def group_delta(epsilon: float, delta: float, steps: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the δ of several steps at ε times their number, at most 1."""
     grown = np.minimum(steps * min(epsilon, 700.0), 700.0)
     return np.minimum(delta * np.expm1(grown) / math.expm1(min(epsilon, 700.0)), 1.0)
@@ -72,6 +72,6 @@ def two_points_floor(epsilon: float, delta: float, n: int, apart: float) -> floa
     # If the distance of data sets is more than a few ε, their outputs barely overlap.
     most = min(n, 2 + math.ceil(min(8 / epsilon, MOST_COPIES)))
     steps = np.unique(np.rint(np.geomspace(1, most, SIZES)))
-    shared = 2 * (1 - delta_of_steps(epsilon, delta, steps))
+    shared = 2 * (1 - group_delta(epsilon, delta, steps))
     shared /= np.exp(np.minimum(steps * min(epsilon, 700.0), 700.0)) + 1
     return float(np.max(steps * apart / 2 * np.sqrt(shared)))

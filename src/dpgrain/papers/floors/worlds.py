@@ -12,7 +12,7 @@ from scipy.special import betainc, betaincc
 from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.papers.floors.fingerprints import GAPS, traced_loss, traced_mean
-from dpgrain.papers.floors.two_points import SIZES, delta_of_steps, steps_between
+from dpgrain.papers.floors.two_points import SIZES, group_delta, steps_between
 from dpgrain.units import RELATIONS, Relation
 
 Penalty: TypeAlias = Literal["squared", "absolute"]
@@ -25,7 +25,7 @@ _APART_EPSILON = 1400.0
 CLOSE = 1e-7
 
 
-def least_error_of_worlds(
+def min_error_of_worlds(
     epsilon: float,
     delta: float,
     n: int,
@@ -55,9 +55,9 @@ def least_error_of_worlds(
     little error there can be". Source: user-level learning paper, Thm. 9. Its order e^(−nε) becomes
     e^(−nε/2) for replaced users, because a group of half of them leads to a data set in between.
 
-    >>> round(least_error_of_worlds(0.1, 1e-6, 50), 5)
+    >>> round(min_error_of_worlds(0.1, 1e-6, 50), 5)
     0.00263
-    >>> round(least_error_of_worlds(0.1, 1e-6, 50, relation="replace"), 4)
+    >>> round(min_error_of_worlds(0.1, 1e-6, 50, relation="replace"), 4)
     0.0322
     """
     epsilon = _validate.positive(epsilon=epsilon)
@@ -68,7 +68,7 @@ def least_error_of_worlds(
     return _unsure(epsilon, delta, steps_between(n, relation), penalty)
 
 
-def least_error_of_records(
+def min_error_of_records(
     epsilon: float,
     delta: float,
     n: int,
@@ -100,7 +100,7 @@ def least_error_of_records(
     little error there can be". Source: user-level learning paper, Cor. 1 and Thm. 6 and 9, with
     numbers.
 
-    >>> [round(least_error_of_records(1.0, 1e-9, 1000, records=m), 6) for m in (1, 100)]
+    >>> [round(min_error_of_records(1.0, 1e-9, 1000, records=m), 6) for m in (1, 100)]
     [0.001325, 0.000167]
     """
     epsilon = _validate.positive(epsilon=epsilon)
@@ -115,7 +115,7 @@ def least_error_of_records(
         [_unsure(epsilon, delta, steps_between(int(j), relation), penalty) for j in sizes]
     )
     gaps = gaps_between(epsilon, n, records)
-    expected = chances_of_sizes(sizes, n, _told_apart(records, gaps)) @ left
+    expected = size_probabilities(sizes, n, _distinguishability(records, gaps)) @ left
     errors = 2 * gaps * (np.sqrt(expected) if penalty == "squared" else expected)
     if penalty == "squared":
         traced = traced_mean(epsilon, delta, n, records, dimension, relation)
@@ -133,7 +133,7 @@ def _chain(epsilon: float, delta: float, steps: int) -> tuple[FloatArray, FloatA
     if group > 1:
         epsilon, delta = (
             group * epsilon,
-            float(delta_of_steps(epsilon, delta, np.array([group]))[0]),
+            float(group_delta(epsilon, delta, np.array([group]))[0]),
         )
         steps = -(-steps // group)
     i = np.arange(steps + 1.0)
@@ -168,7 +168,7 @@ def _unsure(epsilon: float, delta: float, steps: int, penalty: Penalty) -> float
     return float(shared.sum()) / 2
 
 
-def raised_chance(epsilon: float, delta: float, steps: int, chance: float) -> float:
+def raised_probability(epsilon: float, delta: float, steps: int, chance: float) -> float:
     """Return the largest probability attainable from ``chance`` within some steps."""
     if steps == 0:
         return chance
@@ -191,7 +191,7 @@ def gaps_between(epsilon: float, n: int, records: int) -> FloatArray:
     return np.geomspace(max(min(least, 1.0), 1e-300), 1.0, GAPS)
 
 
-def chances_of_sizes(sizes: NDArray[np.int64], n: int, apart: FloatArray) -> FloatArray:
+def size_probabilities(sizes: NDArray[np.int64], n: int, apart: FloatArray) -> FloatArray:
     """Return (gaps, sizes) probabilities of Bin(n, apart) in (previous size, size]."""
     most = np.minimum(sizes, n - 1).astype(np.float64)[None, :]
     below = betaincc(most + 1, n - most, apart[:, None])
@@ -199,7 +199,7 @@ def chances_of_sizes(sizes: NDArray[np.int64], n: int, apart: FloatArray) -> Flo
     return np.diff(below, axis=1, prepend=0.0)
 
 
-def _told_apart(records: int, gaps: FloatArray) -> FloatArray:
+def _distinguishability(records: int, gaps: FloatArray) -> FloatArray:
     """Return the total variation between records with probabilities (1 ± gap)/2 of 1."""
     # An even number of records reveals no more than the odd number before it. The best test is
     # whether more than half of them are 1.

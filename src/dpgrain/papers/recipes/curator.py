@@ -20,12 +20,12 @@ from dpgrain.learn.program import (
     Smoothing,
     Stage,
     Task,
-    alone,
-    ball_of,
     check_known,
     check_smooth,
-    gradient_length,
-    rounds_between,
+    clamp_rounds,
+    gradient_norm,
+    single_phase,
+    solution_ball,
 )
 from dpgrain.means import ClippedMean, Mean
 from dpgrain.means.adaptive import COUNTS, AdaptiveClip
@@ -33,7 +33,7 @@ from dpgrain.optimize import CoinBetting, Constant, RandomIterate, Sgd, Solver, 
 from dpgrain.optimize.localisation import Phases, RegularisedPhases
 from dpgrain.optimize.schedules import DecreasingRestart
 from dpgrain.optimize.smoothing import RandomizedBall
-from dpgrain.papers import AcSa, SoftCore, Winsorized
+from dpgrain.papers import AcSa, SoftCoreMean, Winsorized
 from dpgrain.papers.recipes.fresh import phased
 from dpgrain.units import User
 
@@ -95,7 +95,7 @@ class WinsorizedErm:
     def plan(self, task: Task) -> Program:
         """Plan one phase with all users."""
         mean = _winsorized(self.known, task, task.n_users, self._rounds(task), self.rounds is None)
-        return alone(Stage(mean, self._solver(task, mean)), task, self.known)
+        return single_phase(Stage(mean, self._solver(task, mean)), task, self.known)
 
     def _rounds(self, task: Task) -> int:
         if self.rounds is not None:
@@ -103,10 +103,10 @@ class WinsorizedErm:
         known, noise = self.known, self.known.radius_for(task.n_users, 1) * task.noise()
         if self.kind == "strongly_convex":
             return _localising_rounds(known, known.strength, known.smoothness, noise)
-        return rounds_between(known.smoothness * known.distance / noise)
+        return clamp_rounds(known.smoothness * known.distance / noise)
 
     def _solver(self, task: Task, mean: Winsorized) -> Solver[Any]:
-        known, domain = self.known, ball_of(self.known, task)
+        known, domain = self.known, solution_ball(self.known, task)
         if self.kind == "strongly_convex":
             steps = DecreasingRestart(known.smoothness, known.strength, mean.rounds)
             return Sgd(steps, domain, steps)
@@ -161,7 +161,7 @@ class PhasedErmSco:
         sampling = known.lipschitz**2 / (task.n_users * known.records)
         pull = math.sqrt(sampling + noise**2) / known.distance
         phases = RegularisedPhases(task.n_users, count, pull)
-        stages, domain = [], ball_of(known, task)
+        stages, domain = [], solution_ball(known, task)
         for phase in phases.phases():
             strength, smooth = phase.strength + known.strength, known.smoothness + phase.strength
             of_phase = known.radius_for(len(phase.users), 1) * task.noise(len(phase.users))
@@ -186,7 +186,7 @@ class _OnePhase(ABC):
 
     def plan(self, task: Task) -> Program:
         """Plan one phase with all users."""
-        return alone(self.stage(task, task.n_users), task, self.known)
+        return single_phase(self.stage(task, task.n_users), task, self.known)
 
     @abstractmethod
     def stage(self, task: Task, n_users: int) -> Stage:
@@ -238,7 +238,7 @@ class UserLevelSgd(_OnePhase):
         known, rounds = self.known, self._rounds(task, n_users)
         mean = _soft_core(known, task, n_users, rounds)
         noise = mean.noise_sd * math.sqrt(task.dimension)
-        length = gradient_length(known, n_users, rounds, noise)
+        length = gradient_norm(known, n_users, rounds, noise)
         around = task.dimension**0.25 * known.distance / math.sqrt(rounds)
         envelope = known.lipschitz * math.sqrt(rounds) / known.distance
         ways: dict[str, tuple[Smoothing | None, float]] = {
@@ -251,7 +251,7 @@ class UserLevelSgd(_OnePhase):
         size = known.distance / (length * math.sqrt(rounds))
         if not math.isinf(curvature):
             size = min(size, 2 / curvature)
-        return Stage(mean, Sgd(Constant(size), ball_of(known, task), Uniform()), smoothing)
+        return Stage(mean, Sgd(Constant(size), solution_ball(known, task), Uniform()), smoothing)
 
     def excess(self, task: Task, n_users: int) -> float:
         """Bound the expected excess with the Moreau envelope, from public numbers.
@@ -262,14 +262,14 @@ class UserLevelSgd(_OnePhase):
         """
         known, rounds = self.known, self._rounds(task, n_users)
         noise = _core_noise(known, task, n_users) * math.sqrt(rounds)
-        steps = known.distance * gradient_length(known, n_users, rounds, noise) / math.sqrt(rounds)
+        steps = known.distance * gradient_norm(known, n_users, rounds, noise) / math.sqrt(rounds)
         return steps + known.lipschitz * known.distance / (2 * math.sqrt(rounds))
 
     def _rounds(self, task: Task, n_users: int) -> int:
         if self.rounds is not None:
             return self.rounds
         helpful = (self.known.lipschitz / _core_noise(self.known, task, n_users)) ** 2
-        return rounds_between(min(n_users * self.known.records, helpful))
+        return clamp_rounds(min(n_users * self.known.records, helpful))
 
 
 @dataclass(frozen=True)
@@ -305,7 +305,7 @@ class UserLevelAgd(_OnePhase):
         mean = _soft_core(known, task, n_users, rounds)
         envelope, noise = self._envelope(rounds), mean.noise_sd * math.sqrt(task.dimension)
         curvature = min(known.smoothness, envelope)
-        solver = AcSa(curvature, rounds, noise, known.distance, ball_of(known, task))
+        solver = AcSa(curvature, rounds, noise, known.distance, solution_ball(known, task))
         return Stage(mean, solver, envelope if envelope < known.smoothness else None)
 
     def excess(self, task: Task, n_users: int) -> float:
@@ -335,7 +335,7 @@ class UserLevelAgd(_OnePhase):
         sampled = known.lipschitz / math.sqrt(n_users * known.records)
         left = max(_core_noise(known, task, n_users), sampled)
         smooth = math.sqrt(2 * known.smoothness * known.distance / left)
-        return rounds_between(min(2 * known.lipschitz / left, smooth))
+        return clamp_rounds(min(2 * known.lipschitz / left, smooth))
 
 
 @dataclass(frozen=True)
@@ -396,7 +396,7 @@ class UserLevelSgdStronglyConvex:
             self.known,
         )
         # The ball of a phase would be around its own start, which the program does not know.
-        wide, stages = ball_of(self.known, task), []
+        wide, stages = solution_ball(self.known, task), []
         for phase, distance in zip(phases.phases(), distances, strict=True):
             stage = self._near(distance).stage(task, len(phase.users))
             free = replace(stage.solver, domain=wide)  # type: ignore[type-var]
@@ -456,7 +456,7 @@ class Concentrated:
         else:
             mean = self._mean(task, rounds, self.share * radius)
         solver = self.solver or CoinBetting(wealth=known.distance / math.sqrt(task.dimension))
-        return alone(Stage(mean, solver), task, known)
+        return single_phase(Stage(mean, solver), task, known)
 
     def _rounds(self, task: Task) -> int:
         """Return a useful number of rounds; their total noise does not depend on it."""
@@ -487,16 +487,16 @@ def _core_noise(known: Known, task: Task, n_users: int) -> float:
     return 4 * known.radius_for(n_users, 1) * task.noise(n_users)
 
 
-def _soft_core(known: Known, task: Task, n_users: int, rounds: int) -> SoftCore:
+def _soft_core(known: Known, task: Task, n_users: int, rounds: int) -> SoftCoreMean:
     """Calibrate the soft core for some rounds."""
     radius = known.radius_for(n_users, rounds)
-    return SoftCore.calibrate(**task.calibration(n_users), rounds=rounds, radius=radius)
+    return SoftCoreMean.calibrate(**task.calibration(n_users), rounds=rounds, radius=radius)
 
 
 def _localising_rounds(known: Known, strength: float, smooth: float, noise: float) -> int:
     """Return 4·H/μ·ln((G/ν)²) rounds, which leave mostly the noise ν (Corollary 2)."""
     left = max((known.lipschitz / max(noise, 1e-300)) ** 2, math.e)
-    return rounds_between(4 * smooth / strength * math.log(left))
+    return clamp_rounds(4 * smooth / strength * math.log(left))
 
 
 def _winsorized(known: Known, task: Task, n_users: int, rounds: int, fewer: bool) -> Winsorized:

@@ -14,8 +14,8 @@ from dpgrain.learn.program import (
     Program,
     Stage,
     Task,
-    alone,
-    ball_of,
+    single_phase,
+    solution_ball,
 )
 from dpgrain.means import Mean
 from dpgrain.optimize.localisation import Localisation, Restarts
@@ -57,7 +57,7 @@ class FreshSteps:
     def alone(self) -> Program:
         """Plan one phase with all users."""
         users, distance = self.task.n_users, self.known.distance
-        return alone(self._stage(users, distance), self.task, self.known)
+        return single_phase(self._stage(users, distance), self.task, self.known)
 
     def restarts(self, count: int | None) -> Program:
         """Plan phases that each start where the previous one ended."""
@@ -107,7 +107,7 @@ class FreshSteps:
         error = self._error(users // choice.rounds, noise)
         # The ball is around the first start, because the program does not know the start of a later
         # phase.
-        domain = ball_of(known, self.task)
+        domain = solution_ball(known, self.task)
         solver = AcSa(choice.smoothness, choice.rounds, error, distance, domain)
         return Stage(mean, solver, choice.smoothness if self.smoothed else None)
 

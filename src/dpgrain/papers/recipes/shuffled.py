@@ -22,12 +22,12 @@ from dpgrain.learn.program import (
     Program,
     Stage,
     Task,
-    alone,
-    ball_of,
     check_known,
     check_smooth,
-    gradient_length,
-    rounds_between,
+    clamp_rounds,
+    gradient_norm,
+    single_phase,
+    solution_ball,
 )
 from dpgrain.means import Mean
 from dpgrain.means.shuffled import Interaction, Messages, Shuffled
@@ -75,7 +75,9 @@ class ShuffleSgd:
         mean = _shuffled(self, task, task.n_users, rounds)
         length = math.hypot(known.lipschitz, mean.noise_sd * math.sqrt(task.dimension))
         steps = Constant(known.distance / (length * math.sqrt(rounds)))
-        return alone(Stage(mean, Sgd(steps, ball_of(known, task), Uniform())), task, known)
+        return single_phase(
+            Stage(mean, Sgd(steps, solution_ball(known, task), Uniform())), task, known
+        )
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,7 @@ class ShuffleGd:
         """Plan the phases; all users of a phase participate in each of its rounds."""
         known = self.known
         if known.strength == 0:
-            return alone(self._stage(task, task.n_users, known.distance), task, known)
+            return single_phase(self._stage(task, task.n_users, known.distance), task, known)
         phases, distances = phased(
             lambda count: Phases(task.n_users, count, growing=True),
             lambda users, distance: self._excess(task, users, distance),
@@ -256,7 +258,7 @@ class ShuffleGd:
     def _rounds(self, task: Task, users: int) -> int:
         if self.rounds is not None:
             return self.rounds
-        return rounds_between(min(users * self.known.records, self._noise(task, users) ** -2))
+        return clamp_rounds(min(users * self.known.records, self._noise(task, users) ** -2))
 
     def _smoothing(self, rounds: int, distance: float) -> float | None:
         """Return the curvature of the envelope, or None if the loss has no kinks."""
@@ -269,19 +271,19 @@ class ShuffleGd:
         """Return the approximate bound on the excess of the loss after a phase."""
         known, rounds = self.known, self._rounds(task, users)
         noise = self._noise(task, users) * math.sqrt(rounds) * known.lipschitz
-        excess = distance * gradient_length(known, users, rounds, noise) / math.sqrt(rounds)
+        excess = distance * gradient_norm(known, users, rounds, noise) / math.sqrt(rounds)
         smoothing = self._smoothing(rounds, distance)
         return excess if smoothing is None else excess + known.lipschitz**2 / (2 * smoothing)
 
     def _stage(self, task: Task, users: int, distance: float) -> Stage:
         known, rounds = self.known, self._rounds(task, users)
         mean = _shuffled(self, task, users, rounds, "full")
-        length = gradient_length(known, users, rounds, mean.noise_sd * math.sqrt(task.dimension))
+        length = gradient_norm(known, users, rounds, mean.noise_sd * math.sqrt(task.dimension))
         # With steps longer than 2/H, two samples that differ in one record may diverge.
         size = distance / (length * math.sqrt(rounds))
         if not math.isinf(known.smoothness):
             size = min(size, 2 / known.smoothness)
-        solver = Sgd(Constant(size), ball_of(known, task), Uniform())
+        solver = Sgd(Constant(size), solution_ball(known, task), Uniform())
         return Stage(mean, solver, self._smoothing(rounds, distance))
 
 

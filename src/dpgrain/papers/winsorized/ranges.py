@@ -13,7 +13,7 @@ from dpgrain.accounting import Gaussian
 from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.accounting.events.choices import GDP_OF_RANGE
 from dpgrain.errors import ParameterError
-from dpgrain.noise import Source
+from dpgrain.noise import RandomSource
 from dpgrain.noise.choice import choose_scores, uniform_below
 
 # Max bins, so that their numbers are exact as floats, with room for sums.
@@ -75,7 +75,7 @@ class PrivateRange:
         middles: FloatArray = (index - self._side).astype(np.float64) * self.width
         return middles
 
-    def middles(self, values: FloatArray, source: Source) -> FloatArray:
+    def middles(self, values: FloatArray, source: RandomSource) -> FloatArray:
         """Return the midpoint of a private bin for each row of (coordinates, n) values."""
         out = np.empty(len(values))
         most = max(1, _BATCH_ENTRIES // max(values.shape[1], 1))
@@ -98,7 +98,7 @@ def range_event(rate: float, choices: int) -> Gaussian:
     return Gaussian(1 / (GDP_OF_RANGE * (1 + 2.0**-48) * rate), ONE_EACH, choices)
 
 
-def chosen_bins(ordered: IntArray, bins: int, rate: float, source: Source) -> IntArray:
+def chosen_bins(ordered: IntArray, bins: int, rate: float, source: RandomSource) -> IntArray:
     """Choose one bin for each row, by the exponential mechanism.
 
     ``ordered`` (rows, n) contains the sorted bins of the values. The bins with scores of at most t

@@ -26,9 +26,9 @@ from dpgrain.errors import ParameterError
 from dpgrain.means.grid import tiles
 from dpgrain.means.problem import SMALLEST, Candidate, Method, Problem
 from dpgrain.means.protocol import Central, Contributions, CountedRounds
-from dpgrain.noise import Source
-from dpgrain.noise.laws import raised
-from dpgrain.noise.sums import noised, with_laplace
+from dpgrain.noise import RandomSource
+from dpgrain.noise.distributions import raise_scale
+from dpgrain.noise.sums import add_gaussian_noise, with_laplace
 from dpgrain.numerics.row_clipping import clipped
 from dpgrain.papers.winsorized.ranges import PrivateRange, range_event
 from dpgrain.papers.winsorized.rotation import Rotation, padded
@@ -72,7 +72,7 @@ class Winsorized(Central):
     A user without a block is absent: such a user enters no choice, and counts as the midpoint of
     the intervals; the mean is the midpoint + Σ(clipped − midpoint)/n. A user with a block is
     present for any vector: zeros count as zeros, and so does a non-finite vector. With fewer than
-    about :attr:`least_users` present users, midpoints are random, anywhere within the bound.
+    about :attr:`min_users` present users, midpoints are random, anywhere within the bound.
 
     Formal guarantee: :attr:`event`, for every choice of signs of the rotation, so that they may be
     published. Clipped values are whole steps, so the sum is also exact. Source: Levy et al. 2021,
@@ -235,7 +235,7 @@ class Winsorized(Central):
         )
 
     @property
-    def least_users(self) -> int:
+    def min_users(self) -> int:
         """Approximate number of users with a vector below which midpoints are random."""
         ranges = self.ranges
         return math.ceil(math.log(ranges.bins) / ((0.5 - _TAIL_SHARE) * ranges.rate))
@@ -263,11 +263,11 @@ class Winsorized(Central):
     @property
     def by_chance(self) -> Fact:
         """The number of users that the intervals need."""
-        return Fact("intervals-of-few", (self.least_users,))
+        return Fact("intervals-of-few", (self.min_users,))
 
     def start(
         self,
-        source: Source,
+        source: RandomSource,
         owners: NDArray[Any] | None = None,  # noqa: ARG002
     ) -> WinsorizedRounds:
         """Start a run.
@@ -286,7 +286,7 @@ class Winsorized(Central):
 class WinsorizedRounds(CountedRounds):
     """One run of a :class:`Winsorized` mean."""
 
-    def __init__(self, mean: Winsorized, source: Source) -> None:
+    def __init__(self, mean: Winsorized, source: RandomSource) -> None:
         super().__init__(mean)
         self.mean, self.source = mean, source
 
@@ -308,7 +308,7 @@ class WinsorizedRounds(CountedRounds):
         middles = mean.ranges.middles(columns, self.source)
         total = _clipped_sums(columns, middles, mean.half_width)
         moved = mean.half_width * math.sqrt(mean.size)
-        noisy = noised(total, moved, mean.noise_multiplier, self.source)
+        noisy = add_gaussian_noise(total, moved, mean.noise_multiplier, self.source)
         return rotation.back(middles + noisy / mean.n_users)
 
 
@@ -381,7 +381,7 @@ class WinsorizedScalar:
         """Standard deviation of the noise of the mean."""
         return math.sqrt(2.0) * self.noise.noise_multiplier * self.half_width / self.n_users
 
-    def estimate(self, values: ArrayLike, source: Source) -> float:
+    def estimate(self, values: ArrayLike, source: RandomSource) -> float:
         """Return the noisy mean of (k,) numbers, one per present user."""
         array = np.asarray(values)
         if array.ndim != 1 or array.dtype.kind not in "fiub":
@@ -393,7 +393,7 @@ class WinsorizedScalar:
         middles = self.ranges.middles(there, source)
         step = _step(self.half_width)
         total = np.rint(_clipped_sums(there, middles, self.half_width) / step).astype(np.int64)
-        scale = raised(raised(self.noise.noise_multiplier * (self.half_width / step)))
+        scale = raise_scale(raise_scale(self.noise.noise_multiplier * (self.half_width / step)))
         noisy = with_laplace(total, scale, source=source)
         return float(middles[0] + float(noisy[0]) * step / self.n_users)
 

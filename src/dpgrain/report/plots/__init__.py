@@ -5,9 +5,10 @@ Each draws on the axes of its caller. Without axes it uses pyplot, so that a not
 
 from __future__ import annotations
 
-from dpgrain.report.plots.beside import plot_beside
+from dpgrain.report.guarantee_facts import contributions
 from dpgrain.report.plots.bounds import plot_bounds
 from dpgrain.report.plots.coefficients import plot_coefficients
+from dpgrain.report.plots.comparison import plot_comparison
 from dpgrain.report.plots.curve import plot_curve, plot_epsilons, save_epsilons
 from dpgrain.report.plots.estimates import plot_estimates
 from dpgrain.report.plots.honest import plot_honest
@@ -15,13 +16,12 @@ from dpgrain.report.plots.tradeoff import plot_tradeoff, save_audits
 from dpgrain.report.plots.training import plot_measure, plot_training
 from dpgrain.report.plots.units import plot_units, save_units
 from dpgrain.report.plots.windows import plot_timeline, plot_used
-from dpgrain.report.promises import contributions
 
 __all__ = [
     "contributions",
-    "plot_beside",
     "plot_bounds",
     "plot_coefficients",
+    "plot_comparison",
     "plot_curve",
     "plot_epsilons",
     "plot_estimates",

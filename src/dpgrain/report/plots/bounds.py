@@ -15,7 +15,7 @@ from dpgrain.report.axes import (
     few_digits,
     fitting,
     grid,
-    say,
+    write_message,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ def plot_bounds(release: Histogram, ax: Axes | None = None) -> Axes:
     ax.set_ylabel("items" if release.statistic.of_items else "groups")
     bounds = np.asarray(release.clip, dtype=np.float64)
     if bounds.size == 0:
-        return say(ax, f"no {'items' if release.statistic.of_items else 'groups'} were published")
+        return write_message(
+            ax, f"no {'items' if release.statistic.of_items else 'groups'} were published"
+        )
     low, high = float(bounds.min()), float(bounds.max())
     ax.set_xscale("log")
     # If all bounds are equal, this draws one bar.

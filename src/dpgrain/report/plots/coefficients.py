@@ -16,9 +16,9 @@ from dpgrain.report.axes import (
     label_letters,
     label_rows,
     legend_above,
-    say,
+    write_message,
 )
-from dpgrain.report.words import label, text
+from dpgrain.report.wording import label, text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ def plot_coefficients(
     """Draw one row per coefficient, the first on top, with 95% intervals if they have them."""
     ax = axes_for(ax, 7.0, 1.2 + 0.28 * max(len(rows), 2))
     if not rows:
-        return say(ax, "there are no features")
+        return write_message(ax, "there are no features")
     value = np.array([row.value for row in rows])
     places = np.arange(len(rows))
     low = high = value
@@ -54,7 +54,7 @@ def plot_coefficients(
 
 
 def largest(found: Coefficients) -> list[Coefficient]:
-    """Return at most 30 coefficients, those of largest size, without intercepts."""
+    """Return the largest coefficients, at most 30, without intercepts."""
     rows = [row for row in found.rows if not row.intercept and math.isfinite(row.value)]
     if len(rows) > _PLOTTED_ROWS:
         rows = sorted(rows, key=lambda row: -abs(row.value))[:_PLOTTED_ROWS]

@@ -25,10 +25,10 @@ from dpgrain.report.axes import (
     log_ticks,
     plain,
     save,
-    say,
+    write_message,
 )
-from dpgrain.report.promises import most_units
-from dpgrain.report.words import CHANGES, UNITS
+from dpgrain.report.guarantee_facts import covered_units
+from dpgrain.report.wording import CHANGES, UNITS
 from dpgrain.units import RELATIONS, Level, Relation
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def plot_epsilons(
         level: the unit.
         delta: the δ of all ε.
         ax: axes to draw on; new ones by default.
-        own: the relation whose values are written at its points.
+        own: the relation with values written at its points.
         user: the maximum number of elements of a user, and relation → the ε of a whole user.
     """
     ax = axes_for(ax, 7.0, 4.2)
@@ -106,7 +106,7 @@ def plot_epsilons(
     finite = np.concatenate(list(curves.values()))
     finite = finite[np.isfinite(finite)]
     if finite.size == 0:
-        return say(ax, "no guarantee at this δ")
+        return write_message(ax, "no guarantee at this δ")
     ax.set_xscale("log")
     if finite.min() > 0:
         ax.set_yscale("log")
@@ -139,8 +139,8 @@ def save_epsilons(
 
 
 def _unit_counts(guarantee: Guarantee, last: int) -> list[int]:
-    """Return 1, 2, 5, 10, … up to the last number or what one person can contribute."""
-    last = most_units(guarantee, last)
+    """Return 1, 2, 5, 10, … up to the last number or the maximum of one person."""
+    last = covered_units(guarantee, last)
     steps = (s * 10**power for power in range(len(str(last))) for s in STEPS)
     # A label just before the last one would overlap it.
     return [*(k for k in steps if k < 0.75 * last), last]

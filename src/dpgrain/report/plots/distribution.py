@@ -19,7 +19,7 @@ from dpgrain.report.axes import (
     legend_above,
     log_ticks,
 )
-from dpgrain.report.words import label
+from dpgrain.report.wording import label
 from dpgrain.statistics.formatting import format_keys
 from dpgrain.statistics.release import Release
 

@@ -16,6 +16,7 @@ from dpgrain.report.axes import (
     NARROW,
     ORANGE,
     axes_for,
+    axes_width,
     errors,
     fitting,
     grid,
@@ -25,13 +26,12 @@ from dpgrain.report.axes import (
     label_letters,
     label_rows,
     legend_above,
-    say,
-    width_of,
     within_sight,
+    write_message,
 )
 from dpgrain.report.plots.distribution import draw_distribution, in_steps
 from dpgrain.report.plots.times import draw_over_time, lines_over_time
-from dpgrain.report.words import is_one, label, ranks, value_of
+from dpgrain.report.wording import is_one, label, ranks, value_of
 from dpgrain.statistics.formatting import (
     format_bins,
     format_key,
@@ -52,7 +52,7 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
     Args:
         release: any release.
         ax: axes to draw on; new ones by default.
-        top: the number of groups: those with the largest estimates; of quantiles, the first ones.
+        top: the number of groups: the largest estimates, or the first groups of quantiles.
 
     Raises:
         ParameterError: if ``top`` is not a positive integer.
@@ -67,12 +67,14 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
     if len(release) and np.isnan(release.estimate).all():
         ax.set_axis_off()
         what = fitting(release.asked.quantity, ax)
-        return say(ax, f"{what}: not published,\nno value stood out from the noise")
+        return write_message(ax, f"{what}: not published,\nno value stood out from the noise")
     if is_one(release):
         return _write_number(release, ax)
     if not len(release):
         ax.set_xlabel(quantity(release, ax))
-        return say(ax, f"no {'items' if release.statistic.of_items else 'groups'} were published")
+        return write_message(
+            ax, f"no {'items' if release.statistic.of_items else 'groups'} were published"
+        )
     if release.statistic.of_bins:
         return _draw_holdings(release, ax)
     if in_steps(release):
@@ -205,7 +207,7 @@ def _draw_quantiles(release: Release, ax: Axes, top: int) -> Axes:
                 markeredgewidth=1.8,
             )
     labels = _labels(release, rows * len(known), ax)
-    gap = "\n" if width_of(ax) < NARROW or release.asked.is_limited else ", "
+    gap = "\n" if axes_width(ax) < NARROW or release.asked.is_limited else ", "
     what = f"{quantity(release, ax)}: {_ranks_in_words(known)}"
     what += f"{gap}from left to right," if len(known) > 1 else ""
     label_rows(ax, labels, what, low, high, zero=False)

@@ -16,11 +16,11 @@ from dpgrain.report.axes import (
     NARROW,
     ORANGE,
     axes_for,
+    axes_width,
     grid,
     legend_above,
     log_ticks,
-    say,
-    width_of,
+    write_message,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def plot_honest(curve: Sequence[Honest], delta: float, ax: Axes | None = None) -
     ax.set_ylabel(f"ε at δ = {powers(delta)}")
     finite = [line for line in curve if math.isfinite(line.epsilon)]
     if not finite:
-        return say(ax, "no guarantee at this δ")
+        return write_message(ax, "no guarantee at this δ")
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.plot(
@@ -88,7 +88,7 @@ def _mark(ax: Axes, line: Honest) -> None:
 
 def _values(ax: Axes, lines: Sequence[Honest]) -> None:
     """Write ε at the points with enough distance, the guaranteed one first."""
-    apart = math.log(1.7 if width_of(ax) < NARROW else 1.3)
+    apart = math.log(1.7 if axes_width(ax) < NARROW else 1.3)
     written: list[float] = []
     for line in sorted(lines, key=lambda line: not line.promised):
         place = math.log(line.fraction)

@@ -15,13 +15,13 @@ from dpgrain.report.axes import (
     COLOURS,
     NARROW,
     ORANGE,
+    axes_width,
     date_ticks,
     errors,
     fitting,
     grid,
     legend_above,
     value_axis,
-    width_of,
     within_sight,
 )
 from dpgrain.statistics.release import Histogram, Release
@@ -39,7 +39,7 @@ _MANY_POINTS = 40
 
 
 @dataclass(frozen=True)
-class Lines:
+class TimeSeries:
     """The rows of a release as lines over time.
 
     Args:
@@ -64,11 +64,13 @@ class Lines:
         return any(_gaps(self, line).size for line in self.lines)
 
 
-def time_of(key: object) -> datetime | None:
+def parse_time(key: object) -> datetime | None:
     """Return the time of a key, in UTC without a zone; None if it is not a date, month or timestamp.
 
-    >>> time_of("2025-03"), time_of("2025-03-01T10:30+01:00"), time_of("2025"), time_of("2025-13")
-    (datetime.datetime(2025, 3, 1, 0, 0), datetime.datetime(2025, 3, 1, 9, 30), None, None)
+    >>> parse_time("2025-03"), parse_time("2025"), parse_time("2025-13")
+    (datetime.datetime(2025, 3, 1, 0, 0), None, None)
+    >>> parse_time("2025-03-01T10:30+01:00")
+    datetime.datetime(2025, 3, 1, 9, 30)
     """
     text = key.isoformat() if isinstance(key, date) else key
     if not isinstance(text, str) or not _TIME.fullmatch(text):
@@ -80,9 +82,9 @@ def time_of(key: object) -> datetime | None:
     return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
 
 
-def lines_over_time(release: Release) -> Lines | None:
+def lines_over_time(release: Release) -> TimeSeries | None:
     """Return the lines of a release with a time key; None for other releases."""
-    return _lines(release) if len(release) > 1 and not _in_rows(release) else None
+    return _time_series(release) if len(release) > 1 and not _in_rows(release) else None
 
 
 def _in_rows(release: Release) -> bool:
@@ -96,12 +98,12 @@ def _in_rows(release: Release) -> bool:
     )
 
 
-def _lines(release: Release) -> Lines | None:
+def _time_series(release: Release) -> TimeSeries | None:
     column = next((i for i, keys in enumerate(release.groups.columns) if _has_times(keys)), None)
     if column is None:
         return None
     columns = [column.to_pylist() for column in release.groups.columns]
-    known: dict[Any, datetime | None] = {key: time_of(key) for key in set(columns[column])}
+    known: dict[Any, datetime | None] = {key: parse_time(key) for key in set(columns[column])}
     rows = [known[key] for key in columns[column]]
     times = np.array([(time - _EPOCH) / timedelta(days=1) for time in rows if time is not None])
     months = all(time == datetime(time.year, time.month, 1) for time in known.values() if time)
@@ -115,7 +117,7 @@ def _lines(release: Release) -> Lines | None:
     sizes = {keys: size(np.nan_to_num(release.estimate[rows])) for keys, rows in found.items()}
     largest = sorted(found, key=lambda keys: -float(sizes[keys]))[: len(COLOURS)]
     steps = np.diff(np.unique(places))
-    return Lines(
+    return TimeSeries(
         release.groups.names[column],
         tuple(np.array(found[keys], dtype=np.int64) for keys in largest),
         len(found),
@@ -127,13 +129,15 @@ def _lines(release: Release) -> Lines | None:
 
 def _has_times(keys: pa.Array) -> bool:
     """Return whether these are at least two different times, and nothing else."""
-    if time_of(keys[0].as_py()) is None:
+    if parse_time(keys[0].as_py()) is None:
         return False
     different = keys.unique().to_pylist()
-    return len(different) > 1 and all(time_of(key) is not None for key in different)
+    return len(different) > 1 and all(parse_time(key) is not None for key in different)
 
 
-def draw_over_time(release: Release, lines: Lines, names: list[str], what: str, ax: Axes) -> Axes:
+def draw_over_time(
+    release: Release, lines: TimeSeries, names: list[str], what: str, ax: Axes
+) -> Axes:
     """Draw each line with its intervals; a line is interrupted at missing dates."""
     rows = np.concatenate(lines.lines)
     parts = (release.estimate, release.low, release.high)
@@ -163,7 +167,7 @@ def draw_over_time(release: Release, lines: Lines, names: list[str], what: str, 
     ):
         name = "total at least (95%)"
         ax.plot(lines.times[rows], least[rows], "^", color=ORANGE, markersize=3.5, label=name)
-    narrow = width_of(ax) < NARROW
+    narrow = axes_width(ax) < NARROW
     date_ticks(ax.xaxis, 4 if narrow else 8)
     start = value_axis(ax, "y", low, high, zero=isinstance(release, Histogram))
     ax.set_xlabel(f"{fitting(lines.key, ax)}{start}")
@@ -174,12 +178,14 @@ def draw_over_time(release: Release, lines: Lines, names: list[str], what: str, 
     return ax
 
 
-def _gaps(lines: Lines, line: IntArray) -> IntArray:
+def _gaps(lines: TimeSeries, line: IntArray) -> IntArray:
     """Return the positions in a line after each gap."""
     return np.flatnonzero(np.diff(lines.places[line]) > _GAP * lines.step) + 1
 
 
-def _with_gaps(lines: Lines, line: IntArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _with_gaps(
+    lines: TimeSeries, line: IntArray, values: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """Return times and values with a NaN in each gap."""
     gaps, times = _gaps(lines, line), lines.times[line]
     return np.insert(times, gaps, times[gaps - 1]), np.insert(values, gaps, np.nan)

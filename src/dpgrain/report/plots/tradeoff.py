@@ -10,7 +10,16 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
-from dpgrain.report.axes import BLUE, GREY, ORANGE, axes_for, grid, legend_above, save, say
+from dpgrain.report.axes import (
+    BLUE,
+    GREY,
+    ORANGE,
+    axes_for,
+    grid,
+    legend_above,
+    save,
+    write_message,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,14 +57,14 @@ def plot_tradeoff(audit: Audit, ax: Axes | None = None, *, units: int | None = N
     ax.set_xlabel("false alarms")
     ax.set_ylabel("misses")
     if not drawn:
-        return say(ax, "no draws to show")
+        return write_message(ax, "no draws to show")
     least = min(line.units for line in drawn)
     for line, claimed in zip(audit.lines, audit.claimed, strict=True):
         if line.units != least or not line.curve:
             continue
         color = BLUE if line.relation == "zero_out" else ORANGE
         alarms = np.linspace(0, 1, 400)
-        ax.plot(alarms, claim_of(alarms, claimed), "--", color=color, linewidth=1.4,
+        ax.plot(alarms, claimed_power(alarms, claimed), "--", color=color, linewidth=1.4,
                 label=f"claim, {line.relation}")  # fmt: skip
         x, y = np.array(line.curve).T
         ax.plot(x, y, color=color, linewidth=1.9, label=f"draws, {line.relation}")
@@ -65,10 +74,10 @@ def plot_tradeoff(audit: Audit, ax: Axes | None = None, *, units: int | None = N
     return ax
 
 
-def claim_of(alarms: FloatArray, claimed: tuple[tuple[float, float], ...]) -> FloatArray:
+def claimed_power(alarms: FloatArray, claimed: tuple[tuple[float, float], ...]) -> FloatArray:
     """Return the minimum share of misses that (δ, ε) pairs allow at these shares of false alarms.
 
-    >>> claim_of(np.array([0.0, 0.5]), ((0.1, 0.0),)).round(2).tolist()
+    >>> claimed_power(np.array([0.0, 0.5]), ((0.1, 0.0),)).round(2).tolist()
     [0.9, 0.4]
     """
     least = np.zeros_like(alarms)

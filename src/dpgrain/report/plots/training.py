@@ -17,7 +17,7 @@ from dpgrain.report.axes import (
     fitting,
     grid,
     legend_above,
-    say,
+    write_message,
 )
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dpgrain._types import FloatArray
 
 
-class Rounds(Protocol):
+class NormHistory(Protocol):
     """Published norms of gradients, and their noise."""
 
     @property
@@ -38,7 +38,7 @@ class Rounds(Protocol):
         """The approximate norm of pure noise."""
 
 
-class Evaluated(Protocol):
+class MeasureHistory(Protocol):
     """Measurements during training."""
 
     @property
@@ -50,7 +50,7 @@ class Evaluated(Protocol):
         """The values of each measure, by name."""
 
 
-def plot_training(history: Rounds, ax: Axes | None = None) -> Axes:
+def plot_training(history: NormHistory, ax: Axes | None = None) -> Axes:
     """Draw the norm of the noisy gradient per round, compared with the norm of pure noise."""
     ax = axes_for(ax, 7.0, 4.2)
     norms = history.norms
@@ -59,7 +59,7 @@ def plot_training(history: Rounds, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("round")
     ax.set_ylabel("norm of the gradient")
     if not there.any():
-        return say(ax, "no gradient was finite")
+        return write_message(ax, "no gradient was finite")
     many = len(norms) > 60
     style, width = ("-", 1.2) if many else ("-o", 1.6)
     _draw(ax, rounds[there], norms[there], style, width, "noisy gradient")
@@ -77,7 +77,7 @@ def plot_training(history: Rounds, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def plot_measure(history: Evaluated, name: str, ax: Axes | None = None) -> Axes:
+def plot_measure(history: MeasureHistory, name: str, ax: Axes | None = None) -> Axes:
     """Draw a measure by steps, with its last value as a number."""
     ax = axes_for(ax, 7.0, 3.6)
     steps = np.array(history.evaluated, dtype=np.float64)
@@ -86,7 +86,7 @@ def plot_measure(history: Evaluated, name: str, ax: Axes | None = None) -> Axes:
     ax.set_ylabel(fitting(name, ax))
     there = np.isfinite(values)
     if not there.any():
-        return say(ax, "no value was finite")
+        return write_message(ax, "no value was finite")
     _draw(ax, steps[there], values[there], "-o", 1.6, "")
     last = float(steps[there][-1]), float(values[there][-1])
     ax.annotate(f"{last[1]:.4g}", last, (6, 0), textcoords="offset points", va="center", color=INK)

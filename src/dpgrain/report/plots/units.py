@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # Ratio of the largest ε to the planned one, and of that to the smallest; number of points.
 _REACH, _STEPS = 10.0, 21
-_LOOKS: dict[Level, tuple[str, str]] = {
+_STYLES: dict[Level, tuple[str, str]] = {
     "record": (GREY, "D"),
     "element": (BLUE, "o"),
     "user": (ORANGE, "s"),
@@ -45,7 +45,7 @@ def plot_units(plan: UnitsPlan, ax: Axes | None = None) -> Axes:
     epsilons = plan.epsilon * np.geomspace(1 / _REACH, _REACH, _STEPS)
     plans = [plan.at(float(epsilon)) for epsilon in epsilons]
     for errors in plan.units:
-        color, marker = _LOOKS[errors.unit]
+        color, marker = _STYLES[errors.unit]
         shares = [one[errors.unit].share for one in plans]
         ax.plot(epsilons, shares, color=color, linewidth=1.9, label=_name(errors))
         ax.plot([plan.epsilon], [errors.share], marker, color=color, markersize=7)

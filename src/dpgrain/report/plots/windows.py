@@ -12,13 +12,13 @@ from dpgrain.report.axes import (
     INK,
     NARROW,
     axes_for,
+    axes_width,
     date_ticks,
     few_digits,
     fitting,
     grid,
     in_percent,
-    say,
-    width_of,
+    write_message,
 )
 from dpgrain.scope.regions import Axis
 
@@ -31,7 +31,7 @@ _NARROWEST_SHARE = 0.004
 
 
 @dataclass(frozen=True)
-class Window:
+class WindowSpan:
     """A window from ``low`` to just before ``high``; None where it has no end."""
 
     low: int | None = None
@@ -51,8 +51,8 @@ class Timeline:
 
     column: str
     axis: Axis
-    read: tuple[tuple[datetime, Window], ...]
-    used: tuple[tuple[Window, float], ...] = ()
+    read: tuple[tuple[datetime, WindowSpan], ...]
+    used: tuple[tuple[WindowSpan, float], ...] = ()
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -68,7 +68,7 @@ def plot_used(timeline: Timeline, ax: Axes | None = None) -> Axes:
     """Draw the used share of a promise in each window."""
     ax = axes_for(ax, 7.0, 3.2)
     if not timeline.used:
-        return say(ax, "nothing was charged yet")
+        return write_message(ax, "nothing was charged yet")
     for window, share in timeline.used:
         low, high = _drawn(timeline, window)
         ax.bar([low], [share], width=[high - low], align="edge", color=BLUE, linewidth=0)
@@ -85,7 +85,7 @@ def plot_timeline(timeline: Timeline, ax: Axes | None = None) -> Axes:
     """Draw the time of each release above its window."""
     ax = axes_for(ax, 7.0, 4.2)
     if not timeline.read:
-        return say(ax, "nothing was released yet")
+        return write_message(ax, "nothing was released yet")
     low, high = (_place(timeline.axis, end) for end in timeline.ends)
     narrowest = (high - low) * _NARROWEST_SHARE
     for at, window in timeline.read:
@@ -113,15 +113,15 @@ def _along(ax: Axes, timeline: Timeline) -> None:
     ax.set_xlim(low, high)
     if timeline.axis == "whole":
         ax.xaxis.set_major_formatter(few_digits())
-        ax.locator_params(axis="x", nbins=4 if width_of(ax) < NARROW else 8, integer=True)
+        ax.locator_params(axis="x", nbins=4 if axes_width(ax) < NARROW else 8, integer=True)
     else:
-        date_ticks(ax.xaxis, 4 if width_of(ax) < NARROW else 8)
+        date_ticks(ax.xaxis, 4 if axes_width(ax) < NARROW else 8)
     ax.set_xlabel(fitting(timeline.column, ax) if timeline.column else "all records")
     if not timeline.column:
         ax.set_xticks([])
 
 
-def _drawn(timeline: Timeline, window: Window) -> tuple[float, float]:
+def _drawn(timeline: Timeline, window: WindowSpan) -> tuple[float, float]:
     """Return both ends of a window; an open end is at the edge of the axes."""
     low, high = timeline.ends
     return (

@@ -129,12 +129,23 @@ class PerUser:
         """Return whether a column is a count."""
         return any(each.name == column and each.is_count for each in self.numbers)
 
+    @property
+    def fact(self) -> Fact:
+        """Public fact about the rows."""
+        if not self.by:
+            return Fact("person", (self._columns,))
+        return Fact("person-by", (", ".join(self.by), self._columns))
+
     def __str__(self) -> str:
+        return ", ".join([*self.by, self._columns])
+
+    @property
+    def _columns(self) -> str:
         columns = [f"{name} ({derived.text})" for name, derived in self.derived]
         filters = [f"where {condition.text}" for condition in self.filters]
         # Numbers inside features are part of their expressions.
         numbers = [str(each) for each in self.numbers if each.name != each.text]
-        return ", ".join([*self.by, *numbers, *columns, *filters])
+        return ", ".join([*numbers, *columns, *filters])
 
     def columns(self) -> dict[str, str]:
         """Return column name → type, from public types only."""
@@ -243,7 +254,7 @@ def derivation_facts(table: TableRows) -> list[Fact]:
     """List public facts about the derivation of a table's rows from those of the source."""
     people, whole = per_user_source(table), whole_user_source(table)
     if people is not None:
-        return [Fact("person", (str(people),)), *derivation_facts(people.rows)]
+        return [people.fact, *derivation_facts(people.rows)]
     below = [] if whole is None else [whole.rows]
     if isinstance(whole, UserJoin):
         below.append(whole.others)
@@ -254,9 +265,7 @@ def derivation_facts(table: TableRows) -> list[Fact]:
         if name != column.text and name not in known
     ]
     filters = [Fact("rows-where", (str(condition),)) for condition in table.filters]
-    joined = [whole.fact] if isinstance(whole, UserJoin) else []
-    if isinstance(whole, PerUser):
-        joined = [Fact("person", (str(whole),))]
+    joined = [] if whole is None else [whole.fact]
     return [
         *derived,
         *filters,

@@ -1,0 +1,223 @@
+"""Explanations of a fit: its units, its coefficients, and clipping.
+
+Explanations depend only on public numbers and published results.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpgrain.errors import CareWarning
+from dpgrain.gradients.norms import LARGEST_BOUND
+from dpgrain.units import Element, Record, Unit
+
+if TYPE_CHECKING:
+    from dpgrain.gradients.norms import NormHistogram
+    from dpgrain.learn.model import LinearModel
+
+# Minimum share of users who should affect a fit, and the number of standard deviations for
+# significance.
+_EXPECTED_SHARE, _SIGNIFICANCE = 0.5, 3.0
+# Limit on the norm of a classifier's gradient per square root of the number of coefficients, if
+# features have a scale of about 1 (between −1 and 1, it is at most √2), and the maximum share of
+# larger gradients.
+_LARGE_NORM, _LARGE_SHARE = 5.0, 0.1
+# Maximum number of listed labels.
+_MAX_LABELS = 10
+# Maximum share of users without rows of selected labels, before a warning.
+_DROPPED_SHARE = 0.1
+# Maximum share of clipped gradients, before a warning of bias.
+_CLIPPED_SHARE = 0.5
+# Minimum share of clipped units that is printed as a percentage.
+_SMALLEST_PERCENT = 0.005
+
+
+def explain_fit(model: LinearModel) -> dict[str, str]:
+    """Explain the units, coefficients, clipping and ridge of a fitted model, fact by fact."""
+    ask = model.config_
+    ridge = (
+        f"A ridge of {ask.l2:g} pulls the coefficients that predictions use towards 0; corrected ones "
+        "and their intervals do not include this."
+    )
+    facts = {
+        "value": _describe_coefficient(model),
+        "Weights": describe_population(ask.promise.unit),
+        "Clipping": " ".join(describe_clipping(model)),
+        "Ridge": ridge if ask.l2 else "",
+        "Labels": " ".join(_describe_labels(model)),
+        "Missing": _describe_missing(model),
+    }
+    return {name: fact for name, fact in facts.items() if fact}
+
+
+def _describe_labels(model: LinearModel) -> tuple[str, ...]:
+    """Describe selected labels."""
+    labels: Any = getattr(model, "classes_", None)
+    # The type of boolean targets determines both labels.
+    if labels is None or labels.dtype == np.bool_ or model.parameters_.get("classes") is not None:
+        return ()
+    named = ", ".join(str(label) for label in labels[:_MAX_LABELS]) + ", …" * (
+        len(labels) > _MAX_LABELS
+    )
+    return (
+        f"The labels were not given, and {len(labels)} were selected privately: {named}. Rows with "
+        "other labels were dropped.",
+    )
+
+
+def _warn_of_dropped_rows(model: LinearModel) -> tuple[str, ...]:
+    """Report that selected labels exclude many users, according to the published norms."""
+    norms, unit = model.fitted_.norms, model.config_.promise.unit
+    text = _describe_labels(model)
+    by_element = isinstance(unit, Element) or getattr(unit, "max_elements", None) is not None
+    if not text or not norms or by_element:
+        return ()
+    # At the start, every row with a selected label has a nonzero gradient.
+    start, n = norms[0], model.fitted_.n_users or 0
+    if start.blocks + 2 * start.blocks_sd >= (1 - _DROPPED_SHARE) * n:
+        return ()
+    return (
+        f"{text[0]} About {start.blocks:,.0f} of {n:,} {model.config_.promise.level}s have rows that "
+        "move the fit; name all labels with classes=[…].",
+    )
+
+
+def _describe_missing(model: LinearModel) -> str:
+    """Describe the replacement of missing numbers."""
+    low = (
+        ""
+        if getattr(model, "encoding_", None) is None
+        else " (the lower end of its range, if it has one)"
+    )
+    return (
+        f"Missing or non-numeric features were set to 0{low}; rows without a target were dropped."
+    )
+
+
+def _describe_coefficient(model: LinearModel) -> str:
+    """Describe the effect of a coefficient per change of its feature."""
+    step = "1" if getattr(model, "encoding_", None) is None else 'the amount in column "per"'
+    return f"A coefficient is the change in {model.adds_to} when its feature increases by {step}."
+
+
+def describe_population(unit: Unit) -> str:
+    """Describe the average unit of a fit's coefficients.
+
+    >>> describe_population(Record())
+    'Every record has the same weight: the coefficients describe the average record.'
+    """
+    if isinstance(unit, Record):
+        return "Every record has the same weight: the coefficients describe the average record."
+    if isinstance(unit, Element) or unit.max_elements is not None:
+        kept = "" if isinstance(unit, Element) else f", of {unit.max_elements} cells at most"
+        return (
+            f"Every element (the mean of one user's records in one cell{kept}) has the same weight: "
+            "the coefficients describe the average element, not the average record."
+        )
+    return (
+        "Every user (the mean of all their records) has the same weight: the coefficients describe the "
+        "average person, not the average record."
+    )
+
+
+def describe_clipping(model: LinearModel) -> tuple[str, ...]:
+    """Describe the clipping, with the share of clipped units if published; then its effect."""
+    ask, clip, norms = model.config_, model.fitted_.history.clip, model.fitted_.norms
+    text = f"Mean gradients were clipped to norm {clip:.3g}"
+    if ask.recipe is not None:
+        return (f"The mean gradient of each {ask.promise.level} was clipped to norm {clip:.3g}.",)
+    if ask.clipping != "auto":
+        return (
+            f"{text}; how many were clipped was not measured.",
+            "If many were, the coefficients are biased; clip='auto' chooses a bound that few exceed.",
+        )
+    if not norms or not norms[-1].resolved:
+        return (
+            f"{text}; noise hides how many were clipped.",
+            "The coefficients may be biased; more users or a larger ε would help.",
+        )
+    share, error = norms[-1].share_beyond(clip)
+    most = f"{share + 2 * error:.0%}" if share + 2 * error >= _SMALLEST_PERCENT else "1%"
+    clear = share > max(2 * error, _SMALLEST_PERCENT)
+    affected = f"about {share:.0%}" if clear else f"at most about {most}"
+    margin = f" (±{2 * error:.0%})" if clear and 2 * error >= _SMALLEST_PERCENT else ""
+    return (
+        f"{text}, which affected {affected} of {ask.promise.level}s{margin}.",
+        f"This biases the coefficients if those {ask.promise.level}s differ from the rest. With more "
+        "users or a larger ε, fewer are clipped.",
+    )
+
+
+def fit_warnings(model: LinearModel) -> tuple[str, ...]:
+    """Return doubts about a fit as a whole: early stopping, or suspicious norms."""
+    fitted = model.fitted_
+    if fitted.history.ended:
+        return (fitted.history.ended,)
+    if not fitted.norms:
+        return ()
+    # A row without error also has a zero gradient; few rows have one both at the start and later.
+    level, most = model.config_.promise.level, max(fitted.norms, key=lambda each: each.blocks)
+    n, enough = fitted.n_users or 0, most.blocks + _SIGNIFICANCE * most.blocks_sd
+    why = (
+        "are targets written like the classes (1 is not the text 'yes'), and are they numbers if the "
+        "model needs numbers"
+    )
+    if enough < _EXPECTED_SHARE * n:
+        return (
+            f"only about {most.blocks:,.0f} (±{2 * most.blocks_sd:,.0f}) {level}s of {n:,} users have "
+            f"rows that affect the fit: {why}?",
+        )
+    if not most.resolved:
+        return (
+            f"noise hides whether any {level} has rows that affect the fit: there are too few for this "
+            f"ε, or targets are missing; {why}?",
+        )
+    off_scale = _scale_warning(model, fitted.norms) if hasattr(model, "classes_") else ()
+    return off_scale or _clipping_bias(model)
+
+
+def _clipping_bias(model: LinearModel) -> tuple[str, ...]:
+    """Report that the clipping bound biases a fit, according to its published norms."""
+    norms, clip = model.fitted_.norms, model.fitted_.history.clip
+    if not norms or not norms[-1].resolved:
+        return ()
+    share, error = norms[-1].share_beyond(clip)
+    last = model.config_.clipping == "auto" and clip >= LARGEST_BOUND
+    if not last and share - _SIGNIFICANCE * error <= _CLIPPED_SHARE:
+        return ()
+    ends = ", the largest that clip='auto' chooses" if last else ""
+    if not last:
+        remedy = "pass a larger clip=, or clip='auto'"
+    elif model.parameters_.get("target_bound", 1.0) is None:
+        remedy = "pass target_bound=, a public bound on the size of a target"
+    else:
+        remedy = "divide features and targets by public numbers so that most lie between −1 and 1"
+    return (
+        f"about {share:.0%} of mean gradients exceed the clipping bound {clip:.4g}{ends}, so the "
+        f"coefficients are biased; {remedy}.",
+    )
+
+
+def warn_about_bias(model: LinearModel) -> None:
+    """Warn of biased or dropped rows, based only on published numbers."""
+    for text in (*_clipping_bias(model), *_warn_of_dropped_rows(model)):
+        warnings.warn(text, CareWarning, stacklevel=2)
+
+
+def _scale_warning(model: LinearModel, norms: Sequence[NormHistogram]) -> tuple[str, ...]:
+    """Report gradients of a classifier that are too large for features on a scale of 1."""
+    length = _LARGE_NORM * math.sqrt(model.n_features_in_ + model.config_.fit_intercept)
+    for each in norms:
+        share, error = each.share_beyond(length)
+        if each.resolved and share - _SIGNIFICANCE * error > _LARGE_SHARE:
+            return (
+                f"about {share:.0%} of mean gradients have a norm above {length:.3g}, because features "
+                "are far from a scale of 1: no step size suits all coefficients, and they may be "
+                "inaccurate; divide each feature by a public number, so that it is between −1 and 1.",
+            )
+    return ()

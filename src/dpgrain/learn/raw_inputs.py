@@ -1,0 +1,150 @@
+"""Rows as passed by a caller, with public number and form, before reading."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpgrain.errors import ParameterError
+from dpgrain.inputs.blocks import LabelledRows
+from dpgrain.inputs.callbacks import slice_records
+from dpgrain.inputs.numbers import collect_rows, required_width
+from dpgrain.publishing import Charge
+from dpgrain.units import Unit
+
+#: Error message if the number of targets differs from the number of rows.
+LENGTH_MISMATCH = "y must have one target per row of X."
+
+
+def collect_lazy(values: Any) -> Any:
+    """Evaluate a lazy frame, so that it has a form."""
+    return collect_rows(values.collect) if hasattr(values, "collect") else values
+
+
+def as_sequence(values: Any) -> Any:
+    """Return cells as a list if they are iterable only once.
+
+    >>> as_sequence(iter([1, 2]))
+    [1, 2]
+    """
+    values = collect_lazy(values)
+    if hasattr(values, "shape") or (hasattr(values, "__len__") and hasattr(values, "__getitem__")):
+        return values
+    return collect_rows(lambda: list(values)) if hasattr(values, "__iter__") else values
+
+
+def count_rows(values: Any) -> int:
+    """Return the number of rows; 0 without a length.
+
+    >>> count_rows([1, 2]), count_rows(np.ones((3, 2))), count_rows(None)
+    (2, 3, 0)
+    """
+    shape = getattr(values, "shape", None)
+    if shape is None:
+        return len(values) if hasattr(values, "__len__") else 0
+    return int(shape[0]) if len(shape) else 0
+
+
+def empty_like(values: Any) -> Any:
+    """Return an empty selection of the rows, which has the same form for validation.
+
+    >>> empty_like(np.ones((3, 2))).shape, empty_like([1.0, 2.0])
+    ((0, 2), [])
+    """
+    try:
+        return slice_records(values, 0, 0)
+    except (TypeError, IndexError, KeyError):
+        # It has no rows; code that reads it raises an error.
+        return values
+
+
+def empty_features(X: Any, width: int | None = None) -> Any:
+    """Return an empty selection of the features' rows, in the same form.
+
+    ``width`` is the public number of cells in a row of a list.
+
+    >>> empty_features([[1.0, 2.0], [3.0, 4.0]], 2).shape
+    (0, 2)
+    """
+    if sparse.issparse(X):
+        form = X.shape
+        return sparse.csr_array((0, form[1]), dtype=X.dtype) if len(form) == 2 else X
+    if isinstance(X, list | tuple):
+        return np.empty((0, required_width(width)))
+    return empty_like(X)
+
+
+class RawInputs(ABC):
+    """Unread rows of a fit."""
+
+    @property
+    @abstractmethod
+    def users(self) -> Any:
+        """Labels of users, which name them in a promise; None for one user per row."""
+
+    @property
+    @abstractmethod
+    def elements(self) -> Any:
+        """Labels of elements, likewise."""
+
+    @abstractmethod
+    def none(self, width: int | None) -> tuple[Any, Any]:
+        """Return features and targets of no rows, in the same form."""
+
+    @abstractmethod
+    def check(self, unit: Unit, *, places: bool) -> None:
+        """Reject rows unless targets, users and elements have the same number."""
+
+    @abstractmethod
+    def read(self, charge: Charge) -> LoadedInputs:
+        """Return the rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedInputs:
+    """Rows of a fit, already read: features (m, d), targets (m,) and labels (m,)."""
+
+    X: Any
+    y: Any
+    users: Any = None
+    elements: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayInputs(RawInputs):
+    """Rows as passed to a fit: features (m, d), targets (m,) and labels (m,)."""
+
+    X: Any
+    y: Any
+    users: Any = None
+    elements: Any = None
+
+    @staticmethod
+    def of(X: Any, y: Any, users: Any = None, elements: Any = None) -> ArrayInputs:
+        """Return rows with a known number."""
+        return ArrayInputs(collect_lazy(X), as_sequence(y), _as_labels(users), _as_labels(elements))
+
+    def none(self, width: int | None) -> tuple[Any, Any]:
+        """Return features and targets of no rows."""
+        return empty_features(self.X, width), empty_like(self.y)
+
+    def check(self, unit: Unit, *, places: bool) -> None:
+        """Reject rows unless targets, users and elements have the same number."""
+        if count_rows(self.y) != count_rows(self.X):
+            raise ParameterError(LENGTH_MISMATCH)
+        others = {"X": self.X, "y": self.y}
+        LabelledRows.of(
+            count_rows(self.X), self.users, self.elements, unit, places=places, others=others
+        )
+
+    def read(self, charge: Charge) -> LoadedInputs:
+        """Return the rows, which are already in memory."""
+        return charge.read(lambda: LoadedInputs(self.X, self.y, self.users, self.elements))
+
+
+def _as_labels(values: Any) -> Any:
+    return None if values is None else as_sequence(values)

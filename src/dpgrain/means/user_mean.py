@@ -1,0 +1,492 @@
+"""``dg.mean_of_users``: mean of one vector per user, with a choice of methods."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpgrain import _validate
+from dpgrain._formatting import (
+    POINTER,
+    align_columns,
+    approximate_percent,
+    format_facts,
+    format_number,
+    one_line,
+    quantity,
+    rounded_up,
+    sentence,
+    shorten,
+    useful_decimals,
+)
+from dpgrain._lazy_import import lazy_import
+from dpgrain._types import FloatArray
+from dpgrain.errors import ParameterError
+from dpgrain.inputs.columns import is_distributed
+from dpgrain.inputs.guarantees import array_guarantee
+from dpgrain.inputs.population import Population
+from dpgrain.means import Recentred, recentring_budget
+from dpgrain.means.clipped import METHOD as CLIP
+from dpgrain.means.clipped import ClippedMean, around_zero, weights
+from dpgrain.means.problem import METHODS, Candidate, MeanEstimate, Method, Problem, get_method
+from dpgrain.means.records import LocalRecords, Records, check_dimension
+from dpgrain.means.total_error import CONFIDENCE, UserCount
+from dpgrain.noise import RandomState
+from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
+from dpgrain.publishing.facts import Fact
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.release_plan import Expected
+from dpgrain.publishing.risk import risk_lines
+from dpgrain.units import Relation, User
+
+if TYPE_CHECKING:
+    from dpgrain.means import distributed
+else:
+    distributed = lazy_import("dpgrain.means.distributed")
+
+# Coverage of an error that equals the bound.
+NOTHING = (
+    "everything that the bound allows, because the published numbers do not limit the effect of "
+    "dropped or clipped users and of enrolled users without records"
+)
+
+
+#: The message in place of a mean on which users did not agree.
+NO_MEAN = "no mean: too few users are close together; pass a larger radius= or another method="
+# Coordinates that a printed mean shows, and letters of the name of each.
+_ROWS, _LETTERS = 5, 39
+
+
+@dataclass(frozen=True, repr=False)
+class MeanOfUsers:
+    """Published mean of the vectors of users with records.
+
+    Args:
+        value: (d,) the mean; NaN if users did not agree, as determined by "softcore" or the search
+            for a radius. In that case, set a larger radius or use another method.
+        std_error: the standard deviation of each coordinate's noise; NaN without a mean. It covers
+            only the noise.
+        guarantee: the guarantee of the release.
+        method: the private mean used.
+        reason: one sentence that explains this choice by public numbers.
+        radius: the distance from the centre within which users count in full: stated, chosen
+            privately, or the bound.
+        outside: the approximate share of users farther away, who are clipped to the radius.
+            ``error`` covers this and ``std_error`` does not; 0 if all count in full.
+        n_users: the divisor of sums: the stated number of users, unless clearly fewer or more have
+            records; or the released noisy number.
+        error: the largest l2 distance of the vector from the mean of users with records, clipped to
+            the bound, with at least 95% confidence. If no published number limits it, it is as
+            large as the bound allows.
+        error_covers: a description of what the error covers.
+        names: the names of the coordinates; empty if unknown.
+
+    >>> found = mean_of_users(np.ones((100, 2)), bound=2.0, epsilon=1.0, delta=1e-6, method="clip")
+    >>> found.method, sorted(found.to_dict())[:3]
+    ('clip', ['confidence', 'covers', 'error'])
+    >>> sure = mean_of_users(
+    ...     np.ones((100, 2)), bound=2.0, epsilon=1e6, delta=1e-6, method="clip", n_users=100,
+    ...     random_state=1)
+    >>> str(sure).splitlines()[1].split(), sure.value.round(3).tolist()
+    (['coordinate', 'estimate', 'std_error'], [1.0, 1.0])
+    """
+
+    value: FloatArray
+    std_error: float
+    guarantee: Guarantee
+    method: str
+    reason: str
+    radius: float
+    outside: float = 0.0
+    n_users: int = 0
+    error: float = math.inf
+    error_covers: str = NOTHING
+    names: tuple[str, ...] = ()
+
+    @property
+    def covers(self) -> str:
+        """The quantity that the numbers estimate."""
+        return "clipped mean"
+
+    def __str__(self) -> str:
+        names = self.names or [str(place) for place in range(1, len(self.value) + 1)]
+        lines = self.lines(names, _ROWS)
+        return "\n".join([*lines, self.guarantee.summary, POINTER.replace("columns", "numbers")])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def lines(self, names: Sequence[str], top: int) -> list[str]:
+        """Return the title, the first coordinates and the largest error, as lines of text.
+
+        Args:
+            names: (d,) the names of the coordinates.
+            top: the number of coordinates to show.
+        """
+        title = (
+            f"Mean of users' vectors ({quantity(len(self.value), 'coordinate')}; records clipped to "
+            f"{self._bound}; method {self.method})"
+        )
+        if not np.isfinite(self.value).all():
+            return [title, sentence(NO_MEAN)]
+        decimals = useful_decimals(self.std_error)
+        rows = [
+            [
+                shorten(one_line(name), _LETTERS),
+                format_number(value, decimals),
+                format_number(self.std_error, decimals),
+            ]
+            for name, value in zip(names[:top], self.value.tolist(), strict=False)
+        ]
+        table = align_columns([["coordinate", "estimate", "std_error"], *rows])
+        if len(names) > top:
+            table.append(f"[{len(names):,} coordinates, {top:,} first shown; all: .value]")
+        noise = "std_error covers the noise only, not the clipping." if self.outside else ""
+        said = (sentence(self.off), self._outside, noise)
+        return [title, *table, " ".join(filter(None, said))]
+
+    def explain(self) -> str:
+        """Describe the numbers, the method, the largest error and the guarantee."""
+        facts = {
+            "estimate": "the mean over users of the mean of their records, each clipped to the bound, "
+            "plus noise; a value that is not a finite number counts as 0",
+            "std_error": "standard error of the noise of each coordinate; it covers noise only",
+            "Error": self.off,
+            "Method": f"{self.method}, {self.reason}. {self._outside}".strip(),
+            "Privacy": str(self.guarantee),
+            "Risk": " ".join(risk_lines(self.guarantee)),
+        }
+        return format_facts("Mean of users' vectors", facts)
+
+    @property
+    def off(self) -> str:
+        """Largest error of the whole vector, with a description of its coverage."""
+        return (
+            f"the whole vector is at most {rounded_up(self.error, 3)} (l2 norm) from the clipped mean "
+            f"of users with records, with {CONFIDENCE:.0%} confidence; this covers {self.error_covers}"
+        )
+
+    @property
+    def _outside(self) -> str:
+        if not self.outside:
+            return ""
+        return (
+            f"{sentence(approximate_percent(self.outside))[:-1]} of users are farther than "
+            f"{self.radius:.3g} from the centre and were clipped."
+        )
+
+    @property
+    def _bound(self) -> str:
+        """Bound of records, as a public fact."""
+        known = {fact.numbers[0] for fact in self.guarantee.public if fact.kind == "record-bound"}
+        return f"norm {known.pop():,g}" if len(known) == 1 else "the bound"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Release as plain JSON values; null for NaN."""
+        agreed = bool(np.isfinite(self.value).all())
+        return {
+            "estimate": self.value.tolist() if agreed else None,
+            "std_error": self.std_error if agreed else None,
+            "covers": self.covers,
+            "error": self.error if agreed else None,
+            "confidence": CONFIDENCE,
+            "error_covers": self.error_covers,
+            "method": self.method,
+            "reason": self.reason,
+            "radius": self.radius if math.isfinite(self.radius) else None,
+            "outside": self.outside,
+            "n_users": self.n_users,
+            "guarantee": self.guarantee.to_dict(),
+        }
+
+    def to_json(self) -> str:
+        """Release as JSON text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+
+@publishes
+def mean_of_users(
+    X: Any,
+    *,
+    users: Any = None,
+    bound: float,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    share: float | None = None,
+    radius: float | None = None,
+    method: str | Method = "auto",
+    relation: Relation = "zero_out",
+    n_users: int | None = None,
+    dimension: int | None = None,
+    random_state: RandomState = None,
+) -> Query[MeanOfUsers]:
+    """Publish the mean of users' vectors.
+
+    Each vector is the mean of one user's records.
+
+    Args:
+        X: (m, d) records: an array, a data frame, an Arrow table; or a list of rows. Non-finite
+            numbers are treated as 0, and so are all values of a list's row unless it has d cells.
+            Rows of a Spark data frame remain on the cluster, which returns only sums and counts
+            over all users.
+        users: (m,) the user id of each record; None states that each record is a separate user,
+            which the guarantee then assumes. Records without a user id are dropped. For a Spark
+            data frame, the name of this column; all other columns are the record.
+        bound: the public bound on the l2 norm of a record. Records above it are clipped.
+        delta: the δ of the guarantee, in (0, 1), such as 1e-6. The Gaussian noise of these means
+            requires it.
+        radius: the distance from their mean within which almost all users' vectors are, if it is
+            known. Only accuracy depends on this concentration radius τ.
+        method: the private mean. ``"auto"``: "recentred" if n, d, ε and δ allow it, otherwise
+            "clip", regardless of a radius. ``"clip"``: clip to the bound. ``"recentred"``: estimate
+            the centre in several steps, and clip around it. ``"softcore"``: the mean of the users
+            close to most others, for few users. ``"winsorized"``: an interval for every coordinate.
+            The last two use the radius. A custom :class:`~dpgrain.means.Method` is also possible.
+            Rows on Spark support "clip", "recentred" and "auto".
+        n_users: the public number of users in the known population, which determines the method.
+            The mean always covers only users with records: "clip" releases their number with the
+            sum, "recentred" before it with 3% of the budget, and both divide by it if it clearly
+            differs from the stated number. "softcore" ignores users without records, and finds no
+            mean unless most users have records; "winsorized" treats them as the median, which is
+            random unless most users have records. If it is unknown (None), only "clip" and
+            "recentred" are possible.
+        dimension: the public d. It is known for an array, a frame or a table, but must be stated
+            for a list; otherwise, a row could determine the shape of the release.
+
+    Raises:
+        ParameterError: if a value is out of range, d is not stated for a list, there are too few
+            users for the method, or the method does not support rows on Spark; and after charging,
+            if more users have records than stated and the method compares them.
+
+    Recentring clips the share :attr:`MeanOfUsers.outside` of the most distant users, unless a noisy
+    check shows that this moves the mean: in that case, all users are clipped to the bound.
+    :attr:`MeanOfUsers.error` covers this. An error much larger than the noise can hide an outlier.
+
+    Formal guarantee: (ε, δ)-DP for users, for any records. If users' vectors are close together,
+    the noise is smaller (Levy et al. 2021, Asi & Liu 2024): about 1/√m of the clipped mean's for m
+    independent records each. Source: docs/theory, "Means of users".
+
+    >>> rng = np.random.default_rng(0)
+    >>> X, users = 5 + rng.normal(size=(40_000, 3)), np.repeat(np.arange(4000), 10)
+    >>> mean = mean_of_users(X, users=users, bound=100.0, epsilon=1.0, delta=1e-6)
+    >>> mean.method, mean.value.round().tolist(), mean.std_error < 0.01
+    ('recentred', [5.0, 5.0, 5.0], True)
+    """
+    records = _collect_records(X, users, dimension)
+    promise = Promise.of(User(), epsilon, delta, relation, share)
+    bound = _check_bounds(bound, radius)
+    asked = _resolve_method(method, there=records.distributed)
+    promise.require_delta(
+        "delta must be above 0, such as 1e-6, because means of users use Gaussian noise."
+    )
+    if n_users is not None:
+        n_users = _validate.integer(minimum=1, n_users=n_users)
+    return MeanQuery(promise, records, bound, radius, asked, n_users, random_state)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MeanQuery(Query[MeanOfUsers]):
+    """Query for a mean of users' vectors."""
+
+    promise: Promise
+    records: Records
+    bound: float
+    radius: float | None
+    method: Method
+    n_users: int | None = None
+    random_state: RandomState = None
+
+    def __post_init__(self) -> None:
+        self.check_unit(User())
+
+    @cached_property
+    def roster(self) -> Population:
+        """Release of the number of users with records, if the method releases it first.
+
+        A stated population does not reveal how many of its users have records.
+        """
+        return Population.of(None, self.promise)
+
+    @cached_property
+    def candidate(self) -> Candidate:
+        """Private mean, or the maximum cost if the number of users is released first."""
+        n = self.n_users
+        problem = Problem(
+            n or 1,
+            self.records.dimension,
+            self.promise,
+            self.bound,
+            self.radius,
+            self.roster.event,
+            n is not None,
+        )
+        candidate = _max_cost(self.method, problem) if n is None else self.method.make(problem)
+        if n is not None and candidate.compares and self.records.has_more_users_than(n):
+            raise _population_error(n, candidate)
+        return candidate
+
+    @property
+    def plan(self) -> Planned:
+        """Noise of the mean and, if it is released first, of the number of users."""
+        candidate, roster, n = self.candidate, self.roster, self.n_users
+        guarantee = array_guarantee(
+            self.promise,
+            candidate.event.beside(roster.event if candidate.counts else None),
+            (
+                *(() if n is None else Population.of(n, self.promise).facts),
+                *(roster.facts if candidate.counts else ()),
+                Fact("dimension", (self.records.dimension,)),
+                Fact("record-bound", (self.bound,)),
+                *candidate.facts,
+            ),
+            private=True,
+            users=self.records.labels,
+            elements=None,
+            rows=self.records.origin,
+        )
+        # Without a population or a radius, the distances between users' vectors are unknown.
+        told = self.radius is not None and n is not None
+        return Planned(guarantee, n, expected=Expected(candidate.expected) if told else None)
+
+    def run(self, charge: Charge) -> MeanOfUsers:
+        """Compute users' vectors, and publish their mean."""
+        candidate, roster, n = self.candidate, self.roster, self.n_users
+        source = charge.lend(candidate.event)
+        with self.records.user_vectors(charge, self.bound) as (vectors, users_there):
+            if n is not None and candidate.compares and users_there() > n:
+                raise _population_error(n, candidate)
+            number = None
+            if candidate.counts:
+                assert roster.event is not None  # noqa: S101 - a size that is not stated is released
+                result = roster.size(users_there(), charge.lend(roster.event))
+                number = UserCount(result, roster.noise_sd, n)
+                candidate = candidate if candidate.then is None else candidate.then(number)
+            mean = _clip_result(
+                candidate.run(vectors, source, number), self.bound, charge.guarantee, candidate
+            )
+            return replace(mean, names=self.records.names)
+
+
+def _population_error(n_users: int, candidate: Candidate) -> ParameterError:
+    return ParameterError(
+        f"n_users must be the size of a roster that includes every id passed, not {n_users}, "
+        f"because the method {candidate.method!r} compares users; pass its size, or omit n_users.",
+        name="n_users",
+    )
+
+
+def _clip_result(
+    found: MeanEstimate, bound: float, guarantee: Guarantee, plan: Candidate
+) -> MeanOfUsers:
+    """Return the result for publication, clipped to the bound like the mean itself."""
+    value, length = found.value, float(np.linalg.norm(found.value))
+    if length > bound:
+        value, length = value * (bound / length), bound
+    # The distance of two vectors within the bound is at most this.
+    most = bound + length
+    known = found.error < most or math.isnan(most)
+    return MeanOfUsers(
+        value,
+        found.noise_sd,
+        guarantee,
+        plan.method,
+        plan.reason,
+        found.radius,
+        found.outside,
+        found.n_users,
+        found.error if known else most,
+        found.covers if known else NOTHING,
+    )
+
+
+def _collect_records(X: Any, users: Any, dimension: int | None) -> Records:
+    """Return records with their users, wherever they are stored."""
+    if not isinstance(X, Records) and not is_distributed(X):
+        return LocalRecords.from_arrays(X, users, dimension)
+    records = X if isinstance(X, Records) else distributed.ClusterRecords.from_frame(X, users)
+    if dimension is not None:
+        check_dimension(_validate.integer(minimum=1, dimension=dimension), records.dimension)
+    return records
+
+
+def _resolve_method(method: str | Method, *, there: bool) -> Method:
+    """Return the requested method."""
+    if not isinstance(method, Method):
+        _validate.one_of((AUTO.name, *METHODS), method=method)
+        method = AUTO if method == AUTO.name else get_method(method)
+    if there:
+        distributed.require_sums(method)
+    return method
+
+
+def _max_cost(method: Method, problem: Problem) -> Candidate:
+    """Return the maximum cost, fixed before the number of users is released."""
+    if method.make_without_n is None:
+        raise ParameterError(
+            f"n_users is required with the method {method.name!r}, because its cost depends on "
+            "the size of the roster; pass n_users, or use 'recentred' or 'clip'.",
+            name="n_users",
+        )
+    return method.make_without_n(problem)
+
+
+def _check_bounds(bound: float, radius: float | None) -> float:
+    if not 1e-90 <= _validate.positive(bound=bound) <= 1e90:
+        raise ParameterError(
+            f"bound must be between 1e-90 and 1e90, not {_validate.describe(bound)}; rescale.",
+            name="bound",
+        )
+    if radius is not None and not 2.0**-20 * bound <= _validate.positive(radius=radius) <= bound:
+        raise ParameterError(
+            f"radius must be between a millionth of the bound, {bound:g}, and the bound, not "
+            f"{radius!r}.",
+            name="radius",
+        )
+    return float(bound)
+
+
+def _best(problem: Problem) -> Candidate:
+    """Return iterations if there are enough users, otherwise clipping to the bound."""
+    with suppress(ParameterError):
+        recentred = get_method("recentred").make(problem)
+        if recentred.is_recommended:
+            return _explained(problem, recentred)
+    return _explained(problem, CLIP.make(problem))
+
+
+def _explained(problem: Problem, best: Candidate) -> Candidate:
+    """Return a private mean with the reason for its choice."""
+    why = get_method(best.method).why.format(people=problem.people, space=problem.space)
+    return replace(best, reason=why)
+
+
+def _best_unstated(problem: Problem) -> Candidate:
+    """Return the maximum cost of iterations; the number of users decides later."""
+    spent = recentring_budget.max_schedule(problem)
+    before = recentring_budget.candidate_without_n(problem, or_mean=True)
+
+    return replace(
+        before, then=lambda number: _best_for_count(replace(problem, n=number.divisor), spent)
+    )
+
+
+def _best_for_count(problem: Problem, spent: Recentred) -> Candidate:
+    """Return iterations for enough users, otherwise a clipped mean of the same cost."""
+    recentred = recentring_budget.with_known_count(problem, spent)
+    if recentred.is_recommended:
+        return _explained(problem, recentred)
+    norm = weights(problem.bound, problem.d).norm
+    mean = ClippedMean(
+        norm, recentring_budget.total_noise_multiplier(spent), 1, 1, level="user", exact=True
+    )
+    return _explained(problem, around_zero(problem, mean))
+
+
+AUTO = Method("auto", _best, make_without_n=_best_unstated, distributed=True)

@@ -1,0 +1,202 @@
+"""Laws of noise are tested both ways: the right one passes, one that is 2% wrong does not.
+
+Everything runs on fixed seeds, so that a test that passes today passes tomorrow.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+from tests.noise import cases
+from tests.refusals import refuses
+
+from dpgrain.noise import SeededSource, discrete_laplace, truncated_geometric
+from dpgrain.noise.distributions import MAX_SCALE, rounded_gaussian
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+
+def goodness_of_fit(kind: cases.Kind, samples: IntArray, scale: float) -> float:
+    """The p-value of a chi-square test of integer samples against the exact law."""
+    width = max(round(scale / 8), 1)
+    bins = math.ceil(5 * scale / width)
+    # Bin i holds the integers k with edges[i−1] ≤ k < edges[i]; the outermost are the tails.
+    edges = np.arange(-bins, bins + 1) * width
+    mass = -np.diff(kind.tail(edges.astype(np.float64), scale), prepend=1.0, append=0.0)
+    keep = samples.size * np.minimum(mass[1:], mass[:-1]) >= 8
+    edges = edges[keep | (edges == 0) | (edges == 1)]
+    mass = -np.diff(kind.tail(edges.astype(np.float64), scale), prepend=1.0, append=0.0)
+    seen = np.bincount(np.searchsorted(edges, samples, "right"), minlength=mass.size)
+    expected = samples.size * mass
+    assert expected.min() >= 5
+    statistic = float(((seen - expected) ** 2 / expected).sum())
+    return float(stats.chi2.sf(statistic, mass.size - 1))
+
+
+@cases.both
+@pytest.mark.parametrize("scale", cases.SCALES)
+def test_the_law_is_the_one_stated_and_two_percent_more_is_noticed(
+    kind: cases.Kind, scale: float
+) -> None:
+    samples = kind.draw(scale, 400_000, source=SeededSource(1))
+    assert samples.dtype == np.int64
+    assert goodness_of_fit(kind, samples, scale) > 0.01
+    assert goodness_of_fit(kind, samples, 1.02 * scale) < 1e-5
+    assert goodness_of_fit(kind, samples, scale / 1.02) < 1e-5
+    other = cases.LAPLACE if kind is cases.GAUSSIAN else cases.GAUSSIAN
+    assert goodness_of_fit(other, samples, scale) < 1e-9
+
+
+@cases.both
+@pytest.mark.parametrize("scale", [0.3, 1.0, 3.7])
+def test_the_test_itself_follows_an_independent_sampler(kind: cases.Kind, scale: float) -> None:
+    # Naive floating-point samplers of the same laws, for the statistic and not for privacy.
+    rng = np.random.default_rng(2)
+    if kind is cases.GAUSSIAN:
+        naive = np.rint(rng.normal(0, scale, 400_000)).astype(np.int64)
+    else:
+        p = -math.expm1(-1 / scale)
+        naive = rng.geometric(p, 400_000) - rng.geometric(p, 400_000)
+    assert goodness_of_fit(kind, naive, scale) > 0.01
+    assert goodness_of_fit(kind, naive + 1, scale) < 1e-9
+    assert goodness_of_fit(kind, np.abs(naive), scale) < 1e-9
+
+
+@pytest.mark.slow
+@cases.both
+@pytest.mark.parametrize("scale", [1e4, 2.0**32])
+def test_large_scales_are_the_continuous_law_to_the_eye(kind: cases.Kind, scale: float) -> None:
+    samples = kind.draw(scale, 400_000, source=SeededSource(3)) / scale
+    law = stats.norm if kind is cases.GAUSSIAN else stats.laplace
+    assert stats.kstest(samples, law.cdf).pvalue > 0.01
+    assert stats.kstest(samples * 1.03, law.cdf).pvalue < 1e-5
+
+
+@cases.both
+@pytest.mark.parametrize("scale", [0.3, 3.7, 1e4])
+def test_moments_tails_and_symmetry(kind: cases.Kind, scale: float) -> None:
+    n = 1_000_000
+    samples = kind.draw(scale, n, source=SeededSource(4))
+    k = np.arange(-math.ceil(40 * scale), math.ceil(40 * scale) + 2, dtype=np.float64)
+    mass = -np.diff(kind.tail(k, scale))
+    assert mass.sum() == pytest.approx(1.0, abs=1e-12)
+    moments = [float((mass * k[:-1] ** p).sum()) for p in (2, 4, 8)]
+    x = samples.astype(np.float64)
+    assert abs(x.mean()) < 4 * math.sqrt(moments[0] / n)
+    for p, expected, spread in ((2, moments[0], moments[1]), (4, moments[1], moments[2])):
+        assert abs((x**p).mean() - expected) < 4 * math.sqrt((spread - expected**2) / n)
+    sd = math.sqrt(moments[0])
+    for far in (3, 4):
+        cut = math.floor(far * sd) + 1
+        chance = 2 * float(kind.tail(np.array([cut]), scale)[0])
+        count = int((np.abs(samples) >= cut).sum())
+        assert abs(count - n * chance) < 4.5 * math.sqrt(n * chance) + 0.5
+    positive, negative = int((samples > 0).sum()), int((samples < 0).sum())
+    assert abs(positive - negative) < 4 * math.sqrt(positive + negative)
+    # The sign says nothing about the size.
+    size = np.abs(samples[samples != 0])
+    median = np.median(size)
+    up = samples[samples != 0] > 0
+    table = [
+        [int((up & far).sum()), int((~up & far).sum())] for far in (size > median, size <= median)
+    ]
+    if min(map(min, table)) > 0:
+        assert stats.chi2_contingency(table).pvalue > 0.001
+
+
+def test_samples_do_not_depend_on_each_other() -> None:
+    x = rounded_gaussian(50.0, 200_000, source=SeededSource(5)).astype(np.float64)
+    for lag in (1, 2, 1 << 15):
+        assert abs(np.corrcoef(x[:-lag], x[lag:])[0, 1]) < 4 / math.sqrt(x.size - lag)
+
+
+@cases.both
+def test_scales_may_differ_from_sample_to_sample(kind: cases.Kind) -> None:
+    scales = np.repeat([0.3, 50.0, 2.0**32], 100_000)
+    rng = np.random.default_rng(9)
+    order = rng.permutation(scales.size)
+    samples = np.empty(scales.size, dtype=np.int64)
+    samples[order] = kind.draw(scales[order], source=SeededSource(10))
+    for part, scale in zip(np.split(samples, 3), [0.3, 50.0, 2.0**32], strict=True):
+        assert goodness_of_fit(kind, part, scale) > 0.01
+    alone = kind.draw(3.7, 10, source=SeededSource(11))
+    np.testing.assert_array_equal(kind.draw([3.7] * 10, source=SeededSource(11)), alone)
+
+
+@cases.both
+def test_sizes(kind: cases.Kind) -> None:
+    assert kind.draw(1.0).shape == (1,)
+    assert kind.draw([1.0, 2.0, 3.0]).shape == (3,)
+    assert kind.draw(1.0, 0).shape == (0,)
+    # Longer than one chunk, and a little more.
+    assert kind.draw(1.0, (1 << 15) + 3, source=SeededSource(0)).shape == ((1 << 15) + 3,)
+    assert (kind.draw(1e-3, 1000, source=SeededSource(0)) == 0).all()
+
+
+@cases.both
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, MAX_SCALE * 1.0001])
+def test_bad_scales_are_refused_by_value(kind: cases.Kind, bad: float) -> None:
+    with refuses("scale", f"not {bad!r}"):
+        kind.draw(bad, 3)
+    with refuses("scale", f"not {bad!r}"):
+        kind.draw([1.0, bad, 2.0])
+    assert kind.draw(MAX_SCALE, 2).shape == (2,)
+
+
+@pytest.mark.slow(full=True)
+@cases.both
+@pytest.mark.parametrize("scale", [0.3, 3.7, 1e4, 2.0**32])
+def test_the_law_in_ten_million_samples(kind: cases.Kind, scale: float) -> None:
+    samples = kind.draw(scale, 10_000_000, source=SeededSource(16))
+    assert goodness_of_fit(kind, samples, scale) > 0.01
+    assert goodness_of_fit(kind, samples, 1.004 * scale) < 1e-5
+
+
+# The truncated law.
+def truncated_fit(samples: IntArray, epsilon: float, cutoff: int) -> float:
+    """The p-value of a chi-square test against the law of e^{−ε|x|} up to the cutoff."""
+    mass = np.exp(-epsilon * np.abs(np.arange(-cutoff, cutoff + 1)))
+    seen = np.bincount(samples + cutoff, minlength=mass.size)
+    assert seen.size == mass.size
+    expected = samples.size * mass / mass.sum()
+    # Rare values are counted together.
+    common = expected >= 5
+    seen = np.append(seen[common], seen[~common].sum())
+    expected = np.append(expected[common], expected[~common].sum())
+    if expected[-1] == 0:
+        seen, expected = seen[:-1], expected[:-1]
+    statistic = float(((seen - expected) ** 2 / expected).sum())
+    return float(stats.chi2.sf(statistic, expected.size - 1))
+
+
+@pytest.mark.parametrize(("epsilon", "cutoff"), [(1.0, 11), (0.1, 60), (2.0, 1), (0.05, 60)])
+def test_the_truncated_law_is_the_one_stated(epsilon: float, cutoff: int) -> None:
+    samples = truncated_geometric(epsilon, cutoff, 1_000_000, source=SeededSource(11))
+    assert samples.dtype == np.int64
+    assert np.abs(samples).max() <= cutoff
+    assert truncated_fit(samples, epsilon, cutoff) > 0.01
+    assert truncated_fit(samples, 1.02 * epsilon, cutoff) < 1e-5
+    assert truncated_fit(samples, epsilon / 1.02, cutoff) < 1e-5
+    if epsilon * cutoff > 8:
+        return
+    # What is beyond the cutoff is drawn again, not moved to it.
+    plain = discrete_laplace(1 / epsilon, 1_000_000, source=SeededSource(11))
+    assert truncated_fit(np.clip(plain, -cutoff, cutoff), epsilon, cutoff) < 1e-5
+
+
+def test_the_truncated_law_where_most_draws_are_thrown_away() -> None:
+    samples = truncated_geometric(0.01, 1, 30_000, source=SeededSource(12))
+    assert truncated_fit(samples, 0.01, 1) > 0.01
+    assert truncated_geometric(1.0, 3, 0).shape == (0,)
+    with refuses("cutoff", "must be at least"):
+        truncated_geometric(1e-6, 10, 1)
+    wrong: Any
+    for wrong in ({"epsilon": 0.0}, {"cutoff": 0}, {"size": -1}):
+        with refuses(next(iter(wrong))):
+            truncated_geometric(**{"epsilon": 1.0, "cutoff": 3, "size": 1, **wrong})
