@@ -4,8 +4,8 @@
 
 The printed algorithm is not private with the printed constants. It is here to be measured: one user
 stands in one place or in another, in a thousand rounds, and the probability that this becomes known
-beyond e^ε is bounded from below. Nothing here is part of the package; docs/theory, "False claims,
-and what holds", tells the story.
+beyond e^ε is bounded from below. Nothing here is part of the package. The story is in docs/theory,
+"False claims and their corrections".
 """
 
 from __future__ import annotations

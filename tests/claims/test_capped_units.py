@@ -390,7 +390,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No threads, and plans made once."""
     monkeypatch.setattr(feed_module, "ThreadPoolExecutor", Serial)
     monkeypatch.setattr(request_module, "make_plan", functools.lru_cache(None)(make_plan))
-    for name in ("calibrate_truncated_geometric", "calibrate_gaussian", "selecting"):
+    for name in ("calibrate_truncated_geometric", "calibrate_gaussian", "plan_selection"):
         once = functools.lru_cache(maxsize=None)(getattr(top_module, name))
         monkeypatch.setattr(top_module, name, once)
 

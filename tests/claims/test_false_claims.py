@@ -1,6 +1,6 @@
 """What the papers print and does not hold: explicit neighbours, integrated by tests/oracle.py.
 
-Each claim's story is in docs/theory, "False claims, and what holds". Lemma 3.2(ii) of the
+Each claim's story is in docs/theory, "False claims and their corrections". Lemma 3.2(ii) of the
 element-level paper and equation (4) of its short version are tested in losses/test_gaussian.py.
 Nothing printed here is in the library.
 """

@@ -1,7 +1,7 @@
 """What the papers print of errors, concentration and helpers, and does not hold: explicit examples.
 
-Each claim's story is in docs/theory, "False claims, and what holds"; those about privacy are in
-test_false_claims.py. Probabilities are sums of closed forms, so that nothing here is random.
+Each claim's story is in docs/theory, "False claims and their corrections"; claims about privacy are
+in test_false_claims.py. Probabilities are sums of closed forms, so that nothing here is random.
 """
 
 from __future__ import annotations

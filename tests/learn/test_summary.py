@@ -62,7 +62,7 @@ def test_what_is_not_known_has_no_ends(tmp_path: Path) -> None:
     for said in (str(model), page):
         assert "95% low" not in said
         assert "95% intervals cover" not in said
-    assert "There are no intervals, for the reason above" in page
+    assert "No intervals were published for the reason above" in page
     again = load(model.save(tmp_path / "model.json"))
     assert str(again).splitlines()[1:] == str(model).splitlines()[1:]
     assert np.isinf(again.confidence_intervals().high).all()

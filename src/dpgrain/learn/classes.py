@@ -170,7 +170,7 @@ def select_labels(
     selected; it reveals nothing else.
 
     Formal guarantee: ``event``. Each block votes for the label of one randomly drawn row, so a
-    block adds 1 to one count. Source: docs/theory, "Labels that are not stated".
+    block adds 1 to one count. Source: docs/theory, "Unstated labels".
     """
     known = targets.labels
     assert known is not None  # noqa: S101 - for the type checker

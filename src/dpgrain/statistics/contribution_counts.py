@@ -109,7 +109,7 @@ def elements_per_user(
     Formal guarantee: (ε, δ)-DP for one unit. Each user is in one bin of elements and one of
     records, and any change of a user's data moves the user from two bins to at most two others: l2
     sensitivity √2 for a removal, 2 otherwise, for any number of changed elements. Source:
-    docs/theory, "How much people hold".
+    docs/theory, "How much each user contributes".
 
     >>> import pyarrow as pa
     >>> from dpgrain import Element, read
