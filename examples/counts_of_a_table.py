@@ -1,4 +1,4 @@
-"""Publish counts from a table, and read what one release promises to whom."""
+"""Publish counts from a table, and read the guarantees of one release for each unit."""
 
 import dpgrain as dg
 from dpgrain.datasets import catalogue, loans

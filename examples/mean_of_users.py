@@ -1,4 +1,4 @@
-"""Publish the mean of people's vectors, which many records of each bring close together."""
+"""Publish the mean of people's vectors, which are close together if each person has many records."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Charge a mechanism of one's own, audit it, and put it beside the library's."""
+"""Charge a custom mechanism, audit it, and compose it with the library's."""
 
 import math
 import secrets

@@ -1,4 +1,4 @@
-"""Make several releases inside one promise, each chosen by those before it."""
+"""Make several releases within one promise, each chosen after the previous ones."""
 
 import dpgrain as dg
 from dpgrain.datasets import catalogue, loans

@@ -1,4 +1,4 @@
-"""See what each unit costs in accuracy before any data are read."""
+"""Compare the accuracy that each unit allows before any data are read."""
 
 import dpgrain as dg
 

@@ -1,4 +1,4 @@
-"""Ask about people, not records: means, quantiles and shares of whole users."""
+"""Publish statistics of people, not records: means, quantiles and shares of whole users."""
 
 import dpgrain as dg
 from dpgrain.datasets import loans

@@ -1,4 +1,4 @@
-"""Add up vectors of phones so that nobody sees the vector of one."""
+"""Add up vectors of phones so that no one sees any single vector."""
 
 import numpy as np
 

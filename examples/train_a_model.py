@@ -1,4 +1,4 @@
-"""Fit a model for the average person, and ask how sure its coefficients are."""
+"""Fit a model for the average person, and check the uncertainty of its coefficients."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Train a network of PyTorch with whole users protected, in one call."""
+"""Train a PyTorch network with whole users protected, in one call."""
 
 import torch
 

@@ -1,7 +1,7 @@
 """What stands behind each accounting event: mechanism, theorem, search, audit, and bugs they see.
 
     python -m shipping.proof          # the chains; ends with 1 where a piece is missing
-    python -m shipping.proof --bugs   # and sees that each seeded bug turns its test red (make proof)
+    python -m shipping.proof --bugs   # and sees that each injected bug turns its test red (make proof)
 
 Nothing is listed here. The events are the classes of ``accounting/events``; a mechanism is a module
 that takes an event, or what is made of one, from ``dpgrain.accounting``; the theorem is the section
@@ -67,7 +67,7 @@ class Chain:
         theorems: the sections of the theory with its proof.
         searches: the tests that search for neighbours which break it.
         audits: the tests that compare outcomes on neighbours with it.
-        bugs: the seeded bugs of its mechanisms, and of itself.
+        bugs: the injected bugs of its mechanisms, and of itself.
     """
 
     event: str
@@ -92,7 +92,7 @@ class Chain:
             (self.theorems, "theorem", 'name it in its docstring: docs/theory, "…"'),
             (self.searches, "search", marked.format(_SEARCH)),
             (self.audits, "audit", marked.format(_AUDIT)),
-            (self.bugs, "seeded bug", f'add one with event = "{self.event}" to tests/mutants'),
+            (self.bugs, "injected bug", f'add one with event = "{self.event}" to tests/mutants'),
         )
         lost = [
             f"{self.event} has no {name}: {where}." for there, name, where in pieces if not there
@@ -269,14 +269,13 @@ def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
 # -- the page ---
 
 _HEAD = """\
-# From mechanism to seeded bug
+# Mechanisms, proofs and injected bugs
 
-For each event that the [accountant](accounting.md) knows: the modules that publish under it, the
-section of the [theory](theory/index.md) that proves its formula, the tests that search for
-neighbours which break it, the audits that compare outcomes on neighbours with it, and bugs that
-were seeded into the code, each beside a test that turns red with it. The page is made from the
-tree. `make proof` makes it and runs each bug against its test; it fails by name where a piece is
-missing.
+For each event of the [accountant](accounting.md), this page lists the modules that publish under
+it, the section of the [theory](theory/index.md) with the proof of its formula, the tests that
+search for neighbours that violate it, the audits that compare outcomes on neighbours with it, and
+bugs injected into the code, each with a test that detects it. The page is generated from the
+source. `make proof` generates it and runs each bug against its test; it names missing parts.
 """
 
 
@@ -298,7 +297,7 @@ def page(found: Sequence[Chain]) -> str:
         lines += [f"| {name} | {', '.join(cells)} |" for name, cells in rows]
         for bug in chain.bugs:
             test = bug.seen_by.partition("[")[0]
-            lines.append(f"| seeded bug | {bug.holds} `{bug.function}`; {_as_code(test)} |")
+            lines.append(f"| injected bug | {bug.holds} `{bug.function}`; {_as_code(test)} |")
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 

@@ -34,22 +34,24 @@ SCRIPTS = {
 #: Why a peer comes closer, by part and task.
 REASONS = {
     "users": {
-        "mean price": "their bound is from hindsight; we spend a part of the budget to find ours",
-        "mean price in five countries": "their bound is from hindsight; five groups are few to find "
-        "one by",
-        "variance of price": "their bound is from hindsight; we spend a part of the budget to find "
-        "ours",
+        "mean price": "their bound is from hindsight; we spend part of the budget to choose ours",
+        "mean price in five countries": "their bound is from hindsight; five groups are few for "
+        "choosing one",
+        "variance of price": "their bound is from hindsight; we spend part of the budget to "
+        "choose ours",
         "median price": "the median is one of a few round prices, which a bound from hindsight hits "
         "in nearly every run, as do candidates of five pence; we weigh noise against a bias that "
         "this column does not have",
         "median amount of a record": "large customers differ from others, so the best bound is "
-        "high; ours is found without knowing that",
+        "high; ours is chosen without knowing that",
     },
     "records": {
-        "records per item": "its counts are cut at zero, which helps the many small ones and makes "
-        "them too high on average; ours are unbiased",
-        "mean price": "it takes the number of records as public, which we pay to count",
-        "variance of price": "it takes the number of records as public, which we pay to count",
+        "records per item": "its counts are truncated at zero, which helps the many small ones and "
+        "makes them too high on average; ours are unbiased",
+        "mean price": "it treats the number of records as public, while we spend budget to count "
+        "them",
+        "variance of price": "it treats the number of records as public, while we spend budget to "
+        "count them",
     },
 }
 #: Standard errors of a difference up to which two errors differ by chance.

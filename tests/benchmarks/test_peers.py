@@ -77,7 +77,7 @@ def test_a_peer_that_is_closer_is_named() -> None:
     found = copy.deepcopy(page.results())
     by = found["users"]["tasks"]["records per item"]
     by["OpenDP"]["rmse"] = by["dpgrain"]["rmse"] / 2
-    told = page.text(found).split("Where a peer comes closer")[1].split("Processor time")[0]
+    told = page.text(found).split("A peer is more accurate")[1].split("Processor time")[0]
     assert re.search(r"Records per item, [\d,]+: OpenDP", " ".join(told.split()))
 
 

@@ -113,7 +113,7 @@ MISSING = {
     "theorem": (EVENTS, '"Composition" and "Scopes".', "None.", "no theorem"),
     "search": (TESTS, '@pytest.mark.proof("search", "Noise")', "", "no search"),
     "audit": (TESTS, '@pytest.mark.proof("audit", "Noise")', "", "no audit"),
-    "bug": (BUGS, OF_EVENT, "", "no seeded bug"),
+    "bug": (BUGS, OF_EVENT, "", "no injected bug"),
     "test of a bug": (BUGS, "::test_search", "::test_other", "seen_by must be a search or an audit"),
 }  # fmt: skip
 
