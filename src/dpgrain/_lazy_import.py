@@ -13,7 +13,7 @@ from dpgrain.errors import MissingPackageError
 
 # Extra with each package that a plain install lacks, and the subject of the error.
 _EXTRAS = {
-    "jinja2": ("report", "a report"),
+    "jinja2": ("report", "a plot or report"),
     "matplotlib": ("report", "a plot or report"),
     "pandas": ("pandas", "a data frame"),
     "rich": ("cli", "the command line"),

@@ -24,7 +24,7 @@ _BATCH_ENTRIES = 1 << 21
 
 
 class _Loss(Protocol):
-    """Part of :class:`dpgrain.optimize.Loss` used here."""
+    """Part of :class:`dpgrain.optimize.LossFunction` used here."""
 
     def gradient(self, theta: Any, X: Any, y: Any) -> NDArray[Any]:
         """Return the gradients of m records, (m, p)."""

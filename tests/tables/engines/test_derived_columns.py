@@ -188,6 +188,12 @@ def test_names_are_new() -> None:
         table.filter("paid + 1")
 
 
+@pytest.mark.parametrize("condition", ['"kind" = "er"', "1 = 1", "true"])
+def test_a_condition_without_a_column_is_rejected(condition: str) -> None:
+    with pytest.raises(dg.ParameterError, match="must use a column; write column names without"):
+        dg.read(visits(), user="who").filter(condition)
+
+
 def test_partitions_are_those_of_days() -> None:
     """A ledger distinguishes partitions by what they are made of, and by no name."""
     table = dg.read(visits(), user="who")

@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from dpgrain.errors import SchemaError
+from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.tables.engines.functions import Translator, clock_column
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.expression import (
@@ -157,6 +157,11 @@ def compile_condition(text: str, kinds: Mapping[str, str]) -> CompiledExpression
     if condition.kind != BOOLEAN:
         raise SchemaError(
             f"the condition {stated(text)} must be true or false, such as amount > 0 or kind = 'er'."
+        )
+    if not any(columns_of(parsed(text))):
+        raise ParameterError(
+            f"the condition {stated(text)} must use a column; write column names without quotes, "
+            "or in backquotes if they contain spaces."
         )
     return condition
 

@@ -52,7 +52,7 @@ _MAX_INTEGER = 2**63 - 1
 # Max characters of the SQL of an expression.
 _MAX_SQL = 50_000
 # Remedy for a text column that should have another type.
-_TEXT_REMEDY = "; declare the type of a text column (types= in dg.read, --type paid=double)"
+_TEXT_REMEDY = "; declare the type of a text column with types="
 #: Aggregates in :mod:`dpgrain.tables.engines.features` → number of arguments without the
 #: condition.
 AGGREGATES: Mapping[str, int] = {
