@@ -73,11 +73,11 @@ def recorded() -> Iterator[list[Draw]]:
     Modules that a release loads must be loaded before: run it once.
 
     >>> from dpgrain.noise import SystemSource
-    >>> from dpgrain.noise.sums import noised
+    >>> from dpgrain.noise.sums import add_gaussian_noise
     >>> with recorded() as draws:
-    ...     first = noised(np.zeros(2), 1.0, 1.0, SystemSource())
+    ...     first = add_gaussian_noise(np.zeros(2), 1.0, 1.0, SystemSource())
     >>> with replayed(draws) as again:
-    ...     second = noised(np.ones(2), 1.0, 1.0, SystemSource())
+    ...     second = add_gaussian_noise(np.ones(2), 1.0, 1.0, SystemSource())
     >>> bool((first == second).all()), len(again)
     (True, 1)
     """

@@ -152,6 +152,31 @@ except dpgrain.MissingPackageError as error:
     assert said.stdout.endswith(f"run pip install 'dpgrain[{extra}]'.\n")
 
 
+def test_rows_with_time_zones_need_pandas_before_anything_is_charged() -> None:
+    code = """import sys
+from importlib.machinery import PathFinder
+class Without(PathFinder):
+    @classmethod
+    def find_spec(cls, name, *args):
+        return None if name.partition(".")[0] == "pandas" else super().find_spec(name, *args)
+sys.meta_path[sys.meta_path.index(PathFinder)] = Without
+import dpgrain, numpy as np, pyarrow as pa
+with dpgrain.budget(1.0, 1e-6) as budget:
+    for rows in (0, 2):
+        users = pa.array([0] * rows, pa.timestamp("s", "UTC"))
+        for call in (
+            lambda: dpgrain.mean_of_users(np.ones((rows, 1)), users=users, bound=1.0, share=0.1),
+            lambda: dpgrain.mean_of_users(pa.table({"a": [1.0] * rows}), bound=1.0, share=0.1),
+        ):
+            try:
+                call()
+            except dpgrain.MissingPackageError as error:
+                print("missing")
+    print(budget.left)"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == [*["missing"] * 4, "1.0"]
+
+
 def test_the_command_without_its_extra_prints_the_command_that_installs_it() -> None:
     code = "import sys; sys.modules['typer'] = None; from dpgrain.cli import main; main()"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

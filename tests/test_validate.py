@@ -114,8 +114,8 @@ def test_a_delta_of_0_is_told_what_it_needs() -> None:
 
 def test_rows_that_are_passed_in_the_place_of_something_else_are_not_quoted() -> None:
     rows = pd.DataFrame({"who": ["ann"], "x": [0.25]})
-    given = [rows, rows.who, rows.to_numpy(), pa.table(rows), [rows.x], {"a": rows}, ["ann"] * 100]
-    given.append(pa.table(rows).to_pylist())
+    given = [rows, rows.who, rows.to_numpy(), pa.table(rows), [rows.x], {"a": rows}, {"a": "ann"}]
+    given += [["ann"] * 100, pa.table(rows).to_pylist()]
     for value in [*given, lambda: "ann", object()]:
         with refuses("size", f"a value of type {type(value).__name__}"):
             _validate.real(size=value)

@@ -72,7 +72,10 @@ class _Types(ModuleType):
     """The types of a package, if it is loaded."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(sys.modules.get(self.__name__, _Nothing), name)
+        if sys.modules.get(self.__name__) is None:
+            return _Nothing
+        # The import waits for another thread that is loading the package.
+        return getattr(import_module(self.__name__), name)
 
 
 def lazy_import(name: str) -> Any:

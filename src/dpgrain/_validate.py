@@ -72,6 +72,13 @@ def describe(value: object, most: int = _SHOWN_CHARACTERS) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def describe_item(value: object) -> str:
+    """Return a wrong item of a list in one line for a message; only its type if it may be a record."""
+    if isinstance(value, Mapping):
+        return f"a value of type {type(value).__name__}"
+    return describe(value)
+
+
 def _may_hold_rows(value: object) -> bool:
     """Return whether a value is or contains an array, a frame, a table or a list of records.
 
@@ -116,7 +123,7 @@ def real(**parameter: object) -> float:
     """Return the parameter as a float, or raise unless it is a number in the range of floats."""
     name, value = _only(parameter)
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise error_about(name, f"must be a number, not {describe(value)}.")
+        raise error_about(name, f"must be a number, not {describe_item(value)}.")
     try:
         return float(value)
     except OverflowError:
@@ -127,7 +134,7 @@ def bounded_integer(**parameter: object) -> int:
     """Return the parameter as an int, or raise unless it is an integer from −10^18 to 10^18."""
     name, value = _only(parameter)
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise error_about(name, f"must be an integer, not {describe(value)}.")
+        raise error_about(name, f"must be an integer, not {describe_item(value)}.")
     if abs(int(value)) > _LARGEST_INTEGER:
         raise error_about(name, "must be at most 10^18.")
     return int(value)

@@ -217,7 +217,7 @@ def test_it_says_what_it_is_of() -> None:
 @pytest.mark.parametrize(
     ("change", "name", "word"),
     [
-        ({"predicted": np.array(["a"])}, "predicted", "the same number"),
+        ({"predicted": np.array(["a"])}, "predicted", "one value per value of y"),
         ({"classes": ["a"]}, "classes", "two labels"),
         ({"classes": "ab"}, "classes", "list"),
         ({"unit": dg.User(max_elements=2), "elements": ["p"] * 4}, "unit", "without max_elements"),

@@ -246,9 +246,9 @@ def test_what_is_refused(of: str, asked: dict[str, Any], word: str) -> None:
 
 
 def test_there_are_as_many_predictions_as_targets() -> None:
-    with refuses("predicted", "the same number"):
+    with refuses("predicted", "one value per value of y"):
         auc.query(np.ones(4), np.ones(3), positive=1, epsilon=1.0)
-    with refuses("predicted", "the same number"):
+    with refuses("predicted", "one value per value of y"):
         r2.query(np.ones(4), np.ones(3), lower=0.0, upper=1.0, epsilon=1.0)
 
 

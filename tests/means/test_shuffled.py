@@ -274,7 +274,7 @@ def test_wrong_numbers_say_so() -> None:
         (lambda: mean.start(SystemSource(), np.ones(5)), "owners must be integers.*float64"),
         (
             lambda: mean.start(SystemSource(), np.arange(4)).estimate(users),
-            "owners must have one user for each of 5 blocks, not for 4",
+            "owners must have one user per block",
         ),
         (
             lambda: quiet(5, 1, 2, interaction="full").start(SystemSource()).estimate(users),

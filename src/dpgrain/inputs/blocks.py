@@ -15,6 +15,7 @@ from dpgrain import _validate
 from dpgrain._types import IndexArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import Key, codes
+from dpgrain.inputs.columns import require_packages
 from dpgrain.inputs.numbers import collect_rows
 from dpgrain.units import Element, Record, Unit, User, unit_level
 
@@ -162,6 +163,8 @@ class LabelledRows:
                 f"unit must be Record(), Element() or User(), not {_validate.describe(unit)}."
             )
         check_same_order({**(others or {}), "users": users, "elements": elements})
+        for labels in (users, elements):
+            require_packages(labels)
         if users is not None:
             users = _one_each(users, rows, "users")
         if isinstance(unit, Record) or (isinstance(unit, User) and unit.max_elements is None):

@@ -149,9 +149,22 @@ def _plain(column: Any) -> NDArray[Any]:
     return cells if cells.dtype == object else objects(cells)
 
 
+def require_packages(column: Any) -> None:
+    """Raise by type if a column of Arrow or Polars needs pandas: NumPy has no time zones."""
+    kind = getattr(column, "type", None)
+    if isinstance(kind, pa.DataType):
+        kind = kind.value_type if kinds.is_dictionary(kind) else kind
+        zoned = kinds.is_timestamp(kind) and kind.tz is not None
+    else:
+        zoned = getattr(getattr(column, "dtype", None), "time_zone", None) is not None
+    if zoned:
+        require("pandas")
+
+
 def _from_arrow(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     """Convert an Arrow column, chunk by chunk."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    require_packages(column)
     kind = _unit(column.type)
     arrays = [_from_chunk(chunk) for chunk in chunks]
     return np.concatenate([np.empty(0, dtype=object if kind is None else kind), *arrays])
@@ -171,8 +184,6 @@ def _from_chunk(chunk: pa.Array) -> NDArray[Any]:
         raw = counts.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
         return np.where(there, raw, np.iinfo(np.int64).min).view(unit)
     if kinds.is_timestamp(chunk.type):
-        # NumPy has no time zones; pandas has.
-        require("pandas")
         counts = chunk.view(pa.int64()).to_pylist()
         return objects([_moment(count, chunk.type.unit) for count in counts])
     try:

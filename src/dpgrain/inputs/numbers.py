@@ -169,6 +169,8 @@ def table_and_shape(
         return X, (len(X), width)
     if _is_polars(X) and hasattr(X, "collect"):
         X = collect_rows(X.collect)
+    if isinstance(X, pa.Table) or _is_polars(X):
+        require("pandas")
     types = columns.column_types(X)
     if types:
         _no_times(name, *zip(*types, strict=True))

@@ -61,10 +61,7 @@ def query_fields(
     """Return the fields common to all queries for scores; nothing is read."""
     y, predicted = as_sequence(y), as_sequence(predicted)
     if count_rows(y) != count_rows(predicted):
-        raise ParameterError(
-            f"predicted must have the same number of values as y, {count_rows(y):,}, not "
-            f"{count_rows(predicted):,}."
-        )
+        raise ParameterError("predicted must have one value per value of y.", name="predicted")
     for form in (y, predicted):
         target_vector(empty_like(form), 0)
     unit = promise.unit

@@ -36,7 +36,7 @@ class BlockOwners:
         if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
             raise ParameterError(
                 "owners must be integers of shape (blocks,), the index of each block's user in the "
-                f"roster, not {places.dtype} of shape {places.shape}."
+                f"roster, not {places.dtype} in {places.ndim} dimensions."
             )
         places = places.astype(np.int64)
         return BlockOwners(places, np.argsort(places, kind="stable"))
@@ -47,10 +47,7 @@ class BlockOwners:
         Blocks of the same user are added; users without blocks have no row.
         """
         if contributions.blocks != len(self.owners):
-            raise ParameterError(
-                f"owners must have one user for each of {contributions.blocks} blocks, not for "
-                f"{len(self.owners)}."
-            )
+            raise ParameterError("owners must have one user per block.", name="owners")
         held = np.searchsorted(self.owners, [first, end], sorter=self.order)
         drawn = self.order[held[0] : held[1]]
         starts = np.flatnonzero(np.diff(self.owners[drawn], prepend=first - 1))

@@ -125,10 +125,11 @@ class CountedRounds(ABC):
 
     >>> from dpgrain.means import ClippedMean
     >>> from dpgrain.noise import SystemSource
-    >>> from dpgrain.noise.sums import noised
+    >>> from dpgrain.noise.sums import add_gaussian_noise
     >>> class Summed(CountedRounds):
     ...     def _round(self, contributions):
-    ...         return noised(contributions.clipped_sum(1.0), 1.0, 2.0, SystemSource()) / 1000
+    ...         clipped = contributions.clipped_sum(1.0)
+    ...         return add_gaussian_noise(clipped, 1.0, 2.0, SystemSource()) / 1000
     >>> run = Summed(ClippedMean(1.0, 2.0, n_users=1000, rounds=1))
     >>> run.estimate(Vectors(np.full((1000, 2), 0.5))).round(1).tolist()
     [0.5, 0.5]

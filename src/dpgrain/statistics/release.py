@@ -138,7 +138,9 @@ class Release(ReleaseReportMixin, ABC):
         >>> import pyarrow as pa
         >>> from dpgrain import User, count, read
         >>> table = read(pa.table({"who": [1, 2, 2]}), user="who")
-        >>> print(count(table, unit=User(), clip=2.0, epsilon=1.0, delta=1e-6).explain()[:107])
+        >>> release = count(table, unit=User(), clip=2.0, epsilon=1.0, delta=1e-6)
+        >>> for line in release.explain().splitlines()[:2]:
+        ...     print(line)
         Clipped count of records, each user's contribution clipped at 2 records
         estimate     The clipped total, plus noise.
         """

@@ -213,8 +213,8 @@ def _listed_groups(rows: list[Any], table: TableRows, keys: tuple[str, ...]) -> 
     for row in rows:
         if not isinstance(row, tuple | list) or len(row) != len(keys):
             raise ParameterError(
-                f"domain must have rows of {len(keys)} values ({', '.join(keys)}), not {row!r}; or "
-                "pass a mapping from key to values."
+                f"domain must have rows of {len(keys)} values ({', '.join(keys)}), not "
+                f"{_validate.describe_item(row)}; or pass a mapping from key to values."
             )
     rows = [tuple(map(_plain, row)) for row in rows]
     columns = [_typed([row[i] for row in rows], table, key) for i, key in enumerate(keys)]

@@ -382,7 +382,7 @@ class TableRows:
         """Raise SchemaError unless the table has the column for the ``role``."""
         if not isinstance(column, str):
             raise ParameterError(
-                f"{role} must be a column name, not {_validate.describe(column)}.", name=role
+                f"{role} must be a column name, not {_validate.describe_item(column)}.", name=role
             )
         if column not in self.schema:
             raise SchemaError(

@@ -101,7 +101,7 @@ class SharedTable:
             )
         if len(owners) > _MOST_OWNERS:
             raise ParameterError(
-                f"user must list at most two owner columns, not {len(owners)}: sums with more "
+                "user must list at most two owner columns: sums with more "
                 "owners are linear programs, and one record could make them run without end.",
                 name="user",
             )
