@@ -378,7 +378,7 @@ def test_owners_are_places_in_the_roster(owners: Any) -> None:
     mean = PanPrivate(1.0, 1.0, 10, 2)
     with refuses("owners", "integers"):
         mean.start(SystemSource(), owners)
-    with refuses("owners", "2"):
+    with refuses("owners", "one user per block"):
         mean.start(SystemSource(), np.arange(3)).estimate(Vectors(np.zeros((2, 1))))
     # Where nobody has data there is noise.
     nobody: NDArray[Any] = np.array([])
