@@ -198,7 +198,7 @@ PROMISE = ("--user", "person", "--epsilon", "2", "--delta", "1e-4")
         ),
         (
             ("top", "--element", "page", "--item", "page", "--k", "3"),
-            "Number of users with each page (3 items, chosen",
+            "Number of users with each page (the 3 largest, chosen",
         ),
         (
             ("elements-per-user", "--element", "topic"),

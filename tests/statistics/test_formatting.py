@@ -498,6 +498,8 @@ def test_titles_of_the_largest_and_of_shares() -> None:
     element = {**OPTIONS, "unit": dg.Element("name")}
     picked = dg.top(table, "name", k=2, domain=names, **element)
     assert title(picked) == "Number of users with each name (the 2 largest of 3 public items)"
+    unknown = dg.top(table, "name", k=2, **OPTIONS)
+    assert "largest, chosen privately; others are missing)" in title(unknown)
     counted = dg.count(table, by="month", domain=[1, 2, 3], clip=3.0, **OPTIONS)
     assert title(counted).endswith("(3 public groups)")
     assert title(counted.largest(2)).endswith("(2 of 3 public groups)")

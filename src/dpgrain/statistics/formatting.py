@@ -183,6 +183,8 @@ def title(release: Release) -> str:
     noun = "bin" if release.statistic.binned else release.statistic.noun
     groups = len(release) // max(points, 1)
     number = quantity(groups, noun)
+    if asked.selected and release.statistic.holders:
+        return f"{words} (the {groups:,} largest, chosen privately; others are missing)"
     if asked.selected:
         return f"{words} ({number}, chosen privately; rare ones are missing)"
     if asked.public_items is None or noun == "bin":
