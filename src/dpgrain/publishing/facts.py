@@ -28,6 +28,7 @@ SENTENCES = MappingProxyType(
         "a-row-per-user": "each row is all that one user has, because no users were passed",
         "records-only": "only records are protected, because no users were passed",
         "rows-where": "only rows where {} are used",
+        "some-rows-where": "some releases use only rows where {}",
         "column": "the column {!r} is {}",
         "person": "one row per person, with {}",
         "person-by": "one row per person and {}, with {}",

@@ -282,8 +282,10 @@ class Guarantee(GuaranteeReportMixin):
         as_given = self.provenance == "as given"
         # Full texts of mappings are too long for one line.
         elements = _MAPPING.sub(r"\3 in \1 \2", self.elements).removeprefix("the column ")
-        users = f"users {_user_ids(self.user)}" if self.user else "each row is one user" * as_given
-        users = users.replace("users the ids", "users by the ids")
+        ids = _user_ids(self.user)
+        users = (
+            f"users {'by ' * (ids == self.user)}{ids}" if ids else "each row is one user" * as_given
+        )
         facts = (
             elements,
             users if self.level != "record" else "",
@@ -310,8 +312,8 @@ class Guarantee(GuaranteeReportMixin):
             most = " without a limit at this δ"
         facts = "; ".join(dict.fromkeys(map(str, self.public)))
         public = f" Assumed public and fixed in advance: {facts}." if facts else ""
-        users = f" Users are identified by {_user_ids(self.user)}" if self.user else ""
-        users += "; rows without a user are dropped." if self.user else ""
+        ids = _user_ids(self.user)
+        users = f" Users are identified by {ids}; rows without a user are dropped." if ids else ""
         read = "" if self.scope.everything else f" Only these records are read: {self.scope}."
         given = _AS_GIVEN if self.provenance == "as given" else ""
         warning = "" if self.private else f"{_SEEDED} "
@@ -417,7 +419,7 @@ class Guarantee(GuaranteeReportMixin):
 def _shared_filters(mine: Guarantee, other: Guarantee) -> tuple[Fact, ...]:
     """Return the public facts of one of two releases; its own filters hold for a part only."""
     return tuple(
-        Fact("stated", (f"some releases use {_FILTER.format(*fact.numbers)}",))
+        Fact("some-rows-where", fact.numbers)
         if fact.kind == "rows-where" and fact not in other.public
         else fact
         for fact in mine.public
@@ -448,7 +450,7 @@ def _unit_text(level: str, elements: str, relation: str, user: str) -> str:
 
 def _user_ids(user: str) -> str:
     """Describe the user ids: a column in quotes, or unnamed ids."""
-    return user if user.startswith("the ids passed (#") else repr(user)
+    return user if not user or user.startswith("the ids passed (#") else repr(user)
 
 
 def check_guarantee(guarantee: object) -> None:
