@@ -71,7 +71,7 @@ def test_a_type_is_refused_by_the_schema_or_suits_its_use(
     table = dg.read(mine.source(rows, tmp_path), user="who", **mine.options(rows))
     for place, kind in enumerate(readable):
         for use in ASKED[place % 3 :: 3] if effort.strength == 2 else ASKED:
-            found = use.query_for_unit(table, kind)
+            found = use.outcome(table, kind)
             suited = found.suited
             fits = use.suits(kind)
             if suited and not fits and use.role != "beside":

@@ -170,7 +170,7 @@ class Use:
 
         return outcome(publish, most)
 
-    def query_for_unit(self, table: UserTable, kind: Kind) -> Outcome:
+    def outcome(self, table: UserTable, kind: Kind) -> Outcome:
         """Ask for a release that no budget holds, so that nothing is read, and return what came of it.
 
         Args:
