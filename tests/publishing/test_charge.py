@@ -27,8 +27,9 @@ from dpgrain.accounting import (
     TruncatedGeometric,
 )
 from dpgrain.noise import SeededSource, SystemSource
-from dpgrain.publishing import charge as charge_module
-from dpgrain.publishing.charge import Charge, flip_scale, tickets
+from dpgrain.publishing import draws
+from dpgrain.publishing.charge import Charge
+from dpgrain.publishing.draws import CountedSource, counted, flip_scale, tickets
 
 SUMS = np.zeros(6, dtype=np.int64)
 # A part of each kind, and how it is drawn.
@@ -221,7 +222,7 @@ def test_a_charge_is_not_copied() -> None:
 
 def test_a_count_at_the_threshold_of_the_grid_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounding the noise may have carried it half a step over."""
-    monkeypatch.setattr(charge_module, "with_gaussian", lambda sums, *_, **__: sums)
+    monkeypatch.setattr(draws, "with_gaussian", lambda sums, *_, **__: sums)
     for threshold, step in ((5.0, 1.0), (5.2, 1.0), (0.3, 0.125)):
         part = Selection(0.5, threshold, 1)
         least = math.ceil(threshold / step) + 1

@@ -23,9 +23,9 @@ from dpgrain.learn.fit_data import FitData, FitForm, FitResult, ReadableData
 from dpgrain.learn.reading import record_blocks, ridge_strengths
 from dpgrain.learn.rounds import History, resolve_users, round_facts, train
 from dpgrain.means import ClippedMean, Contributions
-from dpgrain.noise import RandomSource
 from dpgrain.optimize import MarginLoss, Solver
 from dpgrain.publishing import Charge
+from dpgrain.publishing.draws import CountedSource
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 
@@ -84,8 +84,10 @@ class CentralPlan:
         """Run the whole release within its charge."""
         n = resolve_users(self.roster, lambda: data.users_with_rows, charge)
         if self.labels is not None:
-            data = _select_labels(self, cast(FitData, data), self.labels, charge.lend(self.labels))
-        source = charge.lend(self.mean.event.beside(compose_events(self.norms, self.evidence)))
+            data = _select_labels(
+                self, cast(FitData, data), self.labels, charge.rounds(self.labels)
+            )
+        source = charge.rounds(self.mean.event.beside(compose_events(self.norms, self.evidence)))
         with Progress(self.mean.rounds, self.ask.progress) as bar:
             return _CentralRun(self, data, n, source, bar).result()
 
@@ -127,7 +129,7 @@ def calibrate_plan(ask: Ask, *, select: bool = False) -> CentralPlan:
 
 
 def _select_labels(
-    plan: CentralPlan, data: FitData, event: Selection, source: RandomSource
+    plan: CentralPlan, data: FitData, event: Selection, source: CountedSource
 ) -> FitData:
     """Return the rows with selected labels."""
     classes, values = select_labels(data.targets, data.rows, event, source)
@@ -174,7 +176,7 @@ class _CentralRun:
     """Releases of one fit with known labels; ``n`` is the divisor of sums in users."""
 
     def __init__(
-        self, plan: CentralPlan, data: ReadableData, n: int, source: RandomSource, bar: Progress
+        self, plan: CentralPlan, data: ReadableData, n: int, source: CountedSource, bar: Progress
     ) -> None:
         self.bar = bar
         self.plan, self.ask, self.source, self.n = plan, plan.ask, source, n
@@ -260,10 +262,9 @@ class _CentralRun:
         return mean.scaled(clip=clip, blocks_per_user=blocks_per_user)
 
     def _release_norms(self, theta: FloatArray) -> NormHistogram:
-        """Publish the histogram of norms at a point; their number is fixed by the charge."""
+        """Publish the histogram of norms at a point."""
         event = self.plan.norms
         assert event is not None  # noqa: S101 - for the type checker
-        assert len(self.histograms) < event.count  # noqa: S101 - what is published was charged
         self.histograms.append(release_norms(self._gradients_at(theta), event, self.source))
         return self.histograms[-1]
 

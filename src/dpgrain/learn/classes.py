@@ -21,9 +21,8 @@ from dpgrain.inputs.blocks import ArrangedRows
 from dpgrain.inputs.codes import Key, codes, distinct_labels, label_array, match_stated
 from dpgrain.inputs.labels import label_from_key, rank
 from dpgrain.inputs.numbers import numbers
-from dpgrain.noise import RandomSource
-from dpgrain.noise.distributions import MAX_SCALE, raise_scale
-from dpgrain.noise.sums import with_gaussian
+from dpgrain.noise.distributions import MAX_SCALE
+from dpgrain.publishing.draws import CountedSource
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.plan import select_by_threshold
@@ -162,7 +161,7 @@ def selection_fact(event: Selection) -> Fact:
 
 
 def select_labels(
-    targets: Targets, rows: ArrangedRows, event: Selection, source: RandomSource
+    targets: Targets, rows: ArrangedRows, event: Selection, source: CountedSource
 ) -> tuple[NDArray[Any], FloatArray]:
     """Return the labels selected privately, (C,), and each row's index among them, (m,).
 
@@ -177,13 +176,12 @@ def select_labels(
     result, blocks = targets.values[rows.kept], rows.blocks
     there = np.flatnonzero(np.isfinite(result))
     # Rows are shuffled secretly, and each block's first row determines its vote.
-    drawn = np.random.default_rng([int(word) for word in source.words(4)]).permutation(len(there))
+    drawn = source.generator("votes").permutation(len(there))
     _, first = np.unique(blocks[there[drawn]], return_index=True)
     votes = result[there[drawn[first]]].astype(np.intp)
     counts = np.bincount(votes, minlength=len(known)).astype(np.int64)
     present = np.flatnonzero(counts)
-    scale = raise_scale(event.noise_multiplier)
-    noisy = with_gaussian(counts[present], scale, source=source)
+    noisy, _ = source.select(event, counts[present], 1.0, 1.0)
     # A rounded number passes only if the unrounded number does.
     passed = present[noisy >= math.ceil(event.threshold + 0.5)]
     if len(passed) < 2:

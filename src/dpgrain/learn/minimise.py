@@ -305,7 +305,7 @@ class MinimumQuery(Query[Minimum]):
     def _run_recipe(self, charge: Charge) -> tuple[FloatArray, History, int]:
         """Run the program of a recipe."""
         assert isinstance(self.rows, _LocalRecords)  # noqa: S101 - a recipe is refused rows on a cluster
-        program, source = self.program, charge.lend(self.program.event)
+        program, source = self.program, charge.rounds(self.program.event)
         skip_lot(self.random_state, source)
         features, targets, rows = charge.read(self.rows.read)
         index = population_index(program, self.users, rows)
@@ -327,7 +327,7 @@ class MinimumQuery(Query[Minimum]):
             replace(self.mean, n_users=n),
             solver,
             self.start,
-            charge.lend(self.mean.event),
+            charge.rounds(self.mean.event),
             owners=rows.owners,
         )
         return theta, history, n
@@ -340,7 +340,7 @@ class MinimumQuery(Query[Minimum]):
         make = distributed.record_arrangement(cluster, self.promise.unit)
         with cluster.cached(make, labels=False, charge=charge) as cached:
             n = resolve_users(self.roster, lambda: cached.users, charge)
-            source = charge.lend(self.mean.event)
+            source = charge.rounds(self.mean.event)
             at = partial(_cluster_sums, cached, step)
             theta, history = train(at, replace(self.mean, n_users=n), solver, self.start, source)
         return theta, history, n

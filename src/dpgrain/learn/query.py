@@ -212,7 +212,7 @@ class RecipePlan:
 
     def run(self, data: FitData, charge: Charge) -> FitResult:
         """Run the whole release within its charge."""
-        source = charge.lend(self.event)
+        source = charge.rounds(self.event)
         skip_lot(self.ask.random_state, source)
         ask, rows, classes = self.ask, data.rows, data.targets.classes
         loss, kept = data.loss(classes), data.rows.kept

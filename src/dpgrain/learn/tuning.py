@@ -33,9 +33,7 @@ from dpgrain.learn.query import (
     with_promise,
 )
 from dpgrain.learn.raw_inputs import RawInputs
-from dpgrain.noise import RandomSource, RandomState
-from dpgrain.noise.distributions import raise_scale
-from dpgrain.noise.sums import with_gaussian
+from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Unit
@@ -229,7 +227,7 @@ class TunedQuery(Query[Model]):
         candidate = _candidate(self.model, setting, self.ask.promise.unit)
         plan = _plan_fit(self._fits[index], noise.epsilon)
         _fit(candidate, plan, data, charge.one_of(noise.fit, plan.event))
-        return -_noisy_score(candidate, noise.score, data, charge.lend(noise.score)), (
+        return -_noisy_score(candidate, noise.score, data, charge), (
             candidate,
             setting,
         )
@@ -335,7 +333,7 @@ def _fit(candidate: LinearModel, plan: CentralPlan, data: _TuningData, charge: C
 
 
 def _noisy_score(
-    candidate: LinearModel, event: Gaussian, data: _TuningData, source: RandomSource
+    candidate: LinearModel, event: Gaussian, data: _TuningData, charge: Charge
 ) -> float:
     """Return the noisy total of blocks' losses, in bounds."""
     # Targets have the scale of the fits.
@@ -346,9 +344,8 @@ def _noisy_score(
         # A warning would reveal a user's row.
         z = margins if margins.ndim == 2 else margins[:, None]
         losses = loss.at(z[:, 0] if loss.outputs == 1 else z, targets.values)
-    scale = raise_scale(raise_scale(event.noise_multiplier * STEPS))
     lost = np.array([sum_losses(data.blocks.of(losses))])
-    return float(with_gaussian(lost, scale, source=source)[0]) / STEPS
+    return float(charge.noisy(event, lost, STEPS)[0]) / STEPS
 
 
 def _fit_facts(candidates: Sequence[Ask]) -> tuple[Fact, ...]:

@@ -16,6 +16,7 @@ from dpgrain.means.grid import tiles
 from dpgrain.means.protocol import Contributions, CountedRounds
 from dpgrain.noise import RandomSource
 from dpgrain.publishing import Promise
+from dpgrain.publishing.draws import counted
 from dpgrain.publishing.facts import Fact
 from dpgrain.shuffle import PoissonSum, VectorSum
 from dpgrain.units import Level, Relation, Trust, User
@@ -230,16 +231,18 @@ class ShuffledRounds(CountedRounds):
 
     def __init__(self, mean: Shuffled, source: RandomSource, roster: BlockOwners | None) -> None:
         super().__init__(mean)
-        self.mean, self.source, self._roster = mean, source, roster
+        self.mean, self.source, self._roster = mean, counted(source, mean.event), roster
 
     def _round(self, contributions: Contributions) -> FloatArray:
-        mean = self.mean
+        mean, source = self.mean, self.source
         if self._roster is None:
             held = tiles(contributions)
         else:
             first = (self._done - 1) * mean.batch if mean.interaction == "sequential" else 0
             held = self._roster.vectors(contributions, first, first + mean.batch)
-        return mean.protocol.estimate(held, mean.batch, self.source) / mean.batch
+            if mean.interaction == "sequential":
+                source = source.group(first, first + mean.batch)
+        return mean.protocol.estimate(held, mean.batch, source) / mean.batch
 
 
 @dataclass(frozen=True)

@@ -219,6 +219,12 @@ class Binomial(_ShiftedSum, Event):
     def _noise(self) -> BinomialDistribution:
         return BinomialDistribution(self.trials, self.probability)
 
+    def is_narrower(self, law: CountDistribution) -> bool:
+        """Return True if a distribution is that of the noise, or of more devices."""
+        if not isinstance(law, BinomialDistribution) or law.probability != self.probability:
+            return False
+        return law.trials >= self.trials
+
 
 @dataclass(frozen=True)
 class Poisson(_ShiftedSum, Event):
@@ -265,3 +271,7 @@ class Poisson(_ShiftedSum, Event):
     @property
     def _noise(self) -> PoissonDistribution:
         return PoissonDistribution(self.mean)
+
+    def is_narrower(self, law: CountDistribution) -> bool:
+        """Return True if a distribution is that of the noise, or of more devices."""
+        return isinstance(law, PoissonDistribution) and law.mean >= self.mean
