@@ -352,7 +352,7 @@ def test_audit_stays_below_the_claim(interaction: Interaction) -> None:
 
 def asks_everybody(run: ShuffledRounds, contributions: Contributions) -> Array:
     mean = run.mean
-    found: Array = mean.protocol.estimate(tiles(contributions), mean.batch, run.source)
+    found: Array = mean.protocol.estimate(tiles(contributions), mean.batch, run.source._source)
     return found / mean.batch
 
 
@@ -363,7 +363,7 @@ def halves_noise(run: ShuffledRounds, contributions: Contributions) -> Array:
     few = copy.copy(mean.protocol)
     less = replace(design, noise=BinomialNoise(design.noise.count // 4, design.noise.probability))
     object.__setattr__(few, "design", less)
-    found: Array = few.estimate(tiles(contributions), mean.batch, run.source)
+    found: Array = few.estimate(tiles(contributions), mean.batch, run.source._source)
     return found / mean.batch
 
 

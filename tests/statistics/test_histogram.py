@@ -654,9 +654,7 @@ def test_audit_replace(unit: Unit) -> None:
 
 def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     real = draws.with_noise
-    monkeypatch.setattr(
-        draws, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s)
-    )
+    monkeypatch.setattr(draws, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s))
     found, promise = zeroed(dg.Element("item"))
     assert found > mu_of(promise)
 
@@ -743,9 +741,7 @@ def test_audit_of_auto_clip_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     found, promise = half_of_them()
     assert 0.6 * mu_of(promise) < found <= mu_of(promise)
     real = draws.with_noise
-    monkeypatch.setattr(
-        draws, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s)
-    )
+    monkeypatch.setattr(draws, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s))
     found, promise = half_of_them()
     assert found > mu_of(promise)
 

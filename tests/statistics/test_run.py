@@ -308,9 +308,7 @@ def test_audit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found, claimed = audit(name, unit, **method)
     assert 0.7 * claimed < found <= claimed
     real = draws.with_noise
-    monkeypatch.setattr(
-        draws, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s)
-    )
+    monkeypatch.setattr(draws, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s))
     found, claimed = audit(name, unit, **method)
     assert found > claimed
 
@@ -323,9 +321,7 @@ def test_audit_of_laplace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found, claimed = audit(name, dg.User(), **options)
     assert 0.2 * claimed < found <= claimed
     real = draws.with_noise
-    monkeypatch.setattr(
-        draws, "with_noise", lambda e, x, scale, s: real(e, x, scale / 4, s)
-    )
+    monkeypatch.setattr(draws, "with_noise", lambda e, x, scale, s: real(e, x, scale / 4, s))
     found, claimed = audit(name, dg.User(), **options)
     assert found > claimed
 
@@ -427,9 +423,7 @@ def test_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     found, claimed = audit_whole(name, 400)
     assert 0.6 * claimed < found <= claimed
     real = draws.with_noise
-    monkeypatch.setattr(
-        draws, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s)
-    )
+    monkeypatch.setattr(draws, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s))
     found, claimed = audit_whole(name, 400)
     assert found > claimed
 
@@ -441,9 +435,7 @@ def test_longer_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPat
     found, claimed = audit_whole(name, 3000)
     assert 0.3 * claimed < found <= claimed
     real = draws.with_noise
-    monkeypatch.setattr(
-        draws, "with_noise", lambda e, x, scale, s: real(e, x, scale / 3, s)
-    )
+    monkeypatch.setattr(draws, "with_noise", lambda e, x, scale, s: real(e, x, scale / 3, s))
     found, claimed = audit_whole(name, 3000)
     assert found > claimed
 

@@ -20,6 +20,8 @@ from tests.torch.test_engine import (
 )
 
 # isort: split
+from tests.charges import weakened
+
 from dpgrain._types import IndexArray
 from dpgrain.accounting import BandedGaussian
 from dpgrain.means import ClippedMean
@@ -234,7 +236,7 @@ def test_audit_stays_below_the_claim() -> None:
 def test_audit_finds_noise_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "dpgrain.torch.steps.in_floating_point",
-        lambda found, of, sd, *others: in_floating_point(found, of, sd / 2, *others),
+        lambda found, of, sd, *others: in_floating_point(found, of, weakened(sd, 2), *others),
     )
     assert mu_between(scores(True), scores(False)) > 1.0
 

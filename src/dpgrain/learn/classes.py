@@ -21,8 +21,9 @@ from dpgrain.inputs.blocks import ArrangedRows
 from dpgrain.inputs.codes import Key, codes, distinct_labels, label_array, match_stated
 from dpgrain.inputs.labels import label_from_key, rank
 from dpgrain.inputs.numbers import numbers
+from dpgrain.noise import RandomSource
 from dpgrain.noise.distributions import MAX_SCALE
-from dpgrain.publishing.draws import CountedSource
+from dpgrain.publishing.draws import counted
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.plan import select_by_threshold
@@ -161,7 +162,7 @@ def selection_fact(event: Selection) -> Fact:
 
 
 def select_labels(
-    targets: Targets, rows: ArrangedRows, event: Selection, source: CountedSource
+    targets: Targets, rows: ArrangedRows, event: Selection, source: RandomSource
 ) -> tuple[NDArray[Any], FloatArray]:
     """Return the labels selected privately, (C,), and each row's index among them, (m,).
 
@@ -176,12 +177,13 @@ def select_labels(
     result, blocks = targets.values[rows.kept], rows.blocks
     there = np.flatnonzero(np.isfinite(result))
     # Rows are shuffled secretly, and each block's first row determines its vote.
-    drawn = source.generator("votes").permutation(len(there))
+    draws = counted(source, event)
+    drawn = draws.generator("votes").permutation(len(there))
     _, first = np.unique(blocks[there[drawn]], return_index=True)
     votes = result[there[drawn[first]]].astype(np.intp)
     counts = np.bincount(votes, minlength=len(known)).astype(np.int64)
     present = np.flatnonzero(counts)
-    noisy, _ = source.select(event, counts[present], 1.0, 1.0)
+    noisy, _ = draws.select(event, counts[present], 1.0, 1.0)
     # A rounded number passes only if the unrounded number does.
     passed = present[noisy >= math.ceil(event.threshold + 0.5)]
     if len(passed) < 2:

@@ -20,7 +20,7 @@ from dpgrain.means.protocol import Central, Contributions, CountedRounds, Drawn,
 from dpgrain.means.rules import WeightedClip
 from dpgrain.means.total_error import UserCount
 from dpgrain.noise import RandomSource
-from dpgrain.publishing.draws import counted
+from dpgrain.publishing.draws import counted, one_draw
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Element, Level, Relation, Unit, User
 
@@ -189,11 +189,6 @@ class ClippedMean(Central):
         )
 
     @property
-    def round_event(self) -> SampledGaussian | BandedGaussian:
-        """Event of the noise of one round, for the source that counts them."""
-        return replace(self.event, rounds=1)
-
-    @property
     def matrix(self) -> banded.Bands:
         """Matrix that correlates the noise of rounds."""
         return banded.Bands.best(self.bands, self.rounds)
@@ -265,7 +260,7 @@ class ClippedRounds(CountedRounds):
     ) -> None:
         super().__init__(mean)
         self.mean, self.owners = mean, owners
-        self.source, self._part = counted(source, mean.event), mean.round_event
+        self.source, self._part = counted(source, mean.event), one_draw(mean.event)
         self.draws = 0
         self._parts: NDArray[np.intp] | None = None
         self._noise = None if mean.bands == 1 else banded.Correlated(mean.matrix)

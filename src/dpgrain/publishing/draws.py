@@ -58,19 +58,6 @@ Kind = TypeVar("Kind", bound=Event)
 _SEED_WORDS = 4
 # Relative rounding of sums of μ².
 _ROUNDING = 2.0**-40
-# Events of several equal draws, with the fields that count them.
-_REPEATED: dict[type[Event], tuple[str, ...]] = {
-    AboveThreshold: ("count",),
-    ApproximateDP: ("count",),
-    BandedGaussian: ("rounds",),
-    Binomial: ("rounds",),
-    BoundedRange: ("count",),
-    ExponentialMechanism: ("count",),
-    Gaussian: ("count",),
-    Laplace: ("count",),
-    Poisson: ("rounds",),
-    SampledGaussian: ("rounds", "count"),
-}
 
 
 class Draws(ABC):
@@ -175,10 +162,10 @@ class Draws(ABC):
 class CountedSource(Draws):
     """The draws of one mechanism, such as a run of many rounds.
 
-    Every noisy result takes the event of its draw from :attr:`event`, with the multiplier of that
-    event or a larger one. Gaussians with the same contribution share their total Σ1/multiplier²,
-    which is all that their cost depends on. Randomness that is not noise has a name, and each name
-    is used at most once per charged draw.
+    Every noisy result takes a draw of :attr:`event`, and RuntimeError is raised once none is left.
+    Gaussians with the same contribution share Σ1/multiplier², which is all that their cost depends
+    on, so a draw with less noise than charged takes more. Randomness that is not noise has a name,
+    and each name is used at most once per charged draw.
 
     Args:
         event: the event of the mechanism.
@@ -188,14 +175,6 @@ class CountedSource(Draws):
 
     A custom mean may draw :meth:`words` itself, also through the functions of :mod:`dpgrain.noise`.
     Neither their scale nor their number is checked, so such a mean is responsible for its event.
-
-    >>> from dpgrain.noise import SystemSource
-    >>> part = Gaussian(2.0)
-    >>> draws = CountedSource(Gaussian(2.0, count=2), SystemSource())
-    >>> for _ in range(3):
-    ...     noisy = draws.noisy(part, np.zeros(2, dtype=np.int64), 2.0**20)
-    Traceback (most recent call last):
-    RuntimeError: Gaussian has no charged draws left.
     """
 
     def __init__(
@@ -206,7 +185,7 @@ class CountedSource(Draws):
         rounds: int | None = None,
     ) -> None:
         super().__init__(event, source)
-        self.event, self._check, self._end = event, check, 0
+        self.event, self._check, self._end = event, check, -1
         if rounds is not None:
             (part,) = self._left
             if not 0 <= rounds <= self._left[part]:
@@ -243,6 +222,9 @@ class CountedSource(Draws):
         ``part`` is the event of the group: one of several in parallel, or by default the only one.
         It is drawn ``times`` times if only the first draw meets data without noise.
         """
+        if self._end < 0:
+            # The groups share the draws of the event.
+            self._take(self.event)
         self._check_open()
         events = self.event.events if isinstance(self.event, Parallel) else (self.event,)
         part = events[0] if part is None and len(events) == 1 else part
@@ -334,27 +316,16 @@ class Normals:
     """Normal noise with a fixed standard deviation, for one floating-point sum in several parts."""
 
     def __init__(self, sd: float, seed: list[int]) -> None:
-        self._sd, self._generator = sd, np.random.Generator(np.random.PCG64DXSM(seed))
+        self.sd, self._generator = sd, np.random.Generator(np.random.PCG64DXSM(seed))
 
     def draw(self, size: int, mix: Callable[[FloatArray], FloatArray] | None = None) -> FloatArray:
         """Draw (size,) numbers; ``mix`` combines them, in sds, with those of earlier draws."""
         drawn = self._generator.standard_normal(size)
-        return self._sd * (drawn if mix is None else mix(drawn))
+        return self.sd * (drawn if mix is None else mix(drawn))
 
 
 class Comparisons:
-    """Comparisons with noisy thresholds, each of which stops once and for all.
-
-    >>> from dpgrain.noise import SeededSource
-    >>> part = AboveThreshold(2.0, 4.0)
-    >>> run = CountedSource(part, SeededSource(1)).comparisons(part)
-    >>> stops = lambda noisy, lowered: noisy >= 100 - lowered
-    >>> [bool(run.stop(np.array([value]), stops)[0]) for value in (0, 200)]
-    [False, True]
-    >>> run.stop(np.array([0]), stops)
-    Traceback (most recent call last):
-    RuntimeError: AboveThreshold has stopped, and has no charged draws left.
-    """
+    """Comparisons with noisy thresholds, each of which stops once and for all."""
 
     def __init__(
         self,
@@ -372,16 +343,11 @@ class Comparisons:
     def _noisy(self, values: IntArray, scale: float) -> IntArray:
         return with_laplace(values, raise_scale(scale * self._unit), source=self._source)
 
-    def _no_draws_left(self) -> RuntimeError:
-        return RuntimeError(
-            f"{type(self._part).__name__} has stopped, and has no charged draws left."
-        )
-
     def stop(self, values: IntArray, test: Callable[[IntArray, IntArray], BoolArray]) -> BoolArray:
         """Return which comparisons of noisy values with the noise of thresholds stop now."""
         self._check()
         if self._left < 1 or not self._open.any():
-            raise self._no_draws_left()
+            raise _no_draws_left(self._part)
         self._left -= 1
         stopping: BoolArray = self._open & test(
             self._noisy(values, self._part.query_scale), self._lowered
@@ -394,7 +360,7 @@ class Comparisons:
         """Add the Gaussian noise of a round of :class:`SoftCore` that did not stop."""
         self._check()
         if not (isinstance(self._part, SoftCore) and self._passed):
-            raise self._no_draws_left()
+            raise _no_draws_left(self._part)
         self._passed = False
         scale = raise_scale(raise_scale(self._part.noise_multiplier * radius))
         return with_gaussian(sums, scale, source=self._source)
@@ -406,14 +372,15 @@ def counted(source: RandomSource, event: Event) -> CountedSource:
 
 
 def one_draw(event: Kind) -> Kind:
-    """Return the event of one of several equal draws, such as a round.
-
-    >>> one_draw(SampledGaussian(2.0, 0.5, rounds=9)).rounds
-    1
-    """
-    names = _REPEATED.get(type(event), ())
-    several = [name for name in names if getattr(event, name) > 1]
+    """Return the event of one of several equal draws, such as a round."""
+    several = [name for name in _repeated(event) if getattr(event, name) > 1]
     return replace(event, **dict.fromkeys(several, 1)) if several else event  # type: ignore[type-var]
+
+
+def _repeated(event: Event) -> list[str]:
+    """Return the fields that count the equal draws of an event."""
+    names = ("rounds", "count") if not isinstance(event, SoftCore) else ()
+    return [name for name in names if hasattr(event, name)]
 
 
 def tickets(event: Event) -> Counter[Event]:
@@ -425,7 +392,7 @@ def tickets(event: Event) -> Counter[Event]:
     """
     if event.parts != (event,):
         return sum((tickets(part) for part in event.parts), Counter())
-    draws = math.prod(getattr(event, name) for name in _REPEATED.get(type(event), ()))
+    draws = math.prod(getattr(event, name) for name in _repeated(event))
     if isinstance(event, SampledGaussian) and event.sampling_rate == 1:
         return Counter({Gaussian(event.noise_multiplier, event.contribution): draws})
     return Counter({one_draw(event): draws})

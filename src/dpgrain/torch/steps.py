@@ -16,7 +16,7 @@ from dpgrain.means import ClippedMean, Mean, Vectors
 from dpgrain.means.bands import Correlated
 from dpgrain.means.grid import grid_step, noised_steps
 from dpgrain.means.protocol import Drawn, Rounds
-from dpgrain.publishing.draws import CountedSource
+from dpgrain.publishing.draws import CountedSource, one_draw
 from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.block_gradients import Uses
 from dpgrain.torch.clipping import (
@@ -86,7 +86,7 @@ class ClippedSteps(RunSteps):
         super().__init__(mean, single=mean.exact, cycle=mean.bands)
         self._clipped, self.bound = mean, mean.clip
         self._parameters, self._source, self._rule = parameters, source, rule
-        self._part = mean.round_event
+        self._part = one_draw(mean.event)
         self._stretch = 1.0 if rule is None else rule.stretch
         double = all(p.dtype == torch.float64 for p in parameters)
         # Rounding can push a block above the bound by this factor; the noise is scaled accordingly.

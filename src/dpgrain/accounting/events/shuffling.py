@@ -134,6 +134,12 @@ class _ShiftedSum(ABC):
     def level(self) -> Level:
         return "user"
 
+    def is_narrower(self, law: CountDistribution) -> bool:
+        """Return True if a distribution is that of the noise, or of more devices."""
+        own, bias = self._noise, "probability"
+        same = type(law) is type(own) and getattr(law, bias, 0) == getattr(own, bias, 0)
+        return same and law.variance >= own.variance
+
     @property
     def deviation(self) -> float:
         """Standard deviation of the noise in one coordinate, in grid steps."""
@@ -219,12 +225,6 @@ class Binomial(_ShiftedSum, Event):
     def _noise(self) -> BinomialDistribution:
         return BinomialDistribution(self.trials, self.probability)
 
-    def is_narrower(self, law: CountDistribution) -> bool:
-        """Return True if a distribution is that of the noise, or of more devices."""
-        if not isinstance(law, BinomialDistribution) or law.probability != self.probability:
-            return False
-        return law.trials >= self.trials
-
 
 @dataclass(frozen=True)
 class Poisson(_ShiftedSum, Event):
@@ -271,7 +271,3 @@ class Poisson(_ShiftedSum, Event):
     @property
     def _noise(self) -> PoissonDistribution:
         return PoissonDistribution(self.mean)
-
-    def is_narrower(self, law: CountDistribution) -> bool:
-        """Return True if a distribution is that of the noise, or of more devices."""
-        return isinstance(law, PoissonDistribution) and law.mean >= self.mean

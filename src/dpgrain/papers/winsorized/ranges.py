@@ -11,7 +11,8 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Gaussian
 from dpgrain.errors import ParameterError
-from dpgrain.publishing.draws import CountedSource, range_event
+from dpgrain.noise import RandomSource
+from dpgrain.publishing.draws import counted, range_event
 
 # Max bins, so that their numbers are exact as floats, with room for sums.
 _MOST_BINS = 2**50
@@ -73,7 +74,7 @@ class PrivateRange:
         return middles
 
     def middles(
-        self, values: FloatArray, source: CountedSource, *, pure: bool = False
+        self, values: FloatArray, source: RandomSource, *, pure: bool = False
     ) -> FloatArray:
         """Return the midpoint of a private bin for each row of (coordinates, n) values."""
         out = np.empty(len(values))
@@ -86,7 +87,7 @@ class PrivateRange:
 
 
 def chosen_bins(
-    ordered: IntArray, bins: int, rate: float, source: CountedSource, *, pure: bool = False
+    ordered: IntArray, bins: int, rate: float, source: RandomSource, *, pure: bool = False
 ) -> IntArray:
     """Choose one bin for each row, by the exponential mechanism.
 
@@ -99,7 +100,8 @@ def chosen_bins(
     low, high = np.zeros((rows, n + 1), np.int64), np.full((rows, n + 1), bins - 1, np.int64)
     low[:, :n], high[:, :n] = ordered[:, ::-1], ordered
     held = np.maximum(high - low + 1, 0)
-    score, drawn = source.choose(np.diff(held, axis=1, prepend=0), rate, pure=pure)
+    draws = counted(source, range_event(rate, rows))
+    score, drawn = draws.choose(np.diff(held, axis=1, prepend=0), rate, pure=pure)
     at = np.arange(rows)
     before = np.where(score > 0, held[at, score - 1], 0)
     # The bins with this score are on both sides of the bins with smaller scores.

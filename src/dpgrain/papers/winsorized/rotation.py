@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
-from dpgrain.publishing.draws import CountedSource
+from dpgrain.noise import RandomSource
+from dpgrain.noise.sources import random_bits
 
 # Numbers per batch of a transform; they fit in the cache.
 _BATCH_ENTRIES = 1 << 16
@@ -54,9 +55,9 @@ class Rotation:
     signs: FloatArray
 
     @staticmethod
-    def draw(dimension: int, source: CountedSource) -> Rotation:
+    def draw(dimension: int, source: RandomSource) -> Rotation:
         """Draw random signs for vectors of this length; the signs may be published."""
-        bits = source.bits("signs", dimension) >> np.uint64(63)
+        bits = random_bits(source, dimension) >> np.uint64(63)
         return Rotation(1.0 - 2.0 * bits.astype(np.float64))
 
     @property
