@@ -443,7 +443,8 @@ def read(
             columns are all text, because guessing types from rows could reveal a row, and text is
             rejected for numeric parameters.
         delimiter: the delimiter of CSV files.
-        decimal: the decimal mark of text with a declared numeric type: ``"."`` or ``","``.
+        decimal: the decimal mark of text with a declared numeric type: ``"."`` or ``","``. With a
+            comma, points may group digits in threes: ``1.234,56``.
         dates: the format of text with a declared date or timestamp type, by an example:
             ``"2025-12-31"``, ``"31.12.2025"``, ``"31/12/2025"``, ``"31-12-2025"``, ``"12/31/2025"`` or
             ``"20251231"``. Text in another format is a null.
