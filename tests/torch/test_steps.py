@@ -28,6 +28,7 @@ from dpgrain.means import ClippedMean
 from dpgrain.means.bands import Bands
 from dpgrain.means.clipped import ClippedRounds
 from dpgrain.noise import SeededSource, SystemSource
+from dpgrain.publishing.draws import counted
 from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.clipping import ExactSum
 from dpgrain.torch.noise import in_floating_point
@@ -164,7 +165,7 @@ def test_a_run_goes_on_with_its_noise_or_begins_it_anew() -> None:
     weights = [torch.zeros(4, 2), torch.zeros(3)]
 
     def steps(seed: int) -> ClippedSteps:
-        return ClippedSteps(mean, weights, SeededSource(seed), AdaptiveNorm())
+        return ClippedSteps(mean, weights, counted(SeededSource(seed), mean.event), AdaptiveNorm())
 
     def gradients(of: ClippedSteps) -> Array:
         drawn = of.gradients(of.empty_sum())

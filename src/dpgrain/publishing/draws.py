@@ -72,12 +72,6 @@ class Draws(ABC):
         name = type(self).__name__
         raise ParameterError(f"a {name} cannot be copied: both copies would draw the same noise.")
 
-    def __copy__(self) -> NoReturn:
-        self.__reduce__()
-
-    def __deepcopy__(self, memo: object) -> NoReturn:
-        self.__reduce__()
-
     @abstractmethod
     def _check_open(self) -> None:
         """Raise if nothing may be drawn any more."""
@@ -167,12 +161,6 @@ class CountedSource(Draws):
     on, so a draw with less noise than charged takes more. Randomness that is not noise has a name,
     and each name is used at most once per charged draw.
 
-    Args:
-        event: the event of the mechanism.
-        source: the source of randomness.
-        check: a function that raises once the release is over; None outside a release.
-        rounds: a smaller number of rounds than the event's; None for all of them.
-
     A custom mean may draw :meth:`words` itself, also through the functions of :mod:`dpgrain.noise`.
     Neither their scale nor their number is checked, so such a mean is responsible for its event.
     """
@@ -252,7 +240,7 @@ class CountedSource(Draws):
     ) -> Comparisons:
         """Start (size,) comparisons with noisy thresholds, for values in 1/unit."""
         self._take(part)
-        return Comparisons(part, size, unit, self._source, self._check_open)
+        return Comparisons(part, size, unit, self)
 
     def choose(
         self, sizes: IntArray, rate: float, *, pure: bool = False
@@ -328,24 +316,19 @@ class Comparisons:
     """Comparisons with noisy thresholds, each of which stops once and for all."""
 
     def __init__(
-        self,
-        part: AboveThreshold | SoftCore,
-        size: int,
-        unit: float,
-        source: RandomSource,
-        check: Callable[[], None],
+        self, part: AboveThreshold | SoftCore, size: int, unit: float, draws: CountedSource
     ) -> None:
-        self._part, self._unit, self._source, self._check = part, unit, source, check
+        self._part, self._unit, self._draws = part, unit, draws
         self._open, self._passed = np.ones(size, dtype=np.bool_), False
         self._left = part.rounds if isinstance(part, SoftCore) else math.inf
         self._lowered = self._noisy(np.zeros(size, dtype=np.int64), part.threshold_scale)
 
     def _noisy(self, values: IntArray, scale: float) -> IntArray:
-        return with_laplace(values, raise_scale(scale * self._unit), source=self._source)
+        return with_laplace(values, raise_scale(scale * self._unit), source=self._draws._source)
 
     def stop(self, values: IntArray, test: Callable[[IntArray, IntArray], BoolArray]) -> BoolArray:
         """Return which comparisons of noisy values with the noise of thresholds stop now."""
-        self._check()
+        self._draws._check_open()
         if self._left < 1 or not self._open.any():
             raise _no_draws_left(self._part)
         self._left -= 1
@@ -358,12 +341,12 @@ class Comparisons:
 
     def noisy(self, sums: NDArray[Any], radius: float) -> NDArray[Any]:
         """Add the Gaussian noise of a round of :class:`SoftCore` that did not stop."""
-        self._check()
+        self._draws._check_open()
         if not (isinstance(self._part, SoftCore) and self._passed):
             raise _no_draws_left(self._part)
         self._passed = False
         scale = raise_scale(raise_scale(self._part.noise_multiplier * radius))
-        return with_gaussian(sums, scale, source=self._source)
+        return with_gaussian(sums, scale, source=self._draws._source)
 
 
 def counted(source: RandomSource, event: Event) -> CountedSource:
@@ -373,8 +356,8 @@ def counted(source: RandomSource, event: Event) -> CountedSource:
 
 def one_draw(event: Kind) -> Kind:
     """Return the event of one of several equal draws, such as a round."""
-    several = [name for name in _repeated(event) if getattr(event, name) > 1]
-    return replace(event, **dict.fromkeys(several, 1)) if several else event  # type: ignore[type-var]
+    several = {name: 1 for name in _repeated(event) if getattr(event, name) > 1}
+    return replace(event, **several) if several else event  # type: ignore[type-var]
 
 
 def _repeated(event: Event) -> list[str]:

@@ -100,10 +100,7 @@ def noise_source(checkpoint: Checkpoint) -> RandomSource:
 
 
 def rounds_left(checkpoint: Checkpoint) -> int:
-    """Return the number of charged rounds without those of a checkpoint.
-
-    A seeded run, which is not private, repeats steps that were begun but not completed.
-    """
+    """Return the charged rounds left; a seeded run, not private, repeats incomplete steps."""
     begun = checkpoint.begun if checkpoint.seeded is None else checkpoint.done
     return max(checkpoint.plan.mean.rounds - begun, 0)
 
