@@ -242,7 +242,14 @@ def test_audit_stays_below_the_claim() -> None:
 
 @pytest.mark.slow
 def test_audit_finds_counts_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpgrain.torch.steps.noisy_count", lambda count, _sd, _source: count)
+    real = CountedSource.normals
+
+    def normals(own: CountedSource, part: Any, *radii: float) -> list[Normals]:
+        count, noise = real(own, part, *radii)
+        count.sd = 0.0
+        return [count, noise]
+
+    monkeypatch.setattr(CountedSource, "normals", normals)
     assert mu_below(1e3) > 1.0
 
 

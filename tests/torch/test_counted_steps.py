@@ -10,7 +10,7 @@ from tests.torch.test_resumption import STEPS, begun, resumed, train
 
 # isort: split
 from dpgrain.accounting import BandedGaussian, SampledGaussian
-from dpgrain.torch import engine as engines
+from dpgrain.torch import resumption
 
 ENDED = "no charged draws left"
 
@@ -71,6 +71,6 @@ def test_a_file_does_not_say_how_often_its_run_draws(
     """Its steps are those of its event, whatever counts them."""
     run = begun(seed=None)
     run[0].save(tmp_path / "last.pt")
-    monkeypatch.setattr(engines.resumption, "rounds_left", lambda _: STEPS + 1)
+    monkeypatch.setattr(resumption, "rounds_left", lambda _: STEPS + 1)
     with pytest.raises(RuntimeError, match=ENDED):
         resumed(tmp_path / "last.pt")

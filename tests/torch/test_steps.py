@@ -272,6 +272,6 @@ def test_exact_sums_have_no_other_entries_without_counts() -> None:
     mean = ClippedMean(1.0, 1.0, 10, 2, exact=True)
     weights = [torch.zeros(4, 2), torch.zeros(3)]
     for rule, entries in ((None, 11), (AdaptiveNorm(), 12)):
-        found = ClippedSteps(mean, weights, SystemSource(), rule).empty_sum()
+        found = ClippedSteps(mean, weights, counted(SystemSource(), mean.event), rule).empty_sum()
         assert isinstance(found, ExactSum)
         assert len(found.total) == entries
