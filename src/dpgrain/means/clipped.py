@@ -247,7 +247,7 @@ class ClippedRounds(CountedRounds):
     >>> from dpgrain.means import Vectors
     >>> from dpgrain.noise import SeededSource
     >>> users = Vectors(np.full((1000, 2), 0.5))
-    >>> run = ClippedMean(1.0, 2.0, n_users=1000, rounds=2, sampling_rate=0.5).start(SeededSource(1))
+    >>> run = ClippedMean(1.0, 2.0, n_users=1000, rounds=3, sampling_rate=0.5).start(SeededSource(1))
     >>> [run.estimate(users).round(1).tolist() for _ in range(2)]
     [[0.5, 0.5], [0.5, 0.5]]
     >>> drawn = run.draw(1000)

@@ -39,7 +39,7 @@ class Openable(Protocol[Opened]):
 
 
 class Charge(Draws):
-    """The right to open rows and draw noise for one release; only :func:`publish` creates it.
+    """The right to open rows and draw noise for one release, created by :func:`publish`.
 
     Each part of the charged event is a ticket for one draw. The scale of a draw is the scale of the
     part, times a radius computed from public numbers and earlier draws, so nothing is drawn with less
