@@ -294,6 +294,7 @@ class SharedQuery(Query[Histogram]):
             ),
             unit=self.promise.level,
             elements=self.blocks.named,
+            cells=self.blocks.brief,
             relation=self.promise.relation,
             epsilon=self.promise.epsilon,
             delta=self.promise.delta,
