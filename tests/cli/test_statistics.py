@@ -173,9 +173,9 @@ PROMISE = ("--user", "person", "--epsilon", "2", "--delta", "1e-4")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("count", "--unit", "user"), "clipped at a bound chosen privately\n"),
+        (("count", "--unit", "user"), ", chosen privately\n"),
         (("count", "--unit", "user", "--by", "topic", "--by", "page"), "topic"),
-        (("sum", "--unit", "user", "--value", "seconds"), "clipped at a bound chosen privately\n"),
+        (("sum", "--unit", "user", "--value", "seconds"), ", chosen privately\n"),
         (
             (
                 "mean",

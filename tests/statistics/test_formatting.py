@@ -296,8 +296,8 @@ def test_bounds_of_cells_are_not_called_bounds_of_elements() -> None:
     partition = counted.guarantee.partition
     assert partition is not None
     assert partition.brief == f"public cells #{partition.rules[0].mark} of 'name'"
-    said = f"in one cell ({partition.brief}) clipped at a bound per cell, chosen privately"
-    assert f"each user's contribution {said}" in title(counted)
+    said = "each user's contribution in one cell of 'name' clipped at a bound per cell, chosen"
+    assert said in title(counted)
     assert f"per element ({partition.brief}; " in str(counted)
     some = dg.count(shop, by="name", domain=list("abc"), **{**OPTIONS, "unit": dg.User(2)})
     assert "from at most 2 values of name per user (others are dropped)" in title(some)
@@ -454,7 +454,7 @@ def test_a_file_without_limits_is_read(skewed: dg.Histogram, tmp_path: Path) -> 
     table = pq.read_table(path)
     about = json.loads(table.schema.metadata[b"dpgrain"])
     about["fields"] = ["estimate", "std_error", "clip"]
-    for fact in ("above", "bound", "cells", "max_elements"):
+    for fact in ("above", "bound", "cell", "max_elements"):
         del about["facts"][fact]
     del about["facts"]["clip"]["takes"]
     old = table.drop_columns(["at_least"])

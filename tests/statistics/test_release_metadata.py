@@ -134,6 +134,6 @@ def test_what_was_asked_reads_as_a_mapping() -> None:
 def test_unreliable_shares_in_older_files_are_dropped() -> None:
     asked = dg.count(_odd("x"), **ASKED).asked
     older = {**asked.to_dict(), "above": 0.13, "lost": None, "lost_of": "norms"}
-    del older["bound"], older["cells"]
+    del older["bound"], older["cell"]
     assert "13%" not in Asked.from_dict(older).clipping_effect
     assert "13%" in Asked.from_dict({**asked.to_dict(), "above": 0.13}).clipping_effect

@@ -244,6 +244,12 @@ class Rule:
         return midnight(day, self.zone)
 
     @property
+    def cell(self) -> str:
+        """Text for one cell, such as "week of 'day'"."""
+        noun = self.kind if self.kind in PERIODS else "cell"
+        return f"{noun} of {self.column!r}"
+
+    @property
     def brief(self) -> str:
         """Short text, with the fingerprint of a mapping or function."""
         if self.kind != "stated":
@@ -382,11 +388,17 @@ class Partition:
         return Region(tuple(side for side in sides if side is not None))
 
     @property
-    def brief(self) -> str:
-        """Short text, for titles and the last line of a printed release.
+    def cell(self) -> str:
+        """Text for one cell, for titles."""
+        return " and ".join(rule.cell for rule in self.rules)
 
-        >>> Partition((Rule("title", "stated", mark="9f", cells=12),)).brief
-        "12 public cells #9f of 'title'"
+    @property
+    def brief(self) -> str:
+        """Short text, for the last line of a printed release.
+
+        >>> titles = Partition((Rule("title", "stated", mark="9f", cells=12),))
+        >>> titles.brief, titles.cell
+        ("12 public cells #9f of 'title'", "cell of 'title'")
         """
         return " and ".join(rule.brief for rule in self.rules)
 

@@ -100,7 +100,7 @@ class Asked(Mapping[str, str]):
         clip: clipping of contributions; None if nothing is clipped.
         unit: privacy unit.
         elements: description of the partition into elements; empty if there is none.
-        cells: short description of the partition; empty if there is none, or it is unknown.
+        cell: text for one cell of the partition; empty if there is none, or it is unknown.
         max_elements: maximum number of elements of a user; None for all.
         relation: neighbouring relation.
         epsilon: requested ε.
@@ -135,7 +135,7 @@ class Asked(Mapping[str, str]):
     clip: Clip | None = None
     unit: Level | None = None
     elements: str = ""
-    cells: str = ""
+    cell: str = ""
     max_elements: int | None = None
     relation: Relation | None = None
     epsilon: float | None = None
@@ -296,8 +296,8 @@ class Asked(Mapping[str, str]):
         assert self.max_elements is not None  # noqa: S101 - asked for only then
         if self._of_own_items:
             return f"{quantity(self.max_elements, 'value')} of {self.keys_text}"
-        cells = f" ({self.cells})" if self.cells else ""
-        return f"{quantity(self.max_elements, 'cell')}{cells}"
+        noun, of, column = self.cell.partition(" of ")
+        return f"{quantity(self.max_elements, noun or 'cell')}{of}{column}"
 
     @property
     def _of_own_items(self) -> bool:
@@ -421,16 +421,16 @@ class Asked(Mapping[str, str]):
 
     @property
     def _cell(self) -> str:
-        """Noun for a cell of the partition: a key, or a cell."""
-        return self.keys_text if self._of_own_items else "cell"
+        """Noun for a cell of the partition: a key, a period or a cell."""
+        noun = self.keys_text if self._of_own_items else self.cell.partition(" of ")[0]
+        return noun or "cell"
 
     @property
     def _place(self) -> str:
         """Cell of a contribution to an element; empty without elements."""
         if self._of_own_items:
             return f" to each {self.keys_text}"
-        cells = f" ({self.cells})" if self.cells else ""
-        return f" in one cell{cells}" if self.elements else ""
+        return f" in one {self.cell or 'cell'}" if self.elements else ""
 
     @property
     def _contribution(self) -> str:
@@ -470,8 +470,8 @@ class Asked(Mapping[str, str]):
             return dict(self.told).get("outside of the range", "")
         low, high = map(format_limit, self.found)
         values = "values" if self.value is None else f"values of {self.value}"
-        blocks = self.unit in ("user", "element")
-        weight = f", each {self.unit} counted about equally" if blocks else ""
+        block = {"user": "user", "element": f"user and {self._cell}"}.get(self.unit or "", "")
+        weight = f", each {block} counted about equally" if block else ""
         most = f"{rounded_up(100 * self.beyond, 2)}%"
         return (
             f"{values} outside [{low}, {high}] were clamped: at most {most} of all values "

@@ -467,7 +467,7 @@ class Request:
             clip=Clip(None if isinstance(self.rule, AutoClip) else self.rule, over, self.takes),
             unit=self.promise.level,
             elements=self.blocks.named,
-            cells=self.blocks.brief,
+            cell="" if self.blocks.partition is None else self.blocks.partition.cell,
             max_elements=self.blocks.max_elements,
             relation=self.promise.relation,
             epsilon=self.promise.epsilon,

@@ -294,7 +294,7 @@ class SharedQuery(Query[Histogram]):
             ),
             unit=self.promise.level,
             elements=self.blocks.named,
-            cells=self.blocks.brief,
+            cell="" if self.blocks.partition is None else self.blocks.partition.cell,
             relation=self.promise.relation,
             epsilon=self.promise.epsilon,
             delta=self.promise.delta,

@@ -117,11 +117,6 @@ class UnitBlocks:
         return UnitBlocks("element", of, elements, key, bound, named, alone, column, partition)
 
     @property
-    def brief(self) -> str:
-        """Short description of the partition; empty without one."""
-        return "" if self.partition is None else self.partition.brief
-
-    @property
     def of_one_row(self) -> bool:
         """True if a block has at most one row, so that the norm of its contribution is known."""
         return self.block == "record" or self.one_row
