@@ -331,7 +331,7 @@ def test_notes_state_which_rows_are_dropped() -> None:
         clip=2.0,
         **OPTIONS,
     )
-    assert "Rows without an owner ('sender' and 'receiver') or a finite" in notes(owned)[0]
+    assert "Rows without any owner ('sender' and 'receiver') or a finite" in notes(owned)[0]
     assert "; users 'sender' and 'receiver'; " in owned.guarantee.summary.replace(
         "(users", "; users"
     )

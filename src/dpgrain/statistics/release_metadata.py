@@ -233,7 +233,7 @@ class Asked(Mapping[str, str]):
         user = [] if self.user is None else [quote_user(self.user)]
         several = user != [] and user == [self.user]
         columns = [*([] if several else user), *map(repr, self.by)]
-        missing = [f"an owner ({self.user})"] if several else []
+        missing = [f"any owner ({self.user})"] if several else []
         missing += [f"a value in {' or '.join(columns)}"] if columns else []
         if self.value is not None and not self.statistic.weighted:
             number = "both columns" if self.statistic.paired else repr(self.value)
@@ -371,13 +371,15 @@ class Asked(Mapping[str, str]):
         norm, size = self._joint_norm, format_limit(bound) if self.chosen else f"{bound:,.6g}"
         if self.statistic.ratio and not self.statistic.ranked:
             # The contribution of a record has an l1 norm of 1.
-            rows = "records" if self.rows == "records" else "people"
-            return (
-                f"{size} {rows}" if norm == "l1 norm" else f"{norm} {size} (a record has up to 1)"
-            )
+            of_one = f"{norm} {size} (a record has up to 1)"
+            return f"{size} {self.rows}" if norm == "l1 norm" else of_one
         if norm and (norm != "l1 norm" or not self._groups or self.statistic.ratio):
-            roots = f" (√k for k {self._groups})" * (self.each == "holder" and norm == "l2 norm")
-            return f"{norm} {size}{roots}"
+            roots = self.each == "holder" and norm == "l2 norm"
+            parts = self.statistic.signed and not self._groups
+            return (
+                f"{norm} {size}{f' (√k for k {self._groups})' * roots}"
+                f"{' (of positive and negative parts)' * parts}"
+            )
         if self._counts_rows and not self.statistic.ratio:
             size += (
                 f" {self.rows if bound != 1 else 'record' if self.over == 'records' else 'person'}"
