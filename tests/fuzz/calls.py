@@ -322,6 +322,7 @@ _MADE = frozenset(
             "planning.ErrorPlan",
             "planning.RecurrentPlan",
             "planning.PlanRow",
+            "planning.QueryTable",
             "planning.ReleaseSchedule",
         ),
         *("planning.UnitErrors", "planning.UnitsPlan"),
@@ -408,7 +409,6 @@ _WITHIN: Mapping[str, frozenset[str]] = {
         }
     ),
     **{f"shuffle.{kind}Sum": frozenset({"estimate"}) for kind in ("Poisson", "Scalar", "Vector")},
-    "planning.RecurrentPlan": frozenset({"heading"}),
     "Releases": frozenset({"__getitem__"}),
     "torch.PrivacyEngine": frozenset({"attach"}),
     "torch.Trainer": frozenset(

@@ -17,12 +17,12 @@ def test_a_full_gradient_run_by_hand() -> None:
     plan = plan_gradient(1.0, 1e-6, n=1000, rounds=50, dimension=9)
     noise = plan["noise multiplier σ"]
     single = calibrate_gaussian(1.0, 1e-6).noise_multiplier
-    assert noise == pytest.approx(math.sqrt(50) * single)
+    assert noise == pytest.approx(math.sqrt(50) * single, rel=1e-4)
     assert plan["noise sd of a coordinate"] == noise / 1000
     # The noise's part does not depend on the number of rounds; the other falls.
-    assert plan["excess risk, the noise's part"] == pytest.approx(3 * single / 1000)
+    assert plan["excess risk, the noise's part"] == pytest.approx(3 * single / 1000, rel=1e-4)
     assert plan["excess risk, the other part"] == pytest.approx(1 / math.sqrt(50))
-    assert plan["the noise's part, times the order"] == pytest.approx(single)
+    assert plan["the noise's part, times the order"] == pytest.approx(single, rel=1e-4)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -41,17 +41,10 @@ def test_a_sampled_gradient_run_keeps_its_promise(sampling: str, relation: Relat
 
 
 GRADIENTS = [
-    ({"sampling": "pairs"}, "sampling_rate is required if pairs are sampled"),
-    ({"sampling": "users", "sampling_rate": 0.1, "passes": 3}, "passes requires"),
-    ({"sampling": "users", "sampling_rate": 1.5}, "must be in (0, 1], not 1.5"),
-    ({"sampling_rate": 0.1}, "sampling_rate must be omitted with sampling='full'"),
-    ({"passes": 3}, "passes requires sampling='passes'"),
-    ({"sampling": "passes"}, "passes is required"),
-    (
-        {"sampling": "passes", "passes": 11},
-        "passes must be at most the number of rounds, 10, not 11",
-    ),
-    ({"sampling": "fixed"}, "sampling must be one of 'full', 'pairs', 'users', 'passes'"),
+    ({"passes": 3, "sampling_rate": 0.1}, "sampling_rate must be omitted with passes"),
+    ({"passes": 11}, "passes must be at most the number of rounds, 10, not 11"),
+    ({"sampling": "fixed"}, "sampling must be"),
+    ({"sampling_rate": 0.0}, "sampling_rate"),
 ]
 
 

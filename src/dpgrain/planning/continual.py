@@ -7,11 +7,10 @@ compares schedules before the first day.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
 from dpgrain import _validate
@@ -19,14 +18,13 @@ from dpgrain._formatting import powers, rounded_up
 from dpgrain.accounting import gaussian_epsilon
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import ParameterError
-from dpgrain.planning.error_plan import checked_promise, table_lines, three_digits
+from dpgrain.planning.plan_table import PlanTable, Section, planned_promise, three_digits
+from dpgrain.units import User
 
 #: How people are counted: once per release, or once for each period with a visit.
 Counting: TypeAlias = Literal["people", "visits"]
 #: Protected data of a person: one period, a given number of consecutive periods, or all.
 Promised: TypeAlias = Literal["period", "within", "person"]
-
-_COLUMNS = ("", "releases", "noise sd", "of total", "ε, period", "ε, person")
 
 _MOST_PERIODS = 10**6
 
@@ -72,7 +70,7 @@ class ReleaseSchedule:
 
 
 @dataclass(frozen=True)
-class RecurrentPlan:
+class RecurrentPlan(PlanTable):
     """Costs and errors of schedules of releases, for each possible protected unit.
 
     Args:
@@ -106,12 +104,9 @@ class RecurrentPlan:
     schedules: tuple[ReleaseSchedule, ...]
     notes: tuple[str, ...] = ()
 
-    def heading(self, promised: Promised) -> str:
-        """Return the heading of a promise's table of schedules.
+    columns = ("", "releases", "noise sd", "of total", "ε, period", "ε, person")
 
-        Args:
-            promised: the protected data of one person.
-        """
+    def _heading(self, promised: Promised) -> str:
         match promised:
             case "period":
                 return "Promised for one period of a person:"
@@ -120,15 +115,10 @@ class RecurrentPlan:
             case "person":
                 return f"Promised for a person who comes in at most {self.returns:,} periods:"
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Column names of the tables."""
-        return _COLUMNS
-
-    def tables(self) -> list[tuple[str, list[tuple[str, ...]]]]:
+    def tables(self) -> list[Section]:
         """Return a table for each promise, with its heading: a row of text per schedule."""
         return [
-            (self.heading(promised), [_row(each) for each in schedules])
+            (self._heading(promised), [_row(each) for each in schedules])
             for promised, schedules in groupby(self.schedules, lambda each: each.promised)
         ]
 
@@ -144,18 +134,6 @@ class RecurrentPlan:
             "schedules": [{"name": each.name, **asdict(each)} for each in self.schedules],
             "notes": list(self.notes),
         }
-
-    def to_json(self) -> str:
-        """Return the plan as JSON text."""
-        return json.dumps(self.to_dict(), ensure_ascii=False)
-
-    def __str__(self) -> str:
-        tables = self.tables()
-        columns, *rest = table_lines([_COLUMNS, *(row for _, rows in tables for row in rows)])
-        numbers, lines = iter(rest), [f"{self.title}:", columns]
-        for heading, rows in tables:
-            lines += [heading, *islice(numbers, len(rows))]
-        return "\n  ".join([*lines, *self.notes])
 
 
 def plan_recurrent(
@@ -195,7 +173,7 @@ def plan_recurrent(
     >>> [(each.name, round(each.epsilon_of_person, 2)) for each in plan.schedules[:3]]
     [('every period', 6.58), ('every 7 periods', 6.58), ('once, at the end', 1.0)]
     """
-    epsilon, delta = checked_promise(epsilon, delta, "zero_out")
+    _ = planned_promise(User(), epsilon, delta, "zero_out")
     periods = _validate.integer(minimum=1, periods=periods)
     _at_most(_MOST_PERIODS, periods=periods)
     returns = _at_most(periods, returns=_validate.integer(minimum=1, returns=returns))

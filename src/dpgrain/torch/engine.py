@@ -163,8 +163,7 @@ class PrivacyEngine:
             exact: True processes each block separately, truncates it to a grid, and adds integers
                 with integer noise. This accounts for all rounding, but is slow.
             noise: ``"banded"`` uses noise that cancels over steps, and samples from random parts of
-                the users in turn; it is useful for small sampling rates
-                (:func:`dpgrain.planning.plan_bands`).
+                the users in turn; it is useful for small sampling rates.
             bands: the number of bands and parts; by default, the best number for
                 ``target_epsilon``.
             mean: any private mean from :mod:`dpgrain.means` of one vector per block, for small

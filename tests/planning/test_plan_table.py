@@ -7,16 +7,19 @@ import math
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from tests.refusals import refuses
 
+import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.errors import ParameterError
 from dpgrain.planning.choices import plan_select
 from dpgrain.planning.descent import plan_sco
-from dpgrain.planning.error_plan import ErrorPlan, PlanRow
 from dpgrain.planning.means import plan_mean
-from dpgrain.units import Element
+from dpgrain.planning.plan_table import ErrorPlan, PlanRow, plan_table
+from dpgrain.units import Element, User
 
 VECTORS = Contribution(block="user", layout="shared", coordinates="signed")
 
@@ -89,3 +92,42 @@ def test_a_floor_of_zero_says_that_there_is_none() -> None:
 def test_a_plan_for_a_large_epsilon_overflows_nowhere(epsilon: float) -> None:
     plan = plan_sco(epsilon, 1e-6, n_users=10, dimension=3, strength=1.0)
     assert all(math.isfinite(row.value) for row in plan.rows())
+
+
+def test_query_table_has_the_error_of_each_query_at_each_epsilon() -> None:
+    """Every cell is the expected error of the query with that ε, and no rows are read."""
+    table = dg.read(pa.table({"who": [1, 2, 2], "day": ["a", "b", "b"]}), user="who")
+    options = {"epsilon": 1.0, "delta": 1e-6, "by": "day", "domain": ["a", "b"], "clip": 5.0}
+    units = {"day": Element("day"), "user": User()}
+    queries = {name: dg.count.query(table, unit=unit, **options) for name, unit in units.items()}
+    result = plan_table(queries, [0.5, 3.0])
+    ((_, rows),) = result.tables()
+    assert result.columns == ("ε", "day", "user")
+    for epsilon, (text, *errors) in zip((0.5, 3.0), rows, strict=True):
+        assert text == f"{epsilon:g}"
+        assert errors == [
+            str(dg.count.query(table, unit=unit, **{**options, "epsilon": epsilon}).plan.expected)
+            for unit in units.values()
+        ]
+    read = json.loads(result.to_json())
+    assert read["epsilons"] == [0.5, 3.0]
+    assert read["errors"]["user"][1]["std_error"] == result.plans["user"][1].expected.std_error
+
+
+def test_query_table_shows_warnings_with_the_name_of_the_query() -> None:
+    model = dg.learn.LogisticRegression(
+        unit=User(), epsilon=1.0, delta=1e-6, n_users=20, classes=[0, 1], intervals=0.2
+    )
+    query = model.query(np.zeros((20, 2)), np.arange(20) % 2, users=np.arange(20))
+    (warning,) = query.plan.care
+    result = plan_table({"model": query}, [1.0, 1.0])
+    assert result.notes == (f"model: {warning}",)
+    assert str(result).endswith(warning)
+    assert result.tables()[0][1] == [("1", "unknown")] * 2
+
+
+def test_query_table_rejects_other_objects() -> None:
+    with refuses("queries"):
+        plan_table({"a": "count"}, [1.0])  # type: ignore[dict-item]
+    with refuses("epsilons"):
+        plan_table({}, 1.0)  # type: ignore[arg-type]
