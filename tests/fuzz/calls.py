@@ -305,7 +305,7 @@ _MADE = frozenset(
             "Plan",
         ),
         *("PlannedReleases", "Releases", "SharedTable", "UserTable"),
-        *("accounting.Asked", "accounting.Calibration", "accounting.Loss"),
+        *("accounting.Neighbours", "accounting.Calibration", "accounting.Loss"),
         *("learn.Accuracy", "learn.Auc", "learn.Band", "learn.Evidence", "learn.History"),
         *("learn.Intervals", "learn.Minimum", "learn.R2"),
         *("means.Candidate", "means.Method", "means.Problem", "means.Vectors"),

@@ -199,6 +199,14 @@ class QueryTable(PlanTable):
     Args:
         epsilons: the values of ε, one per row.
         plans: name of a query → its plans, one for each ε.
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import User, count, read
+    >>> visits = read(pa.table({"who": [1, 2, 2]}), user="who")
+    >>> query = count.query(visits, unit=User(), epsilon=1.0, delta=1e-6, clip=5.0)
+    >>> table = plan_table({"visits": query}, [0.5, 2.0])
+    >>> [plan.expected.std_error > 0 for plan in table.plans["visits"]]
+    [True, True]
     """
 
     epsilons: tuple[float, ...]
