@@ -33,6 +33,6 @@ def test_best_bands_have_the_noise_calibrated_by_hand() -> None:
 @pytest.mark.parametrize("unit", [User(), User(max_elements=3)])
 def test_best_noise_is_independent_when_bands_do_not_pay(unit: User) -> None:
     numbers = {"epsilon": 1.0, "delta": 1e-6, "n_users": 1, "rounds": 20, "sampling_rate": 0.5}
-    mean = best(band_candidates(**numbers, unit=unit, relation="replace"))
+    mean = best(band_candidates(most=4, **numbers, unit=unit, relation="replace"))
     assert mean.bands == 1
     assert isinstance(mean.event, SampledGaussian)

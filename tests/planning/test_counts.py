@@ -51,4 +51,4 @@ def test_plan_with_laplace_noise_has_no_selection() -> None:
     release = plan_histogram(unit=User(), epsilon=1.0, clip=1.0, items=9, noise="laplace")
     plan = plan_counts(release)
     assert (plan["noise sd of a count"], plan.delta) == (release.std_error, 0.0)
-    assert [row.name for row in plan.rows()][-1] == "times the least"
+    assert [row.name for row in plan.rows][-1] == "times the least"

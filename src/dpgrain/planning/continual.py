@@ -19,6 +19,7 @@ from dpgrain.accounting import gaussian_epsilon
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import ParameterError
 from dpgrain.planning.plan_table import PlanTable, Section, planned_promise, three_digits
+from dpgrain.publishing import Promise
 from dpgrain.units import User
 
 #: How people are counted: once per release, or once for each period with a visit.
@@ -173,7 +174,7 @@ def plan_recurrent(
     >>> [(each.name, round(each.epsilon_of_person, 2)) for each in plan.schedules[:3]]
     [('every period', 6.58), ('every 7 periods', 6.58), ('once, at the end', 1.0)]
     """
-    _ = planned_promise(User(), epsilon, delta, "zero_out")
+    promise = planned_promise(User(), epsilon, delta, "zero_out")
     periods = _validate.integer(minimum=1, periods=periods)
     _at_most(_MOST_PERIODS, periods=periods)
     returns = _at_most(periods, returns=_validate.integer(minimum=1, returns=returns))
@@ -185,9 +186,13 @@ def plan_recurrent(
     lengths = sorted(set(_validate.integers(minimum=1, every=stated)))
     for length in lengths:
         _at_most(periods, every=length)
+    units: dict[Promised, tuple[int, int]] = {"period": (1, 1)}
+    if within is not None:
+        units["within"] = (within, min(within, returns))
+    units["person"] = (periods, returns)
     schedules = tuple(
-        _schedule(person, length, running, whose, gaussian_mu(epsilon, delta), delta)
-        for whose in _promises(periods, returns, within)
+        _schedule(person, length, running, promised, units, promise)
+        for promised in units
         for length, running in [*((length, False) for length in lengths), (1, True)]
     )
     title = (
@@ -206,38 +211,27 @@ def plan_recurrent(
     )
 
 
-@dataclass(frozen=True)
-class _PromisedUnit:
-    """The protected data of one person: visits within a number of consecutive periods."""
-
-    promised: Promised
-    span: int
-    visits: int
-
-
-def _promises(periods: int, returns: int, within: int | None) -> tuple[_PromisedUnit, ...]:
-    """Return the promises of a plan, from the least data of a person to the most."""
-    slides = () if within is None else (_PromisedUnit("within", within, min(within, returns)),)
-    return (_PromisedUnit("period", 1, 1), *slides, _PromisedUnit("person", periods, returns))
-
-
 def _schedule(
-    person: _Person, every: int, running: bool, whose: _PromisedUnit, mu: float, delta: float
+    person: _Person,
+    every: int,
+    running: bool,
+    promised: Promised,
+    units: dict[Promised, tuple[int, int]],
+    promise: Promise,
 ) -> ReleaseSchedule:
-    """Return a schedule with its cost and error; protected data cost at most μ."""
-    norm = person.moved(every, running, whose.span, whose.visits)
-    period = person.moved(every, running, 1, 1)
-    whole = person.moved(every, running, person.periods, person.returns)
+    """Return a schedule with its cost and error; ``units`` are the span and the visits of each."""
+    moved = {name: person.moved(every, running, *each) for name, each in units.items()}
+    norm, mu = moved[promised], gaussian_mu(promise.epsilon, promise.delta)
     releases = -(-person.periods // every)
     return ReleaseSchedule(
         every,
         running,
-        whose.promised,
+        promised,
         releases,
         norm / mu,
         norm / mu * (1.0 if running else math.sqrt(releases)),
-        gaussian_epsilon(delta, mu * (period / norm)),
-        gaussian_epsilon(delta, mu * (whole / norm)),
+        gaussian_epsilon(promise.delta, mu * (moved["period"] / norm)),
+        gaussian_epsilon(promise.delta, mu * (moved["person"] / norm)),
     )
 
 

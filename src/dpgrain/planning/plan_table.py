@@ -10,11 +10,10 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from dpgrain import _validate
-from dpgrain._formatting import powers, rounded_up
+from dpgrain._formatting import powers, rounded_down, rounded_up
 from dpgrain.accounting.events.base import Event
 from dpgrain.errors import ParameterError
 from dpgrain.publishing import Promise, Query
@@ -105,8 +104,8 @@ class PlanRow:
             # Nothing larger is proved, or the proved floor is below the smallest float.
             return "no floor above 1e-300"
         if self.kind == "order":
-            return f"order of {_digits(self.value, 1, ROUND_HALF_EVEN)}"
-        return _digits(self.value, 4, ROUND_FLOOR if self.kind == "floor" else ROUND_CEILING)
+            return f"order of {rounded_up(float(f'{self.value:.0e}'), 1)}"
+        return rounded_down(self.value) if self.kind == "floor" else rounded_up(self.value)
 
 
 @dataclass(frozen=True)
@@ -118,12 +117,12 @@ class ErrorPlan(PlanTable):
         epsilon: the promised ε.
         delta: the promised δ.
         event: the planned event.
-        lines: the numbers.
+        rows: the numbers.
         assumptions: sentences on the assumptions of the numbers.
 
     >>> from dpgrain.planning import plan_mean
     >>> plan = plan_mean(1.0, 1e-6, n=10_000)
-    >>> for row in plan.rows()[:3]:
+    >>> for row in plan.rows[:3]:
     ...     print(f"{row.name}: {row.text} {row.unit}")
     noise multiplier σ: 4.225 clipping bounds
     noise sd of a coordinate: 0.0004225 clipping bounds
@@ -136,14 +135,10 @@ class ErrorPlan(PlanTable):
     epsilon: float
     delta: float
     event: Event
-    lines: tuple[PlanRow, ...]
+    rows: tuple[PlanRow, ...]
     assumptions: tuple[str, ...] = ()
 
     columns = ("", "value", "in")
-
-    def rows(self) -> list[PlanRow]:
-        """Return the numbers, one per row."""
-        return list(self.lines)
 
     def __getitem__(self, name: str) -> float:
         """Return the number of the row with a name.
@@ -151,17 +146,17 @@ class ErrorPlan(PlanTable):
         Raises:
             ParameterError: if no row has this name.
         """
-        for row in self.lines:
+        for row in self.rows:
             if isinstance(name, str) and row.name == name:
                 return row.value
-        names = ", ".join(repr(row.name) for row in self.lines)
+        names = ", ".join(repr(row.name) for row in self.rows)
         raise ParameterError(
             f"row {_validate.describe(name)} is not in this plan; choose from {names}."
         )
 
     @property
     def _sources(self) -> list[str]:
-        return list(dict.fromkeys(row.source for row in self.lines if row.source))
+        return list(dict.fromkeys(row.source for row in self.rows if row.source))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -176,7 +171,7 @@ class ErrorPlan(PlanTable):
         return [
             (
                 "",
-                [(row.name + cited.get(row.source, ""), row.text, row.unit) for row in self.lines],
+                [(row.name + cited.get(row.source, ""), row.text, row.unit) for row in self.rows],
             )
         ]
 
@@ -187,7 +182,7 @@ class ErrorPlan(PlanTable):
             "epsilon": self.epsilon,
             "delta": self.delta,
             "event": self.event.to_dict(),
-            "rows": [asdict(row) for row in self.lines],
+            "rows": [asdict(row) for row in self.rows],
             "notes": list(self.assumptions),
         }
 
@@ -311,10 +306,3 @@ def promise_text(promise: Promise) -> str:
 def three_digits(value: float) -> str:
     """Return a number as text, with three digits and thousands separators."""
     return f"{float(f'{value:.3g}'):,.10g}"
-
-
-def _digits(value: float, digits: int, rounding: str) -> str:
-    exact = Context(prec=digits, rounding=rounding).create_decimal(repr(float(value)))
-    if value == 0 or 1e-4 <= value < 1e7:
-        return f"{exact.normalize():,f}"
-    return f"{exact:.{digits - 1}e}"
