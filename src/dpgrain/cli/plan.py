@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from dpgrain import planning, statistics
+from dpgrain import shuffle as sums
 from dpgrain._files import check_outputs
 from dpgrain._formatting import powers
 from dpgrain._lazy_import import lazy_import
@@ -20,7 +21,6 @@ from dpgrain.cli.parameters import ParameterOption, options_of
 from dpgrain.cli.printing import check_picture, plain, print_table, say, shown, written
 from dpgrain.cli.signatures import parameters_of
 from dpgrain.publishing.parameters import Parameter
-from dpgrain.shuffle import PoissonSum, VectorSum
 from dpgrain.units import PLAIN_UNITS, Element, Level, Unit, User
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def shuffle(
     """Plan a sum through a shuffler, without a curator: the messages and the error."""
     if report is not None:
         check_outputs([report])
-    protocol = (VectorSum if noise == "binomial" else PoissonSum)(**vars(own))
+    protocol = (sums.VectorSum if noise == "binomial" else sums.PoissonSum)(**vars(own))
     result, curve = shuffled.deployment(protocol), shuffled.honest_curve(protocol)
     if report is not None:
         protocol.report(report)
