@@ -170,10 +170,8 @@ class AdaptiveSelection(Event):
         leak = self._selection_probability(neighbours) * (1 + _RELATIVE_ROUNDING)
         if not self.one_sided(neighbours.relation, neighbours.unit):
             # Both sides may have their own items; the first event counts one of them.
-            leak = (
-                2 * leak
-                + self.first.loss(neighbours.units, neighbours.relation, neighbours.unit).leak
-            )
+            changed = (neighbours.units, neighbours.relation, neighbours.unit)
+            leak = 2 * leak + self.first.loss(*changed).leak
         return Loss(mu=distance / self.noise_multiplier, leak=min(leak, 1.0))
 
     def _selection_probability(self, neighbours: Neighbours) -> float:
