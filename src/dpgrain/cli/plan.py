@@ -25,7 +25,7 @@ from dpgrain.units import PLAIN_UNITS, Element, Level, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain.planning import shuffled
-    from dpgrain.planning.plan_table import PlanTable
+    from dpgrain.planning.plan_tables import PlanTable
     from dpgrain.planning.shuffled import Honest
     from dpgrain.report import plots
 else:

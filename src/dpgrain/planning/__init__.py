@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dpgrain.planning.counts import plan_counts
     from dpgrain.planning.descent import plan_gradient, plan_sco
     from dpgrain.planning.means import plan_mean
-    from dpgrain.planning.plan_table import ErrorPlan, PlanRow, QueryTable, plan_table
+    from dpgrain.planning.plan_tables import ErrorPlan, PlanRow, QueryTable, plan_table
     from dpgrain.planning.units import UnitErrors, UnitsPlan, plan_units
 
 __all__ = [
@@ -40,7 +40,7 @@ lazy_package(
         "dpgrain.planning.counts": ("plan_counts",),
         "dpgrain.planning.descent": ("plan_gradient", "plan_sco"),
         "dpgrain.planning.means": ("plan_mean",),
-        "dpgrain.planning.plan_table": ("ErrorPlan", "PlanRow", "QueryTable", "plan_table"),
+        "dpgrain.planning.plan_tables": ("ErrorPlan", "PlanRow", "QueryTable", "plan_table"),
         "dpgrain.planning.continual": ("RecurrentPlan", "ReleaseSchedule", "plan_recurrent"),
         "dpgrain.planning.units": ("UnitErrors", "UnitsPlan", "plan_units"),
     },

@@ -13,7 +13,7 @@ from dpgrain.papers.floors import (
     min_error_of_worlds,
     min_excess_of_choice,
 )
-from dpgrain.planning.plan_table import FLOOR, ErrorPlan, PlanRow, planned_promise, promise_text
+from dpgrain.planning.plan_tables import FLOOR, ErrorPlan, PlanRow, planned_promise, promise_text
 from dpgrain.units import Relation, User
 
 _FINITE = "user-level learning paper, Thm. 8"

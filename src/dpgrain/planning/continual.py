@@ -18,7 +18,7 @@ from dpgrain._formatting import powers, rounded_up
 from dpgrain.accounting import gaussian_epsilon
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import ParameterError
-from dpgrain.planning.plan_table import PlanTable, Section, planned_promise, three_digits
+from dpgrain.planning.plan_tables import PlanTable, Section, planned_promise, three_digits
 from dpgrain.publishing import Promise
 from dpgrain.units import User
 

@@ -7,7 +7,7 @@ import math
 from dpgrain import _validate
 from dpgrain.accounting import Selection, calibrate_truncated_geometric
 from dpgrain.papers.floors import min_error, min_users_with_item
-from dpgrain.planning.plan_table import (
+from dpgrain.planning.plan_tables import (
     FLOOR,
     MANY_UNITS,
     ErrorPlan,

@@ -15,7 +15,7 @@ from dpgrain.papers.floors import (
     min_error_of_worlds,
     min_noise_of_clipped_sums,
 )
-from dpgrain.planning.plan_table import (
+from dpgrain.planning.plan_tables import (
     FLOOR,
     MANY_UNITS,
     ErrorPlan,

@@ -9,7 +9,7 @@ from typing import Any
 from dpgrain._formatting import powers, quantity
 from dpgrain._progress import Progress
 from dpgrain.accounting import Binomial, Compose, Event, Poisson
-from dpgrain.planning.plan_table import ErrorPlan, PlanRow
+from dpgrain.planning.plan_tables import ErrorPlan, PlanRow
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.shuffle.design import gaussian_mu_for
 from dpgrain.shuffle.device_noise import BinomialNoise, DeviceNoise, PoissonNoise

@@ -16,7 +16,7 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting.events.base import Event
 from dpgrain.errors import ParameterError
 from dpgrain.numerics.special_functions import ndtr
-from dpgrain.planning.plan_table import PlanTable, Section, planned_promise, three_digits
+from dpgrain.planning.plan_tables import PlanTable, Section, planned_promise, three_digits
 from dpgrain.statistics.plan import noise_sd, plan_histogram
 from dpgrain.units import PLAIN_UNITS, Level, Relation, User
 

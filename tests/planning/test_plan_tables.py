@@ -19,7 +19,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.planning.choices import plan_select
 from dpgrain.planning.descent import plan_sco
 from dpgrain.planning.means import plan_mean
-from dpgrain.planning.plan_table import ErrorPlan, PlanRow, plan_table
+from dpgrain.planning.plan_tables import ErrorPlan, PlanRow, plan_table
 from dpgrain.units import Element, Unit, User
 
 VECTORS = Contribution(block="user", layout="shared", coordinates="signed")
