@@ -104,11 +104,7 @@ class AuditCharge(Charge):
         return answer
 
     def select(
-        self,
-        part: Selection | AdaptiveSelection,
-        sums: IntArray,
-        radius: float,
-        step: float,
+        self, part: Selection | AdaptiveSelection, sums: IntArray, radius: float, step: float
     ) -> tuple[IntArray, BoolArray]:
         """Select items, and record the sums."""
         answer: tuple[IntArray, BoolArray] = self._record("select", part, sums, (radius, step))

@@ -90,11 +90,7 @@ def grid_step(clip: float, noise_multiplier: float) -> float:
 
 
 def noised_steps(
-    total: NDArray[np.int64],
-    clip: float,
-    part: GaussianNoise,
-    step: float,
-    source: RandomSource,
+    total: NDArray[np.int64], clip: float, part: GaussianNoise, step: float, source: RandomSource
 ) -> FloatArray:
     """Add Gaussian noise to a sum of :func:`on_grid`, (d,); return units of ``clip``."""
     noisy = counted(source, part).noisy(part, total, clip / step)

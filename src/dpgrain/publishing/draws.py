@@ -96,11 +96,7 @@ class Draws(ABC):
         return with_noise(part, sums, scale, self._source)
 
     def select(
-        self,
-        part: Selection | AdaptiveSelection,
-        sums: IntArray,
-        radius: float,
-        step: float,
+        self, part: Selection | AdaptiveSelection, sums: IntArray, radius: float, step: float
     ) -> tuple[IntArray, BoolArray]:
         """Add noise to (V,) weighted counts of users, and compare them with the threshold.
 
@@ -406,14 +402,11 @@ def flip_scale(part: ApproximateDP, radius: float = 1.0) -> float:
 
 
 def with_noise(
-    event: GaussianNoise | Laplace,
-    sums: NDArray[Any],
-    scale: FloatArray | float,
-    source: RandomSource,
+    event: GaussianNoise | Laplace, sums: NDArray[Any], scale: ArrayLike, source: RandomSource
 ) -> NDArray[Any]:
     """Add the noise of an event to sums of integers, with at least this scale, for all or each."""
     law = event.law if isinstance(event, Laplace) else GAUSSIAN
-    return law.add_noise(sums, raise_scale(scale), source=source)
+    return law.add_noise(sums, raise_scale(np.asarray(scale)), source=source)
 
 
 def _gaussians(draws: Counter[Event]) -> Counter[Gaussian]:

@@ -77,7 +77,6 @@ class Randomizer:
             )
         given: Any = [vector]
         row = np.zeros((1, encoding.dim)) if vector is None else encoding.vectors(given)
-        # The analyzer knows the delta mass of the protocol; a device only draws its own noise.
         part = self.noise.event(1, grid=encoding.grid, coordinates=encoding.dim, leak=_LEAK)
         draws = counted(source, part)
         own = encoding.codes(row, draws)[0]
