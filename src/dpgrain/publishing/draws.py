@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
@@ -65,7 +66,7 @@ class Draws(ABC):
 
     def __init__(self, event: Event, source: RandomSource) -> None:
         self._source = source
-        self._left = tickets(event)
+        self._left = Counter(tickets(event))
         self._lock = threading.Lock()
 
     def __reduce__(self) -> NoReturn:
@@ -362,6 +363,7 @@ def _repeated(event: Event) -> list[str]:
     return [name for name in names if hasattr(event, name)]
 
 
+@lru_cache(maxsize=256)
 def tickets(event: Event) -> Counter[Event]:
     """Return the number of draws of each part of an event, at any depth of composition.
 
