@@ -13,7 +13,7 @@ from dpgrain.choices.scores import STEPS
 from dpgrain.inputs.blocks import default_unit
 from dpgrain.inputs.codes import codes, distinct_labels
 from dpgrain.learn.classes import Labels
-from dpgrain.learn.raw_inputs import empty_like
+from dpgrain.learn.rows import empty_like
 from dpgrain.learn.scoring import (
     MISS_PROBABILITY,
     Score,

@@ -14,7 +14,7 @@ from dpgrain.accounting import Event, Laplace
 from dpgrain.choices.scores import STEPS
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.blocks import default_unit
-from dpgrain.learn.raw_inputs import empty_like
+from dpgrain.learn.rows import empty_like
 from dpgrain.learn.scoring import (
     MISS_PROBABILITY,
     Score,

@@ -20,14 +20,14 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs.blocks import LabelledRows
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.inputs.numbers import numbers
-from dpgrain.learn.raw_inputs import (
+from dpgrain.learn.reading import target_vector
+from dpgrain.learn.rows import (
     as_sequence,
     collect_lazy,
     count_rows,
     empty_features,
     empty_like,
 )
-from dpgrain.learn.reading import target_vector
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Planned, Promise, Query
 from dpgrain.publishing.facts import Fact

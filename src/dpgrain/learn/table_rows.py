@@ -1,0 +1,166 @@
+"""Rows of a fit in a table, in this process or on a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dpgrain.errors import ParameterError
+from dpgrain.inputs.blocks import LabelledRows
+from dpgrain.learn.features import (
+    ColumnRoles,
+    FeatureEncoding,
+    FeatureRows,
+    NumberColumn,
+    empty_rows,
+    load_rows,
+    required_columns,
+)
+from dpgrain.learn.rows import ArrayRows, Rows
+from dpgrain.publishing import Charge
+from dpgrain.publishing.array_origin import ArrayOrigin
+from dpgrain.scope.partitions import Partition
+from dpgrain.tables.blocks import partition_rule
+from dpgrain.tables.engines.per_user import derivation_facts
+from dpgrain.tables.engines.protocol import Form
+from dpgrain.tables.table import UserTable, read
+from dpgrain.units import Unit
+
+
+@dataclass(frozen=True)
+class TableRows(Rows):
+    """Columns of a table with features, targets and cells; nothing is read.
+
+    ``element`` is the column of cells, or None. ``frame`` is True for a caller's Spark frame: its
+    columns are not part of the model, and boolean labels are False and True instead of text.
+    """
+
+    table: UserTable
+    encoding: FeatureEncoding
+    target: str
+    element: str | None = None
+    frame: bool = False
+
+    @staticmethod
+    def of_frame(X: Any, y: Any, users: Any, elements: Any) -> TableRows:
+        """Return the rows of a Spark frame; the other arguments name columns.
+
+        All other columns are features. ``users`` is None for one user per row.
+        """
+        named = {"y": y, "users": users, "elements": elements}
+        for name, column in named.items():
+            if (name == "y" or column is not None) and not isinstance(column, str):
+                raise ParameterError(
+                    f"{name} must be a column name if X is a Spark DataFrame, not "
+                    f"{type(column).__name__}.",
+                    name=name,
+                )
+        table = read(X, user=users, rows="as given")
+        features = [NumberColumn(name) for name in table.schema if name not in named.values()]
+        return TableRows(table, FeatureEncoding(tuple(features)), y, elements, frame=True)
+
+    @property
+    def distributed(self) -> bool:  # type: ignore[override]
+        """True if the rows remain on a cluster."""
+        return self.table.distributed
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return len(self.encoding.names)
+
+    @property
+    def users(self) -> Any:
+        """Empty user ids with the name of their column; None without such a column."""
+        return None if self.table.user is None else self._ids(np.zeros(0))
+
+    @property
+    def elements(self) -> Any:
+        """Empty cells with the name of their column; None without such a column."""
+        return None if self.element is None else self._cells(np.zeros(0, dtype=object))
+
+    @property
+    def origin(self) -> ArrayOrigin | None:
+        """Public facts about the rows of a table, with the partition into elements."""
+        return None if self.frame else table_origin(self.table, self.element)
+
+    @property
+    def columns(self) -> tuple[FeatureEncoding, str] | None:
+        """Rule from columns to features, and the target, which a model stores."""
+        return None if self.frame else (self.encoding, self.target)
+
+    def empty(self, width: int | None, *, labels: bool) -> tuple[Any, Any]:  # noqa: ARG002 - the encoding has it
+        """Return features and targets of no rows, after checking the schema."""
+        rows = empty_rows(
+            self.table, self.encoding, target=self.target, labels=labels, element=self.element
+        )
+        target = rows.target
+        if labels and self._has_boolean_labels:
+            target = np.zeros(0, dtype=np.bool_)
+        return rows.features, target
+
+    def check(self, unit: Unit, *, places: bool = False) -> None:
+        """Reject unused or missing elements."""
+        LabelledRows.of(0, self.users, self.elements, unit, places=places)
+
+    def read(self, charge: Charge, *, labels: bool, named: bool = False) -> ArrayRows:
+        """Read the columns."""
+        rows = load_rows(
+            self.table,
+            self.encoding,
+            charge,
+            target=self.target,
+            labels=labels,
+            element=self.element,
+            named=named,
+        )
+        if not len(rows.features):
+            # An empty table is a valid neighbour: use one row without a user instead.
+            no_user = np.array([np.nan])
+            rows = FeatureRows(
+                rows.features.reindex([0]),
+                no_user,
+                None if rows.users is None else no_user,
+                None if rows.elements is None else np.array([None], dtype=object),
+                rows.kept,
+            )
+        users = None if rows.users is None else self._ids(rows.users)
+        elements = None if rows.elements is None else self._cells(rows.elements)
+        return ArrayRows(rows.features, rows.target, users, elements)
+
+    def _ids(self, values: Any) -> Any:
+        return pd.Series(values, name=self.table.user)
+
+    def _cells(self, values: Any) -> Any:
+        return pd.Series(values, name=self.element)
+
+    # -- on a cluster --
+
+    @property
+    def _has_boolean_labels(self) -> bool:
+        return self.frame and self.table.schema.get(self.target) == "BOOLEAN"
+
+    def column_forms(self, *, labels: bool) -> list[tuple[str, Form]]:
+        """Return the columns to read and their forms, after checking the schema."""
+        result = required_columns(self.table, self.encoding, self.target, labels, self.element)
+        if labels and self._has_boolean_labels:
+            result[len(self.encoding.columns)] = (self.target, "as it is")
+        return result
+
+    def roles(self, *, labels: bool) -> ColumnRoles:
+        """Return the roles of the columns of :meth:`column_forms`."""
+        return ColumnRoles(
+            self.encoding,
+            labels=labels,
+            users=self.table.user is not None,
+            elements=self.element is not None,
+        )
+
+
+def table_origin(table: UserTable, element: str | None = None) -> ArrayOrigin:
+    """Return the public facts about the rows of a table, with the partition into elements."""
+    cells = None if element is None else Partition((partition_rule(element, None, table),))
+    return ArrayOrigin(table.scope, cells, table.provenance, tuple(derivation_facts(table)))
