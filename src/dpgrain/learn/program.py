@@ -49,6 +49,14 @@ class Task:
     beside: Event | None = None
     lot: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.promise.unit != User():
+            raise ParameterError(
+                f"unit must be User() with a recipe, not {_validate.describe(self.promise.unit)}, "
+                "because recipes protect whole users.",
+                name="unit",
+            )
+
     @staticmethod
     def of(
         n_users: int,
