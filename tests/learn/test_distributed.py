@@ -190,7 +190,7 @@ def test_minimise_on_a_cluster_is_the_exact_one_here(model: Any, unit: str) -> N
         y: Any = None
         if not table.distributed:
             loaded = load_rows(table, encoding, Curator(), target="y", element=element)
-            X, y = loaded.features.to_numpy(), loaded.target
+            X, y = loaded.X.to_numpy(), loaded.y
             options["users"] = pd.Series(loaded.users, name="who")
             options["elements"] = (
                 None if element is None else pd.Series(loaded.elements, name=element)

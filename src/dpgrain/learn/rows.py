@@ -132,12 +132,16 @@ class Rows(ABC):
 
 @dataclass(frozen=True, eq=False)
 class ArrayRows(Rows):
-    """Rows in memory: features (m, d), targets (m,) and labels (m,), compared by identity."""
+    """Rows in memory: features (m, d), targets (m,) and labels (m,), compared by identity.
+
+    ``kept`` are other columns of a table.
+    """
 
     X: Any
     y: Any
     users: Any = None
     elements: Any = None
+    kept: Any = None
 
     @staticmethod
     def of(X: Any, y: Any, users: Any = None, elements: Any = None) -> ArrayRows:

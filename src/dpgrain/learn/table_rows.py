@@ -13,9 +13,7 @@ from dpgrain.inputs.blocks import LabelledRows
 from dpgrain.learn.features import (
     ColumnRoles,
     FeatureEncoding,
-    FeatureRows,
     NumberColumn,
-    empty_rows,
     load_rows,
     required_columns,
 )
@@ -75,12 +73,12 @@ class TableRows(Rows):
     @property
     def users(self) -> Any:
         """Empty user ids with the name of their column; None without such a column."""
-        return None if self.table.user is None else self._ids(np.zeros(0))
+        return None if self.table.user is None else pd.Series(np.zeros(0), name=self.table.user)
 
     @property
     def elements(self) -> Any:
         """Empty cells with the name of their column; None without such a column."""
-        return None if self.element is None else self._cells(np.zeros(0, dtype=object))
+        return None if self.element is None else pd.Series([], name=self.element, dtype=object)
 
     @property
     def origin(self) -> ArrayOrigin | None:
@@ -94,13 +92,10 @@ class TableRows(Rows):
 
     def empty(self, width: int | None, *, labels: bool) -> tuple[Any, Any]:  # noqa: ARG002 - the encoding has it
         """Return features and targets of no rows, after checking the schema."""
-        rows = empty_rows(
-            self.table, self.encoding, target=self.target, labels=labels, element=self.element
-        )
-        target = rows.target
-        if labels and self._has_boolean_labels:
-            target = np.zeros(0, dtype=np.bool_)
-        return rows.features, target
+        self.column_forms(labels=labels)
+        kind: Any = np.float64 if not labels else np.bool_ if self._has_boolean_labels else object
+        features = pd.DataFrame(dict.fromkeys(self.encoding.names, np.zeros(0)))
+        return features, np.zeros(0, dtype=kind)
 
     def check(self, unit: Unit, *, places: bool = False) -> None:
         """Reject unused or missing elements."""
@@ -117,25 +112,15 @@ class TableRows(Rows):
             element=self.element,
             named=named,
         )
-        if not len(rows.features):
+        X, y, users, elements = rows.X, rows.y, rows.users, rows.elements
+        if not len(X):
             # An empty table is a valid neighbour: use one row without a user instead.
-            no_user = np.array([np.nan])
-            rows = FeatureRows(
-                rows.features.reindex([0]),
-                no_user,
-                None if rows.users is None else no_user,
-                None if rows.elements is None else np.array([None], dtype=object),
-                rows.kept,
-            )
-        users = None if rows.users is None else self._ids(rows.users)
-        elements = None if rows.elements is None else self._cells(rows.elements)
-        return ArrayRows(rows.features, rows.target, users, elements)
-
-    def _ids(self, values: Any) -> Any:
-        return pd.Series(values, name=self.table.user)
-
-    def _cells(self, values: Any) -> Any:
-        return pd.Series(values, name=self.element)
+            X, y = X.reindex([0]), np.array([np.nan])
+            users = None if users is None else y
+            elements = None if elements is None else np.array([None], dtype=object)
+        users = None if users is None else pd.Series(users, name=self.table.user)
+        elements = None if elements is None else pd.Series(elements, name=self.element)
+        return ArrayRows(X, y, users, elements)
 
     # -- on a cluster --
 

@@ -113,7 +113,7 @@ class TableRecords(Records):
     ) -> Iterator[tuple[Vectors, Callable[[], int]]]:
         """Read the rows, and compute users' vectors."""
         rows = load_rows(self.table, self.encoding, charge)
-        with LocalRecords.from_arrays(rows.features.to_numpy(), rows.users).user_vectors(
+        with LocalRecords.from_arrays(rows.X.to_numpy(), rows.users).user_vectors(
             charge, bound
         ) as kept:
             yield kept
