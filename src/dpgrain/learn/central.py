@@ -177,7 +177,7 @@ class _CentralRun:
         self.classes = data.targets.classes
         self.loss, self.data = self.config.loss(self.classes), data
         self.gradients = partial(data.gradients(self.config), self.loss)
-        self.ridge = ridge_strengths(self.config, self.loss.outputs, data.width)
+        self.ridge = ridge_strengths(self.config, self.loss.outputs, fit.width)
         self.histograms: list[NormHistogram] = []
 
     def result(self) -> FitResult:

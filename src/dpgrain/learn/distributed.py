@@ -114,7 +114,6 @@ class ClusterData:
     """Rows of an estimator's fit on a cluster; cf. :class:`~dpgrain.learn.fit_data.FitData`."""
 
     targets: Targets
-    width: int
     cached: CachedRows
     owners: ClassVar[None] = None
 
@@ -145,7 +144,7 @@ def opened(
     by = ArrangeLinear(config.feature_bound, config.fit_intercept)
     make = ArrangeBlocks(rows.roles(labels=config.labels), rule, unit, by)
     with cached(rows, make, charge, labels=config.labels) as blocks:
-        yield ClusterData(targets, rows.width, blocks)
+        yield ClusterData(targets, blocks)
 
 
 def cluster_config(config: FitConfig) -> FitConfig:

@@ -37,8 +37,6 @@ _REMAINING_DISTANCE = 2.0
 # obscures the axes of gradients, and coin betting is more accurate. For 490 coefficients of digits
 # by 539 writers at ε = 1, its accuracy was 80%, and 76% with full matrices.
 _MAX_AXES = 100
-# Fields that are not parameters of every estimator.
-_OTHER_FIELDS = ("kind", "options", "copied")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +77,7 @@ class FitConfig:
     def of(model: LinearModel) -> FitConfig:
         """Copy and validate the parameters of a model, except the parameters of its loss."""
         values = {name: _copy(value) for name, value in model.get_params(deep=False).items()}
-        names = [field.name for field in fields(FitConfig) if field.name in values]
-        own = {name: values.pop(name) for name in names}
+        own = {name: values.pop(name) for name in _PARAMETERS}
         return FitConfig(type(model), **own, options=values, copied=model._copied)
 
     def model(self) -> LinearModel:
@@ -92,7 +89,7 @@ class FitConfig:
     @property
     def parameters(self) -> dict[str, Any]:
         """All parameters of the estimator, by name."""
-        own = {name: value for name, value in vars(self).items() if name not in _OTHER_FIELDS}
+        own = {name: getattr(self, name) for name in _PARAMETERS}
         return dict(sorted({**own, **self.options}.items()))
 
     def __eq__(self, other: object) -> bool:
@@ -185,11 +182,6 @@ class FitConfig:
         return "classes" in self.options
 
     @property
-    def progress(self) -> bool | None:
-        """True to show progress from the start; otherwise, after two seconds."""
-        return True if self.verbose else None
-
-    @property
     def how(self) -> str:
         """Name of the parameter that selected the recipe."""
         return "a recipe" if isinstance(self.algorithm, Recipe) else f"trust={self.trust!r}"
@@ -263,6 +255,12 @@ class FitConfig:
             if self.exact:
                 facts.append(Fact("floating-moments"))
         return tuple(facts)
+
+
+# Parameters of every estimator.
+_PARAMETERS = tuple(
+    field.name for field in fields(FitConfig) if field.name not in ("kind", "options", "copied")
+)
 
 
 def _copy(value: Any) -> Any:

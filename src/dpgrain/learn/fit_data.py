@@ -54,11 +54,6 @@ class FitData:
         return FitData(X, targets, blocks, rows.users)
 
     @property
-    def width(self) -> int:
-        """Number of features."""
-        return int(self.X.shape[1])
-
-    @property
     def users_with_rows(self) -> int:
         """Number of users with rows, which is private."""
         return self.rows.users
@@ -93,10 +88,6 @@ class LoadedRows(Protocol):
     @property
     def targets(self) -> Targets:
         """Targets, with their public facts."""
-
-    @property
-    def width(self) -> int:
-        """Number of features."""
 
     @property
     def users_with_rows(self) -> int:

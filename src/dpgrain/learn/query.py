@@ -90,9 +90,9 @@ class FitQuery(Query["LinearModel"]):
         """Noise of the whole release of the fit."""
         noise = self.noise
         elements = self.rows.elements if self.config.recipe is None else None
-        return self.planned(noise.event, noise.facts, elements, noise.care)
+        return self.plan_of(noise.event, noise.facts, elements, noise.care)
 
-    def planned(
+    def plan_of(
         self, event: Event, facts: Sequence[Fact], elements: Any, care: tuple[str, ...] = ()
     ) -> Planned:
         """Return the plan with the guarantee for these rows."""
@@ -111,7 +111,7 @@ class FitQuery(Query["LinearModel"]):
         """Return a new model with the published results of the fit."""
         model = self.config.model()
         with annotate_interrupt("the fit"), self.opened(model, charge) as data:
-            result = self.noise.run(data, charge, self.config.progress)
+            result = self.noise.run(data, charge, self.config.verbose or None)
         return self.fitted(model, result, charge.guarantee)
 
     @contextmanager
@@ -218,7 +218,7 @@ class RecipeFit:
         blocks = LinearBlocks.arrange(
             X, y, rows.blocks, intercept=config.fit_intercept, blocks=there
         )
-        ridge = ridge_strengths(config, loss.outputs, data.width)
+        ridge = ridge_strengths(config, loss.outputs, data.X.shape[1])
         theta, history = run_program(
             self.program,
             record_blocks(X, y, rows, intercept=config.fit_intercept),

@@ -35,7 +35,7 @@ def collect_lazy(values: Any) -> Any:
 
 
 def as_sequence(values: Any) -> Any:
-    """Return cells as a list if they are iterable only once.
+    """Return cells as a list if they are iterable only once; None unchanged.
 
     >>> as_sequence(iter([1, 2]))
     [1, 2]
@@ -146,7 +146,7 @@ class ArrayRows(Rows):
     @staticmethod
     def of(X: Any, y: Any, users: Any = None, elements: Any = None) -> ArrayRows:
         """Return rows with a known number."""
-        return ArrayRows(collect_lazy(X), as_sequence(y), _as_labels(users), _as_labels(elements))
+        return ArrayRows(collect_lazy(X), *map(as_sequence, (y, users, elements)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ArrayRows) and self._ids == other._ids
@@ -174,10 +174,6 @@ class ArrayRows(Rows):
     def read(self, charge: Charge, *, labels: bool, named: bool = False) -> ArrayRows:  # noqa: ARG002 - as passed
         """Return the rows, which are already in memory."""
         return charge.read(lambda: self)
-
-
-def _as_labels(values: Any) -> Any:
-    return None if values is None else as_sequence(values)
 
 
 def rows_of(X: Any, y: Any, users: Any, elements: Any) -> Rows:

@@ -66,11 +66,6 @@ class TableRows(Rows):
         return self.table.distributed
 
     @property
-    def width(self) -> int:
-        """Number of features."""
-        return len(self.encoding.names)
-
-    @property
     def users(self) -> Any:
         """Empty user ids with the name of their column; None without such a column."""
         return None if self.table.user is None else pd.Series(np.zeros(0), name=self.table.user)
