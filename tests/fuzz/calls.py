@@ -381,7 +381,7 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     "accounting.Loss": frozenset({"delta", "epsilon", "tradeoff"}),
     "learn.": frozenset(
         {
-            *("adopt", "config", "forget", "loss", "margins", "parameter_names"),
+            *("adopt", "config", "loss", "margins", "parameter_names"),
             *("read", "restore"),
         }
     ),

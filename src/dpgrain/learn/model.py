@@ -201,7 +201,8 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         covers every iterate, :attr:`history_`, and the releases of ``"auto"`` and ``intervals``.
         Source: element-level paper, Algorithm 1 and (15), with sampled blocks instead of users.
         """
-        self.forget()
+        for earlier in self._results:
+            delattr(self, earlier)
         fitted = publish(self.query(X, y, users=users, elements=elements))
         self.__dict__.update(fitted._results)
         return self
@@ -223,27 +224,14 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
             ParameterError: as :meth:`fit`.
         """
         config = self.config()
-        self.check_process()
+        if self._sent is not None:
+            self._sent.check()
         rows = rows_of(X, y, users, elements)
         unit = User() if config.unit is None and config.recipe is not None else config.unit
         promise = replace(config.promise, unit=default_unit(unit, rows.users, config.n_users))
         if self.tune is not None and not rows.distributed:
             return cast("Query[Self]", tuned_query(config, promise, rows))
         return cast("Query[Self]", FitQuery.of(config, promise, rows))
-
-    def check_process(self) -> None:
-        """Reject a fit of a copy in a process that would not charge the original's budgets.
-
-        Raises:
-            ParameterError: if the fit would not be charged.
-        """
-        if self._sent is not None:
-            self._sent.check()
-
-    def forget(self) -> None:
-        """Discard the results of an earlier fit."""
-        for earlier in self._results:
-            delattr(self, earlier)
 
     @property
     def _results(self) -> dict[str, Any]:

@@ -189,7 +189,7 @@ class TunedQuery(FitQuery):
     ) -> tuple[float, tuple[FitResult, Setting]]:
         """Fit with one setting, and score the fit."""
         noise, config = self.runs_noise, self.candidates[index]
-        fit = _noise_of_fit(config, self.promise, noise.epsilon)
+        fit = replace(_noise_of_fit(config, self.promise, noise.epsilon), width=self.width)
         # A progress bar would reveal the number of fits.
         result = fit.run(data.fit, charge.one_of(noise.fit, fit.event), progress=False)
         model = config.model().adopt(result)
