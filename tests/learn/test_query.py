@@ -244,16 +244,6 @@ def test_a_fit_leaves_nothing_of_an_earlier_fit() -> None:
     assert model.n_features_in_ == X.shape[1]
 
 
-@pytest.mark.parametrize("asked", ASKED)
-def test_queries_of_equal_numbers_and_the_same_rows_are_equal(asked: str) -> None:
-    rows = X, BINARY, USERS
-    seed = {"random_state": 1}
-    query = ASKED[asked](rows, epsilon=1.0, **seed)
-    assert query == ASKED[asked](rows, epsilon=1.0, **seed)
-    assert query != ASKED[asked](rows, epsilon=1.5, **seed)
-    assert query != ASKED[asked]((X.copy(), BINARY, USERS), epsilon=1.0, **seed)
-
-
 @pytest.mark.parametrize("asked", ["fit", "tuned", "minimum"])
 def test_a_copy_has_the_blocks_of_its_promise(asked: str) -> None:
     query: Any = ASKED[asked]((X, BINARY, USERS), epsilon=1.0, random_state=1)
@@ -272,15 +262,6 @@ def test_a_copy_has_the_blocks_of_its_promise(asked: str) -> None:
     history = "history" if asked == "minimum" else "history_"
     found = [getattr(each, history).gradients for each in (result, expected)]
     assert np.array_equal(*found)
-
-
-@pytest.mark.parametrize("asked", ["fit", "tuned"])
-def test_a_query_that_was_sent_elsewhere_is_not_published_there(asked: str) -> None:
-    with dg.budget(8.0, 1e-5):
-        query: Any = pickle.loads(pickle.dumps(ASKED[asked]((X, BINARY, USERS))))
-    query.__dict__["_pickle_origin"] = PickleOrigin(-1, budget=True, ledger=None)
-    with pytest.raises(ParameterError, match="was sent here while a budget was open"):
-        publish(query)
 
 
 def test_a_model_that_was_sent_elsewhere_is_not_fitted_there() -> None:

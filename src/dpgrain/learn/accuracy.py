@@ -129,7 +129,7 @@ def accuracy(
     )
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AccuracyQuery(ScoreQuery[Accuracy]):
     """Query for an accuracy."""
 

@@ -182,7 +182,7 @@ def auc(
     return AucQuery(promise=promise, rows=rows, label=label, random_state=random_state)
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AucQuery(ScoreQuery[Auc]):
     """Query for an AUC."""
 

@@ -67,12 +67,6 @@ class Labels:
 
     classes: NDArray[Any]
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Labels) and self.classes.tolist() == other.classes.tolist()
-
-    def __hash__(self) -> int:
-        return hash(len(self.classes))
-
     @staticmethod
     def of(labels: Any) -> Labels:
         """Build the rule from a caller's labels, in any order."""

@@ -92,12 +92,6 @@ class FitConfig:
         own = {name: getattr(self, name) for name in _PARAMETERS}
         return dict(sorted({**own, **self.options}.items()))
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, FitConfig) and _comparable(vars(self)) == _comparable(vars(other))
-
-    def __hash__(self) -> int:
-        return hash((self.kind, self.epsilon, self.delta))
-
     def __post_init__(self) -> None:
         unit = User() if self.unit is None else self.unit
         promise = Promise(unit, self.epsilon, self.delta, self.relation)
@@ -270,15 +264,6 @@ def _copy(value: Any) -> Any:
     if isinstance(value, list):
         return [_copy(one) for one in value]
     return value.copy() if isinstance(value, np.ndarray) else value
-
-
-def _comparable(value: Any) -> Any:
-    """Return a parameter in a form whose parts can be compared."""
-    if isinstance(value, dict):
-        return {key: _comparable(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_comparable(one) for one in value]
-    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def check_scale(**parameter: float) -> None:

@@ -200,7 +200,7 @@ def minimise(
     )
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MinimumQuery(Query[Minimum]):
     """Query for a minimum; its parameters are those of :func:`minimise`."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -41,7 +41,7 @@ else:
     distributed = lazy_import("dpgrain.learn.distributed")
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FitQuery(Query["LinearModel"]):
     """Query for a fit, created by :meth:`LinearModel.query`.
 
@@ -52,8 +52,8 @@ class FitQuery(Query["LinearModel"]):
     promise: Promise
     config: FitConfig
     rows: Rows
-    targets: Targets = field(compare=False)
-    width: int = field(compare=False)
+    targets: Targets
+    width: int
     lot: int | None = None
 
     @classmethod

@@ -137,7 +137,7 @@ def r2(
     return R2Query(promise=promise, rows=rows, lower=lower, upper=upper, random_state=random_state)
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class R2Query(ScoreQuery[R2]):
     """Query for an R²."""
 

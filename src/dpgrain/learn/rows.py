@@ -132,7 +132,7 @@ class Rows(ABC):
 
 @dataclass(frozen=True, eq=False)
 class ArrayRows(Rows):
-    """Rows in memory: features (m, d), targets (m,) and labels (m,), compared by identity.
+    """Rows in memory: features (m, d), targets (m,) and labels (m,).
 
     ``kept`` are other columns of a table.
     """
@@ -147,16 +147,6 @@ class ArrayRows(Rows):
     def of(X: Any, y: Any, users: Any = None, elements: Any = None) -> ArrayRows:
         """Return rows with a known number."""
         return ArrayRows(collect_lazy(X), *map(as_sequence, (y, users, elements)))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ArrayRows) and self._ids == other._ids
-
-    def __hash__(self) -> int:
-        return hash(self._ids)
-
-    @property
-    def _ids(self) -> tuple[int, ...]:
-        return tuple(map(id, (self.X, self.y, self.users, self.elements)))
 
     def empty(self, width: int | None, *, labels: bool) -> tuple[Any, Any]:  # noqa: ARG002 - arrays have a type
         """Return features and targets of no rows."""

@@ -71,7 +71,7 @@ def scored_rows(promise: Promise, y: Any, predicted: Any, users: Any, elements: 
     return rows
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ScoreQuery(Query[Scored], Generic[Scored]):
     """Query for a score of predictions, which are the features of ``rows``."""
 

@@ -28,7 +28,7 @@ from dpgrain.tables.table import UserTable, read
 from dpgrain.units import Unit
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TableRows(Rows):
     """Columns of a table with features, targets and cells; nothing is read.
 

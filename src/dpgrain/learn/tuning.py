@@ -140,7 +140,7 @@ def tuned_query(
     return query
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TunedQuery(FitQuery):
     """Query for a tuned fit, created by :func:`tuned_query`."""
 
