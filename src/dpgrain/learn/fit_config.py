@@ -81,16 +81,16 @@ class FitConfig:
         return FitConfig(type(model), **own, options=values, copied=model._copied)
 
     def model(self) -> LinearModel:
-        """Return a new model with copies of these parameters."""
-        model = self.kind(**{name: _copy(value) for name, value in self.parameters.items()})
+        """Return a new unfitted model."""
+        model = self.kind(**self.parameters)
         model._copied = self.copied
         return model
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """All parameters of the estimator, by name."""
-        own = {name: getattr(self, name) for name in _PARAMETERS}
-        return dict(sorted({**own, **self.options}.items()))
+        """Copies of all parameters of the estimator, by name."""
+        values = {**{name: getattr(self, name) for name in _PARAMETERS}, **self.options}
+        return {name: _copy(value) for name, value in sorted(values.items())}
 
     def __post_init__(self) -> None:
         unit = User() if self.unit is None else self.unit

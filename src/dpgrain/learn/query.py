@@ -137,7 +137,7 @@ class FitQuery(Query["LinearModel"]):
         tuned: dict[str, Any] | None = None,
     ) -> LinearModel:
         """Return a model with published results, and the ε and δ of a share of a budget."""
-        promise, used = self.promise, model.get_params(deep=False)
+        promise, used = self.promise, self.config.parameters
         if promise.share is not None:
             used |= {"share": None, "epsilon": promise.epsilon, "delta": promise.delta}
         if self.rows.columns is not None:
