@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-import pandas as pd
-
 from dpgrain.errors import ParameterError
-from dpgrain.learn.features import FeatureEncoding, NumberColumn, load_rows, required_columns
+from dpgrain.learn.features import FeatureEncoding, NumberColumn
 from dpgrain.learn.model import LinearModel
-from dpgrain.learn.table_rows import TableRows, table_origin
-from dpgrain.means.distributed import ClusterRecords
-from dpgrain.means.protocol import Vectors
-from dpgrain.means.records import LocalRecords, Records
+from dpgrain.learn.table_rows import TableRows
+from dpgrain.means.distributed import TableRecords
 from dpgrain.means.user_mean import MeanOfUsers, mean_of_users
-from dpgrain.publishing import Charge, Query, publishes
-from dpgrain.publishing.array_origin import ArrayOrigin
+from dpgrain.publishing import Query, publishes
 from dpgrain.tables.engines.per_user import require_whole_users
 from dpgrain.tables.shared_table import reject_table
 from dpgrain.tables.sources.column_types import BOOLEAN
@@ -78,42 +71,5 @@ def mean_of_columns(table: UserTable, columns: Sequence[str], **options: Any) ->
     if table.user is None:
         raise ParameterError("user must be the user id column for a mean of users.")
     table.require_numbers(columns, "columns", also=["BOOLEAN"])
-    encoding = FeatureEncoding(tuple(NumberColumn(name) for name in columns))
-    if table.distributed:
-        return mean_of_users.query(ClusterRecords(table, tuple(encoding.numbers)), **options)
-    required_columns(table, encoding, None, labels=False, element=None)
-    return mean_of_users.query(TableRecords(table, encoding), **options)
-
-
-@dataclass(frozen=True, eq=False)
-class TableRecords(Records):
-    """Records of users in the rows of a table with a user column."""
-
-    table: UserTable
-    encoding: FeatureEncoding
-
-    @property
-    def dimension(self) -> int:
-        """The number of columns."""
-        return len(self.encoding.names)
-
-    @property
-    def labels(self) -> Any:
-        """An empty user id with the name of its column."""
-        return pd.Series([None], name=self.table.user, dtype=object)
-
-    @property
-    def origin(self) -> ArrayOrigin:
-        """The public facts of the rows."""
-        return table_origin(self.table)
-
-    @contextmanager
-    def user_vectors(
-        self, charge: Charge, bound: float
-    ) -> Iterator[tuple[Vectors, Callable[[], int]]]:
-        """Read the rows, and compute users' vectors."""
-        rows = load_rows(self.table, self.encoding, charge)
-        with LocalRecords.from_arrays(rows.X.to_numpy(), rows.users).user_vectors(
-            charge, bound
-        ) as kept:
-            yield kept
+    numbers = FeatureEncoding(tuple(NumberColumn(name) for name in columns)).numbers
+    return mean_of_users.query(TableRecords(table, tuple(numbers)), **options)
