@@ -28,9 +28,9 @@ from dpgrain.datasets import loans
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.learn import distributed
 from dpgrain.learn.classes import NO_TARGETS, Numbers
+from dpgrain.learn.column_rows import ColumnRows
 from dpgrain.learn.distributed_blocks import SumInSteps
 from dpgrain.learn.features import CategoryColumn, FeatureEncoding, NumberColumn, load_rows
-from dpgrain.learn.table_rows import TableRows
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Ball, Power, Sgd, Squared
 from dpgrain.optimize.models import Truncated
@@ -186,7 +186,7 @@ def test_minimise_on_a_cluster_is_the_exact_one_here(model: Any, unit: str) -> N
     options: dict[str, Any] = {"solver": steps, "model": model, "unit": protected, "rounds": 3}
     for engine in (Cluster(4), InMemory):
         table = dg.read(ROWS, user="who", engine=engine)
-        X: Any = TableRows(table, encoding, "y", element)
+        X: Any = ColumnRows(table, encoding, "y", element)
         y: Any = None
         if not table.distributed:
             loaded = load_rows(table, encoding, Curator(), target="y", element=element)
@@ -227,7 +227,7 @@ def test_no_unit_moves_a_sum_by_more_than_the_bound(seed: int) -> None:
     for each in (data, gone):
         table = dg.read(each, user="who", engine=Cluster(int(rng.integers(1, 6))))
         model = learn.LinearRegression(unit=unit, **PROMISE)
-        there = TableRows(table, ENCODING, "y", element)
+        there = ColumnRows(table, ENCODING, "y", element)
         config, charge = model.config(), charge_of(Gaussian(1.0), SeededSource(1))
         with distributed.opened(there, config, Numbers(), unit, NO_TARGETS, charge) as made:
             theta = np.full(5, 0.3)
@@ -325,7 +325,7 @@ def test_a_model_of_your_own_is_refused() -> None:
     ],
 )
 def test_what_minimise_does_not_take_of_a_cluster(options: dict[str, Any], words: str) -> None:
-    there = TableRows(dg.read(ROWS, user="who", engine=Unread()), ENCODING, "y")
+    there = ColumnRows(dg.read(ROWS, user="who", engine=Unread()), ENCODING, "y")
     given: dict[str, Any] = {
         "loss": Squared(),
         "start": [0.0] * 4,
@@ -356,7 +356,7 @@ def test_columns_that_do_not_suit_are_refused() -> None:
 
 
 def test_what_a_budget_refuses_has_opened_no_rows() -> None:
-    there = TableRows(dg.read(ROWS, user="who", engine=Unread()), ENCODING, "y")
+    there = ColumnRows(dg.read(ROWS, user="who", engine=Unread()), ENCODING, "y")
     steps = Sgd(Power(1.0))
     with dg.budget(0.1, 1e-6) as budget:
         with pytest.raises(dg.RefusedError):

@@ -23,6 +23,7 @@ from dpgrain.gradients.records import BlockVectors, RecordBlocks
 from dpgrain.inputs.guarantees import Sampling
 from dpgrain.inputs.worker_tables import LOAD_LOCALLY
 from dpgrain.learn.classes import Numbers, TargetRule, Targets
+from dpgrain.learn.column_rows import ColumnRows
 from dpgrain.learn.distributed_blocks import (
     BLOCKS,
     ArrangeBlocks,
@@ -37,7 +38,6 @@ from dpgrain.learn.distributed_blocks import (
 )
 from dpgrain.learn.fit_config import FitConfig
 from dpgrain.learn.fit_data import Gradients
-from dpgrain.learn.table_rows import TableRows
 from dpgrain.means.protocol import Contributions
 from dpgrain.optimize import MarginLoss
 from dpgrain.publishing import Charge
@@ -54,7 +54,7 @@ else:
 
 @contextmanager
 def cached(
-    rows: TableRows, make: ArrangeBlocks, charge: Charge, *, labels: bool = False
+    rows: ColumnRows, make: ArrangeBlocks, charge: Charge, *, labels: bool = False
 ) -> Iterator[CachedRows]:
     """Store blocks of rows on their cluster while they are used."""
     step("rows are brought together and kept where they are")
@@ -133,7 +133,7 @@ class ClusterData:
 
 @contextmanager
 def opened(
-    rows: TableRows,
+    rows: ColumnRows,
     config: FitConfig,
     rule: TargetRule,
     unit: Unit,
@@ -213,6 +213,6 @@ def require_sendable(**sent: Any) -> None:
             ) from None
 
 
-def record_arrangement(rows: TableRows, unit: Unit) -> ArrangeBlocks:
+def record_arrangement(rows: ColumnRows, unit: Unit) -> ArrangeBlocks:
     """Return the arrangement of rows for a caller's loss."""
     return ArrangeBlocks(rows.roles(labels=False), Numbers(), unit, ArrangeRecords())

@@ -39,7 +39,7 @@ from dpgrain.learn.rounds import (
     skip_lot,
     train,
 )
-from dpgrain.learn.rows import ArrayRows, Rows, count_rows, rows_of
+from dpgrain.learn.rows import ArrayRows, FitRows, count_rows, rows_of
 from dpgrain.means import ClippedMean, Contributions
 from dpgrain.noise import RandomState
 from dpgrain.optimize import LossFunction, Sgd, Solver
@@ -206,7 +206,7 @@ class MinimumQuery(Query[Minimum]):
 
     promise: Promise
     loss: LossFunction
-    rows: Rows
+    rows: FitRows
     start: tuple[float, ...]
     solver: Solver[Any] | Recipe
     model: Model | None

@@ -28,14 +28,14 @@ from dpgrain.learn.interpretation import warn_about_bias
 from dpgrain.learn.program import Program, Task
 from dpgrain.learn.reading import record_blocks, ridge_strengths
 from dpgrain.learn.rounds import check_program, draw_lot, population_index, run_program, skip_lot
-from dpgrain.learn.rows import Rows
+from dpgrain.learn.rows import FitRows
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 
 if TYPE_CHECKING:
-    from dpgrain.learn import distributed, table_rows
+    from dpgrain.learn import column_rows, distributed
     from dpgrain.learn.model import LinearModel
 else:
     distributed = lazy_import("dpgrain.learn.distributed")
@@ -51,13 +51,13 @@ class FitQuery(Query["LinearModel"]):
 
     promise: Promise
     config: FitConfig
-    rows: Rows
+    rows: FitRows
     targets: Targets
     width: int
     lot: int | None = None
 
     @classmethod
-    def of(cls, config: FitConfig, promise: Promise, rows: Rows, **more: Any) -> Self:
+    def of(cls, config: FitConfig, promise: Promise, rows: FitRows, **more: Any) -> Self:
         """Check the form of rows, and return their query; nothing is read."""
         model, recipe = config.model(), config.recipe is not None
         if rows.distributed:
@@ -119,7 +119,7 @@ class FitQuery(Query["LinearModel"]):
         """Provide the rows as numbers in blocks; the model learns the names of their features."""
         config, rows, unit = self.config, self.rows, self.promise.unit
         if rows.distributed:
-            there = cast("table_rows.TableRows", rows)
+            there = cast("column_rows.ColumnRows", rows)
             model.read(*rows.empty(None, labels=config.labels))
             rule = model._rule(self.targets.classes)
             with distributed.opened(there, config, rule, unit, self.targets, charge) as data:

@@ -20,10 +20,10 @@ from dpgrain.publishing.array_origin import ArrayOrigin
 from dpgrain.units import Unit
 
 if TYPE_CHECKING:
-    from dpgrain.learn import table_rows
+    from dpgrain.learn import column_rows
     from dpgrain.learn.features import FeatureEncoding
 else:
-    table_rows = lazy_import("dpgrain.learn.table_rows")
+    column_rows = lazy_import("dpgrain.learn.column_rows")
 
 #: Error message if the number of targets differs from the number of rows.
 LENGTH_MISMATCH = "y must have one target per row of X."
@@ -87,7 +87,7 @@ def empty_features(X: Any, width: int | None = None) -> Any:
     return empty_like(X)
 
 
-class Rows(ABC):
+class FitRows(ABC):
     """Unread rows of a fit: arrays, or columns of a table."""
 
     #: True if the rows remain on a cluster, which adds up their gradients.
@@ -131,7 +131,7 @@ class Rows(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class ArrayRows(Rows):
+class ArrayRows(FitRows):
     """Rows in memory: features (m, d), targets (m,) and labels (m,).
 
     ``kept`` are other columns of a table.
@@ -166,10 +166,10 @@ class ArrayRows(Rows):
         return charge.read(lambda: self)
 
 
-def rows_of(X: Any, y: Any, users: Any, elements: Any) -> Rows:
+def rows_of(X: Any, y: Any, users: Any, elements: Any) -> FitRows:
     """Return the unread rows of a caller: arrays, or a Spark frame with column names."""
-    if isinstance(X, Rows):
+    if isinstance(X, FitRows):
         return X
     if is_distributed(X):
-        return table_rows.TableRows.of_frame(X, y, users, elements)
+        return column_rows.ColumnRows.of_frame(X, y, users, elements)
     return ArrayRows.of(X, y, users, elements)

@@ -23,7 +23,7 @@ from dpgrain.learn.fit_config import FitConfig
 from dpgrain.learn.fit_data import FitData, FitResult
 from dpgrain.learn.program import Recipe
 from dpgrain.learn.query import FitQuery
-from dpgrain.learn.rows import Rows
+from dpgrain.learn.rows import FitRows
 from dpgrain.noise import RandomSource
 from dpgrain.noise.distributions import raise_scale
 from dpgrain.noise.sums import with_gaussian
@@ -98,7 +98,7 @@ def parse_grid(grid: Any, known: Sequence[str]) -> list[Setting]:
 def tuned_query(
     config: FitConfig,
     promise: Promise,
-    rows: Rows,
+    rows: FitRows,
     *,
     grid: Grid | None = None,
     runs: float | None = None,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpgrain.errors import ParameterError
+from dpgrain.learn.column_rows import ColumnRows
 from dpgrain.learn.features import FeatureEncoding, NumberColumn
 from dpgrain.learn.model import LinearModel
-from dpgrain.learn.table_rows import TableRows
 from dpgrain.means.distributed import TableRecords
 from dpgrain.means.user_mean import MeanOfUsers, mean_of_users
 from dpgrain.publishing import Query, publishes
@@ -54,7 +54,7 @@ def fit_columns(
         reject_table(table, "a fit")
     # Validate parameters before reading a long table.
     require_whole_users(table, model.config().promise.unit)
-    return model.query(TableRows(table, encoding, target, element), None)
+    return model.query(ColumnRows(table, encoding, target, element), None)
 
 
 @publishes

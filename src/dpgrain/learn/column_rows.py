@@ -1,4 +1,4 @@
-"""Rows of a fit in a table, in this process or on a cluster."""
+"""Rows of a fit in columns of a table, in this process or on a cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpgrain.learn.features import (
     load_rows,
     required_columns,
 )
-from dpgrain.learn.rows import ArrayRows, Rows
+from dpgrain.learn.rows import ArrayRows, FitRows
 from dpgrain.publishing import Charge
 from dpgrain.publishing.array_origin import ArrayOrigin
 from dpgrain.scope.partitions import Partition
@@ -29,7 +29,7 @@ from dpgrain.units import Unit
 
 
 @dataclass(frozen=True, eq=False)
-class TableRows(Rows):
+class ColumnRows(FitRows):
     """Columns of a table with features, targets and cells; nothing is read.
 
     ``element`` is the column of cells, or None. ``frame`` is True for a caller's Spark frame: its
@@ -43,7 +43,7 @@ class TableRows(Rows):
     frame: bool = False
 
     @staticmethod
-    def of_frame(X: Any, y: Any, users: Any, elements: Any) -> TableRows:
+    def of_frame(X: Any, y: Any, users: Any, elements: Any) -> ColumnRows:
         """Return the rows of a Spark frame; the other arguments name columns.
 
         All other columns are features. ``users`` is None for one user per row.
@@ -58,7 +58,7 @@ class TableRows(Rows):
                 )
         table = read(X, user=users, rows="as given")
         features = [NumberColumn(name) for name in table.schema if name not in named.values()]
-        return TableRows(table, FeatureEncoding(tuple(features)), y, elements, frame=True)
+        return ColumnRows(table, FeatureEncoding(tuple(features)), y, elements, frame=True)
 
     @property
     def distributed(self) -> bool:  # type: ignore[override]
@@ -78,7 +78,11 @@ class TableRows(Rows):
     @property
     def origin(self) -> ArrayOrigin | None:
         """Public facts about the rows of a table, with the partition into elements."""
-        return None if self.frame else table_origin(self.table, self.element)
+        if self.frame:
+            return None
+        table, element = self.table, self.element
+        cells = None if element is None else Partition((partition_rule(element, None, table),))
+        return ArrayOrigin(table.scope, cells, table.provenance, tuple(derivation_facts(table)))
 
     @property
     def columns(self) -> tuple[FeatureEncoding, str] | None:
@@ -138,9 +142,3 @@ class TableRows(Rows):
             users=self.table.user is not None,
             elements=self.element is not None,
         )
-
-
-def table_origin(table: UserTable, element: str | None = None) -> ArrayOrigin:
-    """Return the public facts about the rows of a table, with the partition into elements."""
-    cells = None if element is None else Partition((partition_rule(element, None, table),))
-    return ArrayOrigin(table.scope, cells, table.provenance, tuple(derivation_facts(table)))
