@@ -27,7 +27,7 @@ from dpgrain.accounting import Gaussian
 from dpgrain.datasets import loans
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.learn import distributed
-from dpgrain.learn.classes import NO_TARGETS, Numbers
+from dpgrain.learn.classes import NO_TARGETS, NumericTargets
 from dpgrain.learn.column_rows import ColumnRows
 from dpgrain.learn.distributed_blocks import SumInSteps
 from dpgrain.learn.features import CategoryColumn, FeatureEncoding, NumberColumn, load_rows
@@ -229,7 +229,7 @@ def test_no_unit_moves_a_sum_by_more_than_the_bound(seed: int) -> None:
         model = learn.LinearRegression(unit=unit, **PROMISE)
         there = ColumnRows(table, ENCODING, "y", element)
         config, charge = model.config(), charge_of(Gaussian(1.0), SeededSource(1))
-        with distributed.opened(there, config, Numbers(), unit, NO_TARGETS, charge) as made:
+        with distributed.opened(there, config, NumericTargets(), unit, NO_TARGETS, charge) as made:
             theta = np.full(5, 0.3)
             contributions: Any = made.gradients(config)(Squared(), theta)
             sums.append(contributions.in_steps(clip, step * clip))

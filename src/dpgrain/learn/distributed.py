@@ -22,7 +22,7 @@ from dpgrain.gradients.norms import BINS
 from dpgrain.gradients.records import BlockVectors, RecordBlocks
 from dpgrain.inputs.guarantees import Sampling
 from dpgrain.inputs.worker_tables import LOAD_LOCALLY
-from dpgrain.learn.classes import Numbers, TargetRule, Targets
+from dpgrain.learn.classes import NumericTargets, TargetRule, Targets
 from dpgrain.learn.column_rows import ColumnRows
 from dpgrain.learn.distributed_blocks import (
     BLOCKS,
@@ -215,4 +215,4 @@ def require_sendable(**sent: Any) -> None:
 
 def record_arrangement(rows: ColumnRows, unit: Unit) -> ArrangeBlocks:
     """Return the arrangement of rows for a caller's loss."""
-    return ArrangeBlocks(rows.roles(labels=False), Numbers(), unit, ArrangeRecords())
+    return ArrangeBlocks(rows.roles(labels=False), NumericTargets(), unit, ArrangeRecords())
