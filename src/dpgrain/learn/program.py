@@ -38,6 +38,9 @@ class Task:
         beside: the event of other results published under the same guarantee.
         lot: a public random number, for recipes that return a random iterate; None to draw it.
 
+    Raises:
+        ParameterError: if the promise is not for whole users.
+
     >>> task = Task.of(1000, (0.0, 0.0), 1.0, 1e-6)
     >>> task.dimension, task.promise.epsilon, round(task.noise(), 4)
     (2, 1.0, 0.006)
