@@ -13,7 +13,7 @@ import dpgrain as dg
 from dpgrain.accounting import (
     PureDP,
 )
-from dpgrain.publishing import Planned, Price
+from dpgrain.publishing import Plan, Price
 
 PURE = PureDP(0.1)
 #: A choice between two numbers.
@@ -41,7 +41,7 @@ def test_a_plan_is_composed_exactly_and_run_in_any_order() -> None:
         for release in reversed(releases):
             dg.publish(release())
         assert b.spent == Price()
-        # Planned once: a second time it is charged at its price, and that is not held.
+        # Plan once: a second time it is charged at its price, and that is not held.
         with no_room():
             dg.publish(releases[0]())
     assert b.guarantee is not None
@@ -69,7 +69,7 @@ def test_what_is_chosen_in_a_budget_is_chosen_in_its_plan() -> None:
 def test_printed_plan_shows_error_warnings_and_guarantee() -> None:
     query = dg.count.query(cases.table(), clip=5.0, epsilon=1.0, delta=1e-6, **cases.USER)
     guarantee = query.plan.guarantee
-    known = Planned(guarantee, expected=query.plan.expected, care=("too few.", "too many."))
+    known = Plan(guarantee, expected=query.plan.expected, care=("too few.", "too many."))
     assert str(known).split("\n") == [
         f"Standard error of the noise: {query.plan.expected}",
         "Warning: too few.",
@@ -77,7 +77,7 @@ def test_printed_plan_shows_error_warnings_and_guarantee() -> None:
         guarantee.summary,
         "Full guarantee: print(.guarantee)",
     ]
-    assert str(Planned(guarantee)).startswith("Standard error of the noise: unknown")
+    assert str(Plan(guarantee)).startswith("Standard error of the noise: unknown")
 
 
 def test_a_plan_publishes_nothing() -> None:

@@ -24,6 +24,7 @@ from dpgrain.accounting import (
 )
 from dpgrain.publishing import charge as charge_module
 from dpgrain.statistics import run as run_module
+from dpgrain.statistics import sums_query as sums_module
 from dpgrain.statistics.bounds import ChosenBounds
 from dpgrain.tables.engines import kernel
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Relation, Unit
@@ -233,14 +234,14 @@ class NoisySums(NamedTuple):
 def measured(ask: Callable[[dg.UserTable], Any], table: dg.UserTable) -> NoisySums:
     """The noisy masses of a release, of which its estimates are a function."""
     seen: list[Any] = []
-    real = run_module.noisy_sums
+    real = sums_module.noisy_sums
 
     def spy(*rest: Any) -> Any:
         seen.append(real(*rest))
         return seen[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_module, "noisy_sums", spy)
+        patch.setattr(sums_module, "noisy_sums", spy)
         ask(table)
     (one,) = seen
     return NoisySums(one.masses, one.guarantee, one.chosen)

@@ -32,7 +32,7 @@ from dpgrain.learn.reading import record_blocks, ridge_strengths
 from dpgrain.learn.rounds import check_program, population_index, run_program, skip_lot
 from dpgrain.noise import RandomState
 from dpgrain.optimize import MarginLoss
-from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt
+from dpgrain.publishing import Charge, Plan, Promise, Query, annotate_interrupt
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Unit
 
@@ -113,7 +113,7 @@ class FitQuery(Query["LinearModel"]):
         return plan_fit(ask, form) if ask.recipe is None else plan_recipe(ask, form, self.lot)
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """Noise of the whole release of the fit."""
         check_unchanged(self.model, self.parameters)
         guarantee = array_guarantee(
@@ -124,7 +124,7 @@ class FitQuery(Query["LinearModel"]):
             users=self.rows.users,
             elements=self.rows.elements if self.ask.recipe is None else None,
         )
-        return Planned(guarantee, self.ask.n_users, care=self._planned.care)
+        return Plan(guarantee, self.ask.n_users, care=self._planned.care)
 
     def run(self, charge: Charge) -> Model:
         """Fit the model."""

@@ -29,7 +29,7 @@ from dpgrain.learn.raw_inputs import (
 )
 from dpgrain.learn.reading import target_vector
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Planned, Promise, Query
+from dpgrain.publishing import Plan, Promise, Query
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import User
@@ -100,9 +100,9 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
         """The facts that the score takes as public."""
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """Noise of all sums."""
-        return Planned(
+        return Plan(
             array_guarantee(
                 self.promise,
                 self.event,

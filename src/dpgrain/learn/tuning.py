@@ -36,7 +36,7 @@ from dpgrain.learn.raw_inputs import RawInputs
 from dpgrain.noise import RandomSource, RandomState
 from dpgrain.noise.distributions import raise_scale
 from dpgrain.noise.sums import with_gaussian
-from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt
+from dpgrain.publishing import Charge, Plan, Promise, Query, annotate_interrupt
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Unit
 
@@ -189,7 +189,7 @@ class TunedQuery(Query[Model]):
         return _calibrate_fits(with_promise(self.ask, self.promise), self._fits, self.runs)
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """Noise of all runs, and of the choice between them."""
         check_unchanged(self.model, self.parameters)
         noise = self._noise
@@ -207,7 +207,7 @@ class TunedQuery(Query[Model]):
             users=self.rows.users,
             elements=self.rows.elements,
         )
-        return Planned(guarantee, self.ask.n_users)
+        return Plan(guarantee, self.ask.n_users)
 
     def run(self, charge: Charge) -> Model:
         """Run all fits, and return the best."""

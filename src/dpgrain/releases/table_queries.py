@@ -28,7 +28,7 @@ from dpgrain.means.protocol import Vectors
 from dpgrain.means.records import LocalRecords, Records
 from dpgrain.means.user_mean import MeanOfUsers, mean_of_users
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
+from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
 from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
 from dpgrain.scope.partitions import Partition
 from dpgrain.tables.blocks import partition_rule
@@ -114,7 +114,7 @@ class ColumnsQuery(Query[LinearModel]):
         return replace(self, fit=self.fit.with_promise(promise))
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """The plan of the fit."""
         with array_origin(_origin(self.table, self.element)):
             return self.fit.plan

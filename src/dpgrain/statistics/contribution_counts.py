@@ -19,13 +19,13 @@ from dpgrain.accounting.events.additive import ADDITIVE, Additive
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.noise.additive import noise_by_name
-from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
+from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import Expected
 from dpgrain.statistics.plan import noise_sd
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.release_metadata import Asked
+from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.statistic import HOLDINGS
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.per_user import derivation_facts, require_whole_users
@@ -180,7 +180,7 @@ class HoldingsQuery(Query[Holdings]):
         )
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """Noise of the counts."""
         event, table, named = self.event, self.table, self.blocks.named
         facts = [Fact("bins"), *([Fact("partition")] if named else [])]
@@ -200,7 +200,7 @@ class HoldingsQuery(Query[Holdings]):
             provenance=table.provenance,
         )
         expected = Expected(noise_sd(event) * self._size)
-        return Planned(guarantee, table.n_users, expected=expected)
+        return Plan(guarantee, table.n_users, expected=expected)
 
     def run(self, charge: Charge) -> Holdings:
         """Count users by number of elements and of records."""
@@ -220,13 +220,13 @@ class HoldingsQuery(Query[Holdings]):
             np.full(counts.size, noise_sd(event) * size),
             np.full(counts.size, size),
             charge.guarantee,
-            self._asked(),
+            self._metadata(),
             self.noise,
         )
 
-    def _asked(self) -> Asked:
+    def _metadata(self) -> ReleaseMetadata:
         promise, table = self.promise, self.table
-        return Asked(
+        return ReleaseMetadata(
             HOLDINGS,
             title=table.source.title,
             by=(self.column,),

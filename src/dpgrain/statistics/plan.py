@@ -1,10 +1,12 @@
-"""Plan of a release: its privacy cost and its accuracy, before any budget is spent."""
+"""Calibrated noise of a release of sums: its privacy cost and accuracy, before it is charged."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import TypeAlias
 
 from dpgrain import _validate
@@ -52,11 +54,13 @@ _COUNTS = {"bounds", "pool"}
 _NOISE_BITS, _MAX_BITS, _MIN_BITS = 32, 30, 8
 #: Selection of the best items; the exponential mechanism for rows that a record may move.
 ItemChoice: TypeAlias = BoundedRange | ExponentialMechanism
+#: Part of a release of sums.
+Part: TypeAlias = Selection | ItemChoice | AdaptiveSelection | Additive
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Events of a release, calibrated to one guarantee, and the expected error.
+class SumsNoise:
+    """Noise of all parts of a release of sums, calibrated to one guarantee, and the expected error.
 
     Args:
         level: the protected unit.
@@ -77,15 +81,15 @@ class Plan:
             any.
 
     >>> from dpgrain import User
-    >>> plan = plan_histogram(unit=User(), epsilon=1.0, delta=1e-6, items=100)
-    >>> print(plan)
+    >>> noise = plan_histogram(unit=User(), epsilon=1.0, delta=1e-6, items=100)
+    >>> print(noise)
     Noise of a histogram, ε = 1, δ = 10⁻⁶ per user (zero_out):
       standard error of an estimate: 4.72333 × the clipping bound
       95% of estimates within: ±9.25757 × the clipping bound
       expected l2 error of all 100 items: 47.2333 × the clipping bound
       share of the budget that chooses clipping bounds: 15%
     Clipping adds a bias that depends on the data.
-    >>> round(plan.share_of(plan.bounds), 2), plan.event.epsilon(1e-6) <= 1.0
+    >>> round(noise.share_of(noise.bounds), 2), noise.event.epsilon(1e-6) <= 1.0
     (0.15, True)
     """
 
@@ -109,24 +113,24 @@ class Plan:
         return one_bound(self.sums.contribution)
 
     @property
-    def unit(self) -> Unit:
-        """Protected unit of this level, without its partition."""
-        return PLAIN_UNITS[self.level]
-
-    @property
-    def _parts(self) -> list[Selection | ItemChoice | AdaptiveSelection | Additive]:
-        """Parts of the release, in the order of their draws."""
-        own = (self.ranges, self.align, self.bounds, self.pool, self.sums)
-        return [part for part in (self.select, self.again, *own) if part is not None]
+    def parts(self) -> dict[str, Part]:
+        """Parts of the release by name, in the order of their draws."""
+        parts: dict[str, Part | None] = {
+            "selection": self.select,
+            "second selection": self.again,
+            "range": self.ranges,
+            "alignment": self.align,
+            "bounds": self.bounds,
+            "shared bounds": self.pool,
+            "sums": self.sums,
+        }
+        return {name: part for name, part in parts.items() if part is not None}
 
     @property
     def event(self) -> Event:
         """Composition of all parts, for the accountant."""
-        event: Event
-        event, *rest = self._parts
-        for other in rest:
-            event = event + other
-        return event
+        first, *rest = self.parts.values()
+        return reduce(add, rest, first)
 
     @property
     def std_error(self) -> float:
@@ -152,10 +156,10 @@ class Plan:
         power = 1 if self.sums.law.pure else 2
 
         def spent(part: Additive | Selection | AdaptiveSelection) -> float:
-            moved = part.contribution.sensitivity(1, self.relation, self.unit)
+            moved = part.contribution.sensitivity(1, self.relation, PLAIN_UNITS[self.level])
             return (moved / part.noise_multiplier) ** power
 
-        whole = sum(spent(part) for part in self._parts if not isinstance(part, ItemChoice))
+        whole = sum(spent(part) for part in self.parts.values() if not isinstance(part, ItemChoice))
         return sum(spent(part) for part in parts if part is not None) / whole
 
     def __str__(self) -> str:
@@ -195,7 +199,7 @@ def one_bound(contribution: Contribution) -> bool:
     return not in_cells or contribution.cells == 1
 
 
-def make_plan(
+def calibrate_sums(
     contribution: Contribution,
     *,
     promise: Promise,
@@ -210,7 +214,7 @@ def make_plan(
     record_value: float | None = None,
     select_share: float = SELECTION_SHARE,
     align_from: int = MANY_COORDINATES,
-) -> Plan:
+) -> SumsNoise:
     """Split one budget between the parts of a release, and calibrate the noise of each.
 
     Args:
@@ -283,7 +287,7 @@ def make_plan(
             noise_multiplier, leak, select_items, parts["select"], promise, adaptive=adaptive
         )
     sums = _with_record_size(events["sums"], record_value, bound, items)
-    return Plan(
+    return SumsNoise(
         promise.level,
         relation,
         promise.epsilon,
@@ -474,7 +478,7 @@ def plan_histogram(
     cell_of_item: bool = True,
     own_items: bool = False,
     weighted: bool = False,
-) -> Plan:
+) -> SumsNoise:
     """Plan the noise and the error of :func:`dpgrain.histogram` from public numbers only.
 
     Args:
@@ -532,7 +536,7 @@ def plan_histogram(
             "number.",
             name="items",
         )
-    return make_plan(
+    return calibrate_sums(
         contribution,
         promise=promise,
         noise=noise,

@@ -1,4 +1,4 @@
-"""Facts of a request for a release, and the sentences built from them."""
+"""Public facts of a release, and the sentences built from them."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ _CHOSEN["auto (one bound per cell, chosen privately)"] = Clip(None, "cell")
 
 
 @dataclass(frozen=True)
-class Asked(Mapping[str, str]):
-    """Request for a release; as a mapping, its description line by line.
+class ReleaseMetadata(Mapping[str, str]):
+    """Public facts of a release; as a mapping, its description line by line.
 
     Args:
         statistic: published statistic.
@@ -116,8 +116,8 @@ class Asked(Mapping[str, str]):
         over: rows that estimates cover; a person is a row of all their records.
 
     >>> from dpgrain.statistics.statistic import MEAN
-    >>> asked = Asked(MEAN, value="score", bounds=(0.0, 100.0))
-    >>> asked["weight"], asked["user"]
+    >>> metadata = ReleaseMetadata(MEAN, value="score", bounds=(0.0, 100.0))
+    >>> metadata["weight"], metadata["user"]
     ('score clamped to [0, 100]', 'none')
     """
 
@@ -466,7 +466,7 @@ class Asked(Mapping[str, str]):
         """Effect of explicit bounds; empty if there are none.
 
         >>> from dpgrain.statistics.statistic import MEAN
-        >>> Asked(MEAN, value="score", bounds=(0.0, 100.0)).bounds_effect
+        >>> ReleaseMetadata(MEAN, value="score", bounds=(0.0, 100.0)).bounds_effect
         'values are clamped to [0, 100]; intervals do not include the effect of this'
         """
         if self.bounds is not None:
@@ -531,18 +531,18 @@ class Asked(Mapping[str, str]):
         return {**asdict(self), "statistic": self.statistic.name}
 
     @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> Asked:
+    def from_dict(values: Mapping[str, Any]) -> ReleaseMetadata:
         """Read facts from :meth:`to_dict`.
 
         Raises:
             ParameterError: if a fact is unknown or wrong.
         """
         facts = {name: fact for name, fact in values.items() if name != "statistic"}
-        asked = _validate.read_fields(Asked, facts, "what was asked")
-        return replace(asked, statistic=statistic_of(values["statistic"]))
+        metadata = _validate.read_fields(ReleaseMetadata, facts, "the metadata of a release")
+        return replace(metadata, statistic=statistic_of(values["statistic"]))
 
     @staticmethod
-    def from_words(words: Mapping[str, str]) -> Asked:
+    def from_words(words: Mapping[str, str]) -> ReleaseMetadata:
         """Read the description in an older file, whose sentences are stored but never parsed.
 
         Raises:
@@ -552,7 +552,7 @@ class Asked(Mapping[str, str]):
             raise ParameterError(f"words must be a mapping of lines, not {type(words).__name__}.")
         each = {said: kind for kind, said in _EACH.items()} | _FORMER_EACH
         counts, item = words.get("weight", _EACH["record"]), words.get("item", _NO_KEYS)
-        return Asked(
+        return ReleaseMetadata(
             statistic_of(words.get("statistic", HISTOGRAM.name)),
             by=() if item == _NO_KEYS else (item,),
             value=None if counts in each else counts,
