@@ -80,6 +80,28 @@ def test_printed_plan_shows_error_warnings_and_guarantee() -> None:
     assert str(Plan(guarantee)).startswith("Standard error of the noise: unknown")
 
 
+def test_plan_lists_the_budget_shares_of_its_parts() -> None:
+    options = {"epsilon": 1.0, "delta": 1e-6, **cases.USER}
+    plan = dg.mean.query(cases.table(), "paid", by="page", noise="gaussian", **options).plan
+    event = plan.guarantee.event
+    assert list(plan.parts) == ["selection", "range", "alignment", "bounds", "sums"]
+    assert sum(plan.shares.values()) == pytest.approx(1.0)
+    for part, share in plan.shares.items():
+        assert plan.parts[part].loss().mu ** 2 == pytest.approx(share * event.loss().mu ** 2)
+    assert "\nShares of the budget: selection 30%, range 15%, " in str(plan)
+    laplace = dg.count.query(cases.table(), noise="laplace", **options).plan
+    assert {part: round(share, 3) for part, share in laplace.shares.items()} == {
+        "bounds": 0.15,
+        "sums": 0.85,
+    }
+    # A choice by Gumbel noise has no share of μ².
+    items = {"domain": ["a", "b"], "k": 1, "method": "gumbel"}
+    chosen = dg.top.query(cases.table(), "page", **items, **options).plan
+    assert list(chosen.parts) == ["selection", "bounds", "sums"]
+    assert chosen.shares == {}
+    assert "Shares" not in str(chosen)
+
+
 def test_a_plan_publishes_nothing() -> None:
     asked = {**cases.USER, "clip": 5.0, "epsilon": 0.5, "delta": 1e-7}
     with refuses("plan", "count.query(…)"):

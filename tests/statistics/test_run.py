@@ -234,7 +234,7 @@ class NoisySums(NamedTuple):
 def measured(ask: Callable[[dg.UserTable], Any], table: dg.UserTable) -> NoisySums:
     """The noisy masses of a release, of which its estimates are a function."""
     seen: list[Any] = []
-    real = sums_module.noisy_sums
+    real = run_module.noisy_sums
 
     def spy(*rest: Any) -> Any:
         seen.append(real(*rest))

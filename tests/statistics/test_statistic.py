@@ -67,6 +67,7 @@ class SquaresQuery(SumsQuery[dg.Histogram]):
 
     def release(self, measured: NoisySums) -> dg.Histogram:
         """Return the sums, without the other moments."""
+        assert isinstance(self.bounds, tuple)
         squares = replace(measured, masses=measured.masses[:, 2:])
         return squares.as_histogram(scale=self.measure.stands_for(*self.bounds))
 

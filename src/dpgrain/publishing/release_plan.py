@@ -74,7 +74,8 @@ class Plan:
     >>> from dpgrain import User, count, read
     >>> visits = read(pa.table({"who": [1, 2, 2]}), user="who", rows="as given")
     >>> print(count.query(visits, unit=User(), epsilon=1.0, delta=1e-6).plan)
-    Standard error of the noise: ±7.07
+    Standard error of the noise: ±1.66 × clipping bound (chosen privately); ±16.6 records for a bound of 10
+    Shares of the budget: bounds 15%, sums 85%
     ε = 1, δ = 0 per user (users 'who'; zero_out; external rows, unverified).
     Full guarantee: print(.guarantee)
     """

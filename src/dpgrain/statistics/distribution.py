@@ -92,20 +92,11 @@ def distribution(
     edges = None if at is None else _checked_edges("at", at)
     promise = Promise.of(unit, epsilon, delta, relation, share)
     return DistributionQuery.of(
-        DISTRIBUTION,
-        table,
-        by,
-        promise=promise,
-        clip=clip,
-        noise=noise,
-        domain=domain,
-        value=value,
-        measure=EdgeCounts.of(edges, table, value),
-        bounds=AutoRange() if edges is None else None,
-        max_items=max_items,
-        random_state=random_state,
-        progress=progress,
-    )
+        DISTRIBUTION, table, by, promise=promise, clip=clip, noise=noise, domain=domain,
+        value=value, measure=EdgeCounts.of(edges, table, value),
+        bounds=AutoRange() if edges is None else None, max_items=max_items,
+        random_state=random_state, progress=progress,
+    )  # fmt: skip
 
 
 class DistributionQuery(SumsQuery[Estimates]):
@@ -140,14 +131,9 @@ def bins_query(
     """Return the query for records in bins of a number, for ``dg.histogram(edges=…)``."""
     known = None if isinstance(edges, str) and edges == "auto" else _checked_edges("edges", edges)
     return BinsQuery.of(
-        BINNED,
-        table,
-        None,
-        value=value,
-        measure=EdgeCounts.of(known, table, value),
-        bounds=AutoRange() if known is None else None,
-        **options,
-    )
+        BINNED, table, None, value=value, measure=EdgeCounts.of(known, table, value),
+        bounds=AutoRange() if known is None else None, **options,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)

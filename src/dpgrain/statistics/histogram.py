@@ -20,7 +20,7 @@ from dpgrain.statistics.run import NoisySums
 from dpgrain.statistics.shared_records import SharedQuery
 from dpgrain.statistics.statistic import COUNT, HISTOGRAM, SUM
 from dpgrain.statistics.sums_query import By, SumsQuery
-from dpgrain.statistics.values import Measure, SignParts, Total, Weights
+from dpgrain.statistics.values import SignParts, Total, Weights
 from dpgrain.tables.shared_table import SharedTable
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
@@ -104,20 +104,11 @@ def histogram(
     if weight is not None and isinstance(table, UserTable):
         table.require_numbers([weight], "weight")
     return HistogramQuery.of(
-        HISTOGRAM,
-        table,
-        item,
-        promise=promise,
-        clip=clip,
-        noise=noise,
-        domain=domain,
-        value=weight,
-        measure=None if weight is None else Weights(unit=_weight_unit(rule)),
-        max_items=max_items,
-        nonnegative=_validate.boolean(nonnegative=nonnegative),
-        random_state=random_state,
-        progress=progress,
-    )
+        HISTOGRAM, table, item, promise=promise, clip=clip, noise=noise, domain=domain,
+        value=weight, measure=None if weight is None else Weights(unit=_weight_unit(rule)),
+        max_items=max_items, nonnegative=_validate.boolean(nonnegative=nonnegative),
+        random_state=random_state, progress=progress,
+    )  # fmt: skip
 
 
 @publishes
@@ -162,19 +153,9 @@ def count(
             counted=True, random_state=random_state, progress=progress,
         )  # fmt: skip
     return HistogramQuery.of(
-        COUNT,
-        table,
-        by,
-        promise=promise,
-        clip=clip,
-        noise=noise,
-        domain=domain,
-        value=value,
-        measure=None if value is None else Measure(),
-        max_items=max_items,
-        random_state=random_state,
-        progress=progress,
-    )
+        COUNT, table, by, promise=promise, clip=clip, noise=noise, domain=domain, value=value,
+        max_items=max_items, random_state=random_state, progress=progress,
+    )  # fmt: skip
 
 
 @publishes
@@ -227,20 +208,10 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     limits = checked_bounds(bounds)
     low, high = limits if isinstance(limits, tuple) else (None, None)
     return SumQuery.of(
-        SUM,
-        table,
-        by,
-        promise=promise,
-        clip=clip,
-        noise=noise,
-        domain=domain,
-        value=value,
-        measure=Total.of(low, high),
-        bounds=limits,
-        max_items=max_items,
-        random_state=random_state,
-        progress=progress,
-    )
+        SUM, table, by, promise=promise, clip=clip, noise=noise, domain=domain, value=value,
+        measure=Total.of(low, high), bounds=limits, max_items=max_items,
+        random_state=random_state, progress=progress,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)

@@ -68,20 +68,11 @@ def mean(
     True
     """
     return MeanQuery.of(
-        MEAN,
-        table,
-        by,
-        promise=Promise.of(unit, epsilon, delta, relation, share),
-        clip=clip,
-        noise=noise,
-        domain=domain,
-        value=value,
-        measure=Moments.of(1),
-        bounds=checked_bounds(bounds),
-        max_items=max_items,
-        random_state=random_state,
+        MEAN, table, by, promise=Promise.of(unit, epsilon, delta, relation, share), clip=clip,
+        noise=noise, domain=domain, value=value, measure=Moments.of(1),
+        bounds=checked_bounds(bounds), max_items=max_items, random_state=random_state,
         progress=progress,
-    )
+    )  # fmt: skip
 
 
 class MeanQuery(SumsQuery[Estimates]):
@@ -159,20 +150,11 @@ def variance(
     True
     """
     return VarianceQuery.of(
-        VARIANCE,
-        table,
-        by,
-        promise=Promise.of(unit, epsilon, delta, relation, share),
-        clip=clip,
-        noise=noise,
-        domain=domain,
-        value=value,
-        measure=Moments.of(2),
-        bounds=checked_bounds(bounds),
-        max_items=max_items,
-        random_state=random_state,
+        VARIANCE, table, by, promise=Promise.of(unit, epsilon, delta, relation, share),
+        clip=clip, noise=noise, domain=domain, value=value, measure=Moments.of(2),
+        bounds=checked_bounds(bounds), max_items=max_items, random_state=random_state,
         progress=progress,
-    )
+    )  # fmt: skip
 
 
 class VarianceQuery(SumsQuery[Estimates]):
@@ -245,20 +227,11 @@ def std(
     True
     """
     return StdQuery.of(
-        STD,
-        table,
-        by,
-        promise=Promise.of(unit, epsilon, delta, relation, share),
-        clip=clip,
-        noise=noise,
-        domain=domain,
-        value=value,
-        measure=Deviations.of(2),
-        bounds=checked_bounds(bounds),
-        max_items=max_items,
-        random_state=random_state,
+        STD, table, by, promise=Promise.of(unit, epsilon, delta, relation, share), clip=clip,
+        noise=noise, domain=domain, value=value, measure=Deviations.of(2),
+        bounds=checked_bounds(bounds), max_items=max_items, random_state=random_state,
         progress=progress,
-    )
+    )  # fmt: skip
 
 
 class Deviations(Moments):

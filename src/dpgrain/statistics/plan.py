@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -23,9 +23,13 @@ from dpgrain.accounting.calibration import calibrate_additive, gaussian_multipli
 from dpgrain.accounting.events.additive import ADDITIVE, Additive
 from dpgrain.errors import ParameterError
 from dpgrain.noise.additive import noise_by_name
+from dpgrain.publishing.facts import Fact
+from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.bounds import POOL_MOST, POOL_MOST_OF_USER, POOL_SIZE, AutoClip
 from dpgrain.statistics.intervals import half_width
+from dpgrain.tables.blocks import UnitBlocks
+from dpgrain.tables.rows import TableRows
 from dpgrain.units import PLAIN_UNITS, Level, Relation, Unit, User
 
 # Share of μ² for the selection of unknown items, larger if only names are published; and its share
@@ -164,11 +168,9 @@ class SumsNoise:
 
     def __str__(self) -> str:
         of = "" if self.clip is not None else " × the clipping bound"
-        promise = (
-            f"ε = {self.epsilon:g}, δ = {powers(self.delta)} per {self.level} ({self.relation})"
-        )
         lines = [
-            f"Noise of a histogram, {promise}:",
+            f"Noise of a histogram, ε = {self.epsilon:g}, δ = {powers(self.delta)} per "
+            f"{self.level} ({self.relation}):",
             f"  standard error of an estimate: {self.std_error:.6g}{of}",
             f"  95% of estimates within: ±{self.radius:.6g}{of}",
         ]
@@ -541,19 +543,34 @@ def plan_histogram(
         promise=promise,
         noise=noise,
         clip=bound,
-        select=None if items is not None else _indicator(contribution),
+        select=None if items is not None else contribution,
         select_items=max_items,
         items=items,
     )
 
 
-def _indicator(contribution: Contribution) -> Contribution:
-    """Return the contribution of a block of a sum to the counts of items.
-
-    A block with one item may have another one after a change: "one" only if the blocks of the sums
-    have one coordinate.
-    """
-    return replace(contribution, record_size=math.inf)
+def guarantee_of(
+    promise: Promise,
+    blocks: UnitBlocks,
+    table: TableRows,
+    event: Event,
+    facts: Sequence[Fact],
+    *,
+    user: str | None = None,
+) -> Guarantee:
+    """Return the guarantee of a release from a table; ``user`` describes its users."""
+    return Guarantee(
+        promise.level,
+        blocks.named,
+        promise.relation,
+        promise.delta,
+        event,
+        tuple(facts),
+        user=user or table.user or "",
+        scope=table.scope,
+        partition=blocks.partition,
+        provenance=table.provenance,
+    )
 
 
 def clip_rule(clip: object) -> float | AutoClip:

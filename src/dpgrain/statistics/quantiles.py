@@ -116,21 +116,11 @@ def quantiles(
     if isinstance(limits, AutoRange):
         limits = AutoTree.like(limits, how, height)
     query = QuantilesQuery.of(
-        QUANTILES,
-        table,
-        by,
-        promise=Promise.of(unit, epsilon, delta, relation, share),
-        clip=clip,
-        noise=noise,
-        domain=domain,
-        value=value,
-        measure=Ranks.of(height, how),
-        bounds=limits,
-        max_items=max_items,
-        ranks=ranks,
-        random_state=random_state,
+        QUANTILES, table, by, promise=Promise.of(unit, epsilon, delta, relation, share),
+        clip=clip, noise=noise, domain=domain, value=value, measure=Ranks.of(height, how),
+        bounds=limits, max_items=max_items, ranks=ranks, random_state=random_state,
         progress=progress,
-    )
+    )  # fmt: skip
     if isinstance(query.bounds, AutoTree):
         # Both queries count the same leaves, with a smallest magnitude that depends on the table.
         return replace(query, measure=Ranks.of(height, how, query.bounds))

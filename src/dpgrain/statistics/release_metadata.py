@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpgrain import _validate
 from dpgrain._formatting import approximate_percent, powers, quantity, rounded_up
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.statistic import HISTOGRAM, Statistic, statistic_of
 from dpgrain.units import Level, Relation
+
+if TYPE_CHECKING:
+    from dpgrain.publishing.promise import Promise
+    from dpgrain.tables.blocks import UnitBlocks
+    from dpgrain.tables.rows import TableRows
 
 Each = Literal["record", "holder", "share", "user"]
 #: The rows that estimates cover: records, people with records, or all enrolled people.
@@ -151,6 +156,30 @@ class ReleaseMetadata(Mapping[str, str]):
 
     def __post_init__(self) -> None:
         _validate.check_fields(self)
+
+    @staticmethod
+    def of(
+        statistic: Statistic,
+        table: TableRows,
+        promise: Promise,
+        blocks: UnitBlocks,
+        noise: str,
+        **facts: Any,
+    ) -> ReleaseMetadata:
+        """Return the public facts of a release from a table; ``facts`` are other fields."""
+        known = {
+            "title": table.source.title,
+            "unit": promise.level,
+            "elements": blocks.named,
+            "max_elements": blocks.max_elements,
+            "relation": promise.relation,
+            "epsilon": promise.epsilon,
+            "delta": promise.delta,
+            "noise": noise,
+            "user": table.user,
+            "n_users": table.n_users,
+        }
+        return ReleaseMetadata(statistic, **{**known, **facts})
 
     # -- as a mapping --
 

@@ -28,7 +28,7 @@ from dpgrain.shared_records.bound import BoundSearch
 from dpgrain.shared_records.extension import extension
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.intervals import at_least
-from dpgrain.statistics.plan import clip_rule, grid_bits, noise_sd
+from dpgrain.statistics.plan import clip_rule, grid_bits, guarantee_of, noise_sd
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.release_metadata import Clip, ReleaseMetadata
 from dpgrain.statistics.statistic import Statistic
@@ -231,7 +231,8 @@ class SharedQuery(Query[Histogram]):
     def plan(self) -> Plan:
         """All parts, calibrated from public numbers only."""
         count = len(self.groups) if self.blocks.block == "element" else 1
-        return Plan(self._guarantee(), self.table.n_users, count, self._expected())
+        parts = {} if self.search is None else {"bounds": self.search.event, "sums": self.sums}
+        return Plan(self._guarantee(), self.table.n_users, count, self._expected(), parts=parts)
 
     def _expected(self) -> Expected:
         sd = noise_sd(self.sums)
@@ -266,24 +267,16 @@ class SharedQuery(Query[Histogram]):
         else:
             epsilon = self.search.event.epsilon(relation=promise.relation)
             facts.append(Fact("doubled-bound", (self.search.low, self.search.doublings, epsilon)))
-        return Guarantee(
-            promise.level,
-            self.blocks.named,
-            promise.relation,
-            promise.delta,
-            self.event,
-            tuple(facts),
-            user=table.user,
-            scope=table.rows.scope,
-            partition=self.blocks.partition,
-            provenance=table.rows.provenance,
-        )
+        return guarantee_of(promise, self.blocks, table.rows, self.event, facts, user=table.user)
 
     def _metadata(self) -> ReleaseMetadata:
         element = self.blocks.block == "element"
-        return ReleaseMetadata(
+        return ReleaseMetadata.of(
             self.statistic,
-            title=self.table.rows.source.title,
+            self.table.rows,
+            self.promise,
+            self.blocks,
+            self.noise,
             by=self.groups.names,
             value=self.value,
             bounds=self.limits,
@@ -292,12 +285,6 @@ class SharedQuery(Query[Histogram]):
                 None if isinstance(self.rule, AutoClip) else self.rule,
                 "cell" if element else "release",
             ),
-            unit=self.promise.level,
-            elements=self.blocks.named,
-            relation=self.promise.relation,
-            epsilon=self.promise.epsilon,
-            delta=self.promise.delta,
-            noise=self.noise,
             user=self.table.user,
             n_users=self.table.n_users,
         )

@@ -33,6 +33,7 @@ from dpgrain.statistics.plan import (
     SumsNoise,
     calibrate_sums,
     clip_rule,
+    guarantee_of,
 )
 from dpgrain.statistics.ranges import AutoRange
 from dpgrain.statistics.release import Release
@@ -122,12 +123,7 @@ class SumsQuery(Query[Published]):
         indicator: bool = False,
         **options: Any,
     ) -> Self:
-        """Check all parameters and the schema, without reading rows.
-
-        Args:
-            statistic, table, by, promise, clip, noise, domain, value, measure, bounds, max_items,
-                indicator: as the fields, in the form of public functions.
-            options: other fields.
+        """Check all parameters and the schema, without reading rows; ``options`` are other fields.
 
         Raises:
             ParameterError: if a parameter is wrong.
@@ -416,18 +412,8 @@ class SumsQuery(Query[Published]):
 
     def guarantee(self, event: Event, facts: Sequence[Fact]) -> Guarantee:
         """Return the guarantee of a release with this event."""
-        return Guarantee(
-            self.promise.level,
-            self.blocks.named,
-            self.promise.relation,
-            self.promise.delta,
-            event,
-            (*self._facts_of_scope, *facts),
-            user=self.table.user or "",
-            scope=self.table.scope,
-            partition=self.blocks.partition,
-            provenance=self.table.provenance,
-        )
+        every = (*self._facts_of_scope, *facts)
+        return guarantee_of(self.promise, self.blocks, self.table, event, every)
 
     @property
     def _facts_of_scope(self) -> list[Fact]:
@@ -492,9 +478,12 @@ class SumsQuery(Query[Published]):
         each: Each = "holder" if self.indicator else "record"
         over: Literal["release", "cell"] = "release" if self.events.one_bound else "cell"
         public = self.public is not None
-        return ReleaseMetadata(
+        return ReleaseMetadata.of(
             self.statistic,
-            title=self.table.source.title,
+            self.table,
+            self.promise,
+            self.blocks,
+            self.noise,
             by=self.keys,
             value=self.value,
             each=each,
@@ -504,15 +493,6 @@ class SumsQuery(Query[Published]):
             clip=Clip(
                 None if isinstance(self.rule, AutoClip) else self.rule, over, self.is_clipped
             ),
-            unit=self.promise.level,
-            elements=self.blocks.named,
-            max_elements=self.blocks.max_elements,
-            relation=self.promise.relation,
-            epsilon=self.promise.epsilon,
-            delta=self.promise.delta,
-            noise=self.noise,
-            user=self.table.user,
-            n_users=self.table.n_users,
             over=self._over,
         )
 

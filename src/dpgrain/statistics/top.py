@@ -135,19 +135,11 @@ def top(
             "Gumbel noise."
         )
     query = TopQuery.of(
-        TOP,
-        table,
-        item,
-        promise=promise,
-        clip=clip,
-        noise="laplace" if laplace else "gaussian",
-        domain=domain,
-        max_items=_MAX_ITEMS if max_items is None else max_items,
-        indicator=True,
-        k=k,
-        random_state=random_state,
-        progress=progress,
-    )
+        TOP, table, item, promise=promise, clip=clip,
+        noise="laplace" if laplace else "gaussian", domain=domain,
+        max_items=_MAX_ITEMS if max_items is None else max_items, indicator=True, k=k,
+        random_state=random_state, progress=progress,
+    )  # fmt: skip
     if not query.keys:
         raise ParameterError("item must be at least one column.", name="item")
     if isinstance(unit, Record) and table.user is not None:

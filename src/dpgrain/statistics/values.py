@@ -62,11 +62,11 @@ class Measure:
     far: Far = "cut"
     of_ranks: bool = False
 
-    def split(self, low: float, high: float) -> Split:  # noqa: ARG002
+    def split(self, low: float, high: float) -> Split:
         """Return the split of numbers in a range."""
         return Present()
 
-    def stands_for(self, low: float, high: float) -> float:  # noqa: ARG002
+    def stands_for(self, low: float, high: float) -> float:
         """Return the number represented by 1; for ratios, about the largest effect of one record."""
         return 1.0
 
@@ -357,8 +357,7 @@ class Weights(Measure):
     presence: Split = Weight(1.0)
     unit: float = 1.0
 
-    def split(self, low: float, high: float) -> Split:  # noqa: ARG002
-        """Return the split of numbers in a range."""
+    def split(self, low: float, high: float) -> Split:
         return Weight(self.unit)
 
 
@@ -376,11 +375,9 @@ class Total(Measure):
         return Total(2, net=True) if signed else Total()
 
     def split(self, low: float, high: float) -> SignParts:
-        """Return the split of numbers in a range."""
         return SignParts(low, high, self.corners)
 
     def stands_for(self, low: float, high: float) -> float:
-        """Return the number represented by 1."""
         return self.split(low, high).scale
 
 
@@ -400,11 +397,9 @@ class Moments(Measure):
         return cls(degree + 1, noisy=degree, counting=degree + 1, far=far)
 
     def split(self, low: float, high: float) -> Split:
-        """Return the split of numbers in a range."""
         return Powers(low, high, self.corners - 1)
 
     def stands_for(self, low: float, high: float) -> float:
-        """Return the number represented by 1."""
         return (high - low) ** (self.corners - 1)
 
 
@@ -424,12 +419,10 @@ class SecondMoments(Measure):
     counting: int = PairMoments.corners
     scale: float = 1.0
 
-    def split(self, low: float, high: float) -> Split:  # noqa: ARG002
-        """Return the split of numbers in a range."""
+    def split(self, low: float, high: float) -> Split:
         return PairMoments()
 
-    def stands_for(self, low: float, high: float) -> float:  # noqa: ARG002
-        """Return the number represented by 1."""
+    def stands_for(self, low: float, high: float) -> float:
         return self.scale
 
 
@@ -465,11 +458,9 @@ class Ranks(Measure):
         )
 
     def split(self, low: float, high: float) -> Split:
-        """Return the split of numbers in a range."""
         near = None if self.everything is None else self.everything.near(low, high)
         return Tree(low, high, self.ones, spacing=self.spacing, near=near)
 
-    def stands_for(self, low: float, high: float) -> float:  # noqa: ARG002
-        """Return the number represented by 1."""
+    def stands_for(self, low: float, high: float) -> float:
         # A rank contains the noise of several nodes.
         return math.sqrt(self.noisy)
