@@ -73,9 +73,8 @@ class Plan:
     >>> import pyarrow as pa
     >>> from dpgrain import User, count, read
     >>> visits = read(pa.table({"who": [1, 2, 2]}), user="who", rows="as given")
-    >>> print(count.query(visits, unit=User(), epsilon=1.0, delta=1e-6).plan)
-    Standard error of the noise: ±1.66 × clipping bound (chosen privately); ±16.6 records for a bound of 10
-    Shares of the budget: bounds 15%, sums 85%
+    >>> print(count.query(visits, unit=User(), epsilon=1.0, delta=1e-6, clip=5.0).plan)
+    Standard error of the noise: ±7.07
     ε = 1, δ = 0 per user (users 'who'; zero_out; external rows, unverified).
     Full guarantee: print(.guarantee)
     """
@@ -92,6 +91,13 @@ class Plan:
         """Share of each part in the budget: in μ² of Gaussian noise, or in ε of Laplace noise.
 
         It is empty for parts of other mechanisms, whose costs do not add up in this way.
+
+        >>> import pyarrow as pa
+        >>> from dpgrain import User, count, read
+        >>> visits = read(pa.table({"who": [1, 2, 2]}), user="who")
+        >>> plan = count.query(visits, unit=User(), epsilon=1.0, delta=1e-6).plan
+        >>> {part: round(share, 2) for part, share in plan.shares.items()}
+        {'bounds': 0.15, 'sums': 0.85}
         """
         relation, unit = self.guarantee.relation, PLAIN_UNITS[self.guarantee.level]
         losses = {name: part.loss(1, relation, unit) for name, part in self.parts.items()}

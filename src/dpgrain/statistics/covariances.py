@@ -305,15 +305,12 @@ class CovarianceQuery(SumsQuery[Estimates]):
         estimate = np.clip(found.covariance, -most, most)
         error = np.linalg.norm(found.by_mass[0], axis=1) * measured.sd
         half = np.where(found.known, z * error, np.inf)
-        return Estimates(
-            measured.groups,
+        return measured.as_estimates(
             unit * estimate,
             unit * np.where(found.known, np.minimum(error, _LARGEST), _LARGEST),
             unit * np.maximum(np.minimum(found.covariance - half, estimate), -_LARGEST),
             unit * np.minimum(np.maximum(found.covariance + half, estimate), _LARGEST),
             found.count,
-            measured.guarantee,
-            measured.metadata_with_caution(measured.masses.shape[1]),
             count_error(measured),
         )
 
@@ -342,14 +339,11 @@ class CorrelationQuery(SumsQuery[Estimates]):
             moves,
             half_width(self.noise) * measured.sd,
         )
-        return Estimates(
-            measured.groups,
+        return measured.as_estimates(
             ratio,
             np.where(there, np.minimum(error * measured.sd, 1.0), 1.0),
             np.where(there, np.minimum(low, ratio), -1.0),
             np.where(there, np.maximum(high, ratio), 1.0),
             found.count,
-            measured.guarantee,
-            measured.metadata_with_caution(measured.masses.shape[1]),
             count_error(measured),
         )

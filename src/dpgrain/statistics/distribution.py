@@ -109,16 +109,15 @@ class DistributionQuery(SumsQuery[Estimates]):
         rows = np.repeat(np.arange(len(counts.masses)), counts.edges.size)
         known = measured.groups.take(rows)
         thresholds = pa.array(np.tile(_whole_if_all(counts.edges), len(counts.masses)))
-        return Estimates(
-            Groups.of((*known.names, "from"), (*known.columns, thresholds)),
+        return measured.as_estimates(
             estimate.ravel(),
             _pointwise(estimate, counts).ravel(),
             low.ravel(),
             high.ravel(),
             counts.masses.sum(axis=1)[rows],
-            measured.guarantee,
-            measured.metadata_with_caution(counts.bins),
             counts.whole_error[rows],
+            groups=Groups.of((*known.names, "from"), (*known.columns, thresholds)),
+            coordinates=counts.bins,
         )
 
 

@@ -93,15 +93,12 @@ class MeanQuery(SumsQuery[Estimates]):
             )
         else:
             bottom, top = part - z * error, part + z * error
-        return Estimates(
-            measured.groups,
+        return measured.as_estimates(
             low + width * part,
             width * error,
             low + width * np.clip(np.minimum(bottom, part), 0.0, 1.0),
             low + width * np.clip(np.maximum(top, part), 0.0, 1.0),
             whole.count,
-            measured.guarantee,
-            measured.metadata_with_caution(measured.masses.shape[1]),
             whole.count_error,
         )
 
@@ -172,15 +169,12 @@ class VarianceQuery(SumsQuery[Estimates]):
         error = _bounded_error(np.linalg.norm(slope, axis=0) * measured.sd, whole)
         known = whole.count > 4 * whole.count_error
         half = np.where(known, half_width(self.noise) * error, np.inf)
-        return Estimates(
-            measured.groups,
+        return measured.as_estimates(
             width**2 * spread,
             width**2 * np.minimum(error, 0.25),
             width**2 * np.maximum(spread - half, 0.0),
             width**2 * np.minimum(spread + half, 0.25),
             whole.count,
-            measured.guarantee,
-            measured.metadata_with_caution(measured.masses.shape[1]),
             whole.count_error,
         )
 

@@ -161,17 +161,16 @@ class QuantilesQuery(SumsQuery[Estimates]):
             count, count_error = np.full(count.size, float(everyone)), np.zeros(count.size)
         known = measured.groups.take(rows)
         rank = pa.array(np.tile(ranks, len(measured.groups)))
-        return Estimates(
-            Groups.of((*known.names, "quantile"), (*known.columns, rank)),
+        return measured.as_estimates(
             estimate.ravel(),
             # An open interval has no standard error.
             np.where(np.isfinite(high - low), (high - low) / (2 * z), np.nan).ravel(),
             low.ravel(),
             high.ravel(),
             count[rows],
-            measured.guarantee,
-            measured.metadata_with_caution(tree.branching),
             count_error[rows],
+            groups=Groups.of((*known.names, "quantile"), (*known.columns, rank)),
+            coordinates=tree.branching,
         )
 
     @property

@@ -34,7 +34,7 @@ from dpgrain.statistics.plan import (
     noise_sd,
 )
 from dpgrain.statistics.ranges import AutoRange, AutoTree
-from dpgrain.statistics.release import Histogram
+from dpgrain.statistics.release import Estimates, Histogram
 from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
@@ -115,11 +115,40 @@ class NoisySums:
             at_least=least,
         )
 
-    def metadata_with_caution(self, coordinates: int) -> ReleaseMetadata:
-        """Return the metadata, with a warning if almost no numbers were visible.
+    def as_estimates(
+        self,
+        estimate: FloatArray,
+        std_error: FloatArray,
+        low: FloatArray,
+        high: FloatArray,
+        count: FloatArray,
+        count_error: FloatArray,
+        *,
+        groups: Groups | None = None,
+        coordinates: int | None = None,
+    ) -> Estimates:
+        """Return the release of estimates computed from the sums.
 
         Args:
-            coordinates: number of first coordinates that add up to the count of a group.
+            estimate, std_error, low, high, count, count_error: (V,) columns of the release.
+            groups: (V,) groups; by default those of the sums.
+            coordinates: number of first coordinates that add up to the count of a group; by default
+                all.
+        """
+        return Estimates(
+            self.groups if groups is None else groups,
+            estimate,
+            std_error,
+            low,
+            high,
+            count,
+            self.guarantee,
+            self._metadata_with_caution(coordinates or self.masses.shape[1]),
+            count_error,
+        )
+
+    def _metadata_with_caution(self, coordinates: int) -> ReleaseMetadata:
+        """Return the metadata, with a warning if almost no numbers were visible.
 
         The decision uses published noisy numbers only. Counts within the noise indicate a
         non-numeric column, or another decimal mark.
