@@ -81,7 +81,7 @@ def histogram(
     >>> len(release), round(release.guarantee.epsilon(), 6)
     (3, 1.0)
     """
-    promise = Promise.of(unit, epsilon, delta, relation, share).under(noise)
+    promise = Promise.of(unit, epsilon, delta, relation, share)
     if isinstance(table, SharedTable) and edges is not None:
         table.refuse("histogram with edges")
     if isinstance(table, SharedTable):

@@ -112,11 +112,6 @@ class SumsNoise:
     again: AdaptiveSelection | None = None
 
     @property
-    def one_bound(self) -> bool:
-        """True if all items have a common clipping bound, False for one bound per cell."""
-        return one_bound(self.sums.contribution)
-
-    @property
     def parts(self) -> dict[str, Part]:
         """Parts of the release by name, in the order of their draws."""
         parts: dict[str, Part | None] = {
@@ -135,6 +130,11 @@ class SumsNoise:
         """Composition of all parts, for the accountant."""
         first, *rest = self.parts.values()
         return reduce(add, rest, first)
+
+    @property
+    def one_bound(self) -> bool:
+        """True if all items have a common clipping bound, False for one bound per cell."""
+        return one_bound(self.sums.contribution)
 
     @property
     def std_error(self) -> float:

@@ -131,12 +131,12 @@ class SumsQuery(Query[Published]):
         """
         if not isinstance(table, UserTable):
             reject_table(table, statistic.name)
-        if noise != "auto":
-            promise = promise.under(noise)
         max_items = _validate.integer(minimum=1, max_items=max_items)
         table = table.with_expressions(by, value, getattr(promise.unit, "by", None))
         keys, unit = key_columns(table, by, "item" if statistic.of_items else "by"), promise.unit
-        rule = measure.clip if measure is not None and clip == "auto" else clip_rule(clip)
+        rule = clip_rule(clip)
+        if measure is not None and clip == "auto":
+            rule = measure.clip
         if value is None and measure is not None:
             raise ParameterError("value must be a column of numbers, not None.", name="value")
         measure = measure or Measure()
@@ -166,7 +166,9 @@ class SumsQuery(Query[Published]):
             indicator,
             **options,
         )
-        return query._with_better_noise() if noise == "auto" else query._with_noise(noise)
+        if isinstance(noise, str) and noise == "auto":
+            return query._with_better_noise()
+        return query._with_noise(noise)
 
     def _with_noise(self, noise: Law) -> Self:
         """Return the query with a noise distribution.
@@ -408,7 +410,9 @@ class SumsQuery(Query[Published]):
         if self.indicator:
             return "holders"
         summed = self.statistic.weighted or self.statistic.signed
-        return self.value if summed and self.value is not None else self.metadata.rows
+        if summed and self.value is not None:
+            return self.value
+        return "records" if self._over == "records" else "people"
 
     def guarantee(self, event: Event, facts: Sequence[Fact]) -> Guarantee:
         """Return the guarantee of a release with this event."""
