@@ -81,7 +81,7 @@ def test_printed_plan_shows_error_warnings_and_guarantee() -> None:
 
 
 def test_plan_lists_the_budget_shares_of_its_parts() -> None:
-    options = {"epsilon": 1.0, "delta": 1e-6, **cases.USER}
+    options: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, **cases.USER}
     plan = dg.mean.query(cases.table(), "paid", by="page", noise="gaussian", **options).plan
     event = plan.guarantee.event
     assert list(plan.parts) == ["selection", "range", "alignment", "bounds", "sums"]
@@ -95,7 +95,7 @@ def test_plan_lists_the_budget_shares_of_its_parts() -> None:
         "sums": 0.85,
     }
     # A choice by Gumbel noise has no share of μ².
-    items = {"domain": ["a", "b"], "k": 1, "method": "gumbel"}
+    items: dict[str, Any] = {"domain": ["a", "b"], "k": 1, "method": "gumbel"}
     chosen = dg.top.query(cases.table(), "page", **items, **options).plan
     assert list(chosen.parts) == ["selection", "bounds", "sums"]
     assert chosen.shares == {}
