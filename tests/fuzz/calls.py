@@ -306,7 +306,7 @@ _MADE = frozenset(
             "SumsNoise",
         ),
         *("PlannedReleases", "Releases", "SharedTable", "UserTable"),
-        *("accounting.Asked", "accounting.Calibration", "accounting.Loss"),
+        *("accounting.Neighbours", "accounting.Calibration", "accounting.Loss"),
         *("learn.Accuracy", "learn.Auc", "learn.Band", "learn.Evidence", "learn.History"),
         *("learn.Intervals", "learn.Minimum", "learn.R2"),
         *("means.Candidate", "means.Method", "means.Problem", "means.Vectors"),
@@ -323,6 +323,7 @@ _MADE = frozenset(
             "planning.ErrorPlan",
             "planning.RecurrentPlan",
             "planning.PlanRow",
+            "planning.QueryTable",
             "planning.ReleaseSchedule",
         ),
         *("planning.UnitErrors", "planning.UnitsPlan"),
@@ -409,7 +410,6 @@ _WITHIN: Mapping[str, frozenset[str]] = {
         }
     ),
     **{f"shuffle.{kind}Sum": frozenset({"estimate"}) for kind in ("Poisson", "Scalar", "Vector")},
-    "planning.RecurrentPlan": frozenset({"heading"}),
     "Releases": frozenset({"__getitem__"}),
     "torch.PrivacyEngine": frozenset({"attach"}),
     "torch.Trainer": frozenset(

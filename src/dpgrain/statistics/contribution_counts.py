@@ -216,6 +216,7 @@ class HoldingsQuery(Query[Holdings]):
                 self.noise,
                 by=(self.column,),
                 each="user",
+                cell="",
                 max_elements=None,
             ),
             self.noise,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpgrain._progress import Progress
-from dpgrain._types import BoolArray, FloatArray, IntArray
+from dpgrain._types import BoolArray, FloatArray
 from dpgrain.accounting import AdaptiveSelection, Selection
 from dpgrain.accounting.events.additive import Additive
 from dpgrain.publishing import Charge
@@ -36,6 +36,7 @@ from dpgrain.statistics.plan import (
 from dpgrain.statistics.ranges import AutoRange, AutoTree
 from dpgrain.statistics.release import Estimates, Histogram
 from dpgrain.statistics.release_metadata import ReleaseMetadata
+from dpgrain.statistics.values import SignParts
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
 from dpgrain.tables.engines.protocol import Engine
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
 
 # Standard deviations below which a count may be noise.
 _STANDS_OUT = 3.0
-# Maximum number of corners of a number, except for trees of bins.
-_FEW_CORNERS = 3
 # Approximate ratio of a clipping bound to the mean block of several records.
 _BOUND_TO_MEAN = 2.0
 
@@ -214,7 +213,11 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         row = known.cell_rows(clip.size)
         # Modulo 2^64, like the sums: post-processing of unbounded addition.
         sums = charge.noisy(events.sums, sums, np.repeat(grid.radius[row], sums.shape[1]))
-    learned = _clipping_facts(chosen, query, known.cell_sizes)
+    learned: dict[str, Any] = {}
+    if chosen is not None:
+        scale = split.scale if isinstance(split, SignParts) else 1.0
+        learned["above"] = chosen.above
+        learned["bound"] = scale * float(clip[0]) if events.one_bound and clip.size else None
     if result is not None and result.seen and not result.everything:
         learned.update(found=result.bounds, beyond=result.beyond)
     # In the order of the public domain, or of the selected keys.
@@ -232,19 +235,6 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         query.everyone,
         result is None or result.seen,
     )
-
-
-def _clipping_facts(
-    chosen: ChosenBounds | None, query: SumsQuery[Any], sizes: IntArray
-) -> dict[str, Any]:
-    """Return the estimated effect of clipping as fields of the metadata."""
-    if chosen is None:
-        return {}
-    # Clipped parts of both signs may cancel, so no share is reported for signed sums.
-    lost = None if query.measure.net else chosen.lost
-    # The norm of a block is about its contribution for one number with few corners.
-    one = query.measure.corners <= _FEW_CORNERS and bool((sizes == query.measure.corners).all())
-    return {"above": chosen.above, "lost": lost, "lost_of": "total" if one else "norms"}
 
 
 def _selected(

@@ -489,7 +489,7 @@ class SumsQuery(Query[Published]):
             self.blocks,
             self.noise,
             by=self.keys,
-            value=self.value,
+            value=self._value_text,
             each=each,
             bounds=self.bounds if isinstance(self.bounds, tuple) else None,
             public_items=len(self.public[0]) if self.public is not None and self.keys else None,
@@ -499,6 +499,13 @@ class SumsQuery(Query[Published]):
             ),
             over=self._over,
         )
+
+    @property
+    def _value_text(self) -> str | None:
+        """Numeric column; a pair of columns with their ranges."""
+        if self.value is None or not self.statistic.paired:
+            return self.value
+        return self.table.derived[self.value].text
 
     @property
     def _over(self) -> Over:
