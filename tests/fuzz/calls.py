@@ -303,6 +303,7 @@ _MADE = frozenset(
             "Holdings",
             "MeanOfUsers",
             "Plan",
+            "SumsNoise",
         ),
         *("PlannedReleases", "Releases", "SharedTable", "UserTable"),
         *("accounting.Neighbours", "accounting.Calibration", "accounting.Loss"),

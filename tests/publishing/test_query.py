@@ -13,7 +13,7 @@ from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian, Laplace, calibrate_gaussian
-from dpgrain.publishing import Charge, Planned, Price, Promise, Query, publish, publishes
+from dpgrain.publishing import Charge, Plan, Price, Promise, Query, publish, publishes
 from dpgrain.publishing.release_plan import Expected
 
 USER = Contribution(block="user")
@@ -33,10 +33,10 @@ class Number(Query[int]):
         return calibrate_gaussian(promise.epsilon, promise.delta, contribution=USER)
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         promise = self.promise
         told = dg.Guarantee("user", "", promise.relation, promise.delta, self.event)
-        return Planned(told, 1000, expected=Expected(self.event.noise_multiplier))
+        return Plan(told, 1000, expected=Expected(self.event.noise_multiplier))
 
     def run(self, charge: Charge) -> int:
         self.also(charge, self.event)

@@ -34,7 +34,7 @@ from dpgrain.inputs.numbers import vector
 from dpgrain.inputs.population import Population
 from dpgrain.noise import RandomSource, RandomState
 from dpgrain.noise.distributions import raise_scale
-from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publishes
+from dpgrain.publishing import Charge, Plan, Promise, Query, in_budget, publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.risk import risk_lines
@@ -291,7 +291,7 @@ class SelectQuery(Query[Choice]):
         )
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """Noise of the choice and, if it is published, of the loss."""
         guarantee = array_guarantee(
             self.promise,
@@ -306,7 +306,7 @@ class SelectQuery(Query[Choice]):
             users=self.whose.users,
             elements=self.whose.elements,
         )
-        return Planned(guarantee, self.n_users)
+        return Plan(guarantee, self.n_users)
 
     def run(self, charge: Charge) -> Choice:
         """Evaluate the candidates, and choose one."""

@@ -44,7 +44,7 @@ from dpgrain.means import ClippedMean, Contributions
 from dpgrain.noise import RandomState
 from dpgrain.optimize import LossFunction, Sgd, Solver
 from dpgrain.optimize.models import Model
-from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt, publishes
+from dpgrain.publishing import Charge, Plan, Promise, Query, annotate_interrupt, publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, Unit, User
@@ -254,7 +254,7 @@ class MinimumQuery(Query[Minimum]):
         )
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """The noise of all rounds, and of the number of users where it is not stated."""
         facts: tuple[Fact, ...]
         roster = self.roster
@@ -272,7 +272,7 @@ class MinimumQuery(Query[Minimum]):
             users=self.rows.users,
             elements=self.rows.elements,
         )
-        return Planned(guarantee, self.n_users)
+        return Plan(guarantee, self.n_users)
 
     def run(self, charge: Charge) -> Minimum:
         """Run all steps."""

@@ -30,7 +30,7 @@ from dpgrain.learn.reading import record_blocks, ridge_strengths
 from dpgrain.learn.rounds import check_program, draw_lot, population_index, run_program, skip_lot
 from dpgrain.learn.rows import FitRows
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt
+from dpgrain.publishing import Charge, Plan, Promise, Query, annotate_interrupt
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 
@@ -86,7 +86,7 @@ class FitQuery(Query["LinearModel"]):
         return fit
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """Noise of the whole release of the fit."""
         noise = self.noise
         elements = self.rows.elements if self.config.recipe is None else None
@@ -94,7 +94,7 @@ class FitQuery(Query["LinearModel"]):
 
     def plan_of(
         self, event: Event, facts: Sequence[Fact], elements: Any, care: tuple[str, ...] = ()
-    ) -> Planned:
+    ) -> Plan:
         """Return the plan with the guarantee for these rows."""
         guarantee = array_guarantee(
             self.promise,
@@ -105,7 +105,7 @@ class FitQuery(Query["LinearModel"]):
             elements=elements,
             rows=self.rows.origin,
         )
-        return Planned(guarantee, self.config.n_users, care=care)
+        return Plan(guarantee, self.config.n_users, care=care)
 
     def run(self, charge: Charge) -> LinearModel:
         """Return a new model with the published results of the fit."""

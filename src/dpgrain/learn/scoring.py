@@ -30,7 +30,7 @@ from dpgrain.learn.rows import (
     empty_like,
 )
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Planned, Promise, Query
+from dpgrain.publishing import Plan, Promise, Query
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import User
@@ -102,9 +102,9 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
         """The facts that the score takes as public."""
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """Noise of all sums."""
-        return Planned(
+        return Plan(
             array_guarantee(
                 self.promise,
                 self.event,

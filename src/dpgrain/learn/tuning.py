@@ -25,7 +25,7 @@ from dpgrain.learn.program import Recipe
 from dpgrain.learn.query import FitQuery
 from dpgrain.learn.rows import FitRows
 from dpgrain.optimize import MarginLoss
-from dpgrain.publishing import Charge, Planned, Promise, annotate_interrupt
+from dpgrain.publishing import Charge, Plan, Promise, annotate_interrupt
 from dpgrain.publishing.facts import Fact
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class TunedQuery(FitQuery):
         return _calibrate_fits(self.promise, self.candidates, self.runs)
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """Noise of all runs, and of the choice between them."""
         noise, fits = self.runs_noise, self.candidates
         facts = (

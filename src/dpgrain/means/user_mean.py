@@ -39,7 +39,7 @@ from dpgrain.means.problem import METHODS, Candidate, MeanEstimate, Method, Prob
 from dpgrain.means.records import LocalRecords, Records, check_dimension
 from dpgrain.means.total_error import CONFIDENCE, UserCount
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
+from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import Expected
@@ -334,7 +334,7 @@ class MeanQuery(Query[MeanOfUsers]):
         return candidate
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """Noise of the mean and, if it is released first, of the number of users."""
         candidate, roster, n = self.candidate, self.roster, self.n_users
         guarantee = array_guarantee(
@@ -354,7 +354,7 @@ class MeanQuery(Query[MeanOfUsers]):
         )
         # Without a population or a radius, the distances between users' vectors are unknown.
         told = self.radius is not None and n is not None
-        return Planned(guarantee, n, expected=Expected(candidate.expected) if told else None)
+        return Plan(guarantee, n, expected=Expected(candidate.expected) if told else None)
 
     def run(self, charge: Charge) -> MeanOfUsers:
         """Compute users' vectors, and publish their mean."""

@@ -23,7 +23,7 @@ from dpgrain.accounting import (
 from dpgrain.errors import ParameterError, raise_without_context
 from dpgrain.inputs.numbers import numbers, numeric_array, table_and_shape
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
+from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Element, Law, Relation
@@ -207,9 +207,9 @@ class ReleaseQuery(Query[MeanRelease]):
         )
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """The guarantee and the noise of the release."""
-        return Planned(
+        return Plan(
             Guarantee(
                 self.promise.level,
                 self.elements,

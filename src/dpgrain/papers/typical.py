@@ -16,7 +16,7 @@ from dpgrain.inputs.blocks import LabelledRows
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.inputs.population import Population
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
+from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, User
@@ -106,7 +106,7 @@ class TypicalQuery(Query[TypicalRecords]):
         return _choice(self.promise)
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """The guarantee and the noise of the release."""
         enrolled = () if self.n_users is None else Population(self.n_users).facts
         guarantee = array_guarantee(
@@ -117,7 +117,7 @@ class TypicalQuery(Query[TypicalRecords]):
             users=self.whose.users,
             elements=None,
         )
-        return Planned(guarantee)
+        return Plan(guarantee)
 
     def run(self, charge: Charge) -> TypicalRecords:
         """Count the records of each user, and choose an approximate median."""

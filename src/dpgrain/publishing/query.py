@@ -11,7 +11,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing.pickle_origin import PickleOrigin
 from dpgrain.publishing.promise import Promise
-from dpgrain.publishing.release_plan import Planned
+from dpgrain.publishing.release_plan import Plan
 from dpgrain.units import Unit
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Query(ABC, Generic[Made]):
 
     @property
     @abstractmethod
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """The plan of the release; computing it reads no rows."""
 
     @abstractmethod

@@ -23,7 +23,7 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting import Binomial, Event, Poisson
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomSource, RandomState
-from dpgrain.publishing import Charge, Planned, Promise, Query, publish
+from dpgrain.publishing import Charge, Plan, Promise, Query, publish
 from dpgrain.publishing.draws import CountedSource, counted
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
@@ -451,11 +451,11 @@ class RoundQuery(Query[Estimate]):
         return here
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """The guarantee and the noise of the round."""
         # Raises if there are too few devices.
         _ = self.reporting
-        return Planned(self.protocol._promise(self.event, private=True), self.protocol.n_users)
+        return Plan(self.protocol._promise(self.event, private=True), self.protocol.n_users)
 
     def run(self, charge: Charge) -> Estimate:
         """Count the ones from devices, and decode their sum."""

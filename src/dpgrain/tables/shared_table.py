@@ -46,7 +46,7 @@ _REASONS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class SharedTable:
     """A table of records with several owners, from :func:`dpgrain.read`.
 
