@@ -30,6 +30,7 @@ from dpgrain.learn.raw_inputs import (
 from dpgrain.learn.reading import target_vector
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Planned, Promise, Query
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import User
@@ -40,7 +41,7 @@ MISS_PROBABILITY = 0.05
 Scored = TypeVar("Scored")
 
 
-class Score:
+class Score(KeepsQuery):
     """Scores of predictions, with their guarantee."""
 
     guarantee: Guarantee

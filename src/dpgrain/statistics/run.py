@@ -108,7 +108,7 @@ class NoisySums:
         return replace(self.asked, care=(said, *self.asked.care))
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SumsQuery(Query[Made]):
     """Query for a statistic of noisy sums.
 

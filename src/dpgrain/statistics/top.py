@@ -298,7 +298,7 @@ def _truncated_is_better(request: Request, most: int, counts: bool) -> bool:
     return bool(event.cutoff + 1 <= gaussian.threshold * math.sqrt(most))
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _UnknownItemsQuery(Query[Histogram]):
     """Query that selects and counts unknown items at once.
 
@@ -342,7 +342,7 @@ class _UnknownItemsQuery(Query[Histogram]):
             yield data
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TruncatedQuery(_UnknownItemsQuery):
     """Items and counts at once, by truncated noise on every count."""
 
@@ -388,7 +388,7 @@ class TruncatedQuery(_UnknownItemsQuery):
         return _largest(_sorted(release), self.k)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NamesQuery(_UnknownItemsQuery):
     """Items and weighted counts, for the whole budget."""
 
