@@ -30,8 +30,13 @@ from dpgrain.publishing.call import Call
 PROMISE: Mapping[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
 VISITS = dg.read(pa.table({"who": [1, 2, 2], "page": ["a", "b", "a"]}), user="who")
 STORED = [name for name in PUBLISHERS if name != "dpgrain.select"]
-# The first and the last value of each option of a function.
+# The first and the last value of each option of a function, …
 ENDS = (0, -1)
+# … except for those that are not possible together.
+EXCEPT: Mapping[str, Mapping[str, Any]] = {
+    "dpgrain.histogram": {"clip": 3.0, "unit": dg.User()},
+    "dpgrain.top": {"domain": None, "method": "adaptive"},
+}
 
 
 def ask(
@@ -41,7 +46,8 @@ def ask(
     publisher = publishers(people)[name]
     options = {option: values[end] for option, values in publisher.options.items()}
     if len(publisher.units) > 1:
-        options["unit"] = publisher.units[0 if "user" in options else 2]
+        options["unit"] = publisher.units[1 if end else 2]
+    options |= EXCEPT.get(name, {}) if end else {}
     options |= {"epsilon": 1.0, "random_state": seed}
     options |= {} if name == "dpgrain.papers.typical_records" else {"delta": 1e-6}
     calls = []
@@ -61,10 +67,7 @@ def ask(
 @pytest.mark.parametrize("name", STORED)
 def test_a_query_read_back_gives_the_same_release(name: str, end: int, tmp_path: Path) -> None:
     people = Canaries(**vars(People.of(0)), form="Parquet", folder=tmp_path)
-    try:
-        query, _ = ask(name, people, end, seed=7)
-    except dg.ParameterError:
-        pytest.skip("these options are not possible together")
+    query, _ = ask(name, people, end, seed=7)
     text = json.dumps(query.to_dict(), allow_nan=False)
     # The file is opened again.
     _, arguments = ask(name, people, end)
@@ -109,7 +112,8 @@ def test_the_address_of_a_database_is_not_stored() -> None:
     table = VISITS.replaced(source=source)
     assert CANARY in repr(table.source)
     query = dg.count.query(table, **PROMISE)
-    assert not any(map(quotes, (repr(query), json.dumps(query.to_dict()), pickle.dumps(query))))
+    shown = (repr(query), json.dumps(query.to_dict()), pickle.dumps(query))
+    assert not [each for each in shown if quotes(each)]
 
 
 def _loss(candidate: float, rows: Any) -> Any:
@@ -165,25 +169,6 @@ def test_callables_and_objects_of_the_caller_are_not_stored(what: str, tmp_path:
     assert f"{UNSTORED[what][0]}=<" in repr(query)
     assert query == copy.deepcopy(query)
     assert query != UNSTORED[what][1]
-
-
-def test_a_free_training_loop_is_not_stored() -> None:
-    torch = pytest.importorskip("torch")
-    net = torch.nn.Linear(2, 1)
-    query = dg.torch.PrivacyEngine(unit=dg.User()).query(
-        module=net,
-        optimizer=torch.optim.SGD(net.parameters(), lr=0.1),
-        dataset=torch.utils.data.TensorDataset(torch.ones(4, 2), torch.ones(4, 1)),
-        users=[1, 1, 2, 3],
-        n_users=3,
-        noise_multiplier=1.0,
-        steps=1,
-        sampling_rate=0.5,
-        max_grad_norm=1.0,
-    )
-    for store in (dg.Query.to_dict, pickle.dumps):
-        with refuses("this query", "training loop"):
-            store(query)
 
 
 def stored(**changed: Any) -> dict[str, Any]:
