@@ -35,7 +35,9 @@ ENDS = (0, -1)
 # … except for those that are not possible together.
 EXCEPT: Mapping[str, Mapping[str, Any]] = {
     "dpgrain.histogram": {"clip": 3.0, "unit": dg.User()},
-    "dpgrain.top": {"domain": None, "method": "adaptive"},
+    "dpgrain.top": {"domain": None, "method": "adaptive", "unit": dg.User()},
+    "dpgrain.learn.minimise": {"sampling_rate": None},
+    "estimators": {"sampling_rate": None},
 }
 
 
@@ -192,7 +194,7 @@ WRONG: Mapping[str, tuple[str, str, Any]] = {
     "a parameter": ("parameters", "fast", with_parameter(fast=True)),
     "rows as a parameter": ("parameters", "table", with_parameter(table=[1, 2])),
     "a type of another module": ("parameters", "count", with_parameter(clip={"antigravity.F": {}})),
-    "a type with rows": ("parameters", "count", with_parameter(clip={"dpgrain.UserTable": {}})),
+    "another type": ("parameters", "count", with_parameter(clip={"dpgrain.Fact": {"kind": "x"}})),
     "a malformed value": ("parameters", "count", with_parameter(clip={"mapping": [[1], []]})),
     "an invalid value": ("epsilon", "-1", with_parameter(epsilon=-1)),
     "a missing parameter": ("parameters", "unit", stored(parameters={"epsilon": 1.0})),
