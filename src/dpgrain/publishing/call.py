@@ -26,7 +26,9 @@ Parameters = ParamSpec("Parameters")
 Made = TypeVar("Made", bound="Query[Any]")
 Release = TypeVar("Release")
 
-_FORMAT = 1
+_FORMAT, _FIELDS = 1, {"dpgrain", "query", "parameters", "inputs"}
+# Max bits of an integer, which JSON writes in decimal digits.
+_MOST_BITS = 4096
 # Packages of publishing functions, and where their functions are public.
 _SHOWN_IN = {
     **dict.fromkeys(("statistics", "means", "choices"), "dpgrain"),
@@ -79,11 +81,6 @@ class Call:
         changed = {name: own.get(name, value) for name, value in self.parameters.items()}
         return replace(self, parameters=changed) if "epsilon" in changed else None
 
-    def unseeded(self) -> Call:
-        """Return the call without its seed, which is secret, for a release, which is public."""
-        kept = {name: value for name, value in self.parameters.items() if name != "random_state"}
-        return replace(self, parameters=kept)
-
     def to_dict(self) -> dict[str, Any]:
         """Return the call as JSON values."""
         for name, kind in self.unstored.items():
@@ -116,13 +113,11 @@ class KeepsQuery:
 
 def keep_query(release: Release, call: Call | None) -> Release:
     """Return the release, with the public part of its query as ``query``, or ``query_`` of a model."""
-    name = "query" if isinstance(release, KeepsQuery) else "query_"
-    if (
-        call is not None
-        and not call.unstored
-        and (name == "query" or hasattr(release, "guarantee_"))
-    ):
-        vars(release)[name] = call.unseeded().to_dict()
+    if call is not None and not call.unstored:
+        values = call.to_dict()
+        # A seed is secret, and a release is public.
+        values["parameters"].pop("random_state", None)
+        vars(release)["query" if isinstance(release, KeepsQuery) else "query_"] = values
     return release
 
 
@@ -156,27 +151,17 @@ def recorded(query: Callable[Parameters, Made]) -> Callable[Parameters, Made]:
 def query_from_dict(values: Any, inputs: Any) -> Query[Any]:
     """Return the query of a stored call for rows; see ``Query.from_dict``."""
     stored = _validate.mapping(values=values)
-    if (
-        stored.keys() != {"dpgrain", "query", "parameters", "inputs"}
-        or stored["dpgrain"] != _FORMAT
-    ):
+    if stored.keys() != _FIELDS or stored["dpgrain"] != _FORMAT:
         raise ParameterError(
             f"values must have the fields dpgrain = {_FORMAT}, query, parameters and inputs, as "
             "written by Query.to_dict.",
             name="values",
         )
-    function, given = _function(stored["query"]), _validate.mapping(inputs=inputs)
-    schemas = _validate.mapping(inputs=stored["inputs"])
-    if given.keys() != schemas.keys():
-        found = ", ".join(map(str, given)) or "none"
-        raise ParameterError(f"inputs must be {', '.join(schemas)}, not {found}.", name="inputs")
-    for name, value in given.items():
-        if (schema := _schema(value)) != schemas[name]:
-            raise ParameterError(
-                f"inputs must have the schemas of the query: {_shown(schemas[name])} for {name}, not "
-                f"{_shown(schema)}.",
-                name="inputs",
-            )
+    function, schemas = _function(stored["query"]), _validate.mapping(inputs=stored["inputs"])
+    given = _validate.mapping(inputs=inputs)
+    if (found := {name: _schema(value) for name, value in given.items()}) != schemas:
+        wanted, others = (_validate.describe(json.dumps(each), 300) for each in (schemas, found))
+        raise ParameterError(f"inputs must have the schemas {wanted}, not {others}.", name="inputs")
     stated = _validate.mapping(parameters=stored["parameters"])
     try:
         if rows := [name for name in _INPUTS & stated.keys() if not isinstance(stated[name], str)]:
@@ -196,10 +181,6 @@ def query_from_dict(values: Any, inputs: Any) -> Query[Any]:
         ) from error
     query: Query[Any] = function.query(*call.args, **call.kwargs)
     return query
-
-
-def _shown(schema: Any) -> str:
-    return _validate.describe(json.dumps(schema), 300)
 
 
 def _options(owner: Any) -> list[str]:
@@ -222,12 +203,9 @@ def _function(name: Any) -> Any:
 
 def _schema(value: Any) -> Any:
     """Return the public schema of an input; None for an internal object."""
-    if hasattr(value, "input_schema"):
-        return json.loads(json.dumps(value.input_schema()))
     if type(value).__module__.startswith("dpgrain."):
-        return None
-    if isinstance(value, tuple):
-        return {"parts": [_schema(part) for part in value]}
+        schema = getattr(value, "input_schema", None)
+        return None if schema is None else json.loads(json.dumps(schema()))
     try:
         names = getattr(value, "column_names", getattr(value, "columns", None))
         if names is not None:
@@ -247,7 +225,9 @@ class _UnstoredError(Exception):
 def _encoded(value: Any) -> Any:
     """Return a parameter as a JSON value."""
     kind = type(value)
-    if value is None or kind in (bool, int, str):
+    if value is None or kind in (bool, str):
+        return value
+    if kind is int and value.bit_length() <= _MOST_BITS:
         return value
     if kind is float:
         return value if math.isfinite(value) else {"float": repr(value)}
