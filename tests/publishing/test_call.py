@@ -32,7 +32,7 @@ VISITS = dg.read(pa.table({"who": [1, 2, 2], "page": ["a", "b", "a"]}), user="wh
 STORED = [name for name in PUBLISHERS if name != "dpgrain.select"]
 # The first and the last value of each option of a function, …
 ENDS = (0, -1)
-# … except for those that are not possible together.
+# … except for impossible combinations.
 EXCEPT: Mapping[str, Mapping[str, Any]] = {
     "dpgrain.histogram": {"clip": 3.0, "unit": dg.User()},
     "dpgrain.top": {"domain": None, "method": "adaptive", "unit": dg.User()},
@@ -44,7 +44,7 @@ EXCEPT: Mapping[str, Mapping[str, Any]] = {
 def ask(
     name: str, people: People, end: int = 0, seed: int | None = None
 ) -> tuple[dg.Query[Any], Mapping[str, Any]]:
-    """Return a query over files, or arrays in memory, and what its function was called with."""
+    """Return a query over files, or arrays in memory, and the arguments of its function."""
     publisher = publishers(people)[name]
     options = {option: values[end] for option, values in publisher.options.items()}
     if len(publisher.units) > 1:
@@ -100,7 +100,7 @@ def test_no_row_or_path_is_in_a_stored_query(name: str, tmp_path: Path) -> None:
 
 
 def test_the_address_of_a_database_is_not_stored() -> None:
-    """A source is no part of a schema, whatever it shows of itself."""
+    """The schema of a table does not contain its source."""
     secret = f"postgresql://me:{CANARY}@host/visits"
 
     class Source(type(VISITS.source)):  # type: ignore[misc]
@@ -333,7 +333,7 @@ def test_a_release_keeps_its_query_without_the_seed(tmp_path: Path) -> None:
     assert again.hash == release.hash
     bound = dg.Query.from_dict(release.query, inputs={"table": VISITS})
     assert bound == dg.count.query(VISITS, by="page", **PROMISE)
-    # What was published for a call with functions has no query.
+    # Calls with functions have no stored query.
     chosen = dg.select([0.0], _loss, np.zeros(3), epsilon=1.0)
     assert chosen.query is None
     assert dg.count(VISITS, by="page", domain=pd.Series(["a"]), **PROMISE).query is None

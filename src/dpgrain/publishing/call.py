@@ -1,4 +1,4 @@
-"""The public part of a query: the call of a public function, with schemas in place of rows."""
+"""The public part of a query: the call of a public function, with schemas instead of rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Release = TypeVar("Release")
 _FORMAT, _FIELDS = 1, {"dpgrain", "query", "parameters", "inputs"}
 # Max bits of an integer, which JSON writes in decimal digits.
 _MOST_BITS = 4096
-# Packages of publishing functions, and where their functions are public.
+# Public package of the functions of each package.
 _SHOWN_IN = {
     **dict.fromkeys(("statistics", "means", "choices"), "dpgrain"),
     **{name: f"dpgrain.{name}" for name in ("learn", "papers", "shuffle")},
@@ -176,7 +176,7 @@ def query_from_dict(values: Any, inputs: Any) -> Query[Any]:
         if isinstance(error, ParameterError):
             raise
         raise ParameterError(
-            f"parameters must be those of {stored['query']}, as written by Query.to_dict: {error}.",
+            f"parameters must be parameters of {stored['query']}, written by Query.to_dict: {error}.",
             name="parameters",
         ) from error
     query: Query[Any] = function.query(*call.args, **call.kwargs)
@@ -243,7 +243,7 @@ def _encoded(value: Any) -> Any:
         return {"mapping": [_encoded_list(value), _encoded_list(value.values())]}
     if kind in (date, datetime):
         return {kind.__name__: value.isoformat()}
-    # The type is public in a package that is imported already.
+    # An imported package shows the type.
     names = (f"{package}.{kind.__name__}" for package in _TYPES if package in sys.modules)
     name = next((name for name in names if _type(name) is kind), None)
     if name is None:
