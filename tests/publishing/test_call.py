@@ -34,8 +34,10 @@ STORED = [name for name in PUBLISHERS if name != "dpgrain.select"]
 ENDS = (0, -1)
 # … except for impossible combinations.
 EXCEPT: Mapping[str, Mapping[str, Any]] = {
+    "dpgrain.count": {"unit": dg.Element("item")},
+    "dpgrain.sum": {"unit": dg.Element("item")},
     "dpgrain.histogram": {"clip": 3.0, "unit": dg.User()},
-    "dpgrain.top": {"domain": None, "method": "adaptive", "unit": dg.User()},
+    "dpgrain.top": {"domain": None, "method": "gaussian", "unit": dg.User()},
     "dpgrain.learn.minimise": {"sampling_rate": None},
     "estimators": {"sampling_rate": None},
 }
@@ -50,7 +52,8 @@ def ask(
     if len(publisher.units) > 1:
         options["unit"] = publisher.units[1 if end else 2]
     options |= EXCEPT.get(name, {}) if end else {}
-    options |= {"epsilon": 1.0, "random_state": seed}
+    # At this ε, items are selected.
+    options |= {"epsilon": 4.0, "random_state": seed}
     options |= {} if name == "dpgrain.papers.typical_records" else {"delta": 1e-6}
     calls = []
     with pytest.MonkeyPatch.context() as patch:
