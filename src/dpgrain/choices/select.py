@@ -35,6 +35,7 @@ from dpgrain.inputs.population import Population
 from dpgrain.noise import RandomSource, RandomState
 from dpgrain.noise.distributions import raise_scale
 from dpgrain.publishing import Charge, Plan, Promise, Query, in_budget, publishes
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.risk import risk_lines
@@ -54,7 +55,7 @@ _LEAST_EPSILON = 1e-3
 
 
 @dataclass(frozen=True)
-class Choice:
+class Choice(KeepsQuery):
     """Privately chosen candidate.
 
     Args:

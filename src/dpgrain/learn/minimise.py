@@ -45,6 +45,7 @@ from dpgrain.noise import RandomState
 from dpgrain.optimize import LossFunction, Sgd, Solver
 from dpgrain.optimize.models import Model
 from dpgrain.publishing import Charge, Plan, Promise, Query, annotate_interrupt, publishes
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, Unit, User
@@ -60,7 +61,7 @@ _SHAPES = "X and y must be (m, d) and (m,): a row, and a target, for each record
 
 
 @dataclass(frozen=True)
-class Minimum:
+class Minimum(KeepsQuery):
     """Result of a private minimization.
 
     Args:

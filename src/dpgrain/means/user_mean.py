@@ -40,6 +40,7 @@ from dpgrain.means.records import LocalRecords, Records, check_dimension
 from dpgrain.means.total_error import CONFIDENCE, UserCount
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import Expected
@@ -65,7 +66,7 @@ _ROWS, _LETTERS = 5, 39
 
 
 @dataclass(frozen=True, repr=False)
-class MeanOfUsers:
+class MeanOfUsers(KeepsQuery):
     """Published mean of the vectors of users with records.
 
     Args:

@@ -24,6 +24,7 @@ from dpgrain.errors import ParameterError, raise_without_context
 from dpgrain.inputs.numbers import numbers, numeric_array, table_and_shape
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Element, Law, Relation
@@ -91,7 +92,7 @@ def _finite(value: ArrayLike) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class MeanRelease:
+class MeanRelease(KeepsQuery):
     """A private mean over users.
 
     Args:

@@ -17,13 +17,14 @@ from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.inputs.population import Population
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, User
 
 
 @dataclass(frozen=True)
-class TypicalRecords:
+class TypicalRecords(KeepsQuery):
     """A typical number of records of a user, published with noise.
 
     Args:

@@ -25,6 +25,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomSource, RandomState
 from dpgrain.noise.counts import draw_counts
 from dpgrain.publishing import Charge, Plan, Promise, Query, publish
+from dpgrain.publishing.call import recorded
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.shuffle.design import Design, Kind, least_noise
@@ -374,6 +375,7 @@ class ShuffledSum(SumReportMixin, ABC):
             )
         )
 
+    @recorded
     def query(
         self,
         values: ArrayLike,

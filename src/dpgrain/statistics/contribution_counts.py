@@ -136,7 +136,7 @@ def elements_per_user(
     return HoldingsQuery(promise, table, column, blocks, limits, noise, random_state, progress)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HoldingsQuery(Query[Holdings]):
     """Query for the number of users by number of elements and of records.
 

@@ -135,7 +135,7 @@ def bins_query(
     )  # fmt: skip
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BinsQuery(SumsQuery[Histogram]):
     """Query for counts of bins; ``nonnegative`` sets negative estimates to 0."""
 

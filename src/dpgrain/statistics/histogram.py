@@ -214,7 +214,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     )  # fmt: skip
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HistogramQuery(SumsQuery[Histogram]):
     """Query for sums of one coordinate; ``nonnegative`` sets negative estimates to 0."""
 

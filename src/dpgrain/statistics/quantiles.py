@@ -127,7 +127,7 @@ def quantiles(
     return query
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class QuantilesQuery(SumsQuery[Estimates]):
     """Query for quantiles of some ranks."""
 

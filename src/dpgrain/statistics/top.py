@@ -152,7 +152,7 @@ def top(
     return _known(query, method, counts)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TopQuery(SumsQuery[Histogram]):
     """Query for the k largest counts of units per item; None for all."""
 
