@@ -1,4 +1,4 @@
-"""What several doors share is described once, and stands in the docstring of each."""
+"""Signatures and docstrings have names, types, defaults and descriptions of parameters."""
 
 from __future__ import annotations
 
@@ -7,44 +7,7 @@ import inspect
 import pytest
 
 import dpgrain as dg
-from dpgrain.publishing.parameters import SHARED, arguments, parameters_of, with_shared_parameters
-
-OWN = """Count.
-
-    Args:
-        item: the column.
-
-            A paragraph of its own.
-        epsilon: as
-            stated here.
-
-    Returns:
-        A number.
-    """
-
-
-def test_what_is_shared_stands_where_the_parameter_does() -> None:
-    made = arguments(with_shared_parameters(OWN, ["table", "item", "epsilon", "seed"]) or "")
-    assert list(made) == ["table", "item", "epsilon"]
-    assert made["table"] == SHARED["table"]
-    assert made["epsilon"] == "as stated here."
-
-
-def test_the_rest_of_a_docstring_stays() -> None:
-    made = with_shared_parameters(OWN, ["item", "epsilon", "progress"])
-    assert made is not None
-    assert made.startswith("Count.\n")
-    assert made.endswith("    Returns:\n        A number.\n    ")
-    assert (
-        "            A paragraph of its own.\n        epsilon: as\n            stated here.\n"
-        in made
-    )
-    assert "stated here.\n        progress: " in made
-
-
-def test_a_docstring_without_arguments_stays_as_it_is() -> None:
-    assert with_shared_parameters("Count.", ["table"]) == "Count."
-    assert with_shared_parameters(None, ["table"]) is None
+from dpgrain.publishing.parameters import parameters_of
 
 
 @pytest.mark.parametrize("door", [dg.count, dg.sum, dg.top, dg.mean_of_users, dg.select])

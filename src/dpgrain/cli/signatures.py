@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dpgrain.publishing.parameters import Parameter, arguments, with_shared_parameters
+from dpgrain.publishing.parameters import Parameter, arguments
 
 # Packages whose types are resolved; types of other packages become empty classes.
 _TYPES = ("typing", "collections")
@@ -34,9 +34,7 @@ def parameters_of(module: str, name: str) -> dict[str, Parameter]:
     named = [*node.args.args, *node.args.kwonlyargs]
     required: list[ast.expr | None] = [None] * (len(node.args.args) - len(node.args.defaults))
     defaults = [*required, *node.args.defaults, *node.args.kw_defaults]
-    texts = arguments(
-        with_shared_parameters(ast.get_docstring(node), [one.arg for one in named]) or ""
-    )
+    texts = arguments(ast.get_docstring(node) or "")
     return {
         one.arg: _parameter(module, one.arg, one.annotation, default, texts)
         for one, default in zip(named, defaults, strict=True)

@@ -1,42 +1,15 @@
 """Parameters of publishing functions, for Python, the command line and release files.
 
-The signature has names, types and defaults, and the docstring describes parameters of one function.
-Parameters of several functions are described here, once, and inserted into each docstring.
+The signature has names, types and defaults, and the docstring has descriptions.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from textwrap import fill
 from typing import Any, get_type_hints
-
-#: The descriptions of shared parameters, by name.
-SHARED: Mapping[str, str] = {
-    "table": "table from :func:`dpgrain.read`.",
-    "unit": "privacy unit: ``Record()``, ``Element(by)`` or ``User()``.",
-    "epsilon": "privacy parameter ε, such as 1; smaller protects more. Omit it if you pass ``share``.",
-    "delta": "privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.",
-    "share": "share of the open budget, such as 0.5, instead of ε and δ; see :func:`dpgrain.budget`.",
-    "relation": "neighbouring relation: a unit is removed, ``zero_out``, or replaced by another, "
-    "``replace``.",
-    "value": "column of numbers. Rows without a finite value are dropped.",
-    "by": "column or columns to group by; if omitted, one answer for all rows.",
-    "bounds": "public range (low, high) to which numbers are clamped; if omitted, chosen privately. "
-    "That takes 15% of the budget.",
-    "clip": "clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the l1 "
-    "norm under Laplace noise; by default, one for each cell is chosen privately with a share of the "
-    "budget.",
-    "domain": "public list of groups, all of which are published. By default, groups are selected "
-    "privately. For several columns, pass a mapping from columns to values (other columns are "
-    "selected privately) or a list of tuples.",
-    "noise": "noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.",
-    "max_items": "maximum number of groups or items of one unit used in selection.",
-    "random_state": "seed, for tests and research. The release is then *not private*.",
-    "progress": "show progress; by default on a terminal, after two seconds.",
-}
 
 #: The parameters whose values name columns.
 COLUMNS = (
@@ -56,8 +29,6 @@ COLUMNS = (
 _ARGUMENT = re.compile(r"(?P<margin> +)(?P<name>\w+): (?P<text>.*)")
 # Docstring markup around code.
 _CODE = re.compile(r"(?::\w+:)?`+~?(?:dpgrain\.)?([^`]*)`+")
-# Line width of docstrings, in characters.
-_WIDTH = 104
 
 
 @dataclass(frozen=True)
@@ -124,39 +95,12 @@ def arguments(docstring: str) -> dict[str, str]:
     {'a': 'one thing.', 'b': 'two.'}
     """
     texts: dict[str, str] = {}
-    for name, lines in _listed(docstring.splitlines()).items():
+    for name, lines in argument_lines(docstring.splitlines()).items():
         texts[name] = " ".join(line.strip() for line in lines).partition(": ")[2]
     return texts
 
 
-def with_shared_parameters(docstring: str | None, names: Sequence[str]) -> str | None:
-    """Insert the descriptions of shared parameters into a docstring, in the order of ``names``."""
-    if docstring is None or "Args:" not in docstring:
-        return docstring
-    lines = docstring.splitlines()
-    own = _listed(lines)
-    start = next(place for place, line in enumerate(lines) if line.strip() == "Args:") + 1
-    margin = " " * (len(lines[start - 1]) - len(lines[start - 1].lstrip()) + 4)
-    listed: list[str] = []
-    for name in [*names, *(other for other in own if other not in names)]:
-        if name in own:
-            listed += own[name]
-        elif name in SHARED:
-            listed.append(
-                fill(
-                    f"{name}: {SHARED[name]}",
-                    _WIDTH,
-                    initial_indent=margin,
-                    subsequent_indent=f"{margin}    ",
-                    break_long_words=False,
-                    break_on_hyphens=False,
-                )
-            )
-    end = start + sum(map(len, own.values()))
-    return "\n".join([*lines[:start], *listed, *lines[end:]])
-
-
-def _listed(lines: Sequence[str]) -> dict[str, list[str]]:
+def argument_lines(lines: Sequence[str]) -> dict[str, list[str]]:
     """Return the lines of each argument in a docstring, by name."""
     listed: dict[str, list[str]] = {}
     places = [place for place, line in enumerate(lines) if line.strip() == "Args:"]
