@@ -26,12 +26,11 @@ from dpgrain.cli.options import (
 )
 from dpgrain.cli.parameters import ParameterOption, options_of
 from dpgrain.cli.printing import plain, print_guarantee, print_table, say, written
-from dpgrain.cli.signatures import parameters_of
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.cli.table import PerUserOptions, PublishingOptions, print_check
 from dpgrain.errors import ParameterError
 from dpgrain.learn.estimator_names import ESTIMATORS
-from dpgrain.publishing.parameters import Parameter
+from dpgrain.publishing.parameters import Parameter, parameters_of
 from dpgrain.units import PLAIN_UNITS, Unit, User
 
 if TYPE_CHECKING:

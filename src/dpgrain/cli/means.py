@@ -16,11 +16,10 @@ from dpgrain.cli.document import mean_as_json, print_json
 from dpgrain.cli.options import columns_of
 from dpgrain.cli.parameters import ParameterOption, options_of
 from dpgrain.cli.printing import print_guarantee, say, written
-from dpgrain.cli.signatures import parameters_of
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.cli.table import PublishingOptions, print_check
 from dpgrain.errors import ParameterError
-from dpgrain.publishing.parameters import Parameter
+from dpgrain.publishing.parameters import Parameter, parameters_of
 
 if TYPE_CHECKING:
     from dpgrain.releases import outputs, table_queries

@@ -17,9 +17,9 @@ from dpgrain.cli.document import print_json, release_as_json
 from dpgrain.cli.options import columns_of, level_of
 from dpgrain.cli.parameters import ParameterOption, options_of
 from dpgrain.cli.printing import check_picture, print_release, say, write_plot, written
-from dpgrain.cli.signatures import docstring, parameters_of
 from dpgrain.cli.table import PerUserOptions, PublishingOptions, domain_of, print_check, with_cells
 from dpgrain.errors import ParameterError, SchemaError
+from dpgrain.publishing.parameters import docstring, parameters_of
 from dpgrain.units import Element, Record, Unit, User
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from typing import Any
 from dpgrain import _validate
 from dpgrain._files import check_folder, check_outputs, check_page, guarantee_path, record_input
 from dpgrain.errors import DataError, DpgrainError, ParameterError
-from dpgrain.releases.keys import Key, check_keys, keys_of
+from dpgrain.publishing.parameters import REQUIRED, Parameter, parameters_of
+from dpgrain.releases.keys import check_keys, keys_of
 from dpgrain.releases.kinds import KINDS, Asked, Kind
 from dpgrain.releases.validation_errors import ValidationErrors
 from dpgrain.tables.expression import is_expression
@@ -132,17 +133,18 @@ _ROUNDING_OF_SHARES = 1e-9
 # Quoted text, and the largest number of dots outside of it per line.
 _QUOTED, _MOST_DOTS = re.compile(r"\"[^\"]*\"|'[^']*'"), 1000
 _TOP = ("report", "table", "budget", "release")
-_COMMON = {
-    key.name: key
-    for key in (
-        Key("share", float),
-        Key("epsilon", float),
-        Key("delta", float),
-        Key("output", str),
-        Key("where", Mapping[str, Any]),
-    )
-}
-_BUDGET = keys_of(BudgetSection)
+
+
+def _keys(**hints: Any) -> dict[str, Parameter]:
+    return {name: Parameter(name, hint) for name, hint in hints.items()}
+
+
+def _required(**hints: Any) -> dict[str, Parameter]:
+    return {name: Parameter(name, hint, REQUIRED) for name, hint in hints.items()}
+
+
+_COMMON = _keys(share=float, epsilon=float, delta=float, output=str, where=Mapping[str, Any])
+_BUDGET = keys_of(parameters_of(__name__, "BudgetSection").values())
 _RANGES: dict[str, Callable[..., float]] = {
     "epsilon": _validate.positive,
     "delta": partial(_validate.delta, allow_zero=True),
@@ -150,48 +152,34 @@ _RANGES: dict[str, Callable[..., float]] = {
 }
 # Keys of [budget] that apply to all releases, because a budget protects one unit.
 _OF_ALL = ("unit", "element", "max_elements", "relation")
+_OF_READ = keys_of(parameters_of("dpgrain.tables.table", "read").values(), without=("source",))
+_OF_JOIN = keys_of(parameters_of("dpgrain.tables.table", "UserTable.join").values())
+_SOURCE = str | Sequence[str]
 _TABLE = {
-    **keys_of(read, without=("source",)),
-    "source": Key("source", str | Sequence[str]),
-    "cells": Key("cells", Mapping[str, Mapping[str, str]]),
-    "days": Key("days", Mapping[str, Mapping[str, str]]),
-    "join_public": Key("join_public", Mapping[str, Any]),
-    "join": Key("join", Mapping[str, Any]),
-    "columns": Key("columns", Mapping[str, str]),
-    "filter": Key("filter", str),
-    "per_user": Key("per_user", Mapping[str, str]),
-    "per_user_by": Key("per_user_by", str | Sequence[str]),
-    "per_user_filter": Key("per_user_filter", str),
-    "where": Key("where", Mapping[str, Any]),
+    **_OF_READ,
+    **_keys(
+        source=_SOURCE,
+        cells=Mapping[str, Mapping[str, str]],
+        days=Mapping[str, Mapping[str, str]],
+        join_public=Mapping[str, Any],
+        join=Mapping[str, Any],
+        columns=Mapping[str, str],
+        filter=str,
+        per_user=Mapping[str, str],
+        per_user_by=str | Sequence[str],
+        per_user_filter=str,
+        where=Mapping[str, Any],
+    ),
 }
-_CELLS = {
-    "of": Key("of", str, required=True),
-    "by": Key("by", str, required=True),
-}
-_DAYS = {
-    "of": Key("of", str, required=True),
-    "zone": Key("zone", str),
-}
+_CELLS = _required(of=str, by=str)
+_DAYS = {**_required(of=str), **_keys(zone=str)}
 # Options of :func:`dpgrain.read` for a joined table.
 _JOINED = {
-    "source": Key("source", str | Sequence[str], required=True),
-    **{
-        key: one
-        for key, one in keys_of(read).items()
-        if key in ("types", "delimiter", "decimal", "dates", "memory")
-    },
+    **_required(source=_SOURCE),
+    **{key: _OF_READ[key] for key in ("types", "delimiter", "decimal", "dates", "memory")},
 }
-_JOIN_PUBLIC = {
-    **_JOINED,
-    "on": Key("on", str, required=True),
-    "key": Key("key", str),
-}
-_JOIN = {
-    **_JOINED,
-    "user": Key("user", str, required=True),
-    "where": Key("where", Mapping[str, Any]),
-    **keys_of(UserTable.join, without=("self", "others")),
-}
+_JOIN_PUBLIC = {**_JOINED, **_required(on=str), **_keys(key=str)}
+_JOIN = {**_JOINED, **_required(user=str), **_keys(where=Mapping[str, Any]), **_OF_JOIN}
 
 
 def read_file(
