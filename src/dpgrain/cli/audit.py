@@ -13,7 +13,7 @@ from dpgrain.cli.command import command
 from dpgrain.cli.document import print_json
 from dpgrain.cli.options import argument, option
 from dpgrain.cli.printing import check_picture, say, written
-from dpgrain.cli.table import sides_of
+from dpgrain.releases.table_options import sides_of
 
 if TYPE_CHECKING:
     from dpgrain.auditing import files

@@ -17,7 +17,7 @@ from typer.main import get_command
 
 from dpgrain._files import exclusive_files
 from dpgrain.cli.help import HELP_ALL, GroupedCommand
-from dpgrain.cli.options import seldom
+from dpgrain.cli.options import seldom, several_in
 from dpgrain.cli.parameters import ParameterOption
 from dpgrain.cli.printing import say_error
 from dpgrain.cli.spelling import flags_of, options, spelled
@@ -120,7 +120,7 @@ def _flat(function: Callable[..., None], more: Sequence[ParameterOption]) -> Cal
             stated = {one: value for one, value in given.items() if value is not None}
             values["stated"] = {one.declared.name: one.read(each) for one, each in stated.items()}
         for name, kind in groups.items():
-            values[name] = kind(**{part.name: values.pop(part.name) for part in fields(kind)})
+            values[name] = kind(**_fields(kind, values))
         with exclusive_files():
             function(**values)
 
@@ -139,9 +139,20 @@ def _options_of(kind: Any) -> list[inspect.Parameter]:
     }
     names = [name for parent in kind.__mro__ for name in vars(parent).get("__annotations__", ())]
     return [
-        inspect.Parameter(name, _KEYWORD, default=defaults[name], annotation=hints[name])
+        one
         for name in dict.fromkeys(names)
+        for one in several_in(hints[name])
+        or [inspect.Parameter(name, _KEYWORD, default=defaults[name], annotation=hints[name])]
     ]
+
+
+def _fields(kind: Any, values: dict[str, Any]) -> dict[str, Any]:
+    """Take the fields of a dataclass from the values of its options."""
+    result = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        listed = several_in(hint)
+        result[name] = {one.name: values.pop(one.name) for one in listed} or values.pop(name, None)
+    return result
 
 
 def _with_errors(built: Any) -> Callable[..., None]:

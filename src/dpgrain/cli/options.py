@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 import typer
 
 from dpgrain.errors import ParameterError
+from dpgrain.releases.table_options import OPTIONS, TableOption
 from dpgrain.units import Law, Level, Relation
 
 # Type of an option that some commands require.
@@ -20,6 +22,9 @@ Stated = TypeVar("Stated")
 PROMISE, TABLE, CLIPPING = "The guarantee", "The table", "Groups and clipping"
 PEOPLE, RESULTS = "One row per user", "Output"
 
+#: Options that change the table of a command, except those of some commands.
+CHANGES = tuple(one for one in OPTIONS if one.flag != "--cells")
+CELLS = tuple(one for one in OPTIONS if one.flag == "--cells")
 # An expression contains commas only inside of brackets or quotes.
 _BRACKETS = re.compile(r"[(\[{'\"]")
 
@@ -49,6 +54,25 @@ _table = partial(option, group=TABLE)
 _rare = partial(option, group=seldom(TABLE))
 _output = partial(option, group=RESULTS)
 _people = partial(option, group=seldom(PEOPLE))
+
+
+def several(listed: Iterable[TableOption]) -> tuple[inspect.Parameter, ...]:
+    """Return options that change a table, as one field of a class of options."""
+    return tuple(
+        inspect.Parameter(
+            one.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[list[str] | None, _rare(one.text, one.flag, metavar=one.metavar)],
+        )
+        for one in listed
+    )
+
+
+def several_in(hint: Any) -> tuple[inspect.Parameter, ...]:
+    """Return the options of a field with several of them; empty for other fields."""
+    first = getattr(hint, "__metadata__", (None,))[0]
+    return first if isinstance(first, tuple) else ()
 
 
 # ---------------------------------------------------------------------------------- the guarantee
@@ -104,10 +128,6 @@ RowsAs: TypeAlias = Annotated[
 ]
 User: TypeAlias = Annotated[str | None, _table("User id column.", metavar="COLUMN")]
 Users: TypeAlias = Annotated[int | None, _table("Public number of enrolled users.")]
-Cells: TypeAlias = Annotated[
-    list[str] | None,
-    _rare("NAME=COLUMN:FILE adds a column of cells; FILE has a value and its cell per row."),
-]
 PerUser: TypeAlias = Annotated[
     list[str] | None,
     _people(
@@ -122,6 +142,9 @@ PerUserFilter: TypeAlias = Annotated[
     list[str] | None,
     _people("Only users that meet a condition, such as 'visits > 2'.", metavar="CONDITION"),
 ]
+#: Texts of options that change a table, by the names of the options.
+Changes: TypeAlias = Annotated[Mapping[str, list[str] | None], several(CHANGES)]
+Cells: TypeAlias = Annotated[Mapping[str, list[str] | None], several(CELLS)]
 Delimiter: TypeAlias = Annotated[
     str, _table("CSV delimiter, if not a comma; '\\t': tab.", metavar="MARK", show_default=False)
 ]
@@ -134,52 +157,8 @@ Types: TypeAlias = Annotated[
         metavar="COLUMN=TYPE …",
     ),
 ]
-Days: TypeAlias = Annotated[
-    list[str] | None,
-    _rare(
-        "NAME=COLUMN or NAME=COLUMN:ZONE adds the dates of timestamps, such as day=at:Europe/Paris."
-    ),
-]
-Derived: TypeAlias = Annotated[
-    list[str] | None,
-    _rare(
-        "Add a derived column, such as 'month=month(at)' or 'left=price * 0.8'; --by and "
-        "--value also accept expressions.",
-        "--derive",
-        metavar="NAME=EXPRESSION",
-    ),
-]
-Filters: TypeAlias = Annotated[
-    list[str] | None,
-    _rare(
-        "Only rows that meet a condition, such as \"amount > 0 and kind = 'er'\".",
-        "--filter",
-        metavar="CONDITION",
-    ),
-]
-JoinPublic: TypeAlias = Annotated[
-    list[str] | None,
-    _rare(
-        "Add the columns of a public file, joined by a common column, such as zip=areas.csv.",
-        "--join-public",
-        metavar="COLUMN=FILE",
-    ),
-]
-Join: TypeAlias = Annotated[
-    list[str] | None,
-    _rare(
-        "Add the columns of the same people's rows in another file (the first row of "
-        "each), with USER as its user id column.",
-        "--join",
-        metavar="FILE or USER=FILE",
-    ),
-]
 Where: TypeAlias = Annotated[
-    list[str] | None,
-    _rare(
-        "COLUMN=VALUE or COLUMN=FIRST..LAST: only records of this public region are read. "
-        "COLUMN= selects missing values. Repeat it for any of several values."
-    ),
+    list[str] | None, _rare(next(one.text for one in OPTIONS if one.flag == "--where"))
 ]
 Mark: TypeAlias = Literal[".", ","]
 Decimal: TypeAlias = Annotated[Mark, _rare("Decimal separator in columns of --type.")]

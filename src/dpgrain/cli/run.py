@@ -20,7 +20,7 @@ from dpgrain.cli.document import (
 )
 from dpgrain.cli.options import argument, option
 from dpgrain.cli.printing import plain, print_table, say, written
-from dpgrain.cli.table import sides_of
+from dpgrain.releases.table_options import sides_of
 
 if TYPE_CHECKING:
     from dpgrain.learn import summary

@@ -17,7 +17,7 @@ from dpgrain.cli.document import print_json, release_as_json
 from dpgrain.cli.options import columns_of, level_of
 from dpgrain.cli.parameters import ParameterOption, options_of
 from dpgrain.cli.printing import check_picture, print_release, say, write_plot, written
-from dpgrain.cli.table import PerUserOptions, PublishingOptions, domain_of, print_check, with_cells
+from dpgrain.cli.table import PerUserOptions, PublishingOptions, changed, domain_of, print_check
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.publishing.parameters import docstring, parameters_of
 from dpgrain.units import Element, Record, Unit, User
@@ -123,7 +123,7 @@ class StatisticOptions(PublishingOptions, PerUserOptions):
     source: given.Table
     user: given.User = None
     n_users: given.Users = None
-    cells: given.Cells = None
+    cells: given.Cells
     unit: given.ProtectedOrElement = None
     element: given.Cell = None
     max_elements: given.MaxElements = None
@@ -137,7 +137,7 @@ class StatisticOptions(PublishingOptions, PerUserOptions):
     def run(self, function: Callable[..., Release], stated: dict[str, Any]) -> None:
         """Publish a statistic with the stated parameters; or only check values, with ``--check``."""
         rows = self.read(self.source, user=self.user, n_users=self.n_users, memory=self.memory)
-        table = self.of(with_cells(rows, self.cells or []))
+        table = self.of(changed(rows, given.CELLS, self.cells))
         for name in ("by", "item"):
             if isinstance(stated.get(name), list):
                 columns = columns_of(stated[name], table.schema)
