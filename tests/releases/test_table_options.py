@@ -84,6 +84,7 @@ delta = 1e-6
         for release in (from_command, from_file)
     )
     assert command_keys == file_keys != []
+    assert by != "page" or command_keys == ["a", "b"]
 
 
 def test_each_option_has_a_case() -> None:
