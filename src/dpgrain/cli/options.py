@@ -13,7 +13,7 @@ import typer
 
 from dpgrain.errors import ParameterError
 from dpgrain.releases.table_options import OPTIONS, TableOption
-from dpgrain.units import Law, Level, Relation
+from dpgrain.units import Level, Relation
 
 # Type of an option that some commands require.
 Stated = TypeVar("Stated")
@@ -94,11 +94,6 @@ ProtectedOrElement: TypeAlias = Annotated[
 MaxElements: TypeAlias = Annotated[
     int | None, _rare_promise("With --unit user: maximum number of a user's elements used.")
 ]
-MaxItems: TypeAlias = Annotated[
-    int,
-    option("Maximum number of one unit's items used in selection.", group=seldom(CLIPPING), min=1),
-]
-Noise: TypeAlias = Annotated[Law, _rare_promise("Noise distribution.")]
 
 # -------------------------------------------------------------------------------------- the table
 
@@ -206,11 +201,6 @@ Save: TypeAlias = Annotated[
 ]
 Plot: TypeAlias = Annotated[Path | None, _output("Draw the release: .png, .svg or .pdf.")]
 Json: TypeAlias = Annotated[bool, _output("Print JSON, for programs.", "--json")]
-
-
-def clip_of(text: str) -> Any:
-    """Return the value of ``--clip``: a number or ``"auto"``."""
-    return text if text == "auto" else number("--clip", text, "a number or 'auto'")
 
 
 def number(flag: str, text: str, kind: str) -> float:

@@ -32,13 +32,13 @@ def plan_select(
     """Return the expected excess risk of a private choice, with the minimum possible.
 
     Args:
-        epsilon: the promised ε for a user.
-        delta: the promised δ; 0 for a pure promise.
-        n_users: the public number of users.
-        hypotheses: K, the number of hypotheses, 2 or more.
-        records: the number of independent records per user, from one distribution.
-        bound: B, the largest loss; losses are in [0, B].
-        relation: ``"zero_out"`` or ``"replace"``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more.
+        delta: privacy parameter δ, such as 1e-6.
+        n_users: public number of users.
+        hypotheses: number of hypotheses. It is at least 2.
+        records: independent records per user, for the errors. All have one distribution.
+        bound: B: losses are in [0, B].
+        relation: neighbouring data: a unit removed, or replaced by another.
 
     Raises:
         ParameterError: if a parameter is out of range.

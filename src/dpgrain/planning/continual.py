@@ -171,14 +171,13 @@ def plan_recurrent(
     """Return the costs of releasing windows, or running totals, to a returning person.
 
     Args:
-        epsilon: the promised ε.
-        delta: the promised δ, in (0, 1).
-        periods: the public number of periods, such as 365 days.
-        returns: the number of periods with a visit of a person, at most ``periods``.
-        every: the periods of a window, one schedule each; by default 1, 7 and all.
-        counting: count each person once per release (``"people"``), or once for each period in it
-            (``"visits"``).
-        within: also plan a promise for a person's data in any such number of consecutive periods.
+        epsilon: privacy parameter ε, such as 1; smaller protects more.
+        delta: privacy parameter δ, such as 1e-6.
+        periods: public number of periods, such as days.
+        returns: number of periods in which a person has records. It is at most ``periods``.
+        every: periods of a window; by default 1, 7 and all. Each has its own schedule.
+        counting: whether a person counts once per release, or once per period of it.
+        within: also plan a promise for every window of N periods.
 
     Raises:
         ParameterError: if a number is out of range.

@@ -59,24 +59,22 @@ def plan_gradient(
     """Return the expected error of noisy gradient descent, with the minimum possible.
 
     Args:
-        epsilon: the promised ε for the whole run.
-        delta: the promised δ, in (0, 1).
-        n: the public number of clipped gradients: one for each (user, element) pair, or one for
-            each user if whole users are clipped.
-        rounds: the number of rounds.
-        dimension: the number of coordinates of a gradient.
-        sampling: with ``"full"`` all participate in every round; with ``"pairs"`` or ``"users"``
-            each participates independently at random; with ``"passes"`` each person participates in
-            a known number of rounds.
-        sampling_rate: the public probability of participation in a round, for pairs and users.
-        passes: the number of rounds of one person, for passes.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. It covers the whole run.
+        delta: privacy parameter δ, such as 1e-6.
+        n: public number of clipped gradients: pairs or users. It is one for each (user, element)
+            pair, or for each user if whole users are clipped.
+        rounds: rounds of the run.
+        dimension: dimension of a vector.
+        sampling: participants of a round: all, a sample, or passes over all. In ``passes``, each
+            person participates in a known number of rounds.
+        sampling_rate: with pairs or users: sampling probability. It is public.
+        passes: with passes: rounds in which one person participates.
         unit: the protected unit, an element by default; for ``User()`` whole users are clipped, for
             ``User(max_elements=M)`` at most M pairs per user.
-        relation: ``"zero_out"`` or ``"replace"``.
-        max_elements: the maximum number of elements of one user; required for the tighter bounds of
+        relation: neighbouring data: a unit removed, or replaced by another.
+        max_elements: maximum number of elements per user. It is required for the tighter bounds of
             sampled users.
-        records: the number of independent records that each gradient is the mean of; used only in
-            the lower bound of the papers.
+        records: independent records per vector, for the lower bound. Each gradient is their mean.
 
     Raises:
         ParameterError: if a parameter is out of range, or incompatible with the sampling method.
@@ -160,15 +158,15 @@ def plan_sco(
     """Return the expected excess risk of convex losses, with the minimum possible.
 
     Args:
-        epsilon: the promised ε for a user.
-        delta: the promised δ, in (0, 1).
-        n_users: the public number of users.
-        dimension: the number of coordinates of the parameter.
-        records: the number of independent records per user, from one distribution.
-        distance: R, the largest distance of the first point from the best one.
-        lipschitz: G, the Lipschitz constant of losses; users' gradients are clipped to it.
-        strength: μ, if losses are μ-strongly convex; None if they are only convex.
-        relation: ``"zero_out"`` or ``"replace"``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more.
+        delta: privacy parameter δ, such as 1e-6.
+        n_users: public number of users.
+        dimension: dimension of a vector.
+        records: independent records per user, for the errors. All have one distribution.
+        distance: R: maximum distance of the first point from the best one.
+        lipschitz: G: Lipschitz constant of the losses. Users' gradients are clipped to it.
+        strength: strong convexity μ of the losses, if any.
+        relation: neighbouring data: a unit removed, or replaced by another.
 
     Raises:
         ParameterError: if a parameter is out of range, or no such loss can be μ-strongly convex.

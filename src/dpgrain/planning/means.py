@@ -44,18 +44,17 @@ def plan_mean(
     """Return the expected error of a private mean, with limits of any mechanism.
 
     Args:
-        epsilon: the promised ε.
-        delta: the promised δ, in (0, 1).
-        n: the public number of vectors, used as divisor of the sum: one for each unit, or one for
-            each element if the unit is ``User(max_elements=M)``.
-        dimension: the number of coordinates of a vector.
+        epsilon: privacy parameter ε, such as 1; smaller protects more.
+        delta: privacy parameter δ, such as 1e-6.
+        n: public number of vectors, one per unit. It divides the sum. With at most M elements per
+            user, it is the number of elements.
+        dimension: dimension of a vector.
         unit: the protected unit, a user by default; a ``User(max_elements=M)`` adds at most M
             vectors.
-        relation: ``"zero_out"`` or ``"replace"``.
-        records: the number of independent records of one distribution that each vector is the mean
-            of; used only in the lower bound of the papers; 1 assumes nothing.
-        error: a desired rms error in clipping bounds; the plan then includes the necessary number
-            of vectors.
+        relation: neighbouring data: a unit removed, or replaced by another.
+        records: independent records per vector, for the lower bound. Each vector is the mean of
+            records of one distribution; 1 assumes nothing.
+        error: target rms error in clipping bounds; plans the number of vectors.
 
     Raises:
         ParameterError: if a parameter is out of range, or the contribution of a unit is unbounded.

@@ -188,15 +188,15 @@ def plan_shuffle(
     """Return a shuffled sum of vectors with these options.
 
     Args:
-        users: n, the number of devices of a batch.
-        dim: d, the number of coordinates of a vector.
-        epsilon: the promised ε.
-        delta: the promised δ.
-        bound: the largest l2 norm of a vector.
-        relation: the neighbouring relation.
-        rounds: T, the number of rounds with the same users.
-        honest: γ, the minimum share of devices that report and follow the protocol.
-        noise: the type of noise that devices add.
+        users: devices of a batch, one per user.
+        dim: dimension of a vector.
+        epsilon: privacy parameter ε, such as 1; smaller protects more.
+        delta: privacy parameter δ, such as 1e-6.
+        bound: maximum l2 norm of a vector.
+        relation: neighbouring data: a unit removed, or replaced by another.
+        rounds: rounds in which the same users participate.
+        honest: minimum share of devices that report and follow the protocol.
+        noise: noise of the devices; poisson needs about a quarter of the one-bit messages.
 
     Raises:
         ParameterError: if a value is out of range.

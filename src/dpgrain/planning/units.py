@@ -173,15 +173,15 @@ def plan_units(
     """Return the expected error of counts by cell, under each privacy unit.
 
     Args:
-        epsilon: the promised ε, separately for each unit.
-        delta: the promised δ, in (0, 1).
-        n_users: the public number of users.
-        records: the average number of records of a user, at least ``elements``.
-        elements: the average number of elements of a user: cells with the user's records.
-        cells: the public number of cells; each is an element of every user with records in it.
-        skew: the mean-to-median ratio of records per user, at least 1; in logs of chats, shops,
-            games and speeches it is 2.1 to 3.1.
-        relation: ``"zero_out"`` or ``"replace"``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Each unit has it separately.
+        delta: privacy parameter δ, such as 1e-6.
+        n_users: public number of users.
+        records: mean number of records per user. It is at least ``elements``.
+        elements: mean number of cells with records per user.
+        cells: public number of cells. Each is an element of every user with records in it.
+        skew: mean ÷ median number of records per user. It is at least 1, and 2.1 to 3.1 in logs of
+            chats, shops, games and speeches.
+        relation: neighbouring data: a unit removed, or replaced by another.
 
     Raises:
         ParameterError: if a number is out of range, or the averages are inconsistent.
