@@ -35,8 +35,6 @@ plan = CommandGroup(
     ("units", "recurrent", "histogram", "mean", "gradient", "sco", "select", "shuffle"),
 )
 
-# Parameters of a shuffled sum with other names than in other plans.
-_NAMES = {"users": "n_users", "dim": "dimension"}
 # Options that apply to the protected unit, and parameters that the unit determines.
 _UNIT = ("unit", "max_elements")
 
@@ -51,7 +49,8 @@ def _options(
         return options_of(
             replace(
                 one,
-                name=_NAMES.get(one.name, one.name),
+                # Errors about the users of a shuffled sum name n_users.
+                name="n_users" if one.name == "users" else one.name,
                 default=defaults.get(one.name, one.default),
             )
             for one in known
@@ -198,8 +197,7 @@ def shuffle(
     """Plan a sum through a shuffler, without a curator: the messages and the error."""
     if report is not None:
         check_outputs([report])
-    named = {name: stated.pop(other) for name, other in _NAMES.items()}
-    protocol = shuffled.plan_shuffle(**named, **stated)
+    protocol = shuffled.plan_shuffle(users=stated.pop("n_users"), **stated)
     result, curve = shuffled.deployment(protocol), shuffled.honest_curve(protocol)
     if report is not None:
         protocol.report(report)
