@@ -29,15 +29,7 @@ _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 @dataclass(frozen=True)
 class Command:
-    """A command of the program.
-
-    Args:
-        function: the function; its docstring is the help.
-        name: the name of the command.
-        examples: whole command lines.
-        options: returns options for parameters of the library; the function takes their values as
-            ``stated``.
-    """
+    """A command of the program."""
 
     function: Callable[..., None]
     name: str
@@ -212,13 +204,7 @@ class _Commands(TyperGroup):
 
 
 def group(summary: str, groups: Mapping[str, Mapping[str, str]], **settings: Any) -> typer.Typer:
-    """Make a program of several commands.
-
-    Args:
-        summary: the help of the program.
-        groups: heading → name → MODULE:NAME of a :class:`Command` or :class:`CommandGroup`.
-        settings: the settings of :class:`typer.Typer`.
-    """
+    """Make a program of several commands."""
     return typer.Typer(
         cls=type("Commands", (_Commands,), {"groups": groups}),
         help=summary,

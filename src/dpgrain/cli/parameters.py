@@ -35,14 +35,7 @@ _PYTHON_ONLY = re.compile(r"``share``|A custom :class:|with_cells")
 
 @dataclass(frozen=True)
 class ParameterOption:
-    """An option for a parameter of the library.
-
-    Args:
-        declared: the parameter of the command's function.
-        read: converts the parsed value to the value of the library.
-        example: the option with a value.
-        described: the whole description; ``--help`` shows the first sentence.
-    """
+    """An option for a parameter of the library."""
 
     declared: inspect.Parameter
     read: Callable[[Any], Any]

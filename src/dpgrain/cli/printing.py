@@ -37,11 +37,7 @@ _UNBROKEN = 20
 
 
 def _print(content: Any, **settings: Any) -> None:
-    """Print to standard output, without wrapping.
-
-    Raises:
-        DataError: if standard output is full or closed.
-    """
+    """Print to standard output, without wrapping."""
     try:
         rich_console.Console(soft_wrap=True).print(content, **settings)
     except (OSError, SystemExit) as error:  # rich exits if the pipe is closed

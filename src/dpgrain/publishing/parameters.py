@@ -46,14 +46,7 @@ _CODE = re.compile(r"(?::\w+:)?`+~?(?:dpgrain\.)?([^`]*)`+")
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a function.
-
-    Args:
-        name: the name.
-        hint: the type.
-        default: the default; ``REQUIRED`` if the parameter is required.
-        text: the description, in docstring markup.
-    """
+    """One parameter of a function."""
 
     name: str
     hint: Any

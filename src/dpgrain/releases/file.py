@@ -27,18 +27,7 @@ from dpgrain.units import Element, Level, Record, Relation, Unit, User
 
 @dataclass(frozen=True)
 class BudgetSection:
-    """The table ``[budget]``: the promise of all releases of a file together.
-
-    Args:
-        unit: the level of the privacy unit; by default elements if ``element`` is set.
-        element: the partition into elements: a column, or a file of items and their cells.
-        max_elements: the maximum number of elements of a user.
-        relation: the neighbouring relation.
-        epsilon: the promised ε of all releases; None if each release has its own.
-        delta: the promised δ of all releases.
-        leak: the part of δ reserved for selection and noise tails of releases with shares; by default
-            a tenth.
-    """
+    """The table ``[budget]``: the promise of all releases of a file together."""
 
     unit: Level | None = None
     element: str | None = None
@@ -51,21 +40,11 @@ class BudgetSection:
 
 @dataclass(frozen=True)
 class ReleaseEntry:
-    """One table ``[release.NAME]``.
-
-    Args:
-        name: its name.
-        kind: the statistic or fit.
-        own: the keys of the kind, with their values.
-        share: its share of the budget; None with its own ε and δ.
-        epsilon: its own ε.
-        delta: its own δ.
-        where: the public region to read, by column; empty for the whole table.
-        output: the file to write.
-    """
+    """One table ``[release.NAME]``."""
 
     name: str
     kind: Kind
+    # The keys of the kind with their values.
     own: Mapping[str, Any] = field(hash=False)
     share: float | None = None
     epsilon: float | None = None
@@ -81,21 +60,11 @@ class ReleaseEntry:
 
 @dataclass(frozen=True)
 class File:
-    """A valid release file.
-
-    Args:
-        path: the file.
-        folder: the folder of outputs.
-        mark: the first digits of the hash of its text, which identify it.
-        table: the table.
-        unit: the privacy unit of all releases.
-        whole: the table ``[budget]``.
-        entries: the releases, in the order of the file.
-        report: the HTML report to write on all releases.
-    """
+    """A valid release file."""
 
     path: Path
     folder: Path
+    # The first digits of the hash of its text, which identify it in a ledger.
     mark: str
     table: UserTable
     unit: Unit = field(hash=False)
@@ -159,15 +128,7 @@ def read_file(
     where: Mapping[str, Any] | None = None,
     folder: Path | None = None,
 ) -> File | None:
-    """Read a release file, and collect its errors.
-
-    Returns:
-        The file with its valid releases; None without a valid table.
-
-    Raises:
-        ParameterError: if the text is not valid TOML.
-        DataError: if the file cannot be read.
-    """
+    """Read a release file, and collect its errors."""
     text = _text(path)
     stated = _stated(path, text)
     for name in stated:

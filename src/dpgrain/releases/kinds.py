@@ -54,16 +54,7 @@ _TABLES, _MODELS, _VECTORS = (
 
 @dataclass(frozen=True)
 class Asked:
-    """Parameters of one release, apart from ε and δ.
-
-    Args:
-        table: the table.
-        unit: the privacy unit.
-        relation: the neighbouring relation.
-        own: the keys of its kind with their values.
-        folder: the base folder of paths.
-        random_state: a seed, for tests and research; None for secret noise.
-    """
+    """Parameters of one release, apart from ε and δ."""
 
     table: UserTable
     unit: Unit

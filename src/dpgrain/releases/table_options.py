@@ -51,12 +51,7 @@ def _join_keys(**required: Any) -> dict[str, Parameter]:
 
 @dataclass(frozen=True)
 class Tables:
-    """The other tables and files of a table's options.
-
-    Args:
-        folder: the base folder of paths.
-        errors: collects or raises errors.
-    """
+    """The other tables and files of a table's options."""
 
     folder: Path
     errors: ValidationErrors

@@ -43,11 +43,7 @@ from dpgrain.units import Unit
 
 
 def column_labels(labels: Sequence[Any], kind: str | None) -> list[Any]:
-    """Return the labels of a column: booleans are ``true`` and ``false``, in any case.
-
-    Raises:
-        ParameterError: if a label of a boolean column is not a boolean.
-    """
+    """Return the labels of a column: booleans are ``true`` and ``false``, in any case."""
     if kind != BOOLEAN:
         return list(labels)
     named = [str(label).lower() for label in labels]
@@ -67,13 +63,7 @@ def fit_columns(
     target: str,
     element: str | None = None,
 ) -> Query[LinearModel]:
-    """Fit a model to columns of a table, and add the columns to the public facts of its guarantee.
-
-    Raises:
-        ParameterError: if a parameter is out of range.
-        SchemaError: if a column is missing, or has an unsuitable type.
-        DataError: if the source cannot be read.
-    """
+    """Fit a model to columns of a table, and add the columns to the public facts of its guarantee."""
     if not isinstance(table, UserTable):
         reject_table(table, "a fit")
     # Validate parameters before reading a long table.
@@ -127,17 +117,7 @@ class ColumnsQuery(Query[LinearModel]):
 
 @dataclass(frozen=True, eq=False)
 class TableInputs(RawInputs):
-    """Rows of a fit in a table.
-
-    Args:
-        table: the table.
-        encoding: the encoding of columns as features.
-        form: the columns without rows.
-        target: the column to predict.
-        labels: True if targets are labels.
-        element: the column of cells; None without elements.
-        named: True if users are indices into the enrolled users.
-    """
+    """Rows of a fit in a table."""
 
     table: UserTable
     encoding: FeatureEncoding
@@ -155,11 +135,7 @@ class TableInputs(RawInputs):
         target: str,
         element: str | None,
     ) -> TableInputs:
-        """Validate the columns with the schema of the table; nothing is read.
-
-        Raises:
-            SchemaError: if a column is missing, or has an unsuitable type.
-        """
+        """Validate the columns with the schema of the table; nothing is read."""
         labels, named = hasattr(model, "classes"), model.trust == "pan"
         form = empty_rows(table, encoding, target=target, labels=labels, element=element)
         return TableInputs(table, encoding, form, target, labels, element, named)
@@ -227,13 +203,7 @@ def _with_columns(model: LinearModel, encoding: FeatureEncoding, target: str) ->
 
 @publishes
 def mean_of_columns(table: UserTable, columns: Sequence[str], **options: Any) -> Query[MeanOfUsers]:
-    """Publish the per-user mean of some columns of a table; see :func:`dpgrain.mean_of_users`.
-
-    Raises:
-        ParameterError: if a parameter is out of range, or the table has no user column.
-        SchemaError: if a column is missing, or has an unsuitable type.
-        DataError: if the source cannot be read.
-    """
+    """Publish the per-user mean of some columns of a table; see :func:`dpgrain.mean_of_users`."""
     if not isinstance(table, UserTable):
         reject_table(table, "a mean of users")
     if table.user is None:

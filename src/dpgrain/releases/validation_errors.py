@@ -22,13 +22,7 @@ _LONGEST_PLACE = 80
 
 @dataclass
 class ValidationErrors:
-    """The errors in one file, in order.
-
-    Args:
-        path: the file.
-        lines: one line per error.
-        kinds: the types of the errors.
-    """
+    """The errors in one file, in order."""
 
     path: Path
     lines: list[str] = field(default_factory=list)
@@ -88,13 +82,7 @@ class ValidationErrors:
             self.add_error(place, error)
 
     def raise_all(self) -> None:
-        """Raise all errors as one, a line each.
-
-        Raises:
-            ParameterError: if the file is invalid.
-            DataError: if a file that it refers to cannot be used.
-            SchemaError: if the only errors are missing columns.
-        """
+        """Raise all errors as one, a line each."""
         if not self.lines:
             return
         kind = next(k for k in (ParameterError, DataError, SchemaError) if k in self.kinds)
