@@ -10,9 +10,9 @@ import typer
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
-from dpgrain.cli.document import print_json
+from dpgrain.cli.document import finish
 from dpgrain.cli.options import argument, option
-from dpgrain.cli.printing import check_picture, say, written
+from dpgrain.cli.printing import check_picture, say
 from dpgrain.releases.table_options import sides_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ def audit(
     plot: Annotated[
         Path | None, option("Also draw the trade-off curves: .png, .svg or .pdf.")
     ] = None,
-    as_json: given.Json = False,
 ) -> None:
     """Compute lower bounds on the ε of each release of a file.
 
@@ -57,10 +56,7 @@ def audit(
     )
     if plot is not None:
         plots.save_audits(audits, plot)
-    if as_json:
-        print_json(audits.to_dict(), plot)
-    else:
-        say(str(audits))
-        written(plot)
+    say(str(audits))
+    finish(audits.to_dict, plot)
     if audits.verdict == "violated":
         raise typer.Exit(VIOLATED)

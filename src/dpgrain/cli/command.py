@@ -17,9 +17,9 @@ from typer.main import get_command
 
 from dpgrain._files import exclusive_files
 from dpgrain.cli.help import HELP_ALL, GroupedCommand
-from dpgrain.cli.options import seldom, several_in
+from dpgrain.cli.options import Json, seldom, several_in
 from dpgrain.cli.parameters import ParameterOption
-from dpgrain.cli.printing import say_error
+from dpgrain.cli.printing import as_json, say_error
 from dpgrain.cli.spelling import flags_of, options, spelled
 from dpgrain.errors import ParameterError, SchemaError
 
@@ -101,11 +101,13 @@ def _flat(function: Callable[..., None], more: Sequence[ParameterOption]) -> Cal
     )
     shows_all = not any(panel.endswith(seldom("")) for panel in panels)
     help_all = Annotated[bool, help_all_option(hidden=shows_all)]
-    parameters.append(inspect.Parameter("help_all", _KEYWORD, default=False, annotation=help_all))
+    for name, hint in (("as_json", Json), ("help_all", help_all)):
+        parameters.append(inspect.Parameter(name, _KEYWORD, default=False, annotation=hint))
     parameters.sort(key=lambda one: one.default is not inspect.Parameter.empty)
 
     def run(**values: Any) -> None:
         del values["help_all"]
+        token = as_json.set(values.pop("as_json"))
         if "stated" in hints:
             # Omitted parameters keep the defaults of the library's function.
             given = {one: values.pop(one.declared.name) for one in more}
@@ -113,8 +115,11 @@ def _flat(function: Callable[..., None], more: Sequence[ParameterOption]) -> Cal
             values["stated"] = {one.declared.name: one.read(each) for one, each in stated.items()}
         for name, kind in groups.items():
             values[name] = kind(**_fields(kind, values))
-        with exclusive_files():
-            function(**values)
+        try:
+            with exclusive_files():
+                function(**values)
+        finally:
+            as_json.reset(token)
 
     run.__doc__ = function.__doc__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

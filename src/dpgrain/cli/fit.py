@@ -12,7 +12,7 @@ from dpgrain._files import check_outputs, check_page
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
-from dpgrain.cli.document import model_as_json, print_json
+from dpgrain.cli.document import finish, model_as_json
 from dpgrain.cli.options import (
     PROMISE,
     RESULTS,
@@ -25,7 +25,7 @@ from dpgrain.cli.options import (
     seldom,
 )
 from dpgrain.cli.parameters import ParameterOption, options_of
-from dpgrain.cli.printing import plain, print_guarantee, print_table, say, written
+from dpgrain.cli.printing import plain, print_guarantee, print_table, say
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.cli.table import PerUserOptions, PublishingOptions, print_check
 from dpgrain.errors import ParameterError
@@ -236,12 +236,9 @@ def fit(rest: FitOptions, stated: dict[str, Any]) -> None:
     model.save(rest.output)
     if rest.report is not None:
         pages.write_fit_report(model, rest.report)
-    if rest.as_json:
-        own = {"kind": rest.kind, "target": rest.target, **model_as_json(model)}
-        print_json(own, rest.output, rest.report)
-        return
     print_model(model, rest.top, rest.output)
-    written(rest.output, rest.report)
+    own = {"kind": rest.kind, "target": rest.target}
+    finish(lambda: {**own, **model_as_json(model)}, rest.output, rest.report)
 
 
 def _require(output: Path | None, stated: dict[str, Any]) -> None:
@@ -267,7 +264,7 @@ def _check(
     else:
         known = classes and {rest.target: _labels(classes, rest.target, table)}
         what = {"items": list(dict.fromkeys([*cells, rest.target])), "domain": known}
-    print_check(table, as_json=rest.as_json, zero=encoding.numbers, **what)
+    print_check(table, zero=encoding.numbers, **what)
 
 
 def _labels(names: list[str], target: str, table: UserTable) -> list[Any]:

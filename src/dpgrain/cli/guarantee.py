@@ -15,9 +15,9 @@ from dpgrain._lazy_import import lazy_import
 from dpgrain._progress import Progress
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
-from dpgrain.cli.document import guarantee_as_json, print_json
+from dpgrain.cli.document import finish, guarantee_as_json
 from dpgrain.cli.options import argument, option
-from dpgrain.cli.printing import check_picture, print_table, say, shown, written
+from dpgrain.cli.printing import check_picture, print_table, say, shown
 from dpgrain.errors import ParameterError
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Level, Relation, Unit, User
 
@@ -318,7 +318,6 @@ def guarantee(
         int | None, option("Also for a user, if every user has at most this many elements.", min=1)
     ] = None,
     plot: given.Plot = None,
-    as_json: given.Json = False,
 ) -> None:
     """Show the guarantee of a release or a noise mechanism.
 
@@ -346,13 +345,6 @@ def guarantee(
     listed = _risks(event, curve.level, relation, max_elements, private=private)
     if plot is not None:
         curve.save_plot(plot)
-    if as_json:
-        fields: dict[str, Any] = {}
-        if promise is not None:
-            fields = {**guarantee_as_json(promise), "hash": None if saved is None else saved.hash}
-        as_values = [_as_json(risk) for risk in listed]
-        print_json({**curve.to_dict(), **fields, "risk": as_values}, plot)
-        return
     if promise is not None:
         say(str(promise))
     if saved is not None:
@@ -360,7 +352,10 @@ def guarantee(
         say(f"SHA-256 of groups, numbers and promise (not of the file): {saved.hash}")
     curve.print()
     _print_risks(listed)
-    written(plot)
+    fields: dict[str, Any] = {}
+    if promise is not None:
+        fields = {**guarantee_as_json(promise), "hash": None if saved is None else saved.hash}
+    finish(lambda: {**curve.to_dict(), **fields, "risk": list(map(_as_json, listed))}, plot)
 
 
 def _curve_of_mechanism(

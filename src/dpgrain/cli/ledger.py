@@ -12,9 +12,9 @@ from dpgrain._formatting import percent, quantity, rounded_up
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import CommandGroup, command
-from dpgrain.cli.document import print_json
+from dpgrain.cli.document import finish
 from dpgrain.cli.options import argument, option
-from dpgrain.cli.printing import print_table, say, written
+from dpgrain.cli.printing import print_table, say
 from dpgrain.errors import ParameterError
 from dpgrain.scope.provenance import DESCRIPTIONS
 from dpgrain.units import PLAIN_UNITS, Element, Level, Unit
@@ -168,19 +168,18 @@ def init(
     promised: PromiseOptions,
     name: Annotated[str, option("Name of the people in the records.")],
     user: given.User = None,
-    as_json: given.Json = False,
 ) -> None:
     """Create a ledger with a first promise."""
     opened = ledgers.Ledger.create(place, name=name, promises=[promised.promise()], user=user or "")
-    _print(opened, as_json=as_json)
+    _print(opened)
 
 
 @command("dpgrain ledger promise visits.ledger --unit user --epsilon 10 --delta 1e-6")
-def promise(place: Place, promised: PromiseOptions, as_json: given.Json = False) -> None:
+def promise(place: Place, promised: PromiseOptions) -> None:
     """Add a promise to an uncharged ledger; every release must fit all promises."""
     opened = ledgers.Ledger(place)
     opened.add(promised.promise())
-    _print(opened, as_json=as_json)
+    _print(opened)
 
 
 @command("dpgrain ledger renew visits.ledger 1 --epsilon 1 --delta 1e-6")
@@ -188,7 +187,6 @@ def renew(
     place: Place,
     number: Annotated[int, argument("Line of the promise, as printed by `ledger show`.", "LINE")],
     strength: BudgetOptions,
-    as_json: given.Json = False,
 ) -> None:
     """Renew a promise; the old budget counts as fully spent, and the new one is added to it."""
     opened = ledgers.Ledger(place)
@@ -198,9 +196,8 @@ def renew(
     entry = opened.renew(
         number, earlier.renewed(strength.epsilon, strength.delta, **strength.parts)
     )
-    _print(opened, as_json=as_json)
-    if not as_json:
-        say(f"Line {entry.number} {opened.renewal_text(entry.number)}")
+    _print(opened)
+    say(f"Line {entry.number} {opened.renewal_text(entry.number)}")
 
 
 @command("dpgrain ledger show visits.ledger")
@@ -210,13 +207,10 @@ def show(
         str | None, option("Hash from a receipt, which the ledger must contain.", metavar="HASH")
     ] = None,
     top: Annotated[int, option("Number of last lines to print.", "--top", min=1)] = 20,
-    as_json: given.Json = False,
 ) -> None:
     """Show the promises of a ledger, the remaining budget and the last lines."""
     opened = ledgers.Ledger(place, expected=expected)
-    _print(opened, as_json=as_json)
-    if as_json:
-        return
+    _print(opened)
     lines = opened.entries
     for entry in lines:
         if entry.renews is not None:
@@ -234,17 +228,14 @@ def verify(
     expected: Annotated[
         str | None, option("Hash from a receipt, which the ledger must contain.", metavar="HASH")
     ] = None,
-    as_json: given.Json = False,
 ) -> None:
     """Check that no line is changed or missing, and that the accounts follow from the lines."""
     opened = ledgers.Ledger(place, expected=expected)
     receipt, seeded = opened.verify(), entries.seed_note(opened.entries)
     text = f"The hash chain is intact. Last line: {receipt}. {seeded}".rstrip()
-    if as_json:
-        fields = {"verified": True, "receipt": asdict(receipt), "seeded_lines": _seeded(opened)}
-        print_json({**fields, "sentence": text})
-        return
     say(text)
+    fields = {"verified": True, "receipt": asdict(receipt), "seeded_lines": _seeded(opened)}
+    finish(lambda: {**fields, "sentence": text})
 
 
 @command(
@@ -263,7 +254,6 @@ def export(
         ),
     ] = False,
     decided_by: Annotated[str, option("With --registry: name of the data curator.")] = "",
-    as_json: given.Json = False,
 ) -> None:
     """Write the promises and all lines of a ledger as JSON, or an entry for the public registry."""
     if decided_by and not registry:
@@ -279,27 +269,20 @@ def export(
     if output is not None:
         with atomic_write(output) as part:
             part.write_text(text, encoding="utf-8")
-    if as_json:
-        print_json(fields, output)
-    elif output is None:
-        say(text.removesuffix("\n"))
     else:
-        written(output)
+        say(text.removesuffix("\n"))
+    finish(lambda: fields, output)
 
 
 @command("dpgrain ledger report visits.ledger --output visits.html")
 def report(
     place: Place,
     output: Annotated[Path, option("File to write (.html).")],
-    as_json: given.Json = False,
 ) -> None:
     """Write an HTML page for a privacy officer: promises, remaining budget, releases over time."""
     check_outputs([output])
     ledgers.Ledger(place).report(output)
-    if as_json:
-        print_json({}, output)
-        return
-    written(output)
+    finish(dict, output)
 
 
 def _described(opened: Ledger) -> dict[str, Any]:
@@ -323,11 +306,9 @@ def _seeded(opened: Ledger) -> list[int]:
     return [entry.number for entry in opened.entries if not entry.private]
 
 
-def _print(opened: Ledger, *, as_json: bool) -> None:
+def _print(opened: Ledger) -> None:
     """Print the promises of a ledger and their remaining budget."""
-    if as_json:
-        print_json(_described(opened))
-        return
+    finish(lambda: _described(opened))
     say(f"The ledger {opened.name!r}, id {opened.id}.")
     rows = [
         (str(one), str(number), percent(opened.left(number), up=False))

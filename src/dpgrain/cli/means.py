@@ -12,10 +12,10 @@ from dpgrain._formatting import first_duplicate
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
-from dpgrain.cli.document import mean_as_json, print_json
+from dpgrain.cli.document import finish, mean_as_json
 from dpgrain.cli.options import columns_of
 from dpgrain.cli.parameters import ParameterOption, options_of
-from dpgrain.cli.printing import print_guarantee, say, written
+from dpgrain.cli.printing import print_guarantee, say
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.cli.table import PublishingOptions, print_check
 from dpgrain.errors import ParameterError
@@ -68,7 +68,7 @@ def mean_of_users(rest: MeanOptions, stated: dict[str, Any]) -> None:
     table = rest.read(rest.source, user=rest.user, n_users=rest.n_users)
     names = _checked(stated.pop("columns", []), table)
     if rest.check:
-        print_check(table, as_json=rest.as_json, zero=names)
+        print_check(table, zero=names)
         return
     _check(table, stated, rest.output)
     table.require_numbers(names, "--columns", also=["BOOLEAN"])
@@ -76,15 +76,12 @@ def mean_of_users(rest: MeanOptions, stated: dict[str, Any]) -> None:
         mean = table_queries.mean_of_columns(table, names, n_users=rest.n_users, **stated)
     if rest.output is not None:
         outputs.write_mean(mean, names, rest.output)
-    if rest.as_json:
-        print_json(mean_as_json(mean, names), rest.output)
-        return
     for line in mean.lines(names, rest.top):
         say(spelled_inside(line).replace("all: .value", "all: --output FILE, or a larger --top"))
     say(f"Method: {mean.method}, {mean.reason}.")
     has_it = rest.output is not None and rest.output.suffix.lower() == ".json"
     print_guarantee(mean.guarantee, rest.output if has_it else None)
-    written(rest.output)
+    finish(lambda: mean_as_json(mean, names), rest.output)
 
 
 def _check(table: UserTable, stated: dict[str, Any], output: Path | None) -> None:

@@ -13,10 +13,10 @@ from dpgrain._formatting import powers
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import CommandGroup, command
-from dpgrain.cli.document import print_json
+from dpgrain.cli.document import finish
 from dpgrain.cli.options import level_of, option
 from dpgrain.cli.parameters import ParameterOption, options_of
-from dpgrain.cli.printing import check_picture, print_table, say, shown, written
+from dpgrain.cli.printing import check_picture, print_table, say, shown
 from dpgrain.publishing.parameters import parameters_of
 from dpgrain.units import PLAIN_UNITS, Level, Unit, User
 
@@ -72,38 +72,32 @@ def _protected(level: Level, max_elements: int | None) -> Unit:
 def units(
     stated: dict[str, Any],
     plot: Annotated[Path | None, option("Also draw the errors over ε: .png, .svg or .pdf.")] = None,
-    as_json: given.Json = False,
 ) -> None:
     """Compare records, elements and users as the unit: the error of a count, and the protection."""
     check_picture(plot)
     result = planning.plan_units(**stated)
     if plot is not None:
         plots.save_units(result, plot)
-    if as_json:
-        print_json(result.to_dict(), plot)
-        return
     first, *rows = result.rows()
     print_table(result.title, first, rows, title_justify="left")
     for note in result.notes:
         say(note)
-    written(plot)
+    finish(result.to_dict, plot)
 
 
 @command(
     "dpgrain plan recurrent --epsilon 1 --delta 1e-6 --periods 365 --returns 30 --within 30",
     options=_options("plan_recurrent", "planning.continual"),
 )
-def recurrent(stated: dict[str, Any], as_json: given.Json = False) -> None:
+def recurrent(stated: dict[str, Any]) -> None:
     """Compare daily, weekly and running-total releases for a returning person."""
     result = planning.plan_recurrent(**stated)
-    if as_json:
-        print_json(result.to_dict())
-        return
     say(result.title)
     for heading, rows in result.tables():
         print_table(heading, result.columns, rows, title_justify="left")
     for note in result.notes:
         say(note)
+    finish(result.to_dict)
 
 
 @command(
@@ -122,14 +116,13 @@ def histogram(
         bool,
         option("The cell is in another column, and does not follow from the item.", "--shared"),
     ] = False,
-    as_json: given.Json = False,
 ) -> None:
     """Plan a `dpgrain histogram`: the noise of a count, and which items are selected."""
     protected = _protected(unit, max_elements)
     release = statistics.plan_histogram(**stated, unit=protected, cell_of_item=not shared)
     select = release.select if isinstance(release.select, accounting.Selection) else None
     promise = {name: stated[name] for name in ("epsilon", "delta", "relation")}
-    _print(planning.plan_counts(release.sums, select, **promise, unit=protected), as_json)
+    _finish(planning.plan_counts(release.sums, select, **promise, unit=protected))
 
 
 @command(
@@ -140,10 +133,9 @@ def mean(
     stated: dict[str, Any],
     unit: given.Protected = "user",
     max_elements: given.MaxElements = None,
-    as_json: given.Json = False,
 ) -> None:
     """Plan a mean of clipped vectors: its error, compared with the lower bound."""
-    _print(planning.plan_mean(**stated, unit=_protected(unit, max_elements)), as_json)
+    _finish(planning.plan_mean(**stated, unit=_protected(unit, max_elements)))
 
 
 @command(
@@ -151,9 +143,7 @@ def mean(
     "--sampling pairs --sampling-rate 0.01",
     options=_options("plan_gradient", "planning.descent", without=("unit",), sampling=None),
 )
-def gradient(
-    stated: dict[str, Any], unit: given.Protected = "element", as_json: given.Json = False
-) -> None:
+def gradient(stated: dict[str, Any], unit: given.Protected = "element") -> None:
     """Plan noisy gradient descent: the noise of a step, and its effect on the risk.
 
     By default, --sampling is pairs with --sampling-rate, and passes with --passes.
@@ -162,25 +152,25 @@ def gradient(
         usual = "pairs" if "sampling_rate" in stated else "passes"
         stated = {"sampling": usual, **stated}
     protected = User(stated.get("max_elements")) if unit == "user" else PLAIN_UNITS[unit]
-    _print(planning.plan_gradient(**stated, unit=protected), as_json)
+    _finish(planning.plan_gradient(**stated, unit=protected))
 
 
 @command(
     "dpgrain plan sco --epsilon 1 --delta 1e-6 --n-users 10000 --records 50 --dimension 100",
     options=_options("plan_sco", "planning.descent"),
 )
-def sco(stated: dict[str, Any], as_json: given.Json = False) -> None:
+def sco(stated: dict[str, Any]) -> None:
     """Plan a fit of convex losses: its excess risk, compared with the lower bound."""
-    _print(planning.plan_sco(**stated), as_json)
+    _finish(planning.plan_sco(**stated))
 
 
 @command(
     "dpgrain plan select --epsilon 1 --n-users 10000 --records 50 --hypotheses 100",
     options=_options("plan_select", "planning.choices"),
 )
-def select(stated: dict[str, Any], as_json: given.Json = False) -> None:
+def select(stated: dict[str, Any]) -> None:
     """Plan a choice among hypotheses: its excess risk, compared with the lower bound."""
-    _print(planning.plan_select(**stated), as_json)
+    _finish(planning.plan_select(**stated))
 
 
 @command(
@@ -192,7 +182,6 @@ def shuffle(
     report: Annotated[
         Path | None, option("Also write an HTML page that explains the plan.")
     ] = None,
-    as_json: given.Json = False,
 ) -> None:
     """Plan a sum through a shuffler, without a curator: the messages and the error."""
     if report is not None:
@@ -201,20 +190,18 @@ def shuffle(
     result, curve = shuffled.deployment(protocol), shuffled.honest_curve(protocol)
     if report is not None:
         protocol.report(report)
-    if as_json:
-        fields = {**result.to_dict(), "honest": [line.to_dict() for line in curve]}
-        print_json(fields, report)
-        return
-    _print(result, as_json=False)
+    _print(result)
     _print_honest(curve, stated["delta"])
-    written(report)
+    finish(lambda: {**result.to_dict(), "honest": [line.to_dict() for line in curve]}, report)
 
 
-def _print(result: ErrorPlan, as_json: bool) -> None:
+def _finish(result: ErrorPlan) -> None:
+    _print(result)
+    finish(result.to_dict)
+
+
+def _print(result: ErrorPlan) -> None:
     """Print a plan as a table with its sources and notes."""
-    if as_json:
-        print_json(result.to_dict())
-        return
     # Numbered sources below the table, which then fits a narrow terminal.
     sources = list(dict.fromkeys(row.source for row in result.rows() if row.source))
     rows = []

@@ -12,14 +12,14 @@ from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.document import (
+    finish,
     guarantee_as_json,
     mean_as_json,
     model_as_json,
-    print_json,
     release_as_json,
 )
 from dpgrain.cli.options import argument, option
-from dpgrain.cli.printing import plain, print_table, say, written
+from dpgrain.cli.printing import plain, print_table, say
 from dpgrain.releases.table_options import sides_of
 
 if TYPE_CHECKING:
@@ -69,7 +69,6 @@ def run(
             "Publish again what was published before: it is charged again, and replaced.", "--again"
         ),
     ] = False,
-    as_json: given.Json = False,
 ) -> None:
     """Publish all releases of a file under one guarantee.
 
@@ -78,19 +77,14 @@ def run(
     """
     with nullcontext() if ledger is None else ledgers.Ledger(ledger) as opened:
         plan = plans.plan_releases(file, where=sides_of(where or []), folder=folder)
-        if not as_json:
-            say(str(plan))
+        say(str(plan))
         if dry_run:
-            _dry_run(plan, opened, again=again, as_json=as_json)
+            _dry_run(plan, opened, again=again)
             return
         published = plan.run(again=again)
-    if as_json:
-        document = {"plan": _plan_as_json(plan), **releases_as_json(published)}
-        print_json(document, *plan.file.outputs)
-        return
     _print(published)
     say(str(published.promise))
-    written(*plan.file.outputs)
+    finish(lambda: {"plan": _plan_as_json(plan), **releases_as_json(published)}, *plan.file.outputs)
 
 
 def _print(published: Releases) -> None:
@@ -131,27 +125,26 @@ def _brief(release: Any) -> str:
     return f"{quantity(len(release), 'estimate')}, {first} {', '.join(line.keys)}: {number}"
 
 
-def _dry_run(plan: PlannedReleases, ledger: Ledger | None, *, again: bool, as_json: bool) -> None:
+def _dry_run(plan: PlannedReleases, ledger: Ledger | None, *, again: bool) -> None:
     """Print the budget that the releases need, and raise if a ledger would refuse them."""
     parts = [] if ledger is None else _parts(plan, ledger)
-    if not as_json:
-        for promise, left, taken in parts:
-            say(
-                f"Promise: {promise}. At least {percent(left, up=False)} remains; these releases need "
-                f"at most {percent(taken)}."
-            )
+    for promise, left, taken in parts:
+        say(
+            f"Promise: {promise}. At least {percent(left, up=False)} remains; these releases need "
+            f"at most {percent(taken)}."
+        )
     if ledger is not None:
         with running.note_missing_outputs(plan):
             ledger.rehearse(*plan.guarantees, mark=plan.mark, again=again)
-    if as_json:
-        shares = [
-            {"promise": promise, "left": left, "taken": taken} for promise, left, taken in parts
-        ]
-        print_json(
-            {"plan": _plan_as_json(plan), "ledger": shares, **guarantee_as_json(plan.guarantee)}
-        )
-        return
     say("Dry run: nothing was read, charged or written.")
+    shares = [{"promise": promise, "left": left, "taken": taken} for promise, left, taken in parts]
+    finish(
+        lambda: {
+            "plan": _plan_as_json(plan),
+            "ledger": shares,
+            **guarantee_as_json(plan.guarantee),
+        }
+    )
 
 
 def _parts(plan: PlannedReleases, ledger: Ledger) -> list[tuple[str, float, float]]:

@@ -13,10 +13,10 @@ from dpgrain._files import check_outputs, check_page, exists
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import Command
-from dpgrain.cli.document import print_json, release_as_json
+from dpgrain.cli.document import finish, release_as_json
 from dpgrain.cli.options import columns_of, level_of
 from dpgrain.cli.parameters import ParameterOption, options_of
-from dpgrain.cli.printing import check_picture, print_release, say, write_plot, written
+from dpgrain.cli.printing import check_picture, print_release, say, write_plot
 from dpgrain.cli.table import PerUserOptions, PublishingOptions, changed, domain_of, print_check
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.publishing.parameters import docstring, parameters_of
@@ -154,7 +154,7 @@ class StatisticOptions(PublishingOptions, PerUserOptions):
             known = {
                 name: stated[name] for name in ("weight", "bounds", "domain") if name in stated
             }
-            print_check(table, as_json=self.as_json, items=keys, values=values, **known)
+            print_check(table, items=keys, values=values, **known)
             return
         unit = self.protected(table, keys)
         with _delta_is_named(stated["delta"], any_noise="noise" in stated):
@@ -217,9 +217,6 @@ class StatisticOptions(PublishingOptions, PerUserOptions):
             release.save(self.save)
         if self.plot is not None:
             write_plot(release.plot(), self.plot)
-        if self.as_json:
-            print_json(release_as_json(release), *outputs)
-            return
         ordered = release.asked.statistic.in_order
         print_release(
             release, self.top or _PRINTED * (2 if ordered else 1), kept=self.save or self.report
@@ -229,7 +226,7 @@ class StatisticOptions(PublishingOptions, PerUserOptions):
                 f"--delta {own['delta']:g} was not needed: with this noise, the guarantee has "
                 "δ = 0."
             )
-        written(*outputs)
+        finish(lambda: release_as_json(release), *outputs)
 
 
 @contextmanager

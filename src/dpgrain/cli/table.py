@@ -12,7 +12,7 @@ from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.document import print_json
 from dpgrain.cli.options import columns_of
-from dpgrain.cli.printing import say
+from dpgrain.cli.printing import as_json, say
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.releases.table_options import TableOption, Tables
@@ -57,7 +57,6 @@ class TableOptions:
     engine: given.Engine = "duckdb"
     master: given.Master = None
     check: given.Check = False
-    as_json: given.Json = False
 
     def read(self, source: str, **options: Any) -> UserTable:
         """Open the table of a command, with more options of :func:`dpgrain.read`."""
@@ -205,7 +204,6 @@ class PerUserOptions:
 def print_check(
     rows: UserTable,
     *,
-    as_json: bool,
     items: Sequence[str] = (),
     weight: str | None = None,
     values: Sequence[str] = (),
@@ -216,7 +214,7 @@ def print_check(
     """Print the counts of :meth:`~dpgrain.UserTable.check`, which has the same arguments."""
     what: dict[str, Any] = {"value": values, "bounds": bounds, "zero": zero}
     what["domain"] = domain if items else None
-    if as_json:
+    if as_json.get():
         counts = rows.check_counts(items, weight, **what)
         named = {spelled_inside(name): count for name, count in counts.items()}
         print_json({"private": False, "counts": named})
