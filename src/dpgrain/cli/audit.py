@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import dpgrain as dg
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
@@ -16,10 +17,9 @@ from dpgrain.cli.printing import check_picture, say
 from dpgrain.releases.table_options import sides_of
 
 if TYPE_CHECKING:
-    from dpgrain.auditing import files
     from dpgrain.report import plots
 else:
-    files, plots = lazy_import("dpgrain.auditing.files"), lazy_import("dpgrain.report.plots")
+    plots = lazy_import("dpgrain.report.plots")
 
 #: Exit code if an audit refutes a claim.
 VIOLATED = 4
@@ -47,7 +47,7 @@ def audit(
     if a bound refutes the claimed ε.
     """
     check_picture(plot)
-    audits = files.audit_releases(
+    audits = dg.audit_releases(
         file,
         where=sides_of(where or []),
         units=tuple(units or (1, 2, 4)),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
+import dpgrain as dg
 from dpgrain import learn
 from dpgrain._files import check_outputs, check_page
 from dpgrain._lazy_import import lazy_import
@@ -36,10 +37,9 @@ from dpgrain.units import PLAIN_UNITS, Unit, User
 if TYPE_CHECKING:
     from dpgrain import report as pages
     from dpgrain.inputs import labels
-    from dpgrain.learn import LinearModel, features, summary
-    from dpgrain.learn.features import CategoryColumn, FeatureEncoding
+    from dpgrain.learn import features, summary
+    from dpgrain.learn.features import FeatureEncoding
     from dpgrain.releases import table_queries
-    from dpgrain.tables.table import UserTable
 else:
     labels, features = lazy_import("dpgrain.inputs.labels"), lazy_import("dpgrain.learn.features")
     table_queries = lazy_import("dpgrain.releases.table_queries")
@@ -118,7 +118,7 @@ def _end(text: str) -> float:
     return number("--range", text, "COLUMN=LOW:HIGH with numbers")
 
 
-def _category(text: str) -> CategoryColumn:
+def _category(text: str) -> features.CategoryColumn:
     column, equals, levels = text.partition("=")
     if not (column and equals and levels):
         raise ParameterError(f"--categories must be 'COLUMN=A|B|C', not {text!r}.")
@@ -230,7 +230,7 @@ def fit(rest: FitOptions, stated: dict[str, Any]) -> None:
         parameters["classes"] = _labels(classes, rest.target, table)
     check_outputs([rest.output, rest.report])
     check_page(rest.report, name="--report")
-    estimator: LinearModel = getattr(learn, ESTIMATORS[rest.kind])(**parameters)
+    estimator: learn.LinearModel = getattr(learn, ESTIMATORS[rest.kind])(**parameters)
     with rest.charging():
         model = table_queries.fit_columns(estimator, table, encoding, rest.target, rest.element)
     model.save(rest.output)
@@ -255,7 +255,10 @@ def _require(output: Path | None, stated: dict[str, Any]) -> None:
 
 
 def _check(
-    rest: FitOptions, table: UserTable, encoding: FeatureEncoding, classes: list[str] | None
+    rest: FitOptions,
+    table: dg.UserTable,
+    encoding: FeatureEncoding,
+    classes: list[str] | None,
 ) -> None:
     """Print exact counts of non-numeric features and unused targets."""
     cells = [] if rest.element is None else [rest.element]
@@ -267,7 +270,7 @@ def _check(
     print_check(table, zero=encoding.numbers, **what)
 
 
-def _labels(names: list[str], target: str, table: UserTable) -> list[Any]:
+def _labels(names: list[str], target: str, table: dg.UserTable) -> list[Any]:
     """Return the labels with the type of the target column."""
     table.require(target, "target")
     if not table.is_integer(target):
@@ -280,7 +283,7 @@ def _labels(names: list[str], target: str, table: UserTable) -> list[Any]:
     return result
 
 
-def print_model(model: LinearModel, top: int, kept: Path | None) -> None:
+def print_model(model: learn.LinearModel, top: int, kept: Path | None) -> None:
     """Print coefficients, notes and the guarantee, in one line if the file ``kept`` has it."""
     found = summary.coefficients(model)
     title = f"{type(model).__name__}: {len(found.rows):,} coefficients"

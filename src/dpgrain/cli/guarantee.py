@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
+import dpgrain as dg
 from dpgrain import accounting
 from dpgrain._files import exists, guarantee_path
 from dpgrain._formatting import powers
@@ -26,14 +27,9 @@ if TYPE_CHECKING:
     from dpgrain.publishing import guarantee as guarantees
     from dpgrain.publishing import risk as risks
     from dpgrain.report import plots
-    from dpgrain.statistics import release as releases
 else:
-    guarantees, plots = (
-        lazy_import("dpgrain.publishing.guarantee"),
-        lazy_import("dpgrain.report.plots"),
-    )
-    risks = lazy_import("dpgrain.publishing.risk")
-    releases = lazy_import("dpgrain.statistics.release")
+    guarantees = lazy_import("dpgrain.publishing.guarantee")
+    plots, risks = lazy_import("dpgrain.report.plots"), lazy_import("dpgrain.publishing.risk")
 
 MechanismName: TypeAlias = Literal["gaussian", "laplace", "pure", "zcdp"]
 
@@ -333,9 +329,9 @@ def guarantee(
         )
     else:
         if exists(guarantee_path(release)):
-            promise = guarantees.Guarantee.read_for_output(release)
+            promise = dg.Guarantee.read_for_output(release)
         else:
-            saved = releases.Release.load(release)
+            saved = dg.Release.load(release)
             promise = saved.guarantee
         at_delta = promise.delta if delta is None else delta
         event = promise.event

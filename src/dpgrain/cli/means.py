@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import dpgrain as dg
 from dpgrain._files import check_outputs
 from dpgrain._formatting import first_duplicate
 from dpgrain._lazy_import import lazy_import
@@ -23,7 +24,6 @@ from dpgrain.publishing.parameters import Parameter, parameters_of
 
 if TYPE_CHECKING:
     from dpgrain.releases import outputs, table_queries
-    from dpgrain.tables.table import UserTable
 else:
     table_queries = lazy_import("dpgrain.releases.table_queries")
     outputs = lazy_import("dpgrain.releases.outputs")
@@ -84,7 +84,7 @@ def mean_of_users(rest: MeanOptions, stated: dict[str, Any]) -> None:
     finish(lambda: mean_as_json(mean, names), rest.output)
 
 
-def _check(table: UserTable, stated: dict[str, Any], output: Path | None) -> None:
+def _check(table: dg.UserTable, stated: dict[str, Any], output: Path | None) -> None:
     """Raise if required options are missing, before rows are read."""
     if table.user is None:
         raise ParameterError("Pass --user, the user id column.")
@@ -101,7 +101,7 @@ def _check(table: UserTable, stated: dict[str, Any], output: Path | None) -> Non
     check_outputs([output])
 
 
-def _checked(columns: Sequence[str], table: UserTable) -> list[str]:
+def _checked(columns: Sequence[str], table: dg.UserTable) -> list[str]:
     """Return the columns of ``--columns``, without repetitions and the user id."""
     names = columns_of(columns, table.schema)
     if not names:

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import dpgrain as dg
 from dpgrain._formatting import percent, quantity
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
@@ -24,19 +25,15 @@ from dpgrain.releases.table_options import sides_of
 
 if TYPE_CHECKING:
     from dpgrain.learn import summary
-    from dpgrain.ledger import ledger as ledgers
-    from dpgrain.ledger.ledger import Ledger
     from dpgrain.means import user_mean
-    from dpgrain.releases import plan as plans
     from dpgrain.releases import run as running
-    from dpgrain.releases.plan import PlannedReleases
-    from dpgrain.releases.run import Releases
     from dpgrain.statistics import formatting
 else:
-    ledgers, plans = lazy_import("dpgrain.ledger.ledger"), lazy_import("dpgrain.releases.plan")
+    formatting, summary = (
+        lazy_import("dpgrain.statistics.formatting"),
+        lazy_import("dpgrain.learn.summary"),
+    )
     user_mean, running = lazy_import("dpgrain.means.user_mean"), lazy_import("dpgrain.releases.run")
-    formatting = lazy_import("dpgrain.statistics.formatting")
-    summary = lazy_import("dpgrain.learn.summary")
 
 # Maximum number of printed characters of the first key.
 _KEY_LENGTH = 40
@@ -75,8 +72,8 @@ def run(
     The whole file is checked and all releases are charged before any row is read. docs/releases.md
     describes the format.
     """
-    with nullcontext() if ledger is None else ledgers.Ledger(ledger) as opened:
-        plan = plans.plan_releases(file, where=sides_of(where or []), folder=folder)
+    with nullcontext() if ledger is None else dg.Ledger(ledger) as opened:
+        plan = dg.plan_releases(file, where=sides_of(where or []), folder=folder)
         say(str(plan))
         if dry_run:
             _dry_run(plan, opened, again=again)
@@ -87,7 +84,7 @@ def run(
     finish(lambda: {"plan": _plan_as_json(plan), **releases_as_json(published)}, *plan.file.outputs)
 
 
-def _print(published: Releases) -> None:
+def _print(published: dg.Releases) -> None:
     """Print one line per release, and warnings."""
     rows = []
     for each in published.plan.releases:
@@ -125,7 +122,7 @@ def _brief(release: Any) -> str:
     return f"{quantity(len(release), 'estimate')}, {first} {', '.join(line.keys)}: {number}"
 
 
-def _dry_run(plan: PlannedReleases, ledger: Ledger | None, *, again: bool) -> None:
+def _dry_run(plan: dg.PlannedReleases, ledger: dg.Ledger | None, *, again: bool) -> None:
     """Print the budget that the releases need, and raise if a ledger would refuse them."""
     parts = [] if ledger is None else _parts(plan, ledger)
     for promise, left, taken in parts:
@@ -147,7 +144,7 @@ def _dry_run(plan: PlannedReleases, ledger: Ledger | None, *, again: bool) -> No
     )
 
 
-def _parts(plan: PlannedReleases, ledger: Ledger) -> list[tuple[str, float, float]]:
+def _parts(plan: dg.PlannedReleases, ledger: dg.Ledger) -> list[tuple[str, float, float]]:
     """Return each promise of a ledger, its remaining share, and the share that the file needs."""
     result = []
     for number, promise in ledger.promises.items():
@@ -157,7 +154,7 @@ def _parts(plan: PlannedReleases, ledger: Ledger) -> list[tuple[str, float, floa
     return result
 
 
-def _plan_as_json(plan: PlannedReleases) -> list[dict[str, Any]]:
+def _plan_as_json(plan: dg.PlannedReleases) -> list[dict[str, Any]]:
     """Return the guarantee and expected error of each planned release as JSON values."""
     return [
         {
@@ -173,7 +170,7 @@ def _plan_as_json(plan: PlannedReleases) -> list[dict[str, Any]]:
     ]
 
 
-def releases_as_json(published: Releases) -> dict[str, Any]:
+def releases_as_json(published: dg.Releases) -> dict[str, Any]:
     """Return all releases by name, and their common guarantee, as JSON values."""
     fields: dict[str, Any] = {}
     for each in published.plan.releases:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import dpgrain as dg
 from dpgrain import statistics
 from dpgrain._files import check_outputs, check_page, exists
 from dpgrain._lazy_import import lazy_import
@@ -24,8 +25,6 @@ from dpgrain.units import Element, Record, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain.statistics import release as releases
-    from dpgrain.statistics.release import Release
-    from dpgrain.tables.table import UserTable
 else:
     releases = lazy_import("dpgrain.statistics.release")
 
@@ -134,7 +133,7 @@ class StatisticOptions(PublishingOptions, PerUserOptions):
     plot: given.Plot = None
     memory: given.Memory = "1GB"
 
-    def run(self, function: Callable[..., Release], stated: dict[str, Any]) -> None:
+    def run(self, function: Callable[..., dg.Release], stated: dict[str, Any]) -> None:
         """Publish a statistic with the stated parameters; or only check values, with ``--check``."""
         rows = self.read(self.source, user=self.user, n_users=self.n_users, memory=self.memory)
         table = self.of(changed(rows, given.CELLS, self.cells))
@@ -160,7 +159,7 @@ class StatisticOptions(PublishingOptions, PerUserOptions):
         with _delta_is_named(stated["delta"], any_noise="noise" in stated):
             self.publish(function, table, unit=unit, **stated)
 
-    def protected(self, table: UserTable, keys: Sequence[str]) -> Unit:
+    def protected(self, table: dg.UserTable, keys: Sequence[str]) -> Unit:
         """Return the privacy unit; ``--element`` is a column, or a file with the cells of keys."""
         level = level_of(self.unit, self.element, self.max_elements)
         if level != "record" and table.user is None:
@@ -195,7 +194,7 @@ class StatisticOptions(PublishingOptions, PerUserOptions):
             return User(self.max_elements, by)
         return Record() if level == "record" else Element(by)
 
-    def publish(self, function: Callable[..., Release], table: UserTable, **own: Any) -> None:
+    def publish(self, function: Callable[..., dg.Release], table: dg.UserTable, **own: Any) -> None:
         """Check the outputs, publish, write, and only then print."""
         if own.get("epsilon") is None:
             raise ParameterError("Pass --epsilon, such as --epsilon 1.")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import dpgrain as dg
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.document import print_json
@@ -19,18 +20,12 @@ from dpgrain.releases.table_options import TableOption, Tables
 from dpgrain.releases.validation_errors import ImmediateErrors
 
 if TYPE_CHECKING:
-    from dpgrain.ledger import ledger as ledgers
-    from dpgrain.tables import expression, public_lists, table
+    from dpgrain.tables import expression, public_lists
     from dpgrain.tables.engines import features, spark_session
     from dpgrain.tables.sources import postgres
-    from dpgrain.tables.table import UserTable
 else:
-    ledgers = lazy_import("dpgrain.ledger.ledger")
-    public_lists, table = (
-        lazy_import("dpgrain.tables.public_lists"),
-        lazy_import("dpgrain.tables.table"),
-    )
     expression = lazy_import("dpgrain.tables.expression")
+    public_lists = lazy_import("dpgrain.tables.public_lists")
     features = lazy_import("dpgrain.tables.engines.features")
     postgres = lazy_import("dpgrain.tables.sources.postgres")
     spark_session = lazy_import("dpgrain.tables.engines.spark_session")
@@ -58,7 +53,7 @@ class TableOptions:
     master: given.Master = None
     check: given.Check = False
 
-    def read(self, source: str, **options: Any) -> UserTable:
+    def read(self, source: str, **options: Any) -> dg.UserTable:
         """Open the table of a command, with more options of :func:`dpgrain.read`."""
         delimiter = "\t" if self.delimiter == r"\t" else self.delimiter
         options |= {"delimiter": delimiter, "engine": self._engine()}
@@ -67,7 +62,7 @@ class TableOptions:
         files = [{"source": text.partition("=")[2] or text} for text in joined]
         places = [self._place(source), *files]
         types, *others = self._types(places, options)
-        rows = table.read(**places[0], **options, types=types)
+        rows = dg.read(**places[0], **options, types=types)
         plain = {name: one for name, one in options.items() if name not in ("user", "n_users")}
         more = [{**plain, "types": each} for each in others]
         return changed(rows, given.CHANGES, self.changes, more)
@@ -79,7 +74,7 @@ class TableOptions:
         if not self.types:
             return [None for _ in places]
         plain = {name: options[name] for name in ("delimiter", "engine")}
-        columns = [list(table.read(types={}, **place, **plain).schema) for place in places]
+        columns = [list(dg.read(types={}, **place, **plain).schema) for place in places]
         stated: dict[str, str] = {}
         known = [name for each in columns for name in each]
         for text in self.types:
@@ -121,11 +116,11 @@ class TableOptions:
 
 
 def changed(
-    rows: UserTable,
+    rows: dg.UserTable,
     listed: Sequence[TableOption],
     texts: Mapping[str, Sequence[str] | None],
     joined: Sequence[Mapping[str, Any]] = (),
-) -> UserTable:
+) -> dg.UserTable:
     """Return a table changed by options; ``joined`` has options for reading each joined table."""
     tables, others = Tables(Path(), ImmediateErrors(Path())), iter(joined)
     for option in listed:
@@ -154,7 +149,7 @@ class PublishingOptions(TableOptions):
         if self.ledger is None:
             yield
             return
-        with ledgers.Ledger(self.ledger):
+        with dg.Ledger(self.ledger):
             yield
 
 
@@ -166,7 +161,7 @@ class PerUserOptions:
     per_user_by: given.PerUserBy = None
     per_user_filter: given.PerUserFilter = None
 
-    def of(self, rows: UserTable) -> UserTable:
+    def of(self, rows: dg.UserTable) -> dg.UserTable:
         """Return one row per user if ``--per-user`` is passed, otherwise the table."""
         if not self.per_user:
             for name, stated in (("by", self.per_user_by), ("filter", self.per_user_filter)):
@@ -202,7 +197,7 @@ class PerUserOptions:
 
 
 def print_check(
-    rows: UserTable,
+    rows: dg.UserTable,
     *,
     items: Sequence[str] = (),
     weight: str | None = None,
@@ -211,7 +206,7 @@ def print_check(
     domain: Any = None,
     zero: Sequence[str] = (),
 ) -> None:
-    """Print the counts of :meth:`~dpgrain.UserTable.check`, which has the same arguments."""
+    """Print the counts of :meth:`~dpgrain.dg.UserTable.check`, which has the same arguments."""
     what: dict[str, Any] = {"value": values, "bounds": bounds, "zero": zero}
     what["domain"] = domain if items else None
     if as_json.get():
@@ -223,7 +218,7 @@ def print_check(
             say(spelled_inside(line))
 
 
-def domain_of(stated: Sequence[str], keys: Sequence[str], rows: UserTable) -> Any:
+def domain_of(stated: Sequence[str], keys: Sequence[str], rows: dg.UserTable) -> Any:
     """Return the public groups of the key columns, from the files of ``--domain``."""
     if not stated:
         return None
