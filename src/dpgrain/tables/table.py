@@ -372,6 +372,7 @@ def read(
     n_users: int | None = None,
     types: Mapping[str, str] | None = None,
     delimiter: str = ",",
+    encoding: str = "utf-8",
     decimal: str = ".",
     dates: str = "2025-12-31",
     memory: str | int = "1GB",
@@ -392,6 +393,7 @@ def read(
     n_users: int | None = None,
     types: Mapping[str, str] | None = None,
     delimiter: str = ",",
+    encoding: str = "utf-8",
     decimal: str = ".",
     dates: str = "2025-12-31",
     memory: str | int = "1GB",
@@ -411,6 +413,7 @@ def read(
     n_users: int | None = None,
     types: Mapping[str, str] | None = None,
     delimiter: str = ",",
+    encoding: str = "utf-8",
     decimal: str = ".",
     dates: str = "2025-12-31",
     memory: str | int = "1GB",
@@ -443,7 +446,10 @@ def read(
             columns are all text, because guessing types from rows could reveal a row, and text is
             rejected for numeric parameters.
         delimiter: the delimiter of CSV files.
-        decimal: the decimal mark of text with a declared numeric type: ``"."`` or ``","``.
+        encoding: the encoding of CSV files: ``"utf-8"``, ``"latin-1"`` or ``"windows-1252"``. It is
+            never guessed, and a row that is invalid in it is dropped.
+        decimal: the decimal mark of text with a declared numeric type: ``"."`` or ``","``. With a
+            comma, points may group digits in threes: ``1.234,56``.
         dates: the format of text with a declared date or timestamp type, by an example:
             ``"2025-12-31"``, ``"31.12.2025"``, ``"31/12/2025"``, ``"31-12-2025"``, ``"12/31/2025"`` or
             ``"20251231"``. Text in another format is a null.
@@ -483,7 +489,9 @@ def read(
     for name in [user] if isinstance(user, str) else owners or []:
         source = _distinguish_users(source, name)
     size, workers = _bytes(memory), threads or os.cpu_count() or 1
-    result = open_source(engine, source, delimiter=delimiter, memory=size, threads=workers)
+    result = open_source(
+        engine, source, delimiter=delimiter, encoding=encoding, memory=size, threads=workers
+    )
     if owners is not None:
         result = drop_unreadable_owners(result, given, owners)
     if getattr(result, "may_end", False):
