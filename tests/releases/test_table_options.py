@@ -89,3 +89,33 @@ delta = 1e-6
 
 def test_each_option_has_a_case() -> None:
     assert list(CASES) == [option.key for option in OPTIONS]
+
+
+def test_a_text_parameter_of_read_is_an_option_and_a_key(folder: Path, command: Command) -> None:
+    (folder / "cafes.csv").write_bytes("page,area\na,Café\nb,Café\nc,y\n".encode("latin-1"))
+    (folder / "releases.toml").write_text(
+        """
+[table]
+source = "rows.csv"
+user = "who"
+[table.join_public.x]
+source = "cafes.csv"
+on = "page"
+encoding = "latin-1"
+[budget]
+unit = "user"
+[release.one]
+statistic = "count"
+by = "area"
+epsilon = 100.0
+delta = 1e-6
+"""
+    )
+    from_file = dg.releases(folder / "releases.toml", random_state=1)["one"]
+    assert sorted(from_file.to_arrow()["area"].to_pylist()) == ["Café", "y"]
+    words = ("count", "rows.csv", "--user", "who", "--unit", "user", "--by", "area",
+             "--join-public", "page=cafes.csv", "--epsilon", "100", "--delta", "1e-6")  # fmt: skip
+    done = command(*words, "--encoding", "latin-1")
+    assert "Café" in done.stdout, done.stderr
+    done = command(*words, "--encoding", "utf-7")
+    assert done.stderr.startswith("Error: --encoding must be")

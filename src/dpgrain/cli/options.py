@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 import typer
 
 from dpgrain.errors import ParameterError
+from dpgrain.publishing.parameters import parameters_of
 from dpgrain.releases.table_options import OPTIONS, TableOption
 from dpgrain.units import Level, Relation
 
@@ -56,6 +57,21 @@ _output = partial(option, group=RESULTS)
 _people = partial(option, group=seldom(PEOPLE))
 
 
+def reading_options() -> tuple[inspect.Parameter, ...]:
+    """Return the options for parameters of :func:`dpgrain.read` about the format of files."""
+    own = {"delimiter": Delimiter, "decimal": Decimal, "dates": Dates}
+    return tuple(
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=one.default,
+            annotation=own.get(name, Annotated[str, _rare(one.help)]),
+        )
+        for name, one in parameters_of("dpgrain.tables.table", "read").items()
+        if one.hint is str  # others are the place of the rows, or have a syntax of their own
+    )
+
+
 def several(listed: Iterable[TableOption]) -> tuple[inspect.Parameter, ...]:
     """Return options that change a table, as one field of a class of options."""
     return tuple(
@@ -72,6 +88,7 @@ def several(listed: Iterable[TableOption]) -> tuple[inspect.Parameter, ...]:
 def several_in(hint: Any) -> tuple[inspect.Parameter, ...]:
     """Return the options of a field with several of them; empty for other fields."""
     first = getattr(hint, "__metadata__", (None,))[0]
+    first = first() if first is reading_options else first
     return first if isinstance(first, tuple) else ()
 
 
@@ -138,6 +155,7 @@ PerUserFilter: TypeAlias = Annotated[
     _people("Only users that meet a condition, such as 'visits > 2'.", metavar="CONDITION"),
 ]
 #: Texts of options that change a table, by the names of the options.
+Reading: TypeAlias = Annotated[Mapping[str, Any], reading_options]
 Changes: TypeAlias = Annotated[Mapping[str, list[str] | None], several(CHANGES)]
 Cells: TypeAlias = Annotated[Mapping[str, list[str] | None], several(CELLS)]
 Delimiter: TypeAlias = Annotated[

@@ -41,10 +41,8 @@ _ONE_A_LINE = (".txt",)
 class TableOptions:
     """Options of every command that reads a table."""
 
-    delimiter: given.Delimiter = ","
+    reading: given.Reading
     types: given.Types = None
-    decimal: given.Decimal = "."
-    dates: given.Dates = "2025-12-31"
     changes: given.Changes
     named: given.Named = None
     query: given.Query = None
@@ -55,9 +53,9 @@ class TableOptions:
 
     def read(self, source: str, **options: Any) -> dg.UserTable:
         """Open the table of a command, with more options of :func:`dpgrain.read`."""
-        delimiter = "\t" if self.delimiter == r"\t" else self.delimiter
-        options |= {"delimiter": delimiter, "engine": self._engine()}
-        options |= {"decimal": self.decimal, "dates": self.dates}
+        options |= {**self.reading, "engine": self._engine()}
+        if options["delimiter"] == r"\t":
+            options["delimiter"] = "\t"
         joined = [*(self.changes["join_public"] or ()), *(self.changes["join"] or ())]
         files = [{"source": text.partition("=")[2] or text} for text in joined]
         places = [self._place(source), *files]
@@ -73,7 +71,7 @@ class TableOptions:
         """Return the types of ``--type`` for the columns of each table."""
         if not self.types:
             return [None for _ in places]
-        plain = {name: options[name] for name in ("delimiter", "engine")}
+        plain = {name: options[name] for name in (*self.reading, "engine")}
         columns = [list(dg.read(types={}, **place, **plain).schema) for place in places]
         stated: dict[str, str] = {}
         known = [name for each in columns for name in each]

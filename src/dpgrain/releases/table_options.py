@@ -28,6 +28,8 @@ else:
     )
     read_arguments = lazy_import("dpgrain.tables.sources.read_arguments")
 
+# Parameters of :func:`dpgrain.read` that a joined table does not have.
+_OF_FIRST = ("source_env", "table", "query", "user", "n_users", "threads", "engine", "rows")
 # Options without which a table cannot be opened at all.
 _PLACES = ("source_env", "table", "query")
 
@@ -44,8 +46,7 @@ def read_keys() -> dict[str, Parameter]:
 
 def _join_keys(**required: Any) -> dict[str, Parameter]:
     """Return the keys of a joined table."""
-    read = read_keys()
-    options = {key: read[key] for key in ("types", "delimiter", "decimal", "dates", "memory")}
+    options = {key: one for key, one in read_keys().items() if key not in _OF_FIRST}
     return {**keys(REQUIRED, source=str | Sequence[str], **required), **options}
 
 
