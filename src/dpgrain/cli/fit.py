@@ -61,7 +61,7 @@ _GROUPS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class FeatureOptions:
     """Options for the columns of a model."""
 
@@ -159,7 +159,7 @@ def _options() -> list[ParameterOption]:
     return options
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class FitOptions(PublishingOptions, PerUserOptions, FeatureOptions):
     """Options other than the parameters of an estimator: the rows and the outputs."""
 

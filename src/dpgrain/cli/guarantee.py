@@ -44,7 +44,7 @@ _FALSE_ALARMS = 0.05
 _UNITS_OF_ONE_PERSON: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 100)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class MechanismOptions:
     """Options that describe a mechanism."""
 

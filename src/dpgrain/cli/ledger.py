@@ -49,7 +49,7 @@ Place: TypeAlias = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BudgetOptions:
     """Options for the budget of a promise."""
 
@@ -77,7 +77,7 @@ class BudgetOptions:
         return {"pure": self.pure, "leak": self.leak, "plan": planned}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PromiseOptions(BudgetOptions):
     """Options for the budget and the unit of a promise."""
 

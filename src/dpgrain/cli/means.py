@@ -36,7 +36,7 @@ _COLUMNS = Parameter(
 _ENDINGS = (".json", ".csv", ".parquet")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class MeanOptions(PublishingOptions):
     """Options other than the parameters of a mean: the rows and the output."""
 

@@ -115,7 +115,7 @@ def _example(name: str, options: Sequence[ParameterOption]) -> str:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class StatisticOptions(PublishingOptions, PerUserOptions):
     """Options of every statistic: the rows, the privacy unit and the outputs."""
 

@@ -37,7 +37,7 @@ _VARIABLE = "env:"
 _ONE_A_LINE = (".txt",)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TableOptions:
     """Options of every command that reads a table."""
 
@@ -135,7 +135,7 @@ def changed(
     return rows
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PublishingOptions(TableOptions):
     """Options of every command that publishes from a table."""
 
@@ -151,7 +151,7 @@ class PublishingOptions(TableOptions):
             yield
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PerUserOptions:
     """Options for one row per user."""
 

@@ -15,17 +15,15 @@ from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.publishing.parameters import REQUIRED, Parameter, parameters_of
 from dpgrain.releases.keys import keys_of
 from dpgrain.releases.validation_errors import ValidationErrors
-from dpgrain.tables.sources import column_types
 
 if TYPE_CHECKING:
     from dpgrain.tables import table
-    from dpgrain.tables.sources import postgres, read_arguments
+    from dpgrain.tables.sources import column_types, postgres, read_arguments
     from dpgrain.tables.table import UserTable
 else:
-    table, postgres = (
-        lazy_import("dpgrain.tables.table"),
-        lazy_import("dpgrain.tables.sources.postgres"),
-    )
+    table = lazy_import("dpgrain.tables.table")
+    column_types = lazy_import("dpgrain.tables.sources.column_types")
+    postgres = lazy_import("dpgrain.tables.sources.postgres")
     read_arguments = lazy_import("dpgrain.tables.sources.read_arguments")
 
 # Parameters of :func:`dpgrain.read` that a joined table does not have.
@@ -50,7 +48,7 @@ def _join_keys(**required: Any) -> dict[str, Parameter]:
     return {**keys(REQUIRED, source=str | Sequence[str], **required), **options}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Tables:
     """The other tables and files of a table's options."""
 
@@ -110,7 +108,7 @@ class Tables:
 _OWN_OF_JOINS = ("on", "key", "columns", "pairs")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class TableOption:
     """An option that changes a table.
 
