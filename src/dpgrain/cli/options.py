@@ -72,8 +72,8 @@ def reading_options() -> tuple[inspect.Parameter, ...]:
     )
 
 
-def several(listed: Iterable[TableOption]) -> tuple[inspect.Parameter, ...]:
-    """Return options that change a table, as one field of a class of options."""
+def change_options(listed: Iterable[TableOption]) -> tuple[inspect.Parameter, ...]:
+    """Return the options that change a table."""
     return tuple(
         inspect.Parameter(
             one.name,
@@ -86,10 +86,9 @@ def several(listed: Iterable[TableOption]) -> tuple[inspect.Parameter, ...]:
 
 
 def several_in(hint: Any) -> tuple[inspect.Parameter, ...]:
-    """Return the options of a field with several of them; empty for other fields."""
+    """Return the options of a field annotated with a function for them; empty for other fields."""
     first = getattr(hint, "__metadata__", (None,))[0]
-    first = first() if first is reading_options else first
-    return first if isinstance(first, tuple) else ()
+    return first() if callable(first) else ()
 
 
 # ---------------------------------------------------------------------------------- the guarantee
@@ -156,8 +155,8 @@ PerUserFilter: TypeAlias = Annotated[
 ]
 #: Texts of options that change a table, by the names of the options.
 Reading: TypeAlias = Annotated[Mapping[str, Any], reading_options]
-Changes: TypeAlias = Annotated[Mapping[str, list[str] | None], several(CHANGES)]
-Cells: TypeAlias = Annotated[Mapping[str, list[str] | None], several(CELLS)]
+Changes: TypeAlias = Annotated[Mapping[str, list[str] | None], partial(change_options, CHANGES)]
+Cells: TypeAlias = Annotated[Mapping[str, list[str] | None], partial(change_options, CELLS)]
 Delimiter: TypeAlias = Annotated[
     str, _table("CSV delimiter, if not a comma; '\\t': tab.", metavar="MARK", show_default=False)
 ]
