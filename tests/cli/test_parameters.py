@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from tests.conftest import Command
@@ -60,7 +60,8 @@ def read(parameter: Parameter, *words: str) -> Any:
     def run(stated: dict[str, Any]) -> None:
         handed.append(stated)
 
-    made = CliCommand(run, "try", (), lambda: options_of([parameter]))
+    run.__annotations__["stated"] = Annotated[dict[str, Any], lambda: options_of([parameter])]
+    made = CliCommand(run, "try", ())
     made.build().main(list(words), standalone_mode=False)
     return handed[0].get(parameter.name, "left out")
 

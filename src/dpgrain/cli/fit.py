@@ -18,6 +18,7 @@ from dpgrain.cli.options import (
     PROMISE,
     RESULTS,
     TABLE,
+    ParameterOption,
     argument,
     columns_of,
     level_of,
@@ -25,7 +26,7 @@ from dpgrain.cli.options import (
     option,
     seldom,
 )
-from dpgrain.cli.parameters import ParameterOption, options_of
+from dpgrain.cli.parameters import options_of
 from dpgrain.cli.printing import plain, print_guarantee, print_table, say
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.cli.table import PerUserOptions, PublishingOptions, print_check
@@ -199,9 +200,8 @@ class FitOptions(PublishingOptions, PerUserOptions, FeatureOptions):
     "dpgrain fit linear sales.parquet --per-user spent=amount:sum --per-user days=day:nunique "
     "--target spent --features days --range 'days=0:30' --user customer --unit user --epsilon "
     "1 --delta 1e-6 --output model.json",
-    options=_options,
 )
-def fit(rest: FitOptions, stated: dict[str, Any]) -> None:
+def fit(rest: FitOptions, stated: Annotated[dict[str, Any], _options]) -> None:
     """Fit a regression or a classifier.
 
     Non-numeric features become 0 or the low end of their range; rows without target or user are

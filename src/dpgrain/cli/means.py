@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import dpgrain as dg
 from dpgrain._files import check_outputs
@@ -14,8 +14,8 @@ from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.document import finish, mean_as_json
-from dpgrain.cli.options import columns_of
-from dpgrain.cli.parameters import ParameterOption, options_of
+from dpgrain.cli.options import ParameterOption, columns_of
+from dpgrain.cli.parameters import options_of
 from dpgrain.cli.printing import print_guarantee, say
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.cli.table import PublishingOptions, print_check
@@ -61,9 +61,8 @@ def _options() -> list[ParameterOption]:
 @command(
     "dpgrain mean-of-users days.parquet --user person --columns steps,sleep,pulse --bound 20000 "
     "--epsilon 1 --delta 1e-6 --output mean.json",
-    options=_options,
 )
-def mean_of_users(rest: MeanOptions, stated: dict[str, Any]) -> None:
+def mean_of_users(rest: MeanOptions, stated: Annotated[dict[str, Any], _options]) -> None:
     """Publish the mean of users' vectors."""
     table = rest.read(rest.source, user=rest.user, n_users=rest.n_users)
     names = _checked(stated.pop("columns", []), table)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
@@ -57,38 +58,53 @@ _output = partial(option, group=RESULTS)
 _people = partial(option, group=seldom(PEOPLE))
 
 
-def reading_options() -> tuple[inspect.Parameter, ...]:
+@dataclass(frozen=True)
+class ParameterOption:
+    """An option for a parameter of the library."""
+
+    declared: inspect.Parameter
+    # From the parsed value to the value of the library.
+    read: Callable[[Any], Any] = lambda value: value
+    # The option with a value.
+    example: str = ""
+    # The whole description; ``--help`` shows the first sentence.
+    described: str = ""
+
+    @property
+    def needed(self) -> bool:
+        """True if the option is required."""
+        return self.declared.default is inspect.Parameter.empty
+
+
+def declared(name: str, hint: Any, default: Any) -> ParameterOption:
+    """Return an option as it is annotated."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return ParameterOption(inspect.Parameter(name, keyword, default=default, annotation=hint))
+
+
+def reading_options() -> list[ParameterOption]:
     """Return the options for parameters of :func:`dpgrain.read` about the format of files."""
     own = {"delimiter": Delimiter, "decimal": Decimal, "dates": Dates}
-    return tuple(
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=one.default,
-            annotation=own.get(name, Annotated[str, _rare(one.help)]),
-        )
+    return [
+        declared(name, own.get(name, Annotated[str, _rare(one.help)]), one.default)
         for name, one in parameters_of("dpgrain.tables.table", "read").items()
         if one.hint is str  # others are the place of the rows, or have a syntax of their own
-    )
+    ]
 
 
-def change_options(listed: Iterable[TableOption]) -> tuple[inspect.Parameter, ...]:
+def change_options(listed: Iterable[TableOption]) -> list[ParameterOption]:
     """Return the options that change a table."""
-    return tuple(
-        inspect.Parameter(
-            one.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[list[str] | None, _rare(one.text, one.flag, metavar=one.metavar)],
-        )
+    kind = list[str] | None
+    return [
+        declared(one.name, Annotated[kind, _rare(one.text, one.flag, metavar=one.metavar)], None)
         for one in listed
-    )
+    ]
 
 
-def several_in(hint: Any) -> tuple[inspect.Parameter, ...]:
+def several_in(hint: Any) -> list[ParameterOption]:
     """Return the options of a field annotated with a function for them; empty for other fields."""
     first = getattr(hint, "__metadata__", (None,))[0]
-    return first() if callable(first) else ()
+    return first() if callable(first) else []
 
 
 # ---------------------------------------------------------------------------------- the guarantee
@@ -155,8 +171,8 @@ PerUserFilter: TypeAlias = Annotated[
 ]
 #: Texts of options that change a table, by the names of the options.
 Reading: TypeAlias = Annotated[Mapping[str, Any], reading_options]
-Changes: TypeAlias = Annotated[Mapping[str, list[str] | None], partial(change_options, CHANGES)]
-Cells: TypeAlias = Annotated[Mapping[str, list[str] | None], partial(change_options, CELLS)]
+Changes: TypeAlias = Annotated[Mapping[str, list[str]], partial(change_options, CHANGES)]
+Cells: TypeAlias = Annotated[Mapping[str, list[str]], partial(change_options, CELLS)]
 Delimiter: TypeAlias = Annotated[
     str, _table("CSV delimiter, if not a comma; '\\t': tab.", metavar="MARK", show_default=False)
 ]

@@ -14,8 +14,8 @@ from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import CommandGroup, command
 from dpgrain.cli.document import finish
-from dpgrain.cli.options import level_of, option
-from dpgrain.cli.parameters import ParameterOption, options_of
+from dpgrain.cli.options import ParameterOption, level_of, option
+from dpgrain.cli.parameters import options_of
 from dpgrain.cli.printing import check_picture, print_table, say, shown
 from dpgrain.publishing.parameters import parameters_of
 from dpgrain.units import PLAIN_UNITS, Level, Unit, User
@@ -66,11 +66,10 @@ def _protected(level: Level, max_elements: int | None) -> Unit:
 
 
 @command(
-    "dpgrain plan units --epsilon 1 --delta 1e-6 --n-users 10000 --records 90 --elements 5 --cells 40",
-    options=_options("plan_units", "planning.units"),
+    "dpgrain plan units --epsilon 1 --delta 1e-6 --n-users 10000 --records 90 --elements 5 --cells 40"
 )
 def units(
-    stated: dict[str, Any],
+    stated: Annotated[dict[str, Any], _options("plan_units", "planning.units")],
     plot: Annotated[Path | None, option("Also draw the errors over ε: .png, .svg or .pdf.")] = None,
 ) -> None:
     """Compare records, elements and users as the unit: the error of a count, and the protection."""
@@ -85,11 +84,10 @@ def units(
     finish(result.to_dict, plot)
 
 
-@command(
-    "dpgrain plan recurrent --epsilon 1 --delta 1e-6 --periods 365 --returns 30 --within 30",
-    options=_options("plan_recurrent", "planning.continual"),
-)
-def recurrent(stated: dict[str, Any]) -> None:
+@command("dpgrain plan recurrent --epsilon 1 --delta 1e-6 --periods 365 --returns 30 --within 30")
+def recurrent(
+    stated: Annotated[dict[str, Any], _options("plan_recurrent", "planning.continual")],
+) -> None:
     """Compare daily, weekly and running-total releases for a returning person."""
     result = planning.plan_recurrent(**stated)
     say(result.title)
@@ -100,16 +98,16 @@ def recurrent(stated: dict[str, Any]) -> None:
     finish(result.to_dict)
 
 
-@command(
-    "dpgrain plan histogram --epsilon 1 --delta 1e-6 --items 500",
-    options=_options(
-        "plan_histogram",
-        "statistics.plan",
-        without=(*_UNIT, "cells", "cell_of_item", "own_items", "weighted"),
-    ),
-)
+@command("dpgrain plan histogram --epsilon 1 --delta 1e-6 --items 500")
 def histogram(
-    stated: dict[str, Any],
+    stated: Annotated[
+        dict[str, Any],
+        _options(
+            "plan_histogram",
+            "statistics.plan",
+            without=(*_UNIT, "cells", "cell_of_item", "own_items", "weighted"),
+        ),
+    ],
     unit: given.Protected = "element",
     max_elements: given.MaxElements = None,
     shared: Annotated[
@@ -125,12 +123,9 @@ def histogram(
     _finish(planning.plan_counts(release.sums, select, **promise, unit=protected))
 
 
-@command(
-    "dpgrain plan mean --epsilon 1 --delta 1e-6 --n 10000 --dimension 100 --error 0.01",
-    options=_options("plan_mean", "planning.means"),
-)
+@command("dpgrain plan mean --epsilon 1 --delta 1e-6 --n 10000 --dimension 100 --error 0.01")
 def mean(
-    stated: dict[str, Any],
+    stated: Annotated[dict[str, Any], _options("plan_mean", "planning.means")],
     unit: given.Protected = "user",
     max_elements: given.MaxElements = None,
 ) -> None:
@@ -141,9 +136,14 @@ def mean(
 @command(
     "dpgrain plan gradient --epsilon 2 --delta 1e-6 --n 100000 --dimension 1000 --rounds 1000 "
     "--sampling pairs --sampling-rate 0.01",
-    options=_options("plan_gradient", "planning.descent", without=("unit",), sampling=None),
 )
-def gradient(stated: dict[str, Any], unit: given.Protected = "element") -> None:
+def gradient(
+    stated: Annotated[
+        dict[str, Any],
+        _options("plan_gradient", "planning.descent", without=("unit",), sampling=None),
+    ],
+    unit: given.Protected = "element",
+) -> None:
     """Plan noisy gradient descent: the noise of a step, and its effect on the risk.
 
     By default, --sampling is pairs with --sampling-rate, and passes with --passes.
@@ -155,30 +155,21 @@ def gradient(stated: dict[str, Any], unit: given.Protected = "element") -> None:
     _finish(planning.plan_gradient(**stated, unit=protected))
 
 
-@command(
-    "dpgrain plan sco --epsilon 1 --delta 1e-6 --n-users 10000 --records 50 --dimension 100",
-    options=_options("plan_sco", "planning.descent"),
-)
-def sco(stated: dict[str, Any]) -> None:
+@command("dpgrain plan sco --epsilon 1 --delta 1e-6 --n-users 10000 --records 50 --dimension 100")
+def sco(stated: Annotated[dict[str, Any], _options("plan_sco", "planning.descent")]) -> None:
     """Plan a fit of convex losses: its excess risk, compared with the lower bound."""
     _finish(planning.plan_sco(**stated))
 
 
-@command(
-    "dpgrain plan select --epsilon 1 --n-users 10000 --records 50 --hypotheses 100",
-    options=_options("plan_select", "planning.choices"),
-)
-def select(stated: dict[str, Any]) -> None:
+@command("dpgrain plan select --epsilon 1 --n-users 10000 --records 50 --hypotheses 100")
+def select(stated: Annotated[dict[str, Any], _options("plan_select", "planning.choices")]) -> None:
     """Plan a choice among hypotheses: its excess risk, compared with the lower bound."""
     _finish(planning.plan_select(**stated))
 
 
-@command(
-    "dpgrain plan shuffle --n-users 1000 --dimension 100 --epsilon 1 --delta 1e-6",
-    options=_options("plan_shuffle", "planning.shuffled", dim=1),
-)
+@command("dpgrain plan shuffle --n-users 1000 --dimension 100 --epsilon 1 --delta 1e-6")
 def shuffle(
-    stated: dict[str, Any],
+    stated: Annotated[dict[str, Any], _options("plan_shuffle", "planning.shuffled", dim=1)],
     report: Annotated[
         Path | None, option("Also write an HTML page that explains the plan.")
     ] = None,

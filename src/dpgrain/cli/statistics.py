@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import dpgrain as dg
 from dpgrain import statistics
@@ -15,8 +15,8 @@ from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import Command
 from dpgrain.cli.document import finish, release_as_json
-from dpgrain.cli.options import columns_of, level_of
-from dpgrain.cli.parameters import ParameterOption, options_of
+from dpgrain.cli.options import ParameterOption, columns_of, level_of
+from dpgrain.cli.parameters import options_of
 from dpgrain.cli.printing import check_picture, print_release, say, write_plot
 from dpgrain.cli.table import PerUserOptions, PublishingOptions, changed, domain_of, print_check
 from dpgrain.errors import ParameterError, SchemaError
@@ -102,9 +102,10 @@ def __getattr__(name: str) -> Command:
     def run(given_options: StatisticOptions, stated: dict[str, Any]) -> None:
         given_options.run(getattr(statistics, name), stated)
 
+    run.__annotations__["stated"] = Annotated[dict[str, Any], options]
     run.__doc__ = docstring(module, name).partition("Args:\n")[0].strip()
     words = name.replace("_", "-")
-    return Command(run, words, _EXAMPLES.get(name) or (_example(words, options()),), options)
+    return Command(run, words, _EXAMPLES.get(name) or (_example(words, options()),))
 
 
 def _example(name: str, options: Sequence[ParameterOption]) -> str:

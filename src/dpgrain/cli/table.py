@@ -56,7 +56,7 @@ class TableOptions:
         options |= {**self.reading, "engine": self._engine()}
         if options["delimiter"] == r"\t":
             options["delimiter"] = "\t"
-        joined = [*(self.changes["join_public"] or ()), *(self.changes["join"] or ())]
+        joined = [*self.changes.get("join_public", ()), *self.changes.get("join", ())]
         files = [{"source": text.partition("=")[2] or text} for text in joined]
         places = [self._place(source), *files]
         types, *others = self._types(places, options)
@@ -116,13 +116,13 @@ class TableOptions:
 def changed(
     rows: dg.UserTable,
     listed: Sequence[TableOption],
-    texts: Mapping[str, Sequence[str] | None],
+    texts: Mapping[str, Sequence[str]],
     joined: Sequence[Mapping[str, Any]] = (),
 ) -> dg.UserTable:
     """Return a table changed by options; ``joined`` has options for reading each joined table."""
     tables, others = Tables(Path(), ImmediateErrors(Path())), iter(joined)
     for option in listed:
-        pairs = option.read(texts.get(option.name) or (), rows)
+        pairs = option.read(texts.get(option.name, ()), rows)
         if option.key.startswith("join"):
             pairs = [(name, {**part, **next(others)}) for name, part in pairs]
         try:
