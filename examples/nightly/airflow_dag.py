@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 from airflow import DAG
+
 # In Airflow 2: from airflow.operators.bash import BashOperator
 from airflow.providers.standard.operators.bash import BashOperator
 

@@ -25,7 +25,7 @@ import dpgrain as dg
 from dpgrain.accounting import Gaussian, Scoped
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.promise import Promise
-from dpgrain.publishing.unit_price import query_for_unit
+from dpgrain.publishing.unit_price import neighbours_for_unit
 from dpgrain.scope.partitions import Partition, Rule, period_of
 from dpgrain.scope.regions import atoms
 from dpgrain.statistics.request import Request
@@ -258,7 +258,7 @@ def billed(
     guarantee = asked.guarantee(Gaussian(1.0, asked.contribution), ())
     level, cells, _ = PROMISED[promised]
     try:
-        question = query_for_unit(guarantee, level, cells, relation)
+        question = neighbours_for_unit(guarantee, level, cells, relation)
     except dg.ParameterError:
         return math.inf
     return clip * guarantee.event.loss(question.units, question.relation, question.unit).mu
@@ -304,7 +304,7 @@ def test_periods_of_far_years_are_as_long_as_others(period: Any, first: str) -> 
         moved = UserContributions(engine, asked.blocks, *asked.public).sums(grid) * grid.step[0]
     guarantee = asked.guarantee(Gaussian(1.0, asked.contribution), ())
     any_days = Partition((Rule("day", "any", days=30),))
-    question = query_for_unit(guarantee, "element", any_days, "zero_out")
+    question = neighbours_for_unit(guarantee, "element", any_days, "zero_out")
     most = guarantee.event.loss(question.units, question.relation, question.unit).mu
     assert 0.9 < moved.sum() <= most <= 6.0
 

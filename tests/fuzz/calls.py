@@ -305,7 +305,7 @@ _MADE = frozenset(
             "Plan",
         ),
         *("PlannedReleases", "Releases", "SharedTable", "UserTable"),
-        *("accounting.Asked", "accounting.Calibration", "accounting.Loss"),
+        *("accounting.Neighbours", "accounting.Calibration", "accounting.Loss"),
         *("learn.Accuracy", "learn.Auc", "learn.Band", "learn.Evidence", "learn.History"),
         *("learn.Intervals", "learn.Minimum", "learn.R2"),
         *("means.Candidate", "means.Method", "means.Problem", "means.Vectors"),
@@ -322,6 +322,7 @@ _MADE = frozenset(
             "planning.ErrorPlan",
             "planning.RecurrentPlan",
             "planning.PlanRow",
+            "planning.QueryTable",
             "planning.ReleaseSchedule",
         ),
         *("planning.UnitErrors", "planning.UnitsPlan"),
@@ -408,7 +409,6 @@ _WITHIN: Mapping[str, frozenset[str]] = {
         }
     ),
     **{f"shuffle.{kind}Sum": frozenset({"estimate"}) for kind in ("Poisson", "Scalar", "Vector")},
-    "planning.RecurrentPlan": frozenset({"heading"}),
     "Releases": frozenset({"__getitem__"}),
     "torch.PrivacyEngine": frozenset({"attach"}),
     "torch.Trainer": frozenset(

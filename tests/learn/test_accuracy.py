@@ -206,8 +206,9 @@ def test_it_says_what_it_is_of() -> None:
     assert said.startswith(
         f"Accuracy for the average user: {found.value:.4g}, 95% from {found.low:.4g} to "
     )
-    assert "that of always naming the commonest class: " in said
-    assert "3 labels" in said
+    assert "; always predicting the most common class: " in said
+    assert "3 labels" in str(found.guarantee)
+    assert said.splitlines()[1] == found.guarantee.summary
     told = json.loads(found.to_json())
     assert told["value"] == found.value
     assert told["guarantee"]["level"] == "user"

@@ -214,7 +214,7 @@ def test_a_model_scores_people_it_reads_after_the_charge() -> None:
     assert (found.value, found.base) == (same.value, same.base)
     ranked = model.score_privately(X, y, measure="auc", users=users, epsilon=1.0, random_state=1)
     assert ranked.low < roc_auc_score(y, model.predict_proba(X)[:, 1]) < ranked.high
-    assert len(str(ranked).splitlines()) == 13
+    assert len(str(ranked).splitlines()) == 14
     told = json.loads(ranked.to_json())
     assert len(told["calibration"]) == 10
     line = dg.learn.LinearRegression(epsilon=3.0, random_state=0).fit(X, X[:, 0], users=users)

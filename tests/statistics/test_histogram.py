@@ -690,7 +690,7 @@ def captured_looks(rows: dict[str, Any]) -> tuple[FloatArray, FloatArray, dg.Gua
         looks.append(counts)
         cells = np.arange(len(counts))
         weight = np.full(cells.size, 1 << WEIGHT_BITS)
-        return RoughBounds(np.full(cells.size, 5.0), cells >= 0, cells, weight, 1.0, 1.0)
+        return RoughBounds(np.full(cells.size, 5.0), cells >= 0, cells, weight, 1.0)
 
     def pooled(rough: RoughBounds, rows: FloatArray, *rest: Any) -> ChosenBounds:
         looks.append(rows)

@@ -83,7 +83,8 @@ class Choice:
     def __str__(self) -> str:
         pointer = POINTER.replace("columns", "numbers")
         loss = f" {self._loss}" if self.loss is not None else ""
-        return "\n".join([f"{self._chosen}{loss}", self.guarantee.summary, pointer])
+        chosen = f"{self._chosen}{loss}"
+        return "\n".join([chosen, self._caution, self.guarantee.summary, pointer])
 
     def explain(self) -> str:
         """Describe the choice, the mean loss and the guarantee."""
@@ -111,8 +112,18 @@ class Choice:
     @property
     def _loss(self) -> str:
         error = self.std_error
-        after = "" if error is None else f", standard error {rounded_up(error, 2)}"
-        return f"Mean loss over {self._whom}: {self.loss:.4g}{after}."
+        after = "" if error is None else f", standard error {rounded_up(error, 2)} (noise only)"
+        return f"Its mean loss over {self._whom}: {self.loss:.4g}{after}."
+
+    @property
+    def _caution(self) -> str:
+        ranges = {fact.numbers for fact in self.guarantee.public if fact.kind == "record-losses"}
+        low, high = ranges.pop() if len(ranges) == 1 else ("", "")
+        clipped = f" Each record's loss is clipped to [{low:g}, {high:g}]." if low != high else ""
+        return (
+            f"A smaller mean loss over {self._whom} is more likely to be chosen, but another candidate "
+            f"may be better.{clipped}"
+        )
 
     @property
     def _whom(self) -> str:

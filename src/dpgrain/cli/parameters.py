@@ -24,7 +24,7 @@ _GROUPS: Mapping[str, str] = {
     "max_items": seldom(CLIPPING),
 }
 # Options whose names differ from their parameters.
-_FLAGS = {"random_state": "--seed", "dim": "--dimension"}
+_FLAGS = {"random_state": "--seed"}
 _PLAIN = (bool, int, float, str)
 # Placeholders for values in help.
 _SYMBOLS = {"epsilon": "ε", "delta": "δ", "clip": "BOUND"}

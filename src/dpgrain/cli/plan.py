@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from dpgrain import accounting, planning, statistics
+from dpgrain import planning, statistics
+from dpgrain import shuffle as sums
 from dpgrain._files import check_outputs
 from dpgrain._formatting import powers
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
-from dpgrain.cli.command import CommandGroup, command
+from dpgrain.cli.command import Command, CommandGroup, command
 from dpgrain.cli.document import finish
 from dpgrain.cli.options import ParameterOption, level_of, option
 from dpgrain.cli.parameters import options_of
-from dpgrain.cli.printing import check_picture, print_table, say, shown
-from dpgrain.publishing.parameters import parameters_of
-from dpgrain.units import PLAIN_UNITS, Level, Unit, User
+from dpgrain.cli.printing import check_picture, plain, print_table, say, shown
+from dpgrain.publishing.parameters import Parameter, parameters_of
+from dpgrain.units import PLAIN_UNITS, Element, Level, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain.planning import shuffled
-    from dpgrain.planning.error_plan import ErrorPlan
+    from dpgrain.planning.plan_tables import PlanTable
     from dpgrain.planning.shuffled import Honest
     from dpgrain.report import plots
 else:
@@ -35,41 +37,85 @@ plan = CommandGroup(
     ("units", "recurrent", "histogram", "mean", "gradient", "sco", "select", "shuffle"),
 )
 
-# Options that apply to the protected unit, and parameters that the unit determines.
-_UNIT = ("unit", "max_elements")
+
+# Parameters of the plan of a histogram that are not offered.
+_ELSEWHERE = {"plan_histogram": ("cells", "cell_of_item", "own_items", "weighted")}
 
 
-def _options(
-    function: str, home: str, *, without: Sequence[str] = _UNIT, **defaults: Any
-) -> Callable[[], list[ParameterOption]]:
-    """Return a function for the options of a plan, with defaults other than the function's."""
-
-    def options() -> list[ParameterOption]:
-        known = parameters_of(f"dpgrain.{home}", function).values()
-        return options_of(
-            replace(
-                one,
-                # Errors about the users of a shuffled sum name n_users.
-                name="n_users" if one.name == "users" else one.name,
-                default=defaults.get(one.name, one.default),
-            )
-            for one in known
-            if one.name not in without
-        )
-
-    return options
+def _options(module: str, name: str) -> list[ParameterOption]:
+    """Return the options of a planning function; a unit has a level and a number of elements."""
+    known = parameters_of(f"dpgrain.{module}", name)
+    if "unit" in known:
+        most = "with --unit user: maximum number of a user's elements."
+        known["unit"] = replace(known["unit"], hint=Level, default=None)
+        known["max_elements"] = Parameter("max_elements", int | None, None, most)
+    return options_of(one for one in known.values() if one.name not in _ELSEWHERE.get(name, ()))
 
 
-def _protected(level: Level, max_elements: int | None) -> Unit:
-    level_of(level, None, max_elements)
-    return User(max_elements) if level == "user" else PLAIN_UNITS[level]
+def _protected(level: Level | None, max_elements: int | None) -> Unit | None:
+    """Return the unit of both options; None if both are omitted."""
+    if max_elements is not None:
+        level_of(level or "user", None, max_elements)
+        return User(max_elements)
+    return None if level is None else PLAIN_UNITS[level]
+
+
+def _planned(module: str, name: str, summary: str, example: str) -> Command:
+    """Return the command of a planning function."""
+
+    def run(stated: dict[str, Any]) -> None:
+        unit = _protected(stated.pop("unit", None), stated.pop("max_elements", None))
+        if unit is not None:
+            stated["unit"] = unit
+        result = getattr(planning, name)(**stated)
+        _print(result)
+        finish(result.to_dict)
+
+    options = partial(_options, f"planning.{module}", name)
+    run.__annotations__["stated"] = Annotated[dict[str, Any], options]
+    run.__doc__ = summary
+    word = name.removeprefix("plan_")
+    return Command(run, word, (f"dpgrain plan {word} {example}",))
+
+
+recurrent = _planned(
+    "continual",
+    "plan_recurrent",
+    "Compare daily, weekly and running-total releases for a returning person.",
+    "--epsilon 1 --delta 1e-6 --periods 365 --returns 30 --within 30",
+)
+mean = _planned(
+    "means",
+    "plan_mean",
+    "Plan a mean of clipped vectors: its error, compared with the lower bound.",
+    "--epsilon 1 --delta 1e-6 --n 10000 --dimension 100 --error 0.01",
+)
+gradient = _planned(
+    "descent",
+    "plan_gradient",
+    "Plan noisy gradient descent: the noise of a step, and its effect on the risk.",
+    "--epsilon 2 --delta 1e-6 --n 100000 --dimension 1000 --rounds 1000 --sampling-rate 0.01",
+)
+sco = _planned(
+    "descent",
+    "plan_sco",
+    "Plan a fit of convex losses: its excess risk, compared with the lower bound.",
+    "--epsilon 1 --delta 1e-6 --n-users 10000 --records 50 --dimension 100",
+)
+select = _planned(
+    "choices",
+    "plan_select",
+    "Plan a choice among hypotheses: its excess risk, compared with the lower bound.",
+    "--epsilon 1 --n-users 10000 --records 50 --hypotheses 100",
+)
 
 
 @command(
-    "dpgrain plan units --epsilon 1 --delta 1e-6 --n-users 10000 --records 90 --elements 5 --cells 40"
+    "dpgrain plan units --epsilon 1 --delta 1e-6 --n-users 10000 --records 90 --elements 5 "
+    "--cells 40",
 )
 def units(
-    stated: Annotated[dict[str, Any], _options("plan_units", "planning.units")],
+    stated: Annotated[dict[str, Any], partial(_options, "planning.units", "plan_units")],
     plot: Annotated[Path | None, option("Also draw the errors over ε: .png, .svg or .pdf.")] = None,
 ) -> None:
     """Compare records, elements and users as the unit: the error of a count, and the protection."""
@@ -77,99 +123,49 @@ def units(
     result = planning.plan_units(**stated)
     if plot is not None:
         plots.save_units(result, plot)
-    first, *rows = result.rows()
-    print_table(result.title, first, rows, title_justify="left")
-    for note in result.notes:
-        say(note)
+    _print(result)
     finish(result.to_dict, plot)
-
-
-@command("dpgrain plan recurrent --epsilon 1 --delta 1e-6 --periods 365 --returns 30 --within 30")
-def recurrent(
-    stated: Annotated[dict[str, Any], _options("plan_recurrent", "planning.continual")],
-) -> None:
-    """Compare daily, weekly and running-total releases for a returning person."""
-    result = planning.plan_recurrent(**stated)
-    say(result.title)
-    for heading, rows in result.tables():
-        print_table(heading, result.columns, rows, title_justify="left")
-    for note in result.notes:
-        say(note)
-    finish(result.to_dict)
 
 
 @command("dpgrain plan histogram --epsilon 1 --delta 1e-6 --items 500")
 def histogram(
-    stated: Annotated[
-        dict[str, Any],
-        _options(
-            "plan_histogram",
-            "statistics.plan",
-            without=(*_UNIT, "cells", "cell_of_item", "own_items", "weighted"),
-        ),
-    ],
-    unit: given.Protected = "element",
-    max_elements: given.MaxElements = None,
+    stated: Annotated[dict[str, Any], partial(_options, "statistics.plan", "plan_histogram")],
     shared: Annotated[
         bool,
         option("The cell is in another column, and does not follow from the item.", "--shared"),
     ] = False,
 ) -> None:
     """Plan a `dpgrain histogram`: the noise of a count, and which items are selected."""
-    protected = _protected(unit, max_elements)
-    release = statistics.plan_histogram(**stated, unit=protected, cell_of_item=not shared)
-    select = release.select if isinstance(release.select, accounting.Selection) else None
-    promise = {name: stated[name] for name in ("epsilon", "delta", "relation")}
-    _finish(planning.plan_counts(release.sums, select, **promise, unit=protected))
+    unit = _protected(stated.pop("unit", None), stated.pop("max_elements", None)) or Element()
+    release = statistics.plan_histogram(**stated, unit=unit, cell_of_item=not shared)
+    result = planning.plan_counts(release)
+    _print(result)
+    finish(result.to_dict)
 
 
-@command("dpgrain plan mean --epsilon 1 --delta 1e-6 --n 10000 --dimension 100 --error 0.01")
-def mean(
-    stated: Annotated[dict[str, Any], _options("plan_mean", "planning.means")],
-    unit: given.Protected = "user",
-    max_elements: given.MaxElements = None,
-) -> None:
-    """Plan a mean of clipped vectors: its error, compared with the lower bound."""
-    _finish(planning.plan_mean(**stated, unit=_protected(unit, max_elements)))
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class _Shuffled:
+    """Parameters of a shuffled sum."""
 
-
-@command(
-    "dpgrain plan gradient --epsilon 2 --delta 1e-6 --n 100000 --dimension 1000 --rounds 1000 "
-    "--sampling pairs --sampling-rate 0.01",
-)
-def gradient(
-    stated: Annotated[
-        dict[str, Any],
-        _options("plan_gradient", "planning.descent", without=("unit",), sampling=None),
-    ],
-    unit: given.Protected = "element",
-) -> None:
-    """Plan noisy gradient descent: the noise of a step, and its effect on the risk.
-
-    By default, --sampling is pairs with --sampling-rate, and passes with --passes.
-    """
-    if "sampling_rate" in stated or "passes" in stated:
-        usual = "pairs" if "sampling_rate" in stated else "passes"
-        stated = {"sampling": usual, **stated}
-    protected = User(stated.get("max_elements")) if unit == "user" else PLAIN_UNITS[unit]
-    _finish(planning.plan_gradient(**stated, unit=protected))
-
-
-@command("dpgrain plan sco --epsilon 1 --delta 1e-6 --n-users 10000 --records 50 --dimension 100")
-def sco(stated: Annotated[dict[str, Any], _options("plan_sco", "planning.descent")]) -> None:
-    """Plan a fit of convex losses: its excess risk, compared with the lower bound."""
-    _finish(planning.plan_sco(**stated))
-
-
-@command("dpgrain plan select --epsilon 1 --n-users 10000 --records 50 --hypotheses 100")
-def select(stated: Annotated[dict[str, Any], _options("plan_select", "planning.choices")]) -> None:
-    """Plan a choice among hypotheses: its excess risk, compared with the lower bound."""
-    _finish(planning.plan_select(**stated))
+    epsilon: given.Epsilon[float]
+    delta: given.Delta[float]
+    relation: given.Neighbours = "replace"
+    n_users: Annotated[int, option("Devices of a batch, one per user.", min=1)]
+    dim: Annotated[int, option("Dimension of a vector.", "--dimension", min=1)] = 1
+    l2_bound: Annotated[float, option("Maximum l2 norm of a vector.", "--bound")] = 1.0
+    rounds: Annotated[int, option("Rounds in which the same users participate.", min=1)] = 1
+    honest_fraction: Annotated[
+        float, option("Minimum share of devices that report and follow the protocol.", "--honest")
+    ] = 1.0
 
 
 @command("dpgrain plan shuffle --n-users 1000 --dimension 100 --epsilon 1 --delta 1e-6")
 def shuffle(
-    stated: Annotated[dict[str, Any], _options("plan_shuffle", "planning.shuffled", dim=1)],
+    own: _Shuffled,
+    noise: Annotated[
+        Literal["binomial", "poisson"],
+        option("Noise of the devices; poisson needs about a quarter of the one-bit messages."),
+    ] = "binomial",
     report: Annotated[
         Path | None, option("Also write an HTML page that explains the plan.")
     ] = None,
@@ -177,33 +173,30 @@ def shuffle(
     """Plan a sum through a shuffler, without a curator: the messages and the error."""
     if report is not None:
         check_outputs([report])
-    protocol = shuffled.plan_shuffle(users=stated.pop("n_users"), **stated)
+    protocol = (sums.VectorSum if noise == "binomial" else sums.PoissonSum)(**vars(own))
     result, curve = shuffled.deployment(protocol), shuffled.honest_curve(protocol)
     if report is not None:
         protocol.report(report)
     _print(result)
-    _print_honest(curve, stated["delta"])
+    _print_honest(curve, own.delta)
     finish(lambda: {**result.to_dict(), "honest": [line.to_dict() for line in curve]}, report)
 
 
-def _finish(result: ErrorPlan) -> None:
-    _print(result)
-    finish(result.to_dict)
-
-
-def _print(result: ErrorPlan) -> None:
-    """Print a plan as a table with its sources and notes."""
-    # Numbered sources below the table, which then fits a narrow terminal.
-    sources = list(dict.fromkeys(row.source for row in result.rows() if row.source))
-    rows = []
-    for row in result.rows():
-        cited = f" \\[{sources.index(row.source) + 1}]" if row.source else ""
-        rows.append((row.name + cited, row.text, row.unit))
-    print_table(result.title, ("", "value", "in"), rows, left=(0, 2), title_justify="left")
-    for number, source in enumerate(sources, 1):
-        say(f"[{number}] {source}")
-    for note in result.notes:
-        say(note[0].upper() + note[1:])
+def _print(plan: PlanTable) -> None:
+    """Print a plan with its tables and notes."""
+    numbers = isinstance(plan, planning.ErrorPlan)
+    for place, (heading, rows) in enumerate(plan.tables()):
+        if heading and not place:
+            say(plan.title)
+        print_table(
+            heading or plan.title,
+            plan.columns,
+            [[plain(cell) for cell in row] for row in rows],
+            left=(0, 2) if numbers else (0,),
+            title_justify="left",
+        )
+    for note in plan.notes:
+        say(note)
 
 
 def _print_honest(curve: Sequence[Honest], delta: float) -> None:

@@ -18,6 +18,7 @@ from dpgrain.learn.scoring import (
     MISS_PROBABILITY,
     Score,
     ScoreQuery,
+    format_guarantee,
     format_interval,
     format_units,
     query_fields,
@@ -73,8 +74,8 @@ class Accuracy(Score):
         level, own = self.guarantee.level, format_interval(self.value, self.low, self.high)
         base = format_interval(self.base, self.base_low, self.base_high)
         return (
-            f"Accuracy for the average {level}: {own}; that of always naming the commonest class: "
-            f"{base}. {format_units(self.units, level)}\n{self.guarantee}"
+            f"Accuracy for the average {level}: {own}; always predicting the most common class: "
+            f"{base}. {format_units(self.units, level)}\n{format_guarantee(self.guarantee)}"
         )
 
 

@@ -18,6 +18,7 @@ from dpgrain.learn.scoring import (
     MISS_PROBABILITY,
     Score,
     ScoreQuery,
+    format_guarantee,
     format_interval,
     format_units,
     query_fields,
@@ -123,10 +124,11 @@ class Auc(Score):
             f"({max(band.share, 0.0):.1%} of rows)"
             for band in self.calibration
         )
+        privacy = format_guarantee(self.guarantee)
         return (
-            f"AUC of rows, each {level} counting once: {own}; guessing has 0.5. Positive: {base}. "
-            f"{format_units(self.units, level)}\nPositive by predicted probability:\n{bands}\n"
-            f"{self.guarantee}"
+            f"AUC of rows, each {level} counting once: {own}; guessing has 0.5. Share of positive "
+            f"rows: {base}. {format_units(self.units, level)}\n"
+            f"Share of positive rows by predicted probability:\n{bands}\n{privacy}"
         )
 
 

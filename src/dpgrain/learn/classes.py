@@ -84,14 +84,14 @@ class Labels:
 
 
 @dataclass(frozen=True)
-class Numbers:
+class NumericTargets:
     """Rule from targets to numbers; it is sent to workers.
 
     Numbers below ``lower`` are raised to it, and clipped to ±``bound`` and divided by it.
 
-    >>> Numbers(0.0)(np.array([-1.0, 2.0])).tolist()
+    >>> NumericTargets(0.0)(np.array([-1.0, 2.0])).tolist()
     [0.0, 2.0]
-    >>> Numbers(bound=100.0)(np.array([-50.0, 200.0])).tolist()
+    >>> NumericTargets(bound=100.0)(np.array([-50.0, 200.0])).tolist()
     [-0.5, 1.0]
     """
 
@@ -110,7 +110,7 @@ class Numbers:
 
 
 #: Rule that converts targets for a loss.
-TargetRule: TypeAlias = "Labels | Numbers"
+TargetRule: TypeAlias = "Labels | NumericTargets"
 
 
 def unselected_targets(y: NDArray[Any]) -> Targets:

@@ -27,7 +27,7 @@ from dpgrain.gradients.records import BlockVectors, RecordBlocks
 from dpgrain.inputs.blocks import arrange
 from dpgrain.inputs.guarantees import Sampling
 from dpgrain.inputs.worker_tables import LOAD_LOCALLY
-from dpgrain.learn.classes import Numbers, TargetRule, Targets
+from dpgrain.learn.classes import NumericTargets, TargetRule, Targets
 from dpgrain.learn.distributed_blocks import (
     BLOCKS,
     ArrangeBlocks,
@@ -319,4 +319,4 @@ def require_sendable(**sent: Any) -> None:
 
 def record_arrangement(rows: ClusterRows, unit: Unit) -> ArrangeBlocks:
     """Return the arrangement of rows for a caller's loss."""
-    return ArrangeBlocks(rows.roles(labels=False), Numbers(), unit, ArrangeRecords())
+    return ArrangeBlocks(rows.roles(labels=False), NumericTargets(), unit, ArrangeRecords())

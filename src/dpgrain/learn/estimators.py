@@ -23,7 +23,7 @@ from dpgrain.errors import ParameterError, ScoreWarning
 from dpgrain.inputs.columns import type_name
 from dpgrain.learn.accuracy import Accuracy, accuracy
 from dpgrain.learn.auc import Auc, auc
-from dpgrain.learn.classes import Labels, Numbers, TargetRule, Targets, unselected_targets
+from dpgrain.learn.classes import Labels, NumericTargets, TargetRule, Targets, unselected_targets
 from dpgrain.learn.files import damaged, read
 from dpgrain.learn.fit_config import check_scale
 from dpgrain.learn.fit_data import Classes
@@ -244,7 +244,7 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         return Targets(self._rule(None)(y))
 
     def _rule(self, classes: Classes) -> TargetRule:  # noqa: ARG002 - numbers have no labels
-        return Numbers()
+        return NumericTargets()
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the exact R², and issue a ScoreWarning because it has no noise.
@@ -342,7 +342,7 @@ class LinearRegression(_Regressor):
         return replace(targets, public=(Fact("clipped-targets", (self.target_bound,)),))
 
     def _rule(self, classes: Classes) -> TargetRule:  # noqa: ARG002 - numbers have no labels
-        return Numbers(bound=self.target_bound)
+        return NumericTargets(bound=self.target_bound)
 
     @property
     def target_scale(self) -> float:
@@ -417,7 +417,7 @@ class PoissonRegressor(_Regressor):
         return "the logarithm of the expected count"
 
     def _rule(self, classes: Classes) -> TargetRule:  # noqa: ARG002 - numbers have no labels
-        return Numbers(0.0)
+        return NumericTargets(0.0)
 
     def predict(self, X: Any) -> FloatArray:
         """Return the expected count of each row, (m,).

@@ -19,6 +19,7 @@ from dpgrain.learn.scoring import (
     MISS_PROBABILITY,
     Score,
     ScoreQuery,
+    format_guarantee,
     format_interval,
     format_units,
     query_fields,
@@ -73,8 +74,8 @@ class R2(Score):
         level, own = self.guarantee.level, format_interval(self.value, self.low, self.high)
         return (
             f"R² of rows, each {level} counting once: {own}; predicting the mean has 0. Targets and "
-            f"predictions count from {self.lower:g} to {self.upper:g}. "
-            f"{format_units(self.units, level)}\n{self.guarantee}"
+            f"predictions are clamped to [{self.lower:g}, {self.upper:g}]. "
+            f"{format_units(self.units, level)}\n{format_guarantee(self.guarantee)}"
         )
 
 

@@ -175,6 +175,11 @@ def format_interval(value: float, low: float, high: float) -> str:
     return f"{value:.4g}, 95% from {low:.4g} to {high:.4g}"
 
 
+def format_guarantee(guarantee: Guarantee) -> str:
+    """Return the last lines of a printed score: the guarantee in short, and where it is in full."""
+    return f"{guarantee.summary}\nFull guarantee: print(.guarantee)"
+
+
 def format_units(units: float, level: str) -> str:
     """Describe the number of units of a score, and what its intervals do not cover.
 

@@ -131,8 +131,9 @@ class MeanOfUsers:
             top: the number of coordinates to show.
         """
         title = (
-            f"Mean of users' vectors ({quantity(len(self.value), 'coordinate')}; records clipped to "
-            f"{self._bound}; method {self.method})"
+            f"Mean over users of the mean of each user's records "
+            f"({quantity(len(self.value), 'coordinate')}; each record clipped to {self._bound}; "
+            f"method {self.method})"
         )
         if not np.isfinite(self.value).all():
             return [title, sentence(NO_MEAN)]
@@ -148,8 +149,7 @@ class MeanOfUsers:
         table = align_columns([["coordinate", "estimate", "std_error"], *rows])
         if len(names) > top:
             table.append(f"[{len(names):,} coordinates, {top:,} first shown; all: .value]")
-        noise = "std_error covers the noise only, not the clipping." if self.outside else ""
-        said = (sentence(self.off), self._outside, noise)
+        said = (sentence(self.off), self._outside, "std_error covers the noise only.")
         return [title, *table, " ".join(filter(None, said))]
 
     def explain(self) -> str:
@@ -163,14 +163,15 @@ class MeanOfUsers:
             "Privacy": str(self.guarantee),
             "Risk": " ".join(risk_lines(self.guarantee)),
         }
-        return format_facts("Mean of users' vectors", facts)
+        return format_facts("Mean over users of the mean of each user's records", facts)
 
     @property
     def off(self) -> str:
         """Largest error of the whole vector, with a description of its coverage."""
         return (
             f"the whole vector is at most {rounded_up(self.error, 3)} (l2 norm) from the clipped mean "
-            f"of users with records, with {CONFIDENCE:.0%} confidence; this covers {self.error_covers}"
+            f"of users with records, with {CONFIDENCE:.0%} confidence; this covers "
+            f"{self.error_covers}, but not the clipping of records to {self._bound}"
         )
 
     @property
@@ -178,8 +179,8 @@ class MeanOfUsers:
         if not self.outside:
             return ""
         return (
-            f"{sentence(approximate_percent(self.outside))[:-1]} of users are farther than "
-            f"{self.radius:.3g} from the centre and were clipped."
+            f"The means of {approximate_percent(self.outside)} of users are farther than "
+            f"{self.radius:.3g} from the centre and were clipped (rough estimate)."
         )
 
     @property

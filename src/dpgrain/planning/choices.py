@@ -13,7 +13,7 @@ from dpgrain.papers.floors import (
     min_error_of_worlds,
     min_excess_of_choice,
 )
-from dpgrain.planning.error_plan import FLOOR, ErrorPlan, PlanRow, checked_promise, promise_text
+from dpgrain.planning.plan_tables import FLOOR, ErrorPlan, PlanRow, planned_promise, promise_text
 from dpgrain.units import Relation, User
 
 _FINITE = "user-level learning paper, Thm. 8"
@@ -57,7 +57,7 @@ def plan_select(
     >>> round(plan["excess risk, the noise's part at most"], 6)
     0.002996
     """
-    epsilon, delta = checked_promise(epsilon, delta, relation, allow_zero=True)
+    promise = planned_promise(User(), epsilon, delta, relation, allow_zero=True)
     n = _validate.integer(minimum=1, n_users=n_users)
     hypotheses = _validate.integer(minimum=2, hypotheses=hypotheses)
     records = _validate.integer(minimum=1, records=records)
@@ -97,7 +97,7 @@ def plan_select(
     ]
     title = (
         f"Choice among {hypotheses:,} hypotheses by {n:,} users with {records:,} "
-        f"record{'s' if records > 1 else ''} each, {promise_text(epsilon, delta, relation, User())}"
+        f"record{'s' if records > 1 else ''} each, {promise_text(promise)}"
     )
     notes = [
         "The errors assume independent, identically distributed records; the guarantee does not.",

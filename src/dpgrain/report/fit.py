@@ -17,7 +17,7 @@ from dpgrain.learn import LinearModel
 from dpgrain.learn.rounds import History
 from dpgrain.learn.summary import Coefficient, Coefficients, coefficients
 from dpgrain.papers.floors import mean_order, min_error_of_records, min_error_of_worlds
-from dpgrain.planning.error_plan import PlanRow
+from dpgrain.planning.plan_tables import PlanRow
 from dpgrain.planning.shuffled import honest_shares
 from dpgrain.report.figures import figures
 from dpgrain.report.guarantee_facts import Odds, contributions

@@ -30,6 +30,7 @@ from dpgrain.statistics.release_metadata import format_limit
 
 if TYPE_CHECKING:
     from dpgrain.statistics.release import Release
+    from dpgrain.statistics.release_metadata import Asked
 
 # Number of printed rows, and maximum number of characters of a key.
 _ROWS, _LETTERS = 5, 39
@@ -126,8 +127,8 @@ def format_keys(release: Release, places: IntArray, *, letters: int) -> list[tup
     columns = [column.to_pylist() for column in release.groups.take(places).columns]
     statistic = release.statistic
     if statistic.of_bins:
-        elements = f"elements by {release.asked.keys_text}"
-        counted = [elements if kind == "elements" else kind for kind in columns[0]]
+        values = f"values of {release.asked.keys_text}"
+        counted = [values if kind == "elements" else kind for kind in columns[0]]
         columns = [counted, format_bins(release, columns[1])]
     elif statistic.stepped:
         columns[-1] = [f"≥ {format_key(least)}" for least in columns[-1]]
@@ -173,7 +174,12 @@ def counts_are_clipped(release: Release) -> bool:
 
 
 def title(release: Release) -> str:
-    """Return the title of a release: quantity, keys, clipping and number of groups."""
+    """Return the title of a release: quantity, keys, clipping, number of groups and filter."""
+    filters = release.guarantee.filters
+    return ", ".join([_title(release), *(f"only {each}" for each in filters)])
+
+
+def _title(release: Release) -> str:
     asked = release.asked
     words = one_line(asked.estimand)
     words = f"{words[:1].upper()}{words[1:]}"
@@ -200,6 +206,7 @@ def notes(release: Release) -> list[str]:
     if not len(release):
         return ["No group passed the threshold: pass domain= or a larger epsilon=."]
     said = [_intervals(release), asked.clipping_effect, asked.clamping_effect]
+    said.append(asked.get("bad values", ""))
     if np.isnan(release.estimate).any():
         said.append("blank estimates did not stand out from the noise")
     found = [" ".join(sentence(part) for part in said if part)]
@@ -259,11 +266,20 @@ def _intervals(release: Release) -> str:
         said = f"approximate {said}, after post-processing ({asked.post_processing})"
     if asked.statistic.holders:
         said += "; it ignores the ranking, which raises the largest slightly"
+    if limits := _limits(asked):
+        said += f"; it covers the noise only, not the {limits}"
     if "at_least" in known:
         said += f"; at_least: 95% lower bound for the unclipped {asked.unclipped}"
     if "count" in known:
         said += f"; count: {_count(release)}"
     return said
+
+
+def _limits(asked: Asked) -> str:
+    """Name the limits whose effect no interval covers."""
+    less = " (which lets users with many records count less)" * asked.statistic.ratio
+    clamped = "clamping" if "clamped" in asked.unclipped else ""
+    return " and ".join(filter(None, (clamped, f"clipping{less}" if asked.is_clipped else "")))
 
 
 def _count(release: Release) -> str:

@@ -478,7 +478,7 @@ def plan_histogram(
     """Plan the noise and the error of :func:`dpgrain.histogram` from public numbers only.
 
     Args:
-        unit: the privacy unit; its partition does not matter.
+        unit: protected unit. Its partition does not matter.
         epsilon: privacy parameter ε, such as 1; smaller protects more.
         delta: privacy parameter δ, such as 1e-6.
         relation: neighbouring data: a unit removed, or replaced by another.

@@ -459,7 +459,7 @@ class Request:
             self.statistic,
             title=self.table.source.title,
             by=self.keys,
-            value=self.value,
+            value=self._value_text,
             each=each,
             bounds=self.bounds if isinstance(self.bounds, tuple) else None,
             public_items=len(self.public[0]) if self.public is not None and self.keys else None,
@@ -467,6 +467,7 @@ class Request:
             clip=Clip(None if isinstance(self.rule, AutoClip) else self.rule, over, self.takes),
             unit=self.promise.level,
             elements=self.blocks.named,
+            cell="" if self.blocks.partition is None else self.blocks.partition.cell,
             max_elements=self.blocks.max_elements,
             relation=self.promise.relation,
             epsilon=self.promise.epsilon,
@@ -476,6 +477,13 @@ class Request:
             n_users=self.table.n_users,
             over=self._over,
         )
+
+    @property
+    def _value_text(self) -> str | None:
+        """Numeric column; a pair of columns with their ranges."""
+        if self.value is None or not self.statistic.paired:
+            return self.value
+        return self.table.derived[self.value].text
 
     @property
     def _over(self) -> Over:

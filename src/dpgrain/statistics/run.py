@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from dpgrain._progress import Progress
-from dpgrain._types import BoolArray, FloatArray, IntArray
+from dpgrain._types import BoolArray, FloatArray
 from dpgrain.accounting import AdaptiveSelection, Selection
 from dpgrain.accounting.events.additive import Additive
 from dpgrain.noise import RandomState
@@ -39,6 +39,7 @@ from dpgrain.statistics.ranges import AutoRange, AutoTree
 from dpgrain.statistics.release import Release
 from dpgrain.statistics.release_metadata import Asked
 from dpgrain.statistics.request import Request
+from dpgrain.statistics.values import SignParts
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
 from dpgrain.tables.engines.protocol import Engine
@@ -48,8 +49,6 @@ from dpgrain.tables.user_sums import UserContributions, candidate_groups
 
 # Standard deviations below which a count may be noise.
 _STANDS_OUT = 3.0
-# Maximum number of corners of a number, except for trees of bins.
-_FEW_CORNERS = 3
 # Approximate ratio of a clipping bound to the mean block of several records.
 _BOUND_TO_MEAN = 2.0
 
@@ -207,7 +206,11 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Noisy
         row = known.cell_rows(clip.size)
         # Modulo 2^64, like the sums: post-processing of unbounded addition.
         sums = charge.noisy(plan.sums, sums, np.repeat(grid.radius[row], sums.shape[1]))
-    learned = _clipping_facts(chosen, request, known.cell_sizes)
+    learned: dict[str, Any] = {}
+    if chosen is not None:
+        scale = split.scale if isinstance(split, SignParts) else 1.0
+        learned["above"] = chosen.above
+        learned["bound"] = scale * float(clip[0]) if plan.one_bound and clip.size else None
     if result is not None and result.seen and not result.everything:
         learned.update(found=result.bounds, beyond=result.beyond)
     # In the order of the public domain, or of the selected keys.
@@ -225,19 +228,6 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Noisy
         request.everyone,
         result is None or result.seen,
     )
-
-
-def _clipping_facts(
-    chosen: ChosenBounds | None, request: Request, sizes: IntArray
-) -> dict[str, Any]:
-    """Return the estimated effect of clipping as fields of the request."""
-    if chosen is None:
-        return {}
-    # Clipped parts of both signs may cancel, so no share is reported for signed sums.
-    lost = None if request.net else chosen.lost
-    # The norm of a block is about its contribution for one number with few corners.
-    one = request.corners <= _FEW_CORNERS and bool((sizes == request.corners).all())
-    return {"above": chosen.above, "lost": lost, "lost_of": "total" if one else "norms"}
 
 
 def _selected(

@@ -294,6 +294,7 @@ class SharedQuery(Query[Histogram]):
             ),
             unit=self.promise.level,
             elements=self.blocks.named,
+            cell="" if self.blocks.partition is None else self.blocks.partition.cell,
             relation=self.promise.relation,
             epsilon=self.promise.epsilon,
             delta=self.promise.delta,
