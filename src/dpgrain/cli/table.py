@@ -17,13 +17,14 @@ from dpgrain.cli.printing import as_json, say
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.releases.table_options import TableOption, Tables
-from dpgrain.releases.validation_errors import ImmediateErrors
 
 if TYPE_CHECKING:
+    from dpgrain.releases import validation_errors
     from dpgrain.tables import expression, public_lists
     from dpgrain.tables.engines import features, spark_session
     from dpgrain.tables.sources import postgres
 else:
+    validation_errors = lazy_import("dpgrain.releases.validation_errors")
     expression = lazy_import("dpgrain.tables.expression")
     public_lists = lazy_import("dpgrain.tables.public_lists")
     features = lazy_import("dpgrain.tables.engines.features")
@@ -120,7 +121,7 @@ def changed(
     joined: Sequence[Mapping[str, Any]] = (),
 ) -> dg.UserTable:
     """Return a table changed by options; ``joined`` has options for reading each joined table."""
-    tables, others = Tables(Path(), ImmediateErrors(Path())), iter(joined)
+    tables, others = Tables(Path(), validation_errors.ImmediateErrors(Path())), iter(joined)
     for option in listed:
         pairs = option.read(texts.get(option.name, ()), rows)
         if option.key.startswith("join"):

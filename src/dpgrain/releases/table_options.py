@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.publishing.parameters import REQUIRED, Parameter, parameters_of
-from dpgrain.releases.keys import keys_of
-from dpgrain.releases.validation_errors import ValidationErrors
 
 if TYPE_CHECKING:
+    from dpgrain.releases import keys as toml_keys
+    from dpgrain.releases.validation_errors import ValidationErrors
     from dpgrain.tables import table
     from dpgrain.tables.sources import column_types, postgres, read_arguments
     from dpgrain.tables.table import UserTable
 else:
+    toml_keys = lazy_import("dpgrain.releases.keys")
     table = lazy_import("dpgrain.tables.table")
     column_types = lazy_import("dpgrain.tables.sources.column_types")
     postgres = lazy_import("dpgrain.tables.sources.postgres")
@@ -39,7 +40,9 @@ def keys(default: Any = None, /, **hints: Any) -> dict[str, Parameter]:
 
 def read_keys() -> dict[str, Parameter]:
     """Return the keys for :func:`dpgrain.read`."""
-    return keys_of(parameters_of("dpgrain.tables.table", "read").values(), without=("source",))
+    return toml_keys.keys_of(
+        parameters_of("dpgrain.tables.table", "read").values(), without=("source",)
+    )
 
 
 def _join_keys(**required: Any) -> dict[str, Parameter]:
@@ -291,7 +294,7 @@ OPTIONS = (
         lambda: {
             **_join_keys(user=str),
             **keys(where=Mapping[str, Any]),
-            **keys_of(parameters_of("dpgrain.tables.table", "UserTable.join").values()),
+            **toml_keys.keys_of(parameters_of("dpgrain.tables.table", "UserTable.join").values()),
         },
     ),
     TableOption(
