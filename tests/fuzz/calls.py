@@ -382,8 +382,8 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     "accounting.Loss": frozenset({"delta", "epsilon", "tradeoff"}),
     "learn.": frozenset(
         {
-            *("adopt", "config", "forget", "loss", "margins", "set_columns", "parameter_names"),
-            *("promised", "read", "restore", "unit_of"),
+            *("adopt", "config", "loss", "margins", "parameter_names"),
+            *("read", "restore"),
         }
     ),
     "means.": frozenset(

@@ -418,7 +418,7 @@ def _collect_records(X: Any, users: Any, dimension: int | None) -> Records:
     """Return records with their users, wherever they are stored."""
     if not isinstance(X, Records) and not is_distributed(X):
         return LocalRecords.from_arrays(X, users, dimension)
-    records = X if isinstance(X, Records) else distributed.ClusterRecords.from_frame(X, users)
+    records = X if isinstance(X, Records) else distributed.TableRecords.from_frame(X, users)
     if dimension is not None:
         check_dimension(_validate.integer(minimum=1, dimension=dimension), records.dimension)
     return records
