@@ -45,6 +45,7 @@ from dpgrain.noise import RandomState
 from dpgrain.optimize import LossFunction, Sgd, Solver
 from dpgrain.optimize.models import Model
 from dpgrain.publishing import Charge, Plan, Promise, Query, annotate_interrupt, publishes
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, Unit, User
@@ -60,7 +61,7 @@ _SHAPES = "X and y must be (m, d) and (m,): a row, and a target, for each record
 
 
 @dataclass(frozen=True)
-class Minimum:
+class Minimum(KeepsQuery):
     """Result of a private minimization.
 
     Args:
@@ -129,9 +130,15 @@ def minimise(
             recipes, which protect whole users.
         elements: (m,) the cell of each record in a public partition.
         unit: the protected unit; by default ``User()`` if users are passed, otherwise ``Record()``.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: the δ of the guarantee, in (0, 1), such as 1e-6.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
         clip: the clipping bound of a block's step; not used by recipes, like the following
             parameters.
-        delta: the δ of the guarantee, in (0, 1), such as 1e-6.
         rounds: the number of noisy gradients.
         sampling: ``"pairs"``, ``"users"`` or ``"full"``.
         sampling_rate: the probability of being in a round's sample; by default 1, or less for a
@@ -143,6 +150,7 @@ def minimise(
         exact: True adds blocks as integers, which is always done for Spark frames. This removes all
             floating-point effects only if the loss computes each record's gradient independently of
             other records, to the last bit.
+        random_state: seed, for tests and research. The release is then *not private*.
 
     Raises:
         ParameterError: if a parameter is out of range or shapes do not fit.

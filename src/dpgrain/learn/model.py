@@ -40,6 +40,7 @@ from dpgrain.noise import RandomState
 from dpgrain.numerics.row_products import products
 from dpgrain.optimize import MarginLoss, Solver
 from dpgrain.publishing import Query, publish
+from dpgrain.publishing.call import recorded
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.pickle_origin import PickleOrigin
@@ -119,6 +120,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes:
         guarantee_: the guarantee of the fit.
+        query_: the public part of its query, without rows or a seed.
         coef_: the coefficients.
         intercept_: the intercept.
         history_: the noisy gradients, round by round.
@@ -207,6 +209,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         self.__dict__.update(fitted._results)
         return self
 
+    @recorded
     def query(self, X: Any, y: Any, *, users: Any = None, elements: Any = None) -> Query[Self]:
         """Validate a fit, and return it as a query; nothing is read.
 

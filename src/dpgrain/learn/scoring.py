@@ -31,6 +31,7 @@ from dpgrain.learn.rows import (
 )
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Plan, Promise, Query
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import User
@@ -41,7 +42,7 @@ MISS_PROBABILITY = 0.05
 Scored = TypeVar("Scored")
 
 
-class Score:
+class Score(KeepsQuery):
     """Scores of predictions, with their guarantee."""
 
     guarantee: Guarantee

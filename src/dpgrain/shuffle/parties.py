@@ -16,6 +16,7 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomSource, RandomState
 from dpgrain.noise.sources import random_bits, random_source
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.draws import counted
 from dpgrain.shuffle.device_noise import DeviceNoise
 from dpgrain.shuffle.encoding import Device, Packing, VectorEncoding, device_bytes
@@ -386,7 +387,7 @@ class Shuffler:
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
+class Estimate(KeepsQuery):
     """The analyzer's estimate from a multiset of messages.
 
     Args:

@@ -24,6 +24,7 @@ from dpgrain.accounting import Binomial, Event, Poisson
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomSource, RandomState
 from dpgrain.publishing import Charge, Plan, Promise, Query, publish
+from dpgrain.publishing.call import recorded
 from dpgrain.publishing.draws import CountedSource, counted
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
@@ -376,6 +377,7 @@ class ShuffledSum(SumReportMixin, ABC):
             )
         )
 
+    @recorded
     def query(
         self,
         values: ArrayLike,

@@ -28,6 +28,7 @@ from dpgrain._lazy_import import require
 from dpgrain._report_mixins import ReleaseReportMixin
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import DataError, ParameterError
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.consistency import consistent, reconcile
 from dpgrain.statistics.formatting import explanation, summary
@@ -54,7 +55,7 @@ _RESERVED = (*COLUMNS, "clipped_share", "covers", "lower", "upper", "clip", "tak
 _NOT_SAVED = (".csv", ".json", ".xlsx", ".html", ".pdf")
 
 
-class Release(ReleaseReportMixin, ABC):
+class Release(KeepsQuery, ReleaseReportMixin, ABC):
     """Published estimates, one per group, with their guarantee.
 
     Everything in a release is public: it may be copied, stored and processed freely.
@@ -327,6 +328,8 @@ class Release(ReleaseReportMixin, ABC):
             "fields": list(self._columns()),
             "about": self._about(),
         }
+        if self.query is not None:
+            about["query"] = self.query
         table = self.to_arrow()
         metadata = {_METADATA: json.dumps(about, ensure_ascii=False).encode()}
         metadata |= table.schema.metadata
@@ -372,6 +375,8 @@ class Release(ReleaseReportMixin, ABC):
                 **{name: table.column(place).to_numpy() for name, place in stored.items()},
                 **own,
             )
+            if "query" in about:
+                vars(release)["query"] = _validate.mapping(query=about["query"])
             # Check all texts while the file is read.
             _ = str(release), release.explain(), release.hash
             return release

@@ -44,7 +44,7 @@ from dpgrain.units import Law, Record
 _SEARCH_SHARE = 0.4
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SharedQuery(Query[Histogram]):
     """Query for counts or sums of records with several owners.
 

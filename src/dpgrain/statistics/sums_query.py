@@ -60,7 +60,7 @@ By: TypeAlias = str | Sequence[str] | None
 Published = TypeVar("Published", bound=Release)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SumsQuery(Query[Published]):
     """Query for a statistic of noisy sums; built by :meth:`of`.
 

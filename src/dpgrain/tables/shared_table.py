@@ -75,6 +75,11 @@ class SharedTable:
     owners: tuple[str, ...]
     n_users: int | None = None
 
+    def input_schema(self) -> dict[str, Any]:
+        """Return the public schema of the table as plain values, for stored queries."""
+        owners = {"user": list(self.owners), "n_users": self.n_users}
+        return {**self.rows.input_schema(), **owners}
+
     @staticmethod
     def of(
         rows: UserTable, owners: Sequence[str], n_users: int | None, types: Mapping[str, str] | None
