@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,9 +15,10 @@ from typing import Any
 from dpgrain import _validate
 from dpgrain._files import check_folder, check_outputs, check_page, guarantee_path, record_input
 from dpgrain.errors import DataError, DpgrainError, ParameterError
-from dpgrain.publishing.parameters import parameters_of
-from dpgrain.releases.keys import check_keys, keys_of
-from dpgrain.releases.kinds import KINDS, Asked, Kind
+from dpgrain.publishing import Query
+from dpgrain.publishing.parameters import COLUMNS, Parameter, parameters_of
+from dpgrain.releases.functions import FUNCTIONS, endings, keys_of_function, query_of
+from dpgrain.releases.keys import check_keys, keys_of, wrong
 from dpgrain.releases.table_options import OPTIONS, TableOption, Tables, keys, read_keys
 from dpgrain.releases.validation_errors import ValidationErrors
 from dpgrain.tables.expression import is_expression
@@ -43,8 +44,10 @@ class ReleaseEntry:
     """One table ``[release.NAME]``."""
 
     name: str
-    kind: Kind
-    # The keys of the kind with their values.
+    # The key for the function, "statistic" or "fit", and its value.
+    word: str
+    function: str
+    # The other keys of the function with their values.
     own: Mapping[str, Any] = field(hash=False)
     share: float | None = None
     epsilon: float | None = None
@@ -56,6 +59,58 @@ class ReleaseEntry:
     def place(self) -> str:
         """The name of the table in the file."""
         return f"[release.{self.name}]"
+
+    @property
+    def keys(self) -> Mapping[str, Parameter]:
+        """The keys of the function."""
+        return keys_of_function(self.word, self.function)
+
+    @property
+    def column_names(self) -> list[tuple[str, str]]:
+        """The columns in the values, each as a pair of key and column."""
+        values = [(key, self.own.get(key, ())) for key in COLUMNS]
+        return [
+            (key, name)
+            for key, value in values
+            for name in ([value] if isinstance(value, str) else value)
+        ]
+
+    def without(self, key: str) -> ReleaseEntry:
+        """Return the release without a key."""
+        return replace(self, own={name: v for name, v in self.own.items() if name != key})
+
+    def is_complete(self, known: Container[str]) -> bool:
+        """Return True if no required key is missing, and all columns are in the table."""
+        complete = all(key.name in self.own for key in self.keys.values() if key.required)
+        return complete and all(name in known for _, name in self.column_names)
+
+    def completed(self, known: Container[str], column: str) -> ReleaseEntry:
+        """Return a release for further checks: unknown columns removed, missing ones filled in."""
+        made = dict(self.own)
+        for name in set(COLUMNS) & set(made):
+            made[name] = _among(made[name], known)
+            if not made[name]:
+                del made[name]
+        if any(made.get(key) != self.own.get(key) for key in ("by", "item")):
+            # The domain is for other columns.
+            made.pop("domain", None)
+        for key in self.keys.values():
+            if key.required and key.name not in made:
+                choices: tuple[Any, ...] = (column, [column], 1.0)
+                made[key.name] = next(each for each in choices if not wrong(key.hint, each))
+        if self.word == "fit" and not {"features", "categories"} & set(made):
+            # Ranges are of features, which may be misspelled.
+            made["features"] = list(made.get("range", ())) or [column]
+        return replace(self, own=made)
+
+
+def _among(value: Any, known: Container[str]) -> Any:
+    """Return the known columns of a value."""
+    if isinstance(value, str):
+        return value if value in known else ""
+    if isinstance(value, dict):
+        return {name: part for name, part in value.items() if name in known}
+    return [name for name in value if name in known]
 
 
 @dataclass(frozen=True)
@@ -79,20 +134,26 @@ class File:
         guarantees = [None if path is None else guarantee_path(path) for path in outputs]
         return [path for path in (*outputs, *guarantees, self.report) if path is not None]
 
-    def asked(self, entry: ReleaseEntry, random_state: Any = None) -> Asked:
-        """Return the parameters of a release."""
+    def query(
+        self, entry: ReleaseEntry, epsilon: float, delta: float, random_state: Any = None
+    ) -> Query[Any]:
+        """Return the query of a release."""
         rows = self.table.where(entry.where) if entry.where else self.table
-        for name in (*(name for _, name in entry.kind.column_names(entry.own)), self.unit):
+        for name in (*(name for _, name in entry.column_names), self.unit):
             # Errors are reported later, with the release.
             with suppress(DpgrainError):
                 rows = rows.with_expressions(getattr(name, "by", name))
-        return Asked(
+        return query_of(
+            entry.word,
+            entry.function,
             rows,
-            self.unit,
-            self.whole.relation,
             entry.own,
             self.path.parent,
-            random_state,
+            unit=self.unit,
+            relation=self.whole.relation,
+            epsilon=epsilon,
+            delta=delta,
+            random_state=random_state,
         )
 
 
@@ -307,46 +368,45 @@ def _entry(
     if not isinstance(stated, dict):
         errors.add("[release]", f"{name} must be a table, as in {place}.")
         return None
-    kind = _kind(place, stated, errors)
-    if kind is None:
+    word, function = _function(place, stated, errors)
+    if not function:
         return None
-    given = {key: value for key, value in stated.items() if key != kind.word}
+    given = {key: value for key, value in stated.items() if key != word}
+    keys = keys_of_function(word, function)
     for key in _OF_ALL:
-        if key in given and key not in kind.keys:
+        if key in given and key not in keys:
             errors.add(place, f"{key} applies to all releases; set it in [budget].")
             del given[key]
-    noun = f"a {kind.word} {kind.name!r}"
-    own = check_keys(place, given, {**kind.keys, **_COMMON}, errors, noun)
+    own = check_keys(place, given, {**keys, **_COMMON}, errors, f"a {word} {function!r}")
     common = {key: own.pop(key) for key in _COMMON if key in own}
     output = common.pop("output", None)
-    if output is not None and Path(output).suffix.lower() not in kind.endings:
+    suited = endings(word, function)
+    if output is not None and Path(output).suffix.lower() not in suited:
         errors.add(
-            place,
-            f"output must end in {', '.join(kind.endings)}, not {_validate.describe(output)}.",
+            place, f"output must end in {', '.join(suited)}, not {_validate.describe(output)}."
         )
         output = None
     _check_spending(place, common, whole, errors)
-    return ReleaseEntry(
-        name, kind, own, **common, output=None if output is None else folder / output
-    )
+    path = None if output is None else folder / output
+    return ReleaseEntry(name, word, function, own, **common, output=path)
 
 
-def _kind(place: str, stated: Mapping[str, Any], errors: ValidationErrors) -> Kind | None:
-    """Return the statistic or fit of a release, or the most similar one."""
-    words = [word for word in KINDS if word in stated]
+def _function(place: str, stated: Mapping[str, Any], errors: ValidationErrors) -> tuple[str, str]:
+    """Return the statistic or fit of a release, or the most similar one; empty if unknown."""
+    words = [word for word in FUNCTIONS if word in stated]
     if len(words) != 1:
         errors.add(
             place,
             "must have one statistic, such as statistic = 'count', or one fit, such as fit "
             "= 'logistic'.",
         )
-        return None
+        return "", ""
     (word,) = words
-    name = stated[word]
-    if not isinstance(name, str) or name not in KINDS[word]:
+    name, known = stated[word], FUNCTIONS[word]
+    if not isinstance(name, str) or name not in known:
         # Continue with the most similar name, to find other errors.
-        name = errors.add_unknown(f"{place} {word}:", name, KINDS[word], f"a {word}")
-    return KINDS[word].get(name)
+        name = errors.add_unknown(f"{place} {word}:", name, known, f"a {word}")
+    return word, name
 
 
 def _check_spending(
@@ -390,7 +450,7 @@ def _check_shares(
 
 def _checked(entry: ReleaseEntry, rows: UserTable, errors: ValidationErrors) -> ReleaseEntry:
     """Collect missing columns; return the release without an invalid region."""
-    for key, name in entry.kind.column_names(entry.own):
+    for key, name in entry.column_names:
         if is_expression(name):
             with errors.collecting(f"{entry.place} {key}:"):
                 rows.with_expressions(name)

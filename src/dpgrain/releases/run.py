@@ -177,7 +177,7 @@ def _charged(
             again=again,
         )
         for each in plan.releases:
-            shown.stage(f"{each.entry.name}: {each.entry.kind.name}")
+            shown.stage(f"{each.entry.name}: {each.entry.function}")
             made[each.entry.name] = _published(plan, each, reservation, random_state)
         together = _together(plan, reservation.charged, made)
         if file.report is not None:
@@ -221,9 +221,9 @@ def _published(
 ) -> Any:
     """Publish a release, and write it with its guarantee."""
     entry = each.entry
-    asked = plan.file.asked(entry, random_state)
     with composed():
-        release = reservation.publish(entry.kind.query(asked, each.epsilon, each.delta))
+        query = plan.file.query(entry, each.epsilon, each.delta, random_state)
+        release = reservation.publish(query)
     if entry.output is not None:
         with atomic_write(entry.output, promise=guarantee_of(release).to_dict()) as part:
             write(release, entry.own, part)

@@ -73,9 +73,8 @@ def top(
 
     Args:
         table: table from :func:`dpgrain.read`.
-        item: the column of items, or several columns, whose combinations are items.
-        k: the number of items to publish; by default all public items, or all that pass the
-            selection.
+        item: the column of items, or several, whose combinations are items.
+        k: the number of items to publish; by default all public or all selected items.
         unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
         epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
             ``share``.
@@ -86,8 +85,8 @@ def top(
             ``replace``.
         domain: the public list of items. By default, items are selected privately. For several
             columns, a mapping or tuples, as for :func:`dpgrain.histogram`.
-        method: the selection method; ``auto`` takes the best one by public numbers only, which
-            inside a budget is Gaussian noise.
+        method: the selection method; ``auto`` takes the best one by public numbers only. Inside
+            a budget, this is Gaussian noise.
 
             - unknown items: ``"truncated"`` adds truncated geometric noise to every count and
               publishes items and counts above a threshold that a single user cannot reach (optimal,
