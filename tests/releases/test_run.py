@@ -109,7 +109,7 @@ def test_releases_that_spark_reads_are_those_of_duckdb(tmp_path: Path) -> None:
         path = cases.written(tmp_path, f'{cases.TABLE}engine = "{engine}"\n{listed}')
         made.append(dg.releases(path, random_state=5))
     there, here = made
-    assert there.plan.file.table.engine == "spark"
+    assert there.plan.file.tables[""].engine == "spark"
     for name in SINGLE:
         assert np.array_equal(_numbers(there[name]), _numbers(here[name])), name
     assert there.promise == here.promise

@@ -54,6 +54,8 @@ class ReleaseEntry:
     delta: float = 0.0
     where: Mapping[str, Any] = field(default_factory=dict, hash=False)
     output: Path | None = None
+    # Name of its table; empty for [table].
+    table: str = ""
 
     @property
     def place(self) -> str:
@@ -121,8 +123,9 @@ class File:
     folder: Path
     # The first digits of the hash of its text, which identify it in a ledger.
     mark: str
-    table: UserTable
-    unit: Unit = field(hash=False)
+    # The tables and privacy units by the names of the tables.
+    tables: Mapping[str, UserTable] = field(hash=False)
+    units: Mapping[str, Unit] = field(hash=False)
     whole: BudgetSection
     entries: tuple[ReleaseEntry, ...]
     report: Path | None = None
@@ -138,8 +141,9 @@ class File:
         self, entry: ReleaseEntry, epsilon: float, delta: float, random_state: Any = None
     ) -> Query[Any]:
         """Return the query of a release."""
-        rows = self.table.where(entry.where) if entry.where else self.table
-        for name in (*(name for _, name in entry.column_names), self.unit):
+        rows, unit = self.tables[entry.table], self.units[entry.table]
+        rows = rows.where(entry.where) if entry.where else rows
+        for name in (*(name for _, name in entry.column_names), unit):
             # Errors are reported later, with the release.
             with suppress(DpgrainError):
                 rows = rows.with_expressions(getattr(name, "by", name))
@@ -149,7 +153,7 @@ class File:
             rows,
             entry.own,
             self.path.parent,
-            unit=self.unit,
+            unit=unit,
             relation=self.whole.relation,
             epsilon=epsilon,
             delta=delta,
@@ -161,10 +165,12 @@ class File:
 _ROUNDING_OF_SHARES = 1e-9
 # Quoted text, and the largest number of dots outside of it per line.
 _QUOTED, _MOST_DOTS = re.compile(r"\"[^\"]*\"|'[^']*'"), 1000
-_TOP = ("report", "table", "budget", "release")
+_TOP = ("report", "table", "tables", "budget", "release")
 
 
 _COMMON = keys(share=float, epsilon=float, delta=float, output=str, where=Mapping[str, Any])
+# A key of releases in a file with [tables.NAME].
+_OF_SEVERAL = keys(table=str)
 _BUDGET = keys_of(parameters_of(__name__, "BudgetSection").values())
 _RANGES: dict[str, Callable[..., float]] = {
     "epsilon": _validate.positive,
@@ -195,21 +201,61 @@ def read_file(
     for name in stated:
         if name not in _TOP:
             errors.add_unknown("the file:", name, _TOP, "a table of a release file")
-    rows = _table(_section(stated, "table", errors), path.parent, table, errors)
+    sections = _table_sections(stated, table, errors)
+    errors_of = {name: errors.of_table(name) for name in sections}
+    opened = {
+        name: _table(section, path.parent, table, errors_of[name])
+        for name, section in sections.items()
+    }
     budget = _section(stated, "budget", errors)
-    if rows is not None:
-        rows = Tables(path.parent, errors).inside("", rows, where or {})
+    rows = {
+        name: Tables(path.parent, errors).inside("", each, where or {})
+        for name, each in opened.items()
+        if each is not None
+    }
     outputs = path.parent if folder is None else folder
     whole = BudgetSection(**check_keys("[budget]", budget, _BUDGET, errors))
-    unit = _unit(whole, rows, path.parent, errors)
-    entries = _entries(_section(stated, "release", errors), outputs, whole, errors)
+    units = {name: _unit(whole, rows.get(name), path.parent, errors_of[name]) for name in sections}
+    entries = _entries(_section(stated, "release", errors), outputs, whole, list(sections), errors)
     report = stated.get("report")
     if report is not None and not isinstance(report, str):
         errors.add("the file:", f"report must be text, not {_validate.describe(report)}.")
         report = None
     _check_shares(entries, whole, errors)
-    if rows is None:
+    if len(rows) < len(sections):
         return None
+    checked = {name: _checked_unit(units[name], rows[name], errors_of[name]) for name in sections}
+    users = list(dict.fromkeys(repr(each.user) for each in rows.values()))
+    if len(users) > 1:
+        errors.add(
+            "[tables]",
+            "user must be the same column in all tables, because it identifies the same people, "
+            f"not {' and '.join(users)}.",
+        )
+    entries = [_checked(entry, rows[entry.table], errors) for entry in entries]
+    mark = hashlib.sha256(text.encode()).hexdigest()[:16]
+    page = None if report is None else outputs / report
+    result = File(path, outputs, mark, rows, checked, whole, tuple(entries), page)
+    _check_outputs(result, errors)
+    return result
+
+
+def _table_sections(
+    stated: Mapping[str, Any], passed: UserTable | None, errors: ValidationErrors
+) -> dict[str, dict[str, Any]]:
+    """Return the tables ``[tables.NAME]`` by name, or ``[table]`` with an empty name."""
+    named = _section(stated, "tables", errors)
+    if named and passed is not None:
+        errors.add("[tables]", "must be omitted if a table is passed.")
+    elif named and "table" in stated:
+        errors.add("the file:", "must have [table] or tables such as [tables.visits], not both.")
+    if not named or passed is not None:
+        return {"": _section(stated, "table", errors)}
+    return {name: _section(named, name, errors) for name in named}
+
+
+def _checked_unit(unit: Unit | None, rows: UserTable, errors: ValidationErrors) -> Unit:
+    """Return the privacy unit of a table, or one that it has, to find the other errors."""
     if rows.user is None and unit is not None and unit.level != "record":
         if not errors.any_in("[table]"):
             errors.add(
@@ -218,14 +264,8 @@ def read_file(
             )
         unit = None
     if unit is None:
-        # Replace an invalid unit, to find the other errors.
-        unit = Record() if rows.user is None else User()
-    entries = [_checked(entry, rows, errors) for entry in entries]
-    mark = hashlib.sha256(text.encode()).hexdigest()[:16]
-    page = None if report is None else outputs / report
-    result = File(path, outputs, mark, rows, unit, whole, tuple(entries), page)
-    _check_outputs(result, errors)
-    return result
+        return Record() if rows.user is None else User()
+    return unit
 
 
 def _stated(path: Path, text: str) -> dict[str, Any]:
@@ -332,7 +372,10 @@ def _unit(
             rows = rows.with_expressions(by)
     if rows is not None and by is not None and by not in rows.schema and not Path(by).suffix:
         errors.add_missing_column(
-            "[budget] element:", by, rows.schema, "a column of the table or a file"
+            "[budget] element:",
+            by,
+            rows.schema,
+            f"a column of {'[table]' if errors.table else 'the table'} or a file",
         )
         return None
     partition: Any = by
@@ -351,19 +394,30 @@ def _unit(
 
 
 def _entries(
-    stated: Mapping[str, Any], folder: Path, whole: BudgetSection, errors: ValidationErrors
+    stated: Mapping[str, Any],
+    folder: Path,
+    whole: BudgetSection,
+    tables: Sequence[str],
+    errors: ValidationErrors,
 ) -> list[ReleaseEntry]:
     """Return the releases whose statistic or fit is known."""
     if not stated and not errors:
         errors.add("the file:", "must have releases, each a table such as [release.visits].")
-    entries = (_entry(name, values, folder, whole, errors) for name, values in stated.items())
+    entries = (
+        _entry(name, values, folder, whole, tables, errors) for name, values in stated.items()
+    )
     return [entry for entry in entries if entry is not None]
 
 
 def _entry(
-    name: str, stated: Any, folder: Path, whole: BudgetSection, errors: ValidationErrors
+    name: str,
+    stated: Any,
+    folder: Path,
+    whole: BudgetSection,
+    tables: Sequence[str],
+    errors: ValidationErrors,
 ) -> ReleaseEntry | None:
-    """Return one release; None if its statistic or fit is unknown."""
+    """Return one release; None if its statistic, fit or table is unknown."""
     place = f"[release.{name}]"
     if not isinstance(stated, dict):
         errors.add("[release]", f"{name} must be a table, as in {place}.")
@@ -377,7 +431,15 @@ def _entry(
         if key in given and key not in keys:
             errors.add(place, f"{key} applies to all releases; set it in [budget].")
             del given[key]
-    own = check_keys(place, given, {**keys, **_COMMON}, errors, f"a {word} {function!r}")
+    several = _OF_SEVERAL if any(tables) else {}
+    known = {**keys, **_COMMON, **several}
+    own = check_keys(place, given, known, errors, f"a {word} {function!r}")
+    table = own.pop("table", tables[0] if len(tables) == 1 else "") if several else ""
+    if table not in tables:
+        if table:
+            errors.add_unknown(f"{place} table:", table, tables, "a table of the file")
+        elif "table" not in given:
+            errors.add(place, f"table is required: one of {', '.join(tables)}.")
     common = {key: own.pop(key) for key in _COMMON if key in own}
     output = common.pop("output", None)
     suited = endings(word, function)
@@ -388,7 +450,8 @@ def _entry(
         output = None
     _check_spending(place, common, whole, errors)
     path = None if output is None else folder / output
-    return ReleaseEntry(name, word, function, own, **common, output=path)
+    entry = ReleaseEntry(name, word, function, own, **common, output=path, table=table)
+    return entry if table in tables else None
 
 
 def _function(place: str, stated: Mapping[str, Any], errors: ValidationErrors) -> tuple[str, str]:
@@ -463,7 +526,9 @@ def _checked(entry: ReleaseEntry, rows: UserTable, errors: ValidationErrors) -> 
 
 def _check_outputs(file: File, errors: ValidationErrors) -> None:
     """Collect outputs that cannot be written, or would overwrite each other or an input."""
-    taken: list[Path | str] = list(getattr(file.table.source, "paths", ()))
+    taken: list[Path | str] = [
+        path for table in file.tables.values() for path in getattr(table.source, "paths", ())
+    ]
     try:
         check_folder(file.folder)
     except DpgrainError as error:

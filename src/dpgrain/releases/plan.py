@@ -281,10 +281,11 @@ def _spend(file: File, entry: ReleaseEntry) -> tuple[float, float]:
 
 def _completed(file: File, entry: ReleaseEntry) -> ReleaseEntry | None:
     """Return a release with replacements for missing or unknown columns."""
-    if entry.is_complete(file.table.schema):
+    schema = file.tables[entry.table].schema
+    if entry.is_complete(schema):
         return entry
-    for column in file.table.schema:
-        tried = entry.completed(file.table.schema, column)
+    for column in schema:
+        tried = entry.completed(schema, column)
         try:
             _ = file.query(tried, *_spend(file, entry)).plan
         except SchemaError:

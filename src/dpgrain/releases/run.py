@@ -169,10 +169,11 @@ def _charged(
     """Charge all releases of a plan, then publish and write them."""
     file, made = plan.file, dict[str, Any]()
     with note_missing_outputs(plan), Progress(len(plan.releases) + 1, progress) as shown:
+        sizes = [table.n_users for table in file.tables.values() if table.n_users is not None]
         reservation = reserve(
             plan.guarantee,
             plan.guarantees,
-            n_users=file.table.n_users,
+            n_users=max(sizes, default=None),
             mark=plan.mark,
             again=again,
         )
