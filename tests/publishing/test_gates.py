@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from tests.rooms import SOURCE, modules_of, tree_of
@@ -50,6 +51,7 @@ def _draws(tree: ast.Module) -> set[str]:
     return found
 
 
+@cache
 def _places(source: Path) -> set[str]:
     """The files that draw or open, but for those of the samplers themselves."""
     root = source / "dpgrain"
