@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import beta
 
 import dpgrain as dg
-from dpgrain.accounting import Asked, Event, Loss
+from dpgrain.accounting import Event, Loss, Neighbours
 from dpgrain.units import Level
 
 CAP = 10  # the most visits of a user that count
@@ -24,9 +24,9 @@ class Staircase(Event):
     def level(self) -> Level:
         return "user"
 
-    def cost(self, asked: Asked) -> Loss:
+    def cost(self, neighbours: Neighbours) -> Loss:
         # A user's visits are 0 to CAP: whether they are removed or exchanged, the total moves by CAP.
-        return Loss(pure=self.epsilon0 * asked.steps("user", "replace"))
+        return Loss(pure=self.epsilon0 * neighbours.steps("user", "replace"))
 
 
 def staircase(epsilon: float, random: secrets.SystemRandom, height: int) -> int:

@@ -455,7 +455,7 @@ class Said:
         most: the true total of a cell that was seen is at most est + 1.96 s + 5 s.
         seen: the cell was seen.
         above: the true and the published share of blocks above their bound.
-        lost: the true and the published share of the sum of norms that clipping takes.
+        lost: the share of the sum of norms that clipping takes.
     """
 
     capped: float
@@ -463,14 +463,14 @@ class Said:
     most: float
     seen: float
     above: tuple[float, float]
-    lost: tuple[float, float]
+    lost: float
 
     def __str__(self) -> str:
-        above, lost = ("/".join(f"{100 * x:.1f}" for x in pair) for pair in (self.above, self.lost))
+        above = "/".join(f"{100 * x:.1f}" for x in self.above)
         covered = " ".join(
             f"{100 * x:.1f}" for x in (self.capped, self.least, self.most, self.seen)
         )
-        return f"{covered} | {above} | {lost}"
+        return f"{covered} | {above} | {100 * self.lost:.1f}"
 
 
 def said(norms: Norms, outcomes: Sequence[Outcome], rng: np.random.Generator) -> Said:
@@ -489,7 +489,7 @@ def said(norms: Norms, outcomes: Sequence[Outcome], rng: np.random.Generator) ->
         seen.append(chosen.seen)
         over = float((norms.norm > chosen.bounds[norms.cell]).mean())
         above.append((over, _or_nan(chosen.above)))
-        lost.append((float(rest.sum() / norms.norm.sum()), _or_nan(chosen.lost)))
+        lost.append(float(rest.sum() / norms.norm.sum()))
     upper = np.concatenate(most)
     return Said(
         float(np.mean(capped)),
@@ -497,7 +497,7 @@ def said(norms: Norms, outcomes: Sequence[Outcome], rng: np.random.Generator) ->
         float(upper.mean()) if upper.size else math.nan,
         float(np.mean(seen)),
         _means(above),
-        _means(lost),
+        float(np.mean(lost)),
     )
 
 

@@ -118,6 +118,15 @@ def percent(share: float, *, up: bool = True) -> str:
     return rounded_up(100 * share, 3) + "%" if up else f"{math.floor(1000 * share) / 10:g}%"
 
 
+def quote_user(user: str) -> str:
+    """Return the column of user ids in quotes; several columns of owners are quoted already.
+
+    >>> quote_user("reader"), quote_user("'sender' and 'receiver'")
+    ("'reader'", "'sender' and 'receiver'")
+    """
+    return user if user.startswith("'") and "' and '" in user else repr(user)
+
+
 def quantity(number: int, noun: str) -> str:
     """Format a count with its noun in the singular or plural.
 

@@ -76,6 +76,7 @@ class RefusedError(ParameterError):
         message: the sentence.
         name: the parameter; empty where the sentence is about several.
         line: the ledger line of the same release; None for other reasons.
+        missing: the outputs that an earlier, charged run did not write.
 
     >>> import dpgrain as dg
     >>> import pyarrow as pa
@@ -88,9 +89,16 @@ class RefusedError(ParameterError):
     the budget ε = 1, δ = 0 has no room for this release
     """
 
-    def __init__(self, message: str, *, name: str = "", line: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        name: str = "",
+        line: int | None = None,
+        missing: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(message, name=name)
-        self.line = line
+        self.line, self.missing = line, missing
 
 
 class SchemaError(_NamedError):

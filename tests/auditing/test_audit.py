@@ -104,7 +104,16 @@ def test_noise_of_a_ticket_without_its_radius_is_found(monkeypatch: pytest.Monke
     """Also where the law is not Gaussian, and δ is 0."""
     half_the_noise(monkeypatch)
     found = audited("records", units=[1], draws=50_000)
-    assert [line.verdict for line in found.lines] == ["violated", "unmoved"]
+    assert [line.verdict for line in found.lines] == ["violated", "not audited"]
+
+
+def test_keys_that_clean_text_are_audited() -> None:
+    table = dg.read(pa.table({"who": ["ann"], "town": ["x"]}), user="who")
+    query = dg.count.query(
+        table, by="upper(trim(town))", domain=["LYON"], unit=dg.User(), epsilon=2.0, delta=1e-6
+    )
+    found = dg.audit(query, units=[1], seconds=60, draws=5_000, runs=2, random_state=1)
+    assert "not audited" not in [line.verdict for line in found.lines]
 
 
 @pytest.mark.slow

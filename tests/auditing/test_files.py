@@ -44,8 +44,9 @@ def test_each_release_is_audited_or_says_why_not(tmp_path: Path) -> None:
     )
     # All bounds of both together hold with the confidence of the whole.
     assert visits.confidence == pytest.approx(0.995)
-    assert found.verdict == "weak"
-    assert "visits: ε of users" in str(found)
+    assert found.verdict == "not audited"
+    assert "visits: Lower bounds on ε of users" in str(found)
+    assert str(found).endswith(f": not audited ({next(iter(found.by_hand))}).")
     assert set(found.to_dict()["releases"]) == set(found)
 
 
@@ -54,6 +55,7 @@ def audit(line: AuditLine) -> Audit:
 
 
 KEPT = audit(AuditLine(1, "zero_out", 1.0, Bound(0.7, 1.5), Bound(None)))
+STILL = audit(AuditLine(1, "zero_out", 1.0, Bound(None), Bound(None)))
 BROKEN = audit(AuditLine(1, "zero_out", 1.0, Bound(1.7, 1.0), Bound(None)))
 
 
@@ -61,9 +63,10 @@ BROKEN = audit(AuditLine(1, "zero_out", 1.0, Bound(1.7, 1.0), Bound(None)))
     ("audits", "by_hand", "verdict"),
     [
         ({"a": KEPT}, {}, "kept"),
-        ({"a": KEPT}, {"b": "why"}, "weak"),
+        ({"a": KEPT}, {"b": "why"}, "not audited"),
         ({"a": KEPT, "c": BROKEN}, {"b": "why"}, "violated"),
-        ({}, {}, "weak"),
+        ({}, {}, "not audited"),
+        ({"a": KEPT, "c": STILL}, {}, "not audited"),
     ],
 )
 def test_a_file_is_as_good_as_its_worst_release(

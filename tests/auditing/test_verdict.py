@@ -22,7 +22,7 @@ NONE = Bound(None)
         (Bound(1.01, 1.0), Bound(0.5, 1.5), "violated"),
         (Bound(0.5, 1.5), Bound(1.01, 1.0), "violated"),
         (Bound(float("inf"), 1.0), NONE, "violated"),
-        (NONE, NONE, "unmoved"),
+        (NONE, NONE, "not audited"),
     ],
 )
 def test_a_line_has_a_verdict(free: Bound, named: Bound, verdict: str) -> None:
@@ -43,7 +43,8 @@ def test_an_audit_is_as_good_as_its_worst_line() -> None:
     assert audit(KEPT, STILL).verdict == "kept"
     assert audit(KEPT, WEAK).verdict == "weak"
     assert audit(KEPT, WEAK, BROKEN).verdict == "violated"
-    assert audit(STILL).verdict == audit().verdict == "weak"
+    assert audit(STILL, WEAK).verdict == "weak"
+    assert audit(STILL).verdict == audit().verdict == "not audited"
 
 
 def test_an_audit_says_claim_bound_and_power() -> None:
@@ -52,7 +53,7 @@ def test_an_audit_says_claim_bound_and_power() -> None:
     assert "0.7" in said
     assert "1.5×" in said
     assert "none tried" in said
-    assert "unmoved" in said
+    assert "not audited" in said
     assert said.endswith(
         "\nA note.\n4,000 draws on each neighbour of a line; 0 whole runs. "
         "What the columns mean: .explain()"

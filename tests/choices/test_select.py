@@ -229,9 +229,13 @@ def test_a_choice_prints_what_was_found_and_promised() -> None:
         [0.0, 1.0], lambda c, x: abs(c - x), np.ones(1000), users=np.arange(1000), n_users=1000,
         score=True, epsilon=100.0,
     )  # fmt: skip
-    first, promise, pointer = str(found).split("\n")
-    loss = f"Mean loss over users: {found.loss:.4g}, standard error 7.1e-5."
+    first, caution, promise, pointer = str(found).split("\n")
+    loss = f"Its mean loss over users: {found.loss:.4g}, standard error 7.1e-5 (noise only)."
     assert first == f"Chosen: 1 (index 1 of 2, from 0). {loss}"
+    assert caution == (
+        "A smaller mean loss over users is more likely to be chosen, but another candidate may be "
+        "better. Each record's loss is clipped to [0, 1]."
+    )
     assert promise == found.guarantee.summary
     assert pointer == "What the numbers mean: .explain(). Full guarantee: print(.guarantee)"
     explained = " ".join(found.explain().split())

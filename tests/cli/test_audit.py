@@ -44,7 +44,7 @@ def test_an_audit_is_printed_and_drawn(file: Path) -> None:
         app, ["audit", str(file), "--units", "1", "--seconds", "4", "--plot", str(picture)]
     )
     assert told.exit_code == 0, told.output
-    assert "visits: ε of users at δ = 10⁻⁶" in told.output
+    assert "visits: Lower bounds on ε of users at δ = 10⁻⁶" in told.output
     assert picture.stat().st_size > 10_000
 
 
@@ -60,6 +60,15 @@ def test_a_refuted_claim_has_its_own_exit_code(file: Path, monkeypatch: pytest.M
     assert told.exit_code == 4, told.output
     document = json.loads(told.output)
     assert document["verdict"] == document["releases"]["visits"]["verdict"] == "violated"
+
+
+def test_a_release_without_an_audit_has_its_own_exit_code(file: Path) -> None:
+    # No page is "UP" in lower case.
+    file.write_text(FILE + '\nby = "lower(page)"\ndomain = ["UP"]\n', encoding="utf-8")
+    pq.write_table(pa.table({"who": [1], "page": ["a"]}), file.parent / "visits.parquet")
+    told = CliRunner().invoke(app, ["audit", str(file), "--units", "1", "--seconds", "4"])
+    assert told.exit_code == 6, told.output
+    assert "not audited (visits)." in told.output
 
 
 def test_mistakes_are_those_of_the_file(file: Path) -> None:

@@ -71,7 +71,7 @@ def test_a_run_ends_with_0_and_is_refused_with_3(
     (folder / "visits.csv").unlink()
     (folder / "visits.csv.guarantee.json").unlink()
     refused = run(process, folder)
-    assert refused.returncode == 3
+    assert refused.returncode == 5
     assert "was charged before, in line 2 of the ledger" in refused.stderr
     assert "Its missing outputs: " in refused.stderr
     assert lines(folder) == 1

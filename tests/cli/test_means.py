@@ -60,7 +60,7 @@ def test_the_mean_of_vectors(days: Path, tmp_path: Path, ending: str, command: C
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     for part in (
-        "3 coordinates; records clipped to norm 100; method recentred",
+        "3 coordinates; each record clipped to norm 100; method recentred",
         "The whole vector is at most",
         "(l2 norm) from the clipped mean of users with records, with 95% confidence; this covers "
         "noise, the clipping of distant users, and the number",

@@ -17,10 +17,10 @@ from dpgrain.planning import plan_recurrent, plan_units
 
 def test_an_error_is_one_line_and_exit_code_two(command: Command) -> None:
     done = command("plan", "gradient", "--epsilon", "1", "--delta", "1e-6", "--n", "10",
-                   "--rounds", "5", "--dimension", "2", "--sampling", "pairs")  # fmt: skip
+                   "--rounds", "5", "--dimension", "2", "--passes", "6")  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.strip() == (
-        "Error: --sampling-rate is required if pairs are sampled, such as 0.01."
+        "Error: --passes must be at most the number of rounds, 5, not 6."
     )
     assert not done.stdout
 
@@ -63,7 +63,7 @@ def test_units_stand_side_by_side(command: Command) -> None:
     plan = plan_units(1.0, 1e-6, n_users=10_000, records=90, elements=5, cells=40)
     shown, told = command(*asked), json.loads(command(*asked, "--json").stdout)
     assert shown.returncode == 0, shown.stderr
-    for name, *numbers in plan.rows()[1:]:
+    for name, *numbers in plan.tables()[0][1]:
         assert row(shown.stdout, name)[1:] == numbers
     assert told.items() >= plan.to_dict().items()
     wrong = command(*asked, "--skew", "0.5")
@@ -106,7 +106,7 @@ def test_schedules_stand_below_each_other(command: Command) -> None:
 
 
 def test_a_plan_of_passes(command: Command) -> None:
-    done = command("plan", "gradient", *PLANS["gradient"], "--sampling", "passes", "--passes", "2")
+    done = command("plan", "gradient", *PLANS["gradient"], "--passes", "2")
     assert done.returncode == 0, done.stderr
     # Two rounds of one person; a fifth of the gradients in each round.
     noise = math.sqrt(2) * calibrate_gaussian(1.0, 1e-6).noise_multiplier

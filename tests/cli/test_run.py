@@ -121,7 +121,7 @@ def test_a_ledger_a_window_and_a_folder(file: Path, tmp_path: Path, command: Com
         written.unlink()
     for dry in ((), ("--dry-run",)):
         refused = command(*words, *dry)
-        assert refused.returncode == 3
+        assert refused.returncode == 5
         assert "was charged before, in line 2 of the ledger" in refused.stderr
     assert command(*words, "--again", "--dry-run").returncode == 0
     left = dg.Ledger(place).left(1)

@@ -48,7 +48,7 @@ def test_histogram_prints_estimates_and_the_promise(
     own = ["estimate", "std_error", "low", "high"]
     assert rows.column_names == ["page", *own, "at_least", "covers"]
     assert set(rows["covers"].to_pylist()) == {"clipped total"}
-    assert "clipped at a bound chosen privately per element" in done.stdout
+    assert "clipped at a bound per " in done.stdout
     assert "95% interval (low to high) for the clipped total" in done.stdout
     assert rows.num_rows == 8
     again = command("guarantee", saved)
@@ -173,9 +173,9 @@ PROMISE = ("--user", "person", "--epsilon", "2", "--delta", "1e-4")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("count", "--unit", "user"), "clipped at a bound chosen privately\n"),
+        (("count", "--unit", "user"), ", chosen privately\n"),
         (("count", "--unit", "user", "--by", "topic", "--by", "page"), "topic"),
-        (("sum", "--unit", "user", "--value", "seconds"), "clipped at a bound chosen privately\n"),
+        (("sum", "--unit", "user", "--value", "seconds"), ", chosen privately\n"),
         (
             (
                 "mean",

@@ -303,9 +303,10 @@ _MADE = frozenset(
             "Holdings",
             "MeanOfUsers",
             "Plan",
+            "SumsNoise",
         ),
         *("PlannedReleases", "Releases", "SharedTable", "UserTable"),
-        *("accounting.Asked", "accounting.Calibration", "accounting.Loss"),
+        *("accounting.Neighbours", "accounting.Calibration", "accounting.Loss"),
         *("learn.Accuracy", "learn.Auc", "learn.Band", "learn.Evidence", "learn.History"),
         *("learn.Intervals", "learn.Minimum", "learn.R2"),
         *("means.Candidate", "means.Method", "means.Problem", "means.Vectors"),
@@ -322,6 +323,7 @@ _MADE = frozenset(
             "planning.ErrorPlan",
             "planning.RecurrentPlan",
             "planning.PlanRow",
+            "planning.QueryTable",
             "planning.ReleaseSchedule",
         ),
         *("planning.UnitErrors", "planning.UnitsPlan"),
@@ -381,8 +383,8 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     "accounting.Loss": frozenset({"delta", "epsilon", "tradeoff"}),
     "learn.": frozenset(
         {
-            *("adopt", "config", "forget", "loss", "margins", "set_columns", "parameter_names"),
-            *("promised", "read", "restore", "unit_of"),
+            *("adopt", "config", "loss", "margins", "parameter_names"),
+            *("read", "restore"),
         }
     ),
     "means.": frozenset(
@@ -408,7 +410,6 @@ _WITHIN: Mapping[str, frozenset[str]] = {
         }
     ),
     **{f"shuffle.{kind}Sum": frozenset({"estimate"}) for kind in ("Poisson", "Scalar", "Vector")},
-    "planning.RecurrentPlan": frozenset({"heading"}),
     "Releases": frozenset({"__getitem__"}),
     "torch.PrivacyEngine": frozenset({"attach"}),
     "torch.Trainer": frozenset(

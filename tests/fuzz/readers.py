@@ -189,7 +189,7 @@ def _guarantees() -> list[dg.Guarantee]:
 def _read_event(path: Path) -> Any:
     event = Event.from_json(_text(path))
     assert Event.from_json(event.to_json()) == event
-    return accounting.Asked(1, "zero_out", dg.User(), None)
+    return accounting.Neighbours(1, "zero_out", dg.User(), None)
 
 
 def _read_guarantee(path: Path) -> Any:

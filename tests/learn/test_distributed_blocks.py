@@ -8,7 +8,7 @@ import pytest
 
 from dpgrain.gradients.records import MeanGradients, RecordBlocks
 from dpgrain.learn import distributed_blocks
-from dpgrain.learn.classes import Numbers
+from dpgrain.learn.classes import NumericTargets
 from dpgrain.learn.distributed_blocks import (
     ArrangeBlocks,
     ArrangeLinear,
@@ -45,7 +45,7 @@ def _arranged(
     by: ArrangeLinear | ArrangeRecords | None = None,
 ) -> list[pa.RecordBatch]:
     rule = ArrangeBlocks(
-        roles, Numbers(), User() if unit is None else unit, by or ArrangeLinear(None, True)
+        roles, NumericTargets(), User() if unit is None else unit, by or ArrangeLinear(None, True)
     )
     return list(rule(table.to_batches(max_chunksize=100)))
 

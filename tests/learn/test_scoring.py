@@ -14,10 +14,10 @@ from tests.untouched import Untouched
 
 import dpgrain as dg
 from dpgrain.errors import RefusedError
-from dpgrain.learn import auc, r2
+from dpgrain.learn import LogisticRegression, auc, r2
 from dpgrain.learn.auc import AucQuery
 from dpgrain.learn.r2 import R2Query
-from dpgrain.learn.scoring import ScoreQuery
+from dpgrain.learn.scoring import Predictions, ScoreQuery
 from dpgrain.noise import SeededSource
 from dpgrain.publishing.charge import Charge
 from dpgrain.units import RELATIONS, Relation
@@ -214,7 +214,7 @@ def test_a_model_scores_people_it_reads_after_the_charge() -> None:
     assert (found.value, found.base) == (same.value, same.base)
     ranked = model.score_privately(X, y, measure="auc", users=users, epsilon=1.0, random_state=1)
     assert ranked.low < roc_auc_score(y, model.predict_proba(X)[:, 1]) < ranked.high
-    assert len(str(ranked).splitlines()) == 13
+    assert len(str(ranked).splitlines()) == 14
     told = json.loads(ranked.to_json())
     assert len(told["calibration"]) == 10
     line = dg.learn.LinearRegression(epsilon=3.0, random_state=0).fit(X, X[:, 0], users=users)
@@ -256,3 +256,17 @@ def test_each_score_has_its_query() -> None:
     of = people(np.random.default_rng(0), 5)
     assert isinstance(query_of("auc", of, epsilon=1.0), AucQuery)
     assert isinstance(query_of("r2", of, epsilon=1.0), R2Query)
+
+
+@pytest.mark.parametrize("positive", [False, True])
+def test_a_model_changed_later_changes_no_predictions(positive: bool) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    model = LogisticRegression(epsilon=5.0, rounds=2, random_state=0).fit(X, X[:, 0] > 0)
+    predictions = Predictions.of(model, X, positive=positive)
+    expected = predictions.computed()
+    model.coef_ *= -1.0
+    model.intercept_ += 9.0
+    assert np.array_equal(predictions.computed(), expected)
+    model.set_params(fit_intercept=False).fit(X[:, :1], X[:, 0] < 0)
+    assert np.array_equal(predictions.computed(), expected)

@@ -37,6 +37,15 @@ from dpgrain.scope.regions import LabelSet, Region, Side, Span, days
 FEW: dict[str, Any] = {"unit": dg.User(), "clip": 5.0, "epsilon": 0.1, "delta": 1e-8}
 
 
+def test_a_place_can_be_in_an_environment_variable(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VISITS_LEDGER", place)
+    assert cases.made("env:VISITS_LEDGER").id == dg.Ledger(place).id
+    with refuses("place", "environment variable that is set, not 'NO_LEDGER'"):
+        dg.Ledger("env:NO_LEDGER")
+
+
 def test_what_is_published_inside_is_charged_and_says_where(place: str) -> None:
     cases.made(place)
     with dg.Ledger(place) as opened:

@@ -30,7 +30,7 @@ from dpgrain.accounting import (
     PureDP,
     SampledGaussian,
 )
-from dpgrain.accounting.events.base import Asked
+from dpgrain.accounting.events.base import Neighbours
 from dpgrain.accounting.losses.pairs import MixturePair
 from dpgrain.ledger import AnyDays, LastingPromise, accounts, plans
 from dpgrain.ledger.accounts import AlreadyReleasedError, Charged
@@ -119,9 +119,9 @@ class OneWay(Event):
 
     level = "record"
 
-    def cost(self, asked: Asked) -> Loss:
+    def cost(self, neighbours: Neighbours) -> Loss:
         pair = MixturePair(((0.9, 0.0), (0.1, 0.5)), ((1.0, 0.0),))
-        return Loss(pairs=((pair, asked.units),))
+        return Loss(pairs=((pair, neighbours.units),))
 
 
 @pytest.mark.slow
@@ -392,7 +392,7 @@ def allowed(promise: LastingPromise) -> Callable[[int], Left]:
     def left(done: int) -> Left:
         with page_of(promise) as page:
             for turn in range(done):
-                # Planned releases read the day alone, the others any region that meets it.
+                # Plan releases read the day alone, the others any region that meets it.
                 scope = DAY if turn < len(promise.plan) else REGIONS[turn % len(REGIONS)]
                 publish(page, promise, dataclasses.replace(SMALL, scope=scope))
             # The last release comes with all that is planned still.

@@ -26,7 +26,7 @@ def test_a_choice_by_hand(delta: float, relation: Relation) -> None:
     )
     tied = plan["where all but one tie, exponential"]
     assert tied < plan["excess risk, the noise's part at most"]
-    names = [row.name for row in plan.rows()]
+    names = [row.name for row in plan.rows]
     assert ("where all but one tie, permute-and-flip" in names) == (delta == 0)
     if delta == 0:
         assert 0.5 * tied < plan["where all but one tie, permute-and-flip"] < tied

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from tests.planning.test_error_plan import VECTORS
+from tests.planning.test_plan_tables import VECTORS
 
 from dpgrain.accounting import Gaussian
 from dpgrain.papers.floors import (

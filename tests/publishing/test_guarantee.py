@@ -121,10 +121,24 @@ def test_the_brief_promise_has_all_that_decides_what_it_is() -> None:
     )
     lines = [told.summary, *(other.summary for other in others)]
     assert len({*lines}) == len(lines)
-    assert "only day from 2026-01-01 to 2026-01-31" in lines[-2]
+    assert "only rows with day from 2026-01-01 to 2026-01-31" in lines[-2]
     assert lines[-1].endswith("; line 7 of ledger 'visits').")
-    mapped = replace(told, elements="a mapping of 49 items to 12 cells (#97598022) of 'title'")
-    assert "('title' in 12 cells #97598022; replace)" in mapped.summary
+    mapping = Partition((Rule("title", "stated", mark="97598022", cells=12),))
+    mapped = replace(told, elements="a mapping of 49 items to 12 cells", partition=mapping)
+    assert "(12 public cells #97598022 of 'title'; replace)" in mapped.summary
+    assert "a mapping of 49 items to 12 cells" in str(mapped)
+    owned = replace(told, user="'sender' and 'receiver'")
+    assert "; users 'sender' and 'receiver'; " in owned.summary
+    assert "Users are identified by 'sender' and 'receiver'." in str(owned)
+
+
+def test_rows_without_a_user_are_known_only_if_they_were_read() -> None:
+    by_hand = Guarantee("user", "", "zero_out", 0.0, PureDP(1.0), user="reader")
+    said = "rows without a user are dropped"
+    assert "Users are identified by 'reader'." in str(by_hand)
+    assert said not in str(by_hand)
+    for provenance in ("table", "checked", "as given"):
+        assert said in str(replace(by_hand, provenance=provenance))
 
 
 @given(st.floats(1e-12, 1e12))
@@ -248,8 +262,8 @@ def test_the_brief_guarantee_lists_every_filter() -> None:
     region = Region((Side("branch", LabelSet(("East",))),))
     both = replace(one, public=(small, large), scope=region)
     assert both.summary == (
-        "ε = 2, δ = 0 per record (zero_out; only branch East; only rows where amount < 9; only rows "
-        "where amount > 3)."
+        "ε = 2, δ = 0 per record (zero_out; only rows with branch East; only rows where amount < 9; "
+        "only rows where amount > 3)."
     )
     # A filter of one of two releases does not hold for the other.
     for composed in (both + replace(one, public=(large,)), replace(one, public=(large,)) + both):

@@ -12,7 +12,7 @@ from tests.ledger.cases import made
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain.accounting import Asked, Event, Loss, PureDP
+from dpgrain.accounting import Event, Loss, Neighbours, PureDP
 from dpgrain.publishing.budget import charge
 from dpgrain.units import Level
 
@@ -27,13 +27,13 @@ class Own(Event):
     def level(self) -> Level:
         return "user"
 
-    def cost(self, asked: Asked) -> Loss:
-        return Loss(pure=self.epsilon0 * asked.steps("user", "replace"))
+    def cost(self, neighbours: Neighbours) -> Loss:
+        return Loss(pure=self.epsilon0 * neighbours.steps("user", "replace"))
 
 
 @dataclass(frozen=True)
 class NoLoss(Own):
-    def cost(self, asked: Asked) -> Any:
+    def cost(self, neighbours: Neighbours) -> Any:
         return self.epsilon0
 
 
@@ -51,7 +51,7 @@ class NoData(Event):
     def level(self) -> Level:
         return "user"
 
-    def cost(self, asked: Asked) -> Loss:
+    def cost(self, neighbours: Neighbours) -> Loss:
         return Loss(pure=0.5)
 
 

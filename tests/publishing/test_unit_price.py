@@ -20,7 +20,7 @@ from dpgrain.accounting import (
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price
-from dpgrain.publishing.unit_price import price_for_unit, query_for_unit
+from dpgrain.publishing.unit_price import neighbours_for_unit, price_for_unit
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side, days
 from dpgrain.units import Level, Relation
@@ -217,7 +217,7 @@ def test_bounds_of_users_are_blocks_as_well() -> None:
 
 def test_other_events_are_asked_as_well() -> None:
     known = release(WEEK, ApproximateDP(0.01, 1e-9, "element", "zero_out"))
-    asked = query_for_unit(known, "element", DAY, "zero_out")
+    asked = neighbours_for_unit(known, "element", DAY, "zero_out")
     assert (asked.units, asked.relation) == (1, "replace")
     price = price_for_unit(known, "element", DAY, "zero_out", Price(pure=1.0, mu=M, leak=1e-6))
     # A part of a block is two steps: it is removed, and the rest is added again.

@@ -22,7 +22,7 @@ from dpgrain.accounting import (
     TruncatedGeometric,
 )
 from dpgrain.accounting.events import base
-from dpgrain.accounting.events.base import Asked
+from dpgrain.accounting.events.base import Neighbours
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.report import events
 from dpgrain.report.events import sentences
@@ -100,7 +100,7 @@ def test_an_event_of_another_package_tells_its_numbers(monkeypatch: pytest.Monke
         def level(self) -> Level:
             return "user"
 
-        def cost(self, asked: Asked) -> Loss:
+        def cost(self, asked: Neighbours) -> Loss:
             return Loss(pure=asked.units * self.size)
 
     assert sentences(Foreign()) == ["Foreign: size 2.5."]

@@ -118,6 +118,16 @@ def test_a_renewed_promise_tells_what_both_promise(tmp_path: Path) -> None:
     assert re.search(r"It renews line 1; together they promise ε = 1\.4\d* at δ = 2·10⁻⁶", page)
 
 
+def test_published_parts_of_a_plan_are_counted(tmp_path: Path) -> None:
+    plan = [cases.of_users(9.0), cases.of_users(12.0)]
+    made = cases.made(tmp_path / "visits.ledger", cases.USERS.renewed(1.0, 1e-6, plan=plan))
+    made.charge(cases.of_users(9.0))
+    page = page_of(made, tmp_path)
+    assert "1 of 2 planned releases published, at no further cost. Used beyond the plan: 0%" in page
+    made.charge(cases.of_users(12.0))
+    assert "2 of 2 planned releases published" in page_of(made, tmp_path)
+
+
 def test_a_renewed_plan_counts_as_used_up(tmp_path: Path) -> None:
     planned = cases.USERS.renewed(1.0, 1e-6, plan=[cases.of_users(5.0)])
     made = cases.made(tmp_path / "visits.ledger", planned)

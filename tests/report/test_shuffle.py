@@ -180,7 +180,7 @@ class TestPlan:
                 if line.startswith("│")
             )
         }
-        for row in deployment(protocol).rows():
+        for row in deployment(protocol).rows:
             assert rows[row.name] == [row.text, row.unit]
         assert rows["steps of the grid, g"] == [f"{protocol.design.grid:,}", ""]
         assert rows["coins of a device and coordinate, b"] == [

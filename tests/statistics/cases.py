@@ -237,7 +237,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         found = chosen(noisy, edges, *rest)
         size = len(noisy)
         pool, weight = np.zeros(size, dtype=np.int64), np.full(size, 1 << WEIGHT_BITS)
-        return RoughBounds(found.bounds, found.seen, pool, weight, 1.0, 1.0)
+        return RoughBounds(found.bounds, found.seen, pool, weight, 1.0)
 
     def pooled(rough: RoughBounds, *_: Any) -> ChosenBounds:
         return ChosenBounds(rough.bounds, rough.seen)

@@ -229,8 +229,6 @@ def test_what_is_published_about_clipping() -> None:
     chosen = Looks(norms).chosen
     over = norms - chosen.bounds[:, None]
     assert chosen.above == pytest.approx((over > 0).mean(), rel=0.25)
-    assert chosen.lost is not None
-    assert 0.4 < chosen.lost / (np.maximum(over, 0).sum() / norms.sum()) < 1.3
 
 
 # Properties ------------------------------------------------------------------------------------
@@ -309,8 +307,7 @@ def test_the_second_look_moves_a_bound_within_its_window(
     assert (chosen.seen == rough.seen).all()
     alone = np.bincount(rough.pool)[rough.pool] < POOL_LEAST
     assert (factor[alone] == 1).all()
-    for share in (chosen.above, chosen.lost):
-        assert share is None or 0 <= share <= 1
+    assert chosen.above is None or 0 <= chosen.above <= 1
 
 
 def test_the_window_is_what_keeps_unseen_bounds_low(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +321,7 @@ def test_the_window_is_what_keeps_unseen_bounds_low(monkeypatch: pytest.MonkeyPa
 
 def test_noise_lowers_a_bound_to_a_quarter_at_most() -> None:
     rough = RoughBounds(
-        np.full(20, 10.0), np.ones(20, bool), np.zeros(20, int), np.full(20, 1024), 2e3, 2e4
+        np.full(20, 10.0), np.ones(20, bool), np.zeros(20, int), np.full(20, 1024), 2e3
     )
     row = np.zeros((1, POOLED_EDGES.size - 1))
     row[0, 3] = 50.0
@@ -338,12 +335,12 @@ def test_a_block_of_many_items_counts_less() -> None:
 
 
 def test_bounds_of_groups_and_the_largest_one() -> None:
-    chosen = ChosenBounds(np.array([1.0, 9.0]), np.array([False, True]), 0.1, 0.2)
+    chosen = ChosenBounds(np.array([1.0, 9.0]), np.array([False, True]), 0.1)
     assert chosen.at_most(4.0).bounds.tolist() == [1.0, 4.0]
     taken = chosen.take(np.array([1, 1, 0]))
     assert taken.bounds.tolist() == [9.0, 9.0, 1.0]
     assert taken.seen.tolist() == [True, True, False]
-    assert (taken.above, taken.lost) == (0.1, 0.2)
+    assert taken.above == 0.1
 
 
 @pytest.mark.slow
@@ -427,53 +424,27 @@ def test_few_cells_with_heavy_tails_are_not_cut_off() -> None:
     assert np.mean(errors) < 2 * best
 
 
-def test_what_is_told_of_few_cells_is_no_more_than_what_is_lost() -> None:
-    """The tail that is assumed for the choice of bounds was not seen."""
-    norms = 2 * (1 - np.random.default_rng(0).random((6, 900))) ** (-1 / 1.1)
-    counts = counted(norms, ONE)
-    told, true = [], []
-    for seed in range(60):
-        chosen = choose_bounds(noisy(counts, seed, 12), ONE, 12, np.ones(6, int), NOISE)
-        told.append(chosen.lost or 0.0)
-        true.append(np.maximum(norms - chosen.bounds[:, None], 0).sum() / norms.sum())
-    assert np.mean(told) < np.mean(true)
-
-
-def test_no_lost_share_is_reported_for_noise() -> None:
-    """Noise in empty bins, and the tail assumed for the choice, are no clipped blocks."""
-    norms = np.random.default_rng(0).geometric(1 / 13, (4, 1500)).astype(float)
-    counts, over = counted(norms, ONE), 0
-    for seed in range(60):
-        for law in ("gaussian", "laplace"):
-            rows = noisy(counts, seed, 12)
-            chosen = choose_bounds(rows, ONE, 12, np.ones(4, int), NOISE, law)
-            true = np.maximum(norms - chosen.bounds[:, None], 0).sum() / norms.sum()
-            over += (chosen.lost or 0.0) > true
-    assert over <= 6
-
-
-@pytest.mark.parametrize("heaviest", [12, 1200])
-def test_what_is_told_of_a_ratio_is_no_more_than_what_is_lost(heaviest: int) -> None:
-    """Noise in bins that are empty looks like blocks of large norms."""
-    norms = np.append(np.random.default_rng(0).geometric(1 / 13, 1499), heaviest).astype(float)
-    counts, over, told = counted(norms[None], ONE), 0, []
-    for seed in range(60):
-        rows = noisy(counts, seed, 12)
-        chosen = bound_of_ratios(rows, ONE, 12, np.ones(1), NOISE, 0.05)
-        true = np.maximum(norms - chosen.bounds[0], 0).sum() / norms.sum()
-        over += (chosen.lost or 0.0) > true
-        told.append(chosen.lost)
-    assert over <= 3
-    assert sum(lost is not None for lost in told) > 20
+def test_blocks_in_the_bin_of_a_bound_have_no_share() -> None:
+    """They may all be below the bound."""
+    rough = RoughBounds(
+        np.full(20, 10.0), np.ones(20, bool), np.zeros(20, int), np.full(20, 1024), 2e3
+    )
+    row = np.zeros((1, POOLED_EDGES.size - 1))
+    row[0, 2:4] = 900.0
+    chosen = pooled_bounds(rough, row, 10.0, np.ones(20, int), NOISE, 1.0)
+    assert POOLED_EDGES[3] < chosen.bounds[0] / 10 < POOLED_EDGES[4]
+    assert chosen.above is None
+    row[0, 4] = 200.0
+    assert pooled_bounds(rough, row, 10.0, np.ones(20, int), 200.0, 1.0).above is not None
 
 
 def test_nothing_is_said_of_cells_whose_pool_shows_nothing() -> None:
     rough = RoughBounds(
-        np.full(6, 10.0), np.ones(6, bool), np.zeros(6, int), np.full(6, 1024), 900.0, 9e3
+        np.full(6, 10.0), np.ones(6, bool), np.zeros(6, int), np.full(6, 1024), 900.0
     )
     rows = np.zeros((1, POOLED_EDGES.size - 1))
     chosen = pooled_bounds(rough, rows, 10.0, np.ones(6, int), 4.0, 1.0)
-    assert (chosen.above, chosen.lost) == (None, None)
+    assert chosen.above is None
     assert not bounds_module.can_pool(6)
 
 

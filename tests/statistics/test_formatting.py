@@ -46,8 +46,8 @@ def skewed() -> dg.Histogram:
 def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
     head, columns, first, *rest = repr(skewed).splitlines()
     assert head == (
-        "Sum of paid above 0 per item, each user's contribution to an element clipped at a bound "
-        "chosen privately per element (40 public items)"
+        "Sum of paid above 0 per item, each user's contribution to each item clipped at a bound per "
+        "item, chosen privately (40 public items)"
     )
     assert columns.split() == ["item", "estimate", "std_error", "low", "high", "at_least"]
     line = format_rows(skewed, shown(skewed, 1), letters=40)[0]
@@ -63,11 +63,14 @@ def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
 def test_notes_state_interval_and_clipping(skewed: dg.Histogram) -> None:
     (said,) = notes(skewed)
     assert said.startswith(
-        "95% interval (low to high) for the clipped total; at_least: 95% lower bound for the unclipped "
-        "total. Clipping affected about "
+        "95% interval (low to high) for the clipped total; it covers the noise only, not the clipping; "
+        "at_least: 95% lower bound for the unclipped total. The effect of clipping was not estimated. "
+        "Rows without a value in 'who' or 'item' are dropped"
     )
-    assert " of elements and removed about " in said
     assert said in repr(skewed)
+    known = replace(skewed, metadata=replace(skewed.metadata, above=0.031))
+    estimate = "A rough estimate: about 3.1% of users' contributions to one item were clipped."
+    assert estimate in notes(known)[0]
     (after,) = notes(skewed.shrunk())
     assert after.startswith(
         "Approximate 95% interval (low to high) for the clipped total, after post-processing (shrunk)"
@@ -187,7 +190,8 @@ def test_different_long_keys_look_different() -> None:
     assert said in with_long.explain().replace("A long", "a long")
 
 
-CHOSEN = "each user's contribution clipped at a bound chosen privately"
+CHOSEN = "each user's contribution clipped at …, chosen privately"
+GROUPS = CHOSEN.replace("contribution", "contributions to all groups")
 ASKED: dict[str, tuple[Any, str]] = {
     "count": (
         lambda t: dg.count(t, **OPTIONS),
@@ -208,11 +212,11 @@ ASKED: dict[str, tuple[Any, str]] = {
     ),
     "sum": (
         lambda t: dg.sum(t, "paid", bounds=(0, 30), by="month", domain=[1, 2], **OPTIONS),
-        f"sum of paid clamped to [0, 30] per month, {CHOSEN}",
+        f"sum of paid clamped to [0, 30] per month, {GROUPS.replace('all', 'all 2')}",
     ),
     "mean": (
         lambda t: dg.mean(t, "paid", bounds=(0, 30), by=["month", "item"], **OPTIONS),
-        f"mean of paid clamped to [0, 30] per month, item, over records, {CHOSEN}",
+        f"mean of paid clamped to [0, 30] per month, item, over records, {GROUPS}",
     ),
     "mean of records": (
         lambda t: dg.mean(t, "paid", bounds=(0, 30), **{**OPTIONS, "unit": dg.Record()}),
@@ -229,16 +233,16 @@ ASKED: dict[str, tuple[Any, str]] = {
     ),
     "top": (
         lambda t: dg.top(t, "name", **OPTIONS),
-        f"clipped count of users with each name, {CHOSEN}",
+        f"clipped count of users with each name, {GROUPS.replace('groups', 'items')}",
     ),
     "top by names": (
         lambda t: dg.top(t, "name", method="gaussian", counts=False, **OPTIONS),
         "score per name for ranking, not a number of people: each user adds 1/√k to each of its k "
-        "items",
+        "items, the first ones if it has too many",
     ),
     "top at once": (
         lambda t: dg.top(t, "name", method="truncated", max_items=3, **OPTIONS),
-        "clipped count of users with each name, of the first items of each user",
+        "clipped count of users with each name, counting only the first items of each user",
     ),
     "elements per user": (
         lambda t: dg.elements_per_user(t, "item", **OPTIONS),
@@ -252,15 +256,85 @@ ASKED: dict[str, tuple[Any, str]] = {
 def test_the_estimand_is_named_in_every_channel(name: str, tmp_path: Path) -> None:
     make, words = ASKED[name]
     release = make(releases.shop())
+    if release.metadata.bound is not None:
+        words = words.replace("…", release.metadata._limit(release.metadata.bound))
+        assert format_limit(release.metadata.bound) in words
     assert release.estimand == words
     assert words[1:] in repr(release).splitlines()[0]
     page = release.report(tmp_path / "page.html").read_text(encoding="utf-8").replace("&#39;", "'")
-    plain = release.asked.statistic.of_bins or release.asked.statistic.holders
+    plain = release.metadata.statistic.of_bins or release.metadata.statistic.holders
     assert plain or f"<strong>{words}</strong>" in page
     again = dg.Release.load(release.save(tmp_path / "release.parquet"))
     assert again.estimand == words
     assert repr(again) == repr(release)
     assert again.to_arrow().equals(release.to_arrow())
+
+
+def test_counts_of_people_show_the_bound_and_no_share() -> None:
+    """Norms of k items, √k, are at edges of the bins from which a bound is chosen."""
+    who, item = np.divmod(np.arange(4 * 900), 4)
+    table = dg.read(pa.table({"who": who, "item": (who + item) % 8}), user="who")
+    release = dg.top(table, "item", domain=list(range(8)), method="gaussian", **OPTIONS)
+    said = f"clipped at l2 norm {format_limit(float(release.clip[0]))} (√k for k items), chosen "
+    assert said in title(release)
+    assert notes(release)[0].count("%") == notes(release)[0].count("95%") == 2
+    assert "affected" not in str(release)
+
+
+def test_titles_of_two_columns_show_both_ranges() -> None:
+    for ask in (dg.covariance, dg.correlation):
+        pair = ask(releases.shop(), "paid", "item", bounds=(1, 30), other_bounds=(0, 5), **OPTIONS)
+        assert " of paid clamped to [1, 30] and item clamped to [0, 5], over records" in title(pair)
+        assert "a finite number in both columns are dropped" in notes(pair)[0]
+
+
+def test_bounds_of_cells_are_not_called_bounds_of_elements() -> None:
+    shop, cells = releases.shop(), {"a": "x", "b": "x", "c": "y"}
+    counted = dg.count(
+        shop, by="name", domain=list("abc"), **{**OPTIONS, "unit": dg.Element(cells)}
+    )
+    partition = counted.guarantee.partition
+    assert partition is not None
+    assert partition.brief == f"public cells #{partition.rules[0].mark} of 'name'"
+    said = "each user's contribution in one cell of 'name' clipped at a bound per cell, chosen"
+    assert said in title(counted)
+    assert f"per element ({partition.brief}; " in str(counted)
+    some = dg.count(shop, by="name", domain=list("abc"), **{**OPTIONS, "unit": dg.User(2)})
+    assert "from at most 2 values of name per user (others are dropped)" in title(some)
+
+
+def test_titles_show_filters() -> None:
+    rows = releases.shop().filter("paid > 6").where(month=[1, 2])
+    counted = dg.count(rows, by="name", domain=list("abc"), clip=2.0, **OPTIONS)
+    assert title(counted).endswith(
+        " (3 public groups), only rows with month from 1 to 2, only rows where paid > 6"
+    )
+    assert "only" not in title(dg.count(releases.shop(), **OPTIONS))
+
+
+def test_notes_state_which_rows_are_dropped() -> None:
+    shop = releases.shop()
+    for release, missing in (
+        (dg.count(shop, **OPTIONS), "a value in 'who'"),
+        (
+            dg.sum(shop, "paid", bounds=(0, 30), **OPTIONS),
+            "a value in 'who' or a finite number in 'paid'",
+        ),
+        (dg.top(shop, "name", **OPTIONS), "a value in 'who' or 'name'"),
+    ):
+        assert notes(release)[0].endswith(f" Rows without {missing} are dropped.")
+    mail = {"sender": ["a", "b"], "receiver": ["b", None], "size": [1.0, 2.0]}
+    owned = dg.sum(
+        dg.read(pa.table(mail), user=["sender", "receiver"]),
+        "size",
+        bounds=(0, 9),
+        clip=2.0,
+        **OPTIONS,
+    )
+    assert "Rows without any owner ('sender' and 'receiver') or a finite" in notes(owned)[0]
+    assert "; users 'sender' and 'receiver'; " in owned.guarantee.summary.replace(
+        "(users", "; users"
+    )
 
 
 def test_means_are_told_of_the_average_record() -> None:
@@ -308,7 +382,7 @@ def test_what_two_stated_bounds_cut_off_is_said_to_be_in_no_interval(ask: Any) -
 def test_nothing_is_said_to_be_cut_off_where_numbers_lie_in_bins_or_are_counted() -> None:
     shop = releases.shop()
     in_bins = dg.histogram(shop, "paid", edges="auto", **OPTIONS)
-    assert in_bins.asked.found is not None
+    assert in_bins.metadata.found is not None
     for release in (in_bins, dg.distribution(shop, "paid", **OPTIONS), dg.count(shop, **OPTIONS)):
         assert "clamped" not in str(release)
         assert "Values" not in column_meanings(release)
@@ -330,8 +404,8 @@ def test_what_users_hold_is_headed_as_a_range_and_not_as_a_limit() -> None:
     assert head == "Number of users by how many values of item, and how many records, each has"
     assert columns.split() == ["counted", "per", "user", "estimate", "std_error", "low", "high"]
     assert [row.split()[:4] for row in rows[:2]] == [
-        ["elements", "by", "item", "1"],
-        ["elements", "by", "item", "2–3"],
+        ["values", "of", "item", "1"],
+        ["values", "of", "item", "2–3"],
     ]
 
 
@@ -380,7 +454,7 @@ def test_a_file_without_limits_is_read(skewed: dg.Histogram, tmp_path: Path) -> 
     table = pq.read_table(path)
     about = json.loads(table.schema.metadata[b"dpgrain"])
     about["fields"] = ["estimate", "std_error", "clip"]
-    for fact in ("above", "lost", "lost_of", "max_elements"):
+    for fact in ("above", "bound", "cell", "max_elements"):
         del about["facts"][fact]
     del about["facts"]["clip"]["takes"]
     old = table.drop_columns(["at_least"])
@@ -419,7 +493,7 @@ def test_the_page_and_the_plot_name_the_capped_sum(skewed: dg.Histogram, tmp_pat
     assert '<th scope="col" class="number">At least (95%)</th>' in page
     assert '<th scope="col" class="number">95% low</th>' in page
     assert "No private release can give an upper bound" in " ".join(page.split())
-    assert skewed.asked.clipping_effect in page.replace("&#39;", "'")
+    assert skewed.metadata.clipping_effect in page.replace("&#39;", "'")
     from matplotlib.figure import Figure
 
     assert "(sum of paid above 0, clipped)" in skewed.plot(Figure().subplots()).get_xlabel()
@@ -480,7 +554,7 @@ def test_items_beyond_the_limit_of_a_weighted_count_are_not_covered(many_items: 
     assert weighted.covers == "clipped score"
     assert title(weighted).startswith(
         "Score per item for ranking, not a number of people: each user adds 1/√k to each of its k "
-        "items ("
+        "items, the first ones if it has too many ("
     )
     assert "at most 4 items of one unit are used" in str(weighted.guarantee)
 

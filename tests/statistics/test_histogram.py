@@ -147,8 +147,8 @@ def test_end_to_end(
     loaded = dg.Histogram.load(release.save(tmp_path / "release.parquet"))
     assert loaded.to_arrow().equals(release.to_arrow())
     assert loaded.guarantee == release.guarantee
-    assert (loaded.asked, loaded.noise, loaded.nonnegative) == (
-        release.asked,
+    assert (loaded.metadata, loaded.noise, loaded.nonnegative) == (
+        release.metadata,
         release.noise,
         release.nonnegative,
     )
@@ -690,7 +690,7 @@ def captured_looks(rows: dict[str, Any]) -> tuple[FloatArray, FloatArray, dg.Gua
         looks.append(counts)
         cells = np.arange(len(counts))
         weight = np.full(cells.size, 1 << WEIGHT_BITS)
-        return RoughBounds(np.full(cells.size, 5.0), cells >= 0, cells, weight, 1.0, 1.0)
+        return RoughBounds(np.full(cells.size, 5.0), cells >= 0, cells, weight, 1.0)
 
     def pooled(rough: RoughBounds, rows: FloatArray, *rest: Any) -> ChosenBounds:
         looks.append(rows)

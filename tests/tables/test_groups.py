@@ -213,7 +213,7 @@ def test_a_function_that_fails_on_the_public_domain_raises() -> None:
     ("name", "of", "by", "error", "words"),
     [
         ("page", "page", {"a": "x"}, dg.ParameterError, "name must be a new column name, not 'page'"),
-        ("Page", "page", {"a": "x"}, dg.ParameterError, "name must be a new column name, not 'Page'"),
+        ("Page", "page", {"a": "x"}, dg.ParameterError, "not 'Page', because the table has 'page'"),
         ("", "page", {"a": "x"}, dg.ParameterError, "new column"),
         (3, "page", {"a": "x"}, dg.ParameterError, "new column name, not 3"),
         ("topic", "nothing", {"a": "x"}, dg.SchemaError, "of 'nothing' is not a column"),

@@ -271,7 +271,7 @@ def test_a_region_of_a_region_is_their_intersection() -> None:
         ({"day": "2026-02-30"}, "must use dates or timestamps for 'day', such as"),
         ({"day": 20260101}, "must use dates or timestamps for 'day', such as"),
         ({"day": "2026-01-01T12"}, "must use whole dates for 'day'"),
-        ({"day": ["2026-01-01", "2026-01-05"]}, "must have one interval of 'day', not 2"),
+        ({"day": ["2026-01-01", "2026-01-05"]}, "must have one interval of 'day', not a list of 2"),
         ({"day": (None, None)}, "the first and the last value of 'day'"),
         ({"day": ("2026-01-01",)}, "the first and the last value of 'day'"),
         ({"time": "2026-01-01T12Z"}, "with a time zone, but 'time' has none"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dpgrain.accounting.contribution import Contribution
     from dpgrain.accounting.events.additive import Gaussian, Laplace
     from dpgrain.accounting.events.approximate import StatisticallyClose
-    from dpgrain.accounting.events.base import Asked, Compose, Event, Parallel
+    from dpgrain.accounting.events.base import Compose, Event, Neighbours, Parallel
     from dpgrain.accounting.events.best_of import SelectBest
     from dpgrain.accounting.events.choices import (
         AboveThreshold,
@@ -44,7 +44,6 @@ __all__ = [
     "AboveThreshold",
     "AdaptiveSelection",
     "ApproximateDP",
-    "Asked",
     "BandedGaussian",
     "Binomial",
     "BoundedRange",
@@ -56,6 +55,7 @@ __all__ = [
     "Gaussian",
     "Laplace",
     "Loss",
+    "Neighbours",
     "Parallel",
     "Participation",
     "Poisson",
@@ -88,7 +88,7 @@ lazy_package(
             "calibrate_truncated_geometric",
         ),
         "dpgrain.accounting.contribution": ("Contribution",),
-        "dpgrain.accounting.events.base": ("Asked", "Compose", "Event", "Parallel"),
+        "dpgrain.accounting.events.base": ("Neighbours", "Compose", "Event", "Parallel"),
         "dpgrain.accounting.events.best_of": ("SelectBest",),
         "dpgrain.accounting.events.choices": (
             "AboveThreshold",

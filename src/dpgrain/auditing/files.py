@@ -27,7 +27,7 @@ class FileAudit(Mapping[str, Audit]):
         confidence: the probability with which all bounds of all audits are valid together.
 
     >>> FileAudit({}, {"fit": "its rows are arrays"}, 0.99).verdict
-    'weak'
+    'not audited'
     """
 
     audits: Mapping[str, Audit] = field(hash=False)
@@ -45,17 +45,21 @@ class FileAudit(Mapping[str, Audit]):
 
     @property
     def verdict(self) -> Verdict:
-        """Worst verdict of all releases; unaudited releases count as "weak"."""
+        """Worst verdict of all releases; "not audited" if any release was not."""
         found = {each.verdict for each in self.audits.values()}
-        if "violated" in found:
-            return "violated"
-        return "weak" if self.by_hand or found != {"kept"} else "kept"
+        if self.by_hand or not found:
+            found.add("not audited")
+        worst: tuple[Verdict, ...] = ("violated", "not audited", "weak", "kept")
+        return next(verdict for verdict in worst if verdict in found)
 
     def __str__(self) -> str:
         said = [f"{name}: {each}" for name, each in self.audits.items()]
         said += [f"{name}: not audited: {why}" for name, why in self.by_hand.items()]
+        left = [name for name, each in self.audits.items() if each.verdict == "not audited"]
+        missing = ", ".join([*left, *self.by_hand])
         whole = (
-            f"All bounds are valid together with confidence {self.confidence:.6g}: {self.verdict}."
+            f"All bounds are valid together with confidence {self.confidence:.6g}: {self.verdict}"
+            f"{missing and f' ({missing})'}."
         )
         return "\n\n".join([*said, whole])
 

@@ -17,6 +17,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.publishing.query import Query
 from dpgrain.scope.regions import LabelSet, Span
 from dpgrain.tables.elements import Elements
+from dpgrain.tables.expression import columns_of
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import ALL_INTEGERS, BOOLEAN, DAY, MOMENT, TEXT, TIME
 from dpgrain.tables.sources.frames import ArrowSource
@@ -196,7 +197,7 @@ class PublicFacts:
         """Collect the public facts of a query; nothing is opened."""
         table, asked = query_table(query), getattr(query, "request", query)
         schema, unit = base_source(table.source).columns(), query.promise.unit
-        stated = {**_key_values(asked), **_region_values(table)}
+        stated = {**_arguments(table, schema, _key_values(asked)), **_region_values(table)}
         values = {name: _values(kind, stated.get(name)) for name, kind in schema.items()}
         named = {*getattr(asked, "keys", ()), *_region_values(table), _partition(query)[0]}
         named.add(getattr(asked, "column", None))
@@ -326,6 +327,21 @@ def _key_values(asked: Any) -> dict[str, list[Any]]:
         columns = zip(listed.names, listed.columns, strict=True)
         return {name: list(dict.fromkeys(column.to_pylist())) for name, column in columns}
     return {name: column.to_pylist() for name, column in domain.public.items()}
+
+
+def _arguments(
+    table: TableRows, schema: Mapping[str, str], values: dict[str, list[Any]]
+) -> dict[str, list[Any]]:
+    """Add values of text columns from which keys are derived: the values of these keys.
+
+    An expression that cleans text, such as ``upper(trim(x))``, leaves its own results unchanged.
+    """
+    result = dict(values)
+    for key, derived in table.derived.items():
+        for column in columns_of(derived.node):
+            if schema.get(column) == TEXT and key in values:
+                result.setdefault(column, [str(value) for value in values[key]])
+    return result
 
 
 def _region_values(table: TableRows) -> dict[str, list[Any]]:

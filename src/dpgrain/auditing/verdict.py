@@ -19,8 +19,8 @@ from dpgrain.units import Level, Relation
 
 #: ``"violated"``: a lower bound is above its claim. ``"kept"``: no bound is, and half the noise
 #: would have been detected. ``"weak"``: no bound is, but half the noise might not have been
-#: detected. ``"unmoved"``: no neighbours with any different draw were found.
-Verdict: TypeAlias = Literal["violated", "kept", "weak", "unmoved"]
+#: detected. ``"not audited"``: no neighbours with any different draw were found.
+Verdict: TypeAlias = Literal["violated", "kept", "weak", "not audited"]
 
 #: Heading of an audit of real rows.
 FOR_THE_CURATOR = (
@@ -37,7 +37,7 @@ _MEANINGS = {
     "seen from": "factor by which the noise must be too small for the bound to exceed the claim",
     "verdict": '"violated": a bound exceeds the claim; "kept": none does, and half the noise would '
     'have been detected; "weak": none does, but half the noise might not have been detected; '
-    '"unmoved": no draw differs between the neighbours',
+    '"not audited": no draw differs between the neighbours',
 }
 
 
@@ -100,7 +100,7 @@ class AuditLine:
         if self.free.exceeds(self.claim) or self.named.exceeds(self.claim):
             return "violated"
         if self.free.epsilon is None and self.named.epsilon is None:
-            return "unmoved"
+            return "not audited"
         return "kept" if self.free.powerful or self.named.powerful else "weak"
 
 
@@ -138,11 +138,10 @@ class Audit(AuditReportMixin):
 
     @property
     def verdict(self) -> Verdict:
-        """Worst verdict of all lines."""
-        found = [line.verdict for line in self.lines]
-        if "violated" in found:
-            return "violated"
-        return "kept" if "kept" in found and "weak" not in found else "weak"
+        """Worst verdict of the audited lines; "not audited" without any."""
+        found = {line.verdict for line in self.lines}
+        worst: tuple[Verdict, ...] = ("violated", "weak", "kept")
+        return next((verdict for verdict in worst if verdict in found), "not audited")
 
     def __str__(self) -> str:
         heading = (

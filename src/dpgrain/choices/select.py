@@ -34,7 +34,8 @@ from dpgrain.inputs.numbers import vector
 from dpgrain.inputs.population import Population
 from dpgrain.noise import RandomSource, RandomState
 from dpgrain.noise.distributions import raise_scale
-from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publishes
+from dpgrain.publishing import Charge, Plan, Promise, Query, in_budget, publishes
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.risk import risk_lines
@@ -54,7 +55,7 @@ _LEAST_EPSILON = 1e-3
 
 
 @dataclass(frozen=True)
-class Choice:
+class Choice(KeepsQuery):
     """Privately chosen candidate.
 
     Args:
@@ -83,7 +84,8 @@ class Choice:
     def __str__(self) -> str:
         pointer = POINTER.replace("columns", "numbers")
         loss = f" {self._loss}" if self.loss is not None else ""
-        return "\n".join([f"{self._chosen}{loss}", self.guarantee.summary, pointer])
+        chosen = f"{self._chosen}{loss}"
+        return "\n".join([chosen, self._caution, self.guarantee.summary, pointer])
 
     def explain(self) -> str:
         """Describe the choice, the mean loss and the guarantee."""
@@ -111,8 +113,18 @@ class Choice:
     @property
     def _loss(self) -> str:
         error = self.std_error
-        after = "" if error is None else f", standard error {rounded_up(error, 2)}"
-        return f"Mean loss over {self._whom}: {self.loss:.4g}{after}."
+        after = "" if error is None else f", standard error {rounded_up(error, 2)} (noise only)"
+        return f"Its mean loss over {self._whom}: {self.loss:.4g}{after}."
+
+    @property
+    def _caution(self) -> str:
+        ranges = {fact.numbers for fact in self.guarantee.public if fact.kind == "record-losses"}
+        low, high = ranges.pop() if len(ranges) == 1 else ("", "")
+        clipped = f" Each record's loss is clipped to [{low:g}, {high:g}]." if low != high else ""
+        return (
+            f"A smaller mean loss over {self._whom} is more likely to be chosen, but another candidate "
+            f"may be better.{clipped}"
+        )
 
     @property
     def _whom(self) -> str:
@@ -280,7 +292,7 @@ class SelectQuery(Query[Choice]):
         )
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """Noise of the choice and, if it is published, of the loss."""
         guarantee = array_guarantee(
             self.promise,
@@ -295,7 +307,7 @@ class SelectQuery(Query[Choice]):
             users=self.whose.users,
             elements=self.whose.elements,
         )
-        return Planned(guarantee, self.n_users)
+        return Plan(guarantee, self.n_users)
 
     def run(self, charge: Charge) -> Choice:
         """Evaluate the candidates, and choose one."""

@@ -89,7 +89,7 @@ def _run() -> None:
 def _code(error: DpgrainError) -> int:
     """Return the exit code of an error; docs/command-line.md lists them."""
     if isinstance(error, RefusedError):
-        return 3
+        return 5 if error.missing else 3
     return 2 if isinstance(error, ParameterError) else 1
 
 

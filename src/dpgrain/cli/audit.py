@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 else:
     files, plots = lazy_import("dpgrain.auditing.files"), lazy_import("dpgrain.report.plots")
 
-#: Exit code if an audit refutes a claim.
-VIOLATED = 4
+#: Exit codes if an audit refutes a claim, or does not cover every release.
+VIOLATED, NOT_AUDITED = 4, 6
 
 
 @command("dpgrain audit releases.toml --seconds 60")
@@ -45,7 +45,7 @@ def audit(
     """Compute lower bounds on the ε of each release of a file.
 
     The worst-case neighbours are synthetic: no row is read, and nothing is charged. The exit code is 4
-    if a bound refutes the claimed ε.
+    if a bound refutes the claimed ε, and 6 if a release could not be audited.
     """
     check_picture(plot)
     audits = files.audit_releases(
@@ -62,5 +62,5 @@ def audit(
     else:
         say(str(audits))
         written(plot)
-    if audits.verdict == "violated":
-        raise typer.Exit(VIOLATED)
+    if audits.verdict in ("violated", "not audited"):
+        raise typer.Exit(VIOLATED if audits.verdict == "violated" else NOT_AUDITED)

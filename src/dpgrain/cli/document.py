@@ -57,7 +57,7 @@ def release_as_json(release: Release) -> dict[str, Any]:
         "estimates": release.to_arrow().to_pylist(),
         "meaning": {name: spelled_inside(sentence(text)) for name, text in column_meanings.items()},
         "notes": [spelled_inside(note) for note in notes],
-        "take_care": spelled_inside(release.asked.warnings),
+        "take_care": spelled_inside(release.metadata.warnings),
         **guarantee_as_json(release.guarantee),
     }
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dpgrain.learn import features
     from dpgrain.learn.features import FeatureEncoding as Columns
-    from dpgrain.learn.features import FeatureRows
+    from dpgrain.learn.rows import ArrayRows
     from dpgrain.publishing import curator
 else:
     pa, features = lazy_import("pyarrow"), lazy_import("dpgrain.learn.features")
@@ -74,10 +74,10 @@ def predict(
         "its own row."
     )
     if reading.as_json:
-        fields = {"rows": len(rows.features), "columns": list(kept | added), "sentence": sentence}
+        fields = {"rows": len(rows.X), "columns": list(kept | added), "sentence": sentence}
         print_json(fields, output)
         return
-    say(f"{len(rows.features):,} rows predicted. {sentence}")
+    say(f"{len(rows.X):,} rows predicted. {sentence}")
     written(output)
 
 
@@ -105,13 +105,13 @@ def _columns(fitted: Any, path: Path) -> Columns:
     return features.FeatureEncoding(tuple(features.NumberColumn(str(name)) for name in names))
 
 
-def _predictions(fitted: Any, rows: FeatureRows) -> dict[str, Any]:
+def _predictions(fitted: Any, rows: ArrayRows) -> dict[str, Any]:
     """Return the columns of predictions, empty without rows."""
-    if not len(rows.features):
+    if not len(rows.X):
         return {"prediction": pa.array([])}
-    added = {"prediction": pa.array(fitted.predict(rows.features))}
+    added = {"prediction": pa.array(fitted.predict(rows.X))}
     if hasattr(fitted, "predict_proba"):
-        shares = fitted.predict_proba(rows.features)
+        shares = fitted.predict_proba(rows.X)
         for place, label in enumerate(fitted.classes_):
             added[f"probability {label}"] = pa.array(shares[:, place])
     return added

@@ -111,7 +111,7 @@ def _print(published: Releases) -> None:
 def _cautions(release: Any) -> list[str]:
     """Return the warnings about a release."""
     if hasattr(release, "groups"):
-        return [release.asked.warnings] if release.asked.warnings else []
+        return [release.metadata.warnings] if release.metadata.warnings else []
     if hasattr(release, "value"):
         return [] if all(map(math.isfinite, release.value)) else [user_mean.NO_MEAN]
     return list(summary.coefficients(release).cautions)

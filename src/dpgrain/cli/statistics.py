@@ -220,7 +220,7 @@ class StatisticOptions(PublishingOptions, PerUserOptions):
         if self.as_json:
             print_json(release_as_json(release), *outputs)
             return
-        ordered = release.asked.statistic.in_order
+        ordered = release.metadata.statistic.in_order
         print_release(
             release, self.top or _PRINTED * (2 if ordered else 1), kept=self.save or self.report
         )

@@ -18,9 +18,10 @@ from dpgrain.learn.scoring import (
     MISS_PROBABILITY,
     Score,
     ScoreQuery,
+    format_guarantee,
     format_interval,
     format_units,
-    query_fields,
+    scored_rows,
     sums,
 )
 from dpgrain.noise import RandomState
@@ -73,8 +74,8 @@ class Accuracy(Score):
         level, own = self.guarantee.level, format_interval(self.value, self.low, self.high)
         base = format_interval(self.base, self.base_low, self.base_high)
         return (
-            f"Accuracy for the average {level}: {own}; that of always naming the commonest class: "
-            f"{base}. {format_units(self.units, level)}\n{self.guarantee}"
+            f"Accuracy for the average {level}: {own}; always predicting the most common class: "
+            f"{base}. {format_units(self.units, level)}\n{format_guarantee(self.guarantee)}"
         )
 
 
@@ -123,8 +124,10 @@ def accuracy(
     1.0
     """
     promise = Promise.of(default_unit(unit, users), epsilon, delta, relation, share)
-    rows = query_fields(promise, y, predicted, users, elements)
-    return AccuracyQuery(**rows, labels=Labels.of(classes), random_state=random_state)
+    rows = scored_rows(promise, y, predicted, users, elements)
+    return AccuracyQuery(
+        promise=promise, rows=rows, labels=Labels.of(classes), random_state=random_state
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -161,7 +164,7 @@ class AccuracyQuery(ScoreQuery[Accuracy]):
 
     def _sums(self) -> tuple[IntArray, IntArray]:
         """Sums of units' shares in steps: of correct and wrong rows, and by class."""
-        y, predicted = (self.labels(self.read(of)) for of in (self.y, self.predicted))
+        y, predicted = (self.labels(self.read(of)) for of in (self.rows.y, self.rows.X))
         rows, classes = self.blocks(), range(len(self.labels.classes))
         right = rows.of((y == predicted).astype(np.float64))
         of_classes = [rows.of((y == place).astype(np.float64)) for place in classes]

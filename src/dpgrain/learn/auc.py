@@ -13,15 +13,16 @@ from dpgrain.choices.scores import STEPS
 from dpgrain.inputs.blocks import default_unit
 from dpgrain.inputs.codes import codes, distinct_labels
 from dpgrain.learn.classes import Labels
-from dpgrain.learn.raw_inputs import empty_like
+from dpgrain.learn.rows import empty_like
 from dpgrain.learn.scoring import (
     MISS_PROBABILITY,
     Score,
     ScoreQuery,
+    format_guarantee,
     format_interval,
     format_units,
-    query_fields,
     require_numbers,
+    scored_rows,
     sums,
 )
 from dpgrain.noise import RandomState
@@ -123,10 +124,11 @@ class Auc(Score):
             f"({max(band.share, 0.0):.1%} of rows)"
             for band in self.calibration
         )
+        privacy = format_guarantee(self.guarantee)
         return (
-            f"AUC of rows, each {level} counting once: {own}; guessing has 0.5. Positive: {base}. "
-            f"{format_units(self.units, level)}\nPositive by predicted probability:\n{bands}\n"
-            f"{self.guarantee}"
+            f"AUC of rows, each {level} counting once: {own}; guessing has 0.5. Share of positive "
+            f"rows: {base}. {format_units(self.units, level)}\n"
+            f"Share of positive rows by predicted probability:\n{bands}\n{privacy}"
         )
 
 
@@ -176,11 +178,10 @@ def auc(
     1.0
     """
     promise = Promise.of(default_unit(unit, users), epsilon, delta, relation, share)
-    rows = query_fields(promise, y, probability, users, elements)
-    require_numbers("probability", empty_like(rows["predicted"]))
-    return AucQuery(
-        **rows, label=Labels(distinct_labels("positive", [positive])), random_state=random_state
-    )
+    rows = scored_rows(promise, y, probability, users, elements)
+    require_numbers("probability", empty_like(rows.X))
+    label = Labels(distinct_labels("positive", [positive]))
+    return AucQuery(promise=promise, rows=rows, label=label, random_state=random_state)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -223,10 +224,10 @@ class AucQuery(ScoreQuery[Auc]):
     def _sums(self) -> IntArray:
         """Sums of units' shares in steps by probability, negative rows first."""
         rows = self.blocks()
-        probability = np.nan_to_num(self.numbers(self.predicted), nan=0.0)
-        labels, _ = codes(self.read(self.y))
+        probability = np.nan_to_num(self.numbers(self.rows.X), nan=0.0)
+        labels, _ = codes(self.read(self.rows.y))
         of = np.digitize(probability, _EDGES)
-        of += np.where(self.label(self.read(self.y)) == 0, _BINS, 0)
+        of += np.where(self.label(self.read(self.rows.y)) == 0, _BINS, 0)
         # A row without a label is in no bin.
         of[labels < 0] = -1
         return sums([rows.of((of == cell).astype(np.float64)) for cell in range(2 * _BINS)])

@@ -53,6 +53,10 @@ class Targets:
     classes: NDArray[Any] | None = None
 
 
+#: Targets of no rows, without labels.
+NO_TARGETS = Targets(np.zeros(0))
+
+
 @dataclass(frozen=True, eq=False)
 class Labels:
     """Rule from labels to indices of public labels; it is sent to workers.
@@ -84,14 +88,14 @@ class Labels:
 
 
 @dataclass(frozen=True)
-class Numbers:
+class NumericTargets:
     """Rule from targets to numbers; it is sent to workers.
 
     Numbers below ``lower`` are raised to it, and clipped to ±``bound`` and divided by it.
 
-    >>> Numbers(0.0)(np.array([-1.0, 2.0])).tolist()
+    >>> NumericTargets(0.0)(np.array([-1.0, 2.0])).tolist()
     [0.0, 2.0]
-    >>> Numbers(bound=100.0)(np.array([-50.0, 200.0])).tolist()
+    >>> NumericTargets(bound=100.0)(np.array([-50.0, 200.0])).tolist()
     [-0.5, 1.0]
     """
 
@@ -110,7 +114,7 @@ class Numbers:
 
 
 #: Rule that converts targets for a loss.
-TargetRule: TypeAlias = "Labels | Numbers"
+TargetRule: TypeAlias = "Labels | NumericTargets"
 
 
 def unselected_targets(y: NDArray[Any]) -> Targets:

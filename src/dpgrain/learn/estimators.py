@@ -23,7 +23,7 @@ from dpgrain.errors import ParameterError, ScoreWarning
 from dpgrain.inputs.columns import type_name
 from dpgrain.learn.accuracy import Accuracy, accuracy
 from dpgrain.learn.auc import Auc, auc
-from dpgrain.learn.classes import Labels, Numbers, TargetRule, Targets, unselected_targets
+from dpgrain.learn.classes import Labels, NumericTargets, TargetRule, Targets, unselected_targets
 from dpgrain.learn.files import damaged, read
 from dpgrain.learn.fit_config import check_scale
 from dpgrain.learn.fit_data import Classes
@@ -115,18 +115,17 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         if _validate.one_of(("accuracy", "auc"), measure=measure) == "accuracy":
             return accuracy(
                 y,
-                Predictions(self.predict, X, self.n_features_in_),
+                Predictions.of(self, X),
                 classes=self.classes_.tolist(),
                 **promised,
             )
-        probabilities = getattr(self, "predict_proba", None)
-        if probabilities is None or len(self.classes_) != 2:
+        if not hasattr(self, "predict_proba") or len(self.classes_) != 2:
             raise ParameterError(
                 "measure must be 'accuracy' for this model, because 'auc' requires probabilities "
                 "of two classes."
             )
-        positive = Predictions(lambda rows: probabilities(rows)[:, 1], X, self.n_features_in_)
-        return auc(y, positive, positive=self.classes_[1], **promised)
+        predicted = Predictions.of(self, X, positive=True)
+        return auc(y, predicted, positive=self.classes_[1], **promised)
 
     def decision_function(self, X: Any) -> FloatArray:
         """Return the margins of rows: (m,) for two classes, otherwise (m, classes).
@@ -244,7 +243,7 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         return Targets(self._rule(None)(y))
 
     def _rule(self, classes: Classes) -> TargetRule:  # noqa: ARG002 - numbers have no labels
-        return Numbers()
+        return NumericTargets()
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the exact R², and issue a ScoreWarning because it has no noise.
@@ -286,7 +285,7 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         True
         """
         check_is_fitted(self)
-        predicted = Predictions(self.predict, X, self.n_features_in_)
+        predicted = Predictions.of(self, X)
         return r2(y, predicted, lower=lower, upper=upper, **promised)
 
     def predict(self, X: Any) -> FloatArray:
@@ -342,7 +341,7 @@ class LinearRegression(_Regressor):
         return replace(targets, public=(Fact("clipped-targets", (self.target_bound,)),))
 
     def _rule(self, classes: Classes) -> TargetRule:  # noqa: ARG002 - numbers have no labels
-        return Numbers(bound=self.target_bound)
+        return NumericTargets(bound=self.target_bound)
 
     @property
     def target_scale(self) -> float:
@@ -417,7 +416,7 @@ class PoissonRegressor(_Regressor):
         return "the logarithm of the expected count"
 
     def _rule(self, classes: Classes) -> TargetRule:  # noqa: ARG002 - numbers have no labels
-        return Numbers(0.0)
+        return NumericTargets(0.0)
 
     def predict(self, X: Any) -> FloatArray:
         """Return the expected count of each row, (m,).

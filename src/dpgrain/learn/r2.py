@@ -14,15 +14,16 @@ from dpgrain.accounting import Event, Laplace
 from dpgrain.choices.scores import STEPS
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.blocks import default_unit
-from dpgrain.learn.raw_inputs import empty_like
+from dpgrain.learn.rows import empty_like
 from dpgrain.learn.scoring import (
     MISS_PROBABILITY,
     Score,
     ScoreQuery,
+    format_guarantee,
     format_interval,
     format_units,
-    query_fields,
     require_numbers,
+    scored_rows,
     sums,
 )
 from dpgrain.noise import RandomState
@@ -73,8 +74,8 @@ class R2(Score):
         level, own = self.guarantee.level, format_interval(self.value, self.low, self.high)
         return (
             f"R² of rows, each {level} counting once: {own}; predicting the mean has 0. Targets and "
-            f"predictions count from {self.lower:g} to {self.upper:g}. "
-            f"{format_units(self.units, level)}\n{self.guarantee}"
+            f"predictions are clamped to [{self.lower:g}, {self.upper:g}]. "
+            f"{format_units(self.units, level)}\n{format_guarantee(self.guarantee)}"
         )
 
 
@@ -131,10 +132,10 @@ def r2(
             name="lower",
         )
     promise = Promise.of(default_unit(unit, users), epsilon, delta, relation, share)
-    rows = query_fields(promise, y, predicted, users, elements)
-    for name, of in (("y", rows["y"]), ("predicted", rows["predicted"])):
+    rows = scored_rows(promise, y, predicted, users, elements)
+    for name, of in (("y", rows.y), ("predicted", rows.X)):
         require_numbers(name, empty_like(of))
-    return R2Query(**rows, lower=lower, upper=upper, random_state=random_state)
+    return R2Query(promise=promise, rows=rows, lower=lower, upper=upper, random_state=random_state)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -176,9 +177,9 @@ class R2Query(ScoreQuery[R2]):
         A target z, scaled to [0, 1], has the corners (1 − z)², 2z(1 − z) and z², which sum to one
         and determine its mean and its square.
         """
-        rows, target = self.blocks(), self.numbers(self.y)
+        rows, target = self.blocks(), self.numbers(self.rows.y)
         known = np.isfinite(target)
-        z, predicted = (self._scaled(of) for of in (target, self.numbers(self.predicted)))
+        z, predicted = (self._scaled(of) for of in (target, self.numbers(self.rows.X)))
         parts = ((z - predicted) ** 2, (1 - z) ** 2, 2 * z * (1 - z), z**2)
         error, *corners = (rows.of(np.where(known, part, 0.0)) for part in parts)
         return sums([error]), sums(corners)

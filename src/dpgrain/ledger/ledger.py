@@ -46,7 +46,8 @@ class Ledger(LedgerReportMixin):
     """A durable record of releases, which refuses a release that would break one of its promises.
 
     Args:
-        place: the file, or the address of a PostgreSQL database (``postgresql://…``).
+        place: the file, the address of a PostgreSQL database (``postgresql://…``), or ``env:NAME``
+            for the environment variable with one of them.
         expected: a hash that the ledger must contain, such as the hash of the last receipt you
             know. An older copy of the file does not contain it.
 
@@ -105,7 +106,7 @@ class Ledger(LedgerReportMixin):
         """Create and open a ledger.
 
         Args:
-            place: the file, or the address of a PostgreSQL database.
+            place: the file, address or ``env:NAME``, as for :class:`Ledger`.
             name: the name of the people or data set that the ledger covers.
             promises: the promises; each release must fit into all of them.
             user: the user column, if it has the same name in all tables.

@@ -14,7 +14,7 @@ from typing import Any
 from dpgrain.accounting import Loss
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.unit_price import query_for_unit
+from dpgrain.publishing.unit_price import neighbours_for_unit
 from dpgrain.scope.partitions import Partition
 from dpgrain.units import Level, Relation
 
@@ -37,7 +37,7 @@ def plan_loss(
 
 def _loss(guarantee: Guarantee, level: Level, cells: Partition | None, relation: Relation) -> Loss:
     """Return the loss of one planned release for one promised unit."""
-    asked = query_for_unit(guarantee, level, cells, relation)
+    asked = neighbours_for_unit(guarantee, level, cells, relation)
     loss = guarantee.event.loss(asked.units, asked.relation, asked.unit)
     pairs = [pair for way in loss.alternatives for pair, _ in way.pairs]
     # A replacement can remove data from one release and add data to another, which mixes the orders

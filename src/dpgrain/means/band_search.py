@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,19 +26,8 @@ def band_candidates(*, most: int = MAX_BANDS, **promise: Any) -> list[ClippedMea
     return result
 
 
-def prefix_noise(mean: ClippedMean) -> float:
-    """Return the RMS noise of sums of first rounds, over all t, in clipping bounds.
-
-    >>> round(prefix_noise(ClippedMean(1.0, 2.0, n_users=10, rounds=7)), 9)
-    4.0
-    """
-    if mean.bands == 1:
-        return mean.noise_multiplier * math.sqrt((mean.rounds + 1) / 2)
-    return mean.noise_multiplier * mean.matrix.prefix_error(mean.rounds)
-
-
 def best(means: Iterable[ClippedMean]) -> ClippedMean:
     """Return the mean with the fewest bands and almost the least noise in sums."""
-    noise = {mean: prefix_noise(mean) for mean in means}
+    noise = {mean: mean.prefix_noise for mean in means}
     least = min(noise.values())
     return next(mean for mean, of_sums in noise.items() if of_sums <= least * (1 + _WORTH))

@@ -39,7 +39,8 @@ from dpgrain.means.problem import METHODS, Candidate, MeanEstimate, Method, Prob
 from dpgrain.means.records import LocalRecords, Records, check_dimension
 from dpgrain.means.total_error import CONFIDENCE, UserCount
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
+from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import Expected
@@ -65,7 +66,7 @@ _ROWS, _LETTERS = 5, 39
 
 
 @dataclass(frozen=True, repr=False)
-class MeanOfUsers:
+class MeanOfUsers(KeepsQuery):
     """Published mean of the vectors of users with records.
 
     Args:
@@ -131,8 +132,9 @@ class MeanOfUsers:
             top: the number of coordinates to show.
         """
         title = (
-            f"Mean of users' vectors ({quantity(len(self.value), 'coordinate')}; records clipped to "
-            f"{self._bound}; method {self.method})"
+            f"Mean over users of the mean of each user's records "
+            f"({quantity(len(self.value), 'coordinate')}; each record clipped to {self._bound}; "
+            f"method {self.method})"
         )
         if not np.isfinite(self.value).all():
             return [title, sentence(NO_MEAN)]
@@ -148,8 +150,7 @@ class MeanOfUsers:
         table = align_columns([["coordinate", "estimate", "std_error"], *rows])
         if len(names) > top:
             table.append(f"[{len(names):,} coordinates, {top:,} first shown; all: .value]")
-        noise = "std_error covers the noise only, not the clipping." if self.outside else ""
-        said = (sentence(self.off), self._outside, noise)
+        said = (sentence(self.off), self._outside, "std_error covers the noise only.")
         return [title, *table, " ".join(filter(None, said))]
 
     def explain(self) -> str:
@@ -163,14 +164,15 @@ class MeanOfUsers:
             "Privacy": str(self.guarantee),
             "Risk": " ".join(risk_lines(self.guarantee)),
         }
-        return format_facts("Mean of users' vectors", facts)
+        return format_facts("Mean over users of the mean of each user's records", facts)
 
     @property
     def off(self) -> str:
         """Largest error of the whole vector, with a description of its coverage."""
         return (
             f"the whole vector is at most {rounded_up(self.error, 3)} (l2 norm) from the clipped mean "
-            f"of users with records, with {CONFIDENCE:.0%} confidence; this covers {self.error_covers}"
+            f"of users with records, with {CONFIDENCE:.0%} confidence; this covers "
+            f"{self.error_covers}, but not the clipping of records to {self._bound}"
         )
 
     @property
@@ -178,8 +180,8 @@ class MeanOfUsers:
         if not self.outside:
             return ""
         return (
-            f"{sentence(approximate_percent(self.outside))[:-1]} of users are farther than "
-            f"{self.radius:.3g} from the centre and were clipped."
+            f"The means of {approximate_percent(self.outside)} of users are farther than "
+            f"{self.radius:.3g} from the centre and were clipped (rough estimate)."
         )
 
     @property
@@ -333,7 +335,7 @@ class MeanQuery(Query[MeanOfUsers]):
         return candidate
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """Noise of the mean and, if it is released first, of the number of users."""
         candidate, roster, n = self.candidate, self.roster, self.n_users
         guarantee = array_guarantee(
@@ -353,7 +355,7 @@ class MeanQuery(Query[MeanOfUsers]):
         )
         # Without a population or a radius, the distances between users' vectors are unknown.
         told = self.radius is not None and n is not None
-        return Planned(guarantee, n, expected=Expected(candidate.expected) if told else None)
+        return Plan(guarantee, n, expected=Expected(candidate.expected) if told else None)
 
     def run(self, charge: Charge) -> MeanOfUsers:
         """Compute users' vectors, and publish their mean."""
@@ -410,7 +412,7 @@ def _collect_records(X: Any, users: Any, dimension: int | None) -> Records:
     """Return records with their users, wherever they are stored."""
     if not isinstance(X, Records) and not is_distributed(X):
         return LocalRecords.from_arrays(X, users, dimension)
-    records = X if isinstance(X, Records) else distributed.ClusterRecords.from_frame(X, users)
+    records = X if isinstance(X, Records) else distributed.TableRecords.from_frame(X, users)
     if dimension is not None:
         check_dimension(_validate.integer(minimum=1, dimension=dimension), records.dimension)
     return records

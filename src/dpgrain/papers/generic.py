@@ -23,7 +23,8 @@ from dpgrain.accounting import (
 from dpgrain.errors import ParameterError, raise_without_context
 from dpgrain.inputs.numbers import numbers, numeric_array, table_and_shape
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
+from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Element, Law, Relation
@@ -91,7 +92,7 @@ def _finite(value: ArrayLike) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class MeanRelease:
+class MeanRelease(KeepsQuery):
     """A private mean over users.
 
     Args:
@@ -207,9 +208,9 @@ class ReleaseQuery(Query[MeanRelease]):
         )
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """The guarantee and the noise of the release."""
-        return Planned(
+        return Plan(
             Guarantee(
                 self.promise.level,
                 self.elements,

@@ -16,14 +16,15 @@ from dpgrain.inputs.blocks import LabelledRows
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.inputs.population import Population
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
+from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, User
 
 
 @dataclass(frozen=True)
-class TypicalRecords:
+class TypicalRecords(KeepsQuery):
     """A typical number of records of a user, published with noise.
 
     Args:
@@ -106,7 +107,7 @@ class TypicalQuery(Query[TypicalRecords]):
         return _choice(self.promise)
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """The guarantee and the noise of the release."""
         enrolled = () if self.n_users is None else Population(self.n_users).facts
         guarantee = array_guarantee(
@@ -117,7 +118,7 @@ class TypicalQuery(Query[TypicalRecords]):
             users=self.whose.users,
             elements=None,
         )
-        return Planned(guarantee)
+        return Plan(guarantee)
 
     def run(self, charge: Charge) -> TypicalRecords:
         """Count the records of each user, and choose an approximate median."""

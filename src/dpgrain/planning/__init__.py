@@ -7,45 +7,41 @@ from typing import TYPE_CHECKING
 from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
-    from dpgrain.planning.bands import plan_bands
     from dpgrain.planning.choices import plan_select
     from dpgrain.planning.continual import RecurrentPlan, ReleaseSchedule, plan_recurrent
     from dpgrain.planning.counts import plan_counts
     from dpgrain.planning.descent import plan_gradient, plan_sco
-    from dpgrain.planning.error_plan import ErrorPlan, PlanRow
     from dpgrain.planning.means import plan_mean
-    from dpgrain.planning.shuffled import plan_shuffle
+    from dpgrain.planning.plan_tables import ErrorPlan, PlanRow, QueryTable, plan_table
     from dpgrain.planning.units import UnitErrors, UnitsPlan, plan_units
 
 __all__ = [
     "ErrorPlan",
     "PlanRow",
+    "QueryTable",
     "RecurrentPlan",
     "ReleaseSchedule",
     "UnitErrors",
     "UnitsPlan",
-    "plan_bands",
     "plan_counts",
     "plan_gradient",
     "plan_mean",
     "plan_recurrent",
     "plan_sco",
     "plan_select",
-    "plan_shuffle",
+    "plan_table",
     "plan_units",
 ]
 
 lazy_package(
     __name__,
     {
-        "dpgrain.planning.bands": ("plan_bands",),
         "dpgrain.planning.choices": ("plan_select",),
         "dpgrain.planning.counts": ("plan_counts",),
         "dpgrain.planning.descent": ("plan_gradient", "plan_sco"),
         "dpgrain.planning.means": ("plan_mean",),
-        "dpgrain.planning.error_plan": ("ErrorPlan", "PlanRow"),
+        "dpgrain.planning.plan_tables": ("ErrorPlan", "PlanRow", "QueryTable", "plan_table"),
         "dpgrain.planning.continual": ("RecurrentPlan", "ReleaseSchedule", "plan_recurrent"),
-        "dpgrain.planning.shuffled": ("plan_shuffle",),
         "dpgrain.planning.units": ("UnitErrors", "UnitsPlan", "plan_units"),
     },
 )

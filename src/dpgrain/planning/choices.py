@@ -13,7 +13,7 @@ from dpgrain.papers.floors import (
     min_error_of_worlds,
     min_excess_of_choice,
 )
-from dpgrain.planning.error_plan import FLOOR, ErrorPlan, PlanRow, checked_promise, promise_text
+from dpgrain.planning.plan_tables import FLOOR, ErrorPlan, PlanRow, planned_promise, promise_text
 from dpgrain.units import Relation, User
 
 _FINITE = "user-level learning paper, Thm. 8"
@@ -32,13 +32,13 @@ def plan_select(
     """Return the expected excess risk of a private choice, with the minimum possible.
 
     Args:
-        epsilon: the promised ε for a user.
-        delta: the promised δ; 0 for a pure promise.
-        n_users: the public number of users.
-        hypotheses: K, the number of hypotheses, 2 or more.
-        records: the number of independent records per user, from one distribution.
-        bound: B, the largest loss; losses are in [0, B].
-        relation: ``"zero_out"`` or ``"replace"``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more.
+        delta: privacy parameter δ, such as 1e-6.
+        n_users: public number of users.
+        hypotheses: number of hypotheses. It is at least 2.
+        records: independent records per user, for the errors. All have one distribution.
+        bound: B: losses are in [0, B].
+        relation: neighbouring data: a unit removed, or replaced by another.
 
     Raises:
         ParameterError: if a parameter is out of range.
@@ -57,7 +57,7 @@ def plan_select(
     >>> round(plan["excess risk, the noise's part at most"], 6)
     0.002996
     """
-    epsilon, delta = checked_promise(epsilon, delta, relation, allow_zero=True)
+    promise = planned_promise(User(), epsilon, delta, relation, allow_zero=True)
     n = _validate.integer(minimum=1, n_users=n_users)
     hypotheses = _validate.integer(minimum=2, hypotheses=hypotheses)
     records = _validate.integer(minimum=1, records=records)
@@ -97,7 +97,7 @@ def plan_select(
     ]
     title = (
         f"Choice among {hypotheses:,} hypotheses by {n:,} users with {records:,} "
-        f"record{'s' if records > 1 else ''} each, {promise_text(epsilon, delta, relation, User())}"
+        f"record{'s' if records > 1 else ''} each, {promise_text(promise)}"
     )
     notes = [
         "The errors assume independent, identically distributed records; the guarantee does not.",

@@ -7,11 +7,10 @@ compares schedules before the first day.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
 from dpgrain import _validate
@@ -19,14 +18,14 @@ from dpgrain._formatting import powers, rounded_up
 from dpgrain.accounting import gaussian_epsilon
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import ParameterError
-from dpgrain.planning.error_plan import checked_promise, table_lines, three_digits
+from dpgrain.planning.plan_tables import PlanTable, Section, planned_promise, three_digits
+from dpgrain.publishing import Promise
+from dpgrain.units import User
 
 #: How people are counted: once per release, or once for each period with a visit.
 Counting: TypeAlias = Literal["people", "visits"]
 #: Protected data of a person: one period, a given number of consecutive periods, or all.
 Promised: TypeAlias = Literal["period", "within", "person"]
-
-_COLUMNS = ("", "releases", "noise sd", "of total", "ε, period", "ε, person")
 
 _MOST_PERIODS = 10**6
 
@@ -72,7 +71,7 @@ class ReleaseSchedule:
 
 
 @dataclass(frozen=True)
-class RecurrentPlan:
+class RecurrentPlan(PlanTable):
     """Costs and errors of schedules of releases, for each possible protected unit.
 
     Args:
@@ -106,12 +105,9 @@ class RecurrentPlan:
     schedules: tuple[ReleaseSchedule, ...]
     notes: tuple[str, ...] = ()
 
-    def heading(self, promised: Promised) -> str:
-        """Return the heading of a promise's table of schedules.
+    columns = ("", "releases", "noise sd", "of total", "ε, period", "ε, person")
 
-        Args:
-            promised: the protected data of one person.
-        """
+    def _heading(self, promised: Promised) -> str:
         match promised:
             case "period":
                 return "Promised for one period of a person:"
@@ -120,15 +116,10 @@ class RecurrentPlan:
             case "person":
                 return f"Promised for a person who comes in at most {self.returns:,} periods:"
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Column names of the tables."""
-        return _COLUMNS
-
-    def tables(self) -> list[tuple[str, list[tuple[str, ...]]]]:
+    def tables(self) -> list[Section]:
         """Return a table for each promise, with its heading: a row of text per schedule."""
         return [
-            (self.heading(promised), [_row(each) for each in schedules])
+            (self._heading(promised), [_row(each) for each in schedules])
             for promised, schedules in groupby(self.schedules, lambda each: each.promised)
         ]
 
@@ -145,18 +136,6 @@ class RecurrentPlan:
             "notes": list(self.notes),
         }
 
-    def to_json(self) -> str:
-        """Return the plan as JSON text."""
-        return json.dumps(self.to_dict(), ensure_ascii=False)
-
-    def __str__(self) -> str:
-        tables = self.tables()
-        columns, *rest = table_lines([_COLUMNS, *(row for _, rows in tables for row in rows)])
-        numbers, lines = iter(rest), [f"{self.title}:", columns]
-        for heading, rows in tables:
-            lines += [heading, *islice(numbers, len(rows))]
-        return "\n  ".join([*lines, *self.notes])
-
 
 def plan_recurrent(
     epsilon: float,
@@ -171,14 +150,13 @@ def plan_recurrent(
     """Return the costs of releasing windows, or running totals, to a returning person.
 
     Args:
-        epsilon: the promised ε.
-        delta: the promised δ, in (0, 1).
-        periods: the public number of periods, such as 365 days.
-        returns: the number of periods with a visit of a person, at most ``periods``.
-        every: the periods of a window, one schedule each; by default 1, 7 and all.
-        counting: count each person once per release (``"people"``), or once for each period in it
-            (``"visits"``).
-        within: also plan a promise for a person's data in any such number of consecutive periods.
+        epsilon: privacy parameter ε, such as 1; smaller protects more.
+        delta: privacy parameter δ, such as 1e-6.
+        periods: public number of periods, such as days.
+        returns: number of periods in which a person has records. It is at most ``periods``.
+        every: periods of a window; by default 1, 7 and all. Each has its own schedule.
+        counting: whether a person counts once per release, or once per period of it.
+        within: also plan a promise for every window of N periods.
 
     Raises:
         ParameterError: if a number is out of range.
@@ -195,7 +173,7 @@ def plan_recurrent(
     >>> [(each.name, round(each.epsilon_of_person, 2)) for each in plan.schedules[:3]]
     [('every period', 6.58), ('every 7 periods', 6.58), ('once, at the end', 1.0)]
     """
-    epsilon, delta = checked_promise(epsilon, delta, "zero_out")
+    promise = planned_promise(User(), epsilon, delta, "zero_out")
     periods = _validate.integer(minimum=1, periods=periods)
     _at_most(_MOST_PERIODS, periods=periods)
     returns = _at_most(periods, returns=_validate.integer(minimum=1, returns=returns))
@@ -207,9 +185,13 @@ def plan_recurrent(
     lengths = sorted(set(_validate.integers(minimum=1, every=stated)))
     for length in lengths:
         _at_most(periods, every=length)
+    units: dict[Promised, tuple[int, int]] = {"period": (1, 1)}
+    if within is not None:
+        units["within"] = (within, min(within, returns))
+    units["person"] = (periods, returns)
     schedules = tuple(
-        _schedule(person, length, running, whose, gaussian_mu(epsilon, delta), delta)
-        for whose in _promises(periods, returns, within)
+        _schedule(person, length, running, promised, units, promise)
+        for promised in units
         for length, running in [*((length, False) for length in lengths), (1, True)]
     )
     title = (
@@ -228,38 +210,27 @@ def plan_recurrent(
     )
 
 
-@dataclass(frozen=True)
-class _PromisedUnit:
-    """The protected data of one person: visits within a number of consecutive periods."""
-
-    promised: Promised
-    span: int
-    visits: int
-
-
-def _promises(periods: int, returns: int, within: int | None) -> tuple[_PromisedUnit, ...]:
-    """Return the promises of a plan, from the least data of a person to the most."""
-    slides = () if within is None else (_PromisedUnit("within", within, min(within, returns)),)
-    return (_PromisedUnit("period", 1, 1), *slides, _PromisedUnit("person", periods, returns))
-
-
 def _schedule(
-    person: _Person, every: int, running: bool, whose: _PromisedUnit, mu: float, delta: float
+    person: _Person,
+    every: int,
+    running: bool,
+    promised: Promised,
+    units: dict[Promised, tuple[int, int]],
+    promise: Promise,
 ) -> ReleaseSchedule:
-    """Return a schedule with its cost and error; protected data cost at most μ."""
-    norm = person.moved(every, running, whose.span, whose.visits)
-    period = person.moved(every, running, 1, 1)
-    whole = person.moved(every, running, person.periods, person.returns)
+    """Return a schedule with its cost and error; ``units`` are the span and the visits of each."""
+    moved = {name: person.moved(every, running, *each) for name, each in units.items()}
+    norm, mu = moved[promised], gaussian_mu(promise.epsilon, promise.delta)
     releases = -(-person.periods // every)
     return ReleaseSchedule(
         every,
         running,
-        whose.promised,
+        promised,
         releases,
         norm / mu,
         norm / mu * (1.0 if running else math.sqrt(releases)),
-        gaussian_epsilon(delta, mu * (period / norm)),
-        gaussian_epsilon(delta, mu * (whole / norm)),
+        gaussian_epsilon(promise.delta, mu * (moved["period"] / norm)),
+        gaussian_epsilon(promise.delta, mu * (moved["person"] / norm)),
     )
 
 

@@ -5,93 +5,62 @@ from __future__ import annotations
 import math
 
 from dpgrain import _validate
-from dpgrain.accounting.calibration import calibrate_truncated_geometric
-from dpgrain.accounting.events.additive import Additive
-from dpgrain.accounting.events.base import Event
-from dpgrain.accounting.events.partition_selection import Selection
-from dpgrain.errors import ParameterError
-from dpgrain.papers.floors import (
-    min_error,
-    min_users_with_item,
-)
-from dpgrain.planning.error_plan import (
+from dpgrain.accounting import Selection, calibrate_truncated_geometric
+from dpgrain.papers.floors import min_error, min_users_with_item
+from dpgrain.planning.plan_tables import (
     FLOOR,
     MANY_UNITS,
     ErrorPlan,
     PlanRow,
-    checked_promise,
-    checked_unit,
+    planned_promise,
     promise_text,
 )
+from dpgrain.publishing import Promise
 from dpgrain.statistics.intervals import half_width
-from dpgrain.statistics.plan import noise_sd
-from dpgrain.units import PLAIN_UNITS, Relation, Unit
+from dpgrain.statistics.plan import SumsNoise, noise_sd
+from dpgrain.units import PLAIN_UNITS, User
 
 # 95% quantile of the normal distribution, in standard deviations.
 _MOSTLY_DEVIATIONS = 1.6448536269514722
 
 
-def plan_counts(
-    sums: Additive,
-    select: Selection | None = None,
-    *,
-    epsilon: float,
-    delta: float,
-    relation: Relation = "zero_out",
-    unit: Unit | None = None,
-) -> ErrorPlan:
-    """Return the expected error of a histogram with known noise.
+def plan_counts(plan: SumsNoise) -> ErrorPlan:
+    """Return the expected error of a planned histogram, with limits of any mechanism.
 
     Args:
-        sums: the noisy sums; :func:`dpgrain.plan_histogram` calibrates them.
-        select: the event that selects unknown items; None for a public list of items.
-        epsilon: the promised ε for all parts of the release.
-        delta: the promised δ for all parts of the release.
-        relation: the neighbouring relation.
-        unit: the protected unit; by default the unit of a block.
+        plan: the noise, from :func:`dpgrain.plan_histogram`.
 
     Raises:
-        ParameterError: if a parameter is out of range.
+        ParameterError: if it is not such a plan, or its ε is not between 1e-6 and 1e6.
 
     Numbers of users are for people with one item each; a person with t items adds 1/√t to each of
     them. The fewest users "by any rule" are for one item, with all of ε and δ.
 
-    >>> from dpgrain.accounting import calibrate_gaussian
-    >>> plan = plan_counts(calibrate_gaussian(1.0, 1e-6), epsilon=1.0, delta=1e-6)
+    >>> from dpgrain import Element, plan_histogram
+    >>> plan = plan_counts(plan_histogram(unit=Element(), epsilon=1.0, delta=1e-6, items=9, clip=1))
     >>> round(plan["noise sd of a count"], 3)
     4.225
     """
-    if not isinstance(sums, Additive):
-        raise ParameterError(
-            f"sums must be a Gaussian or Laplace event, not {_validate.describe(sums)}.",
-            name="sums",
-        )
-    if select is not None:
-        _validate.instance(Selection, select=select)
-    epsilon, delta = checked_promise(epsilon, delta, relation, allow_zero=sums.law.pure)
-    unit = PLAIN_UNITS[sums.level] if unit is None else checked_unit(unit)
+    sums = _validate.instance(SumsNoise, plan=plan).sums
+    unit = User(sums.contribution.max_elements) if plan.level == "user" else PLAIN_UNITS[plan.level]
+    promise = planned_promise(unit, plan.epsilon, plan.delta, plan.relation, allow_zero=True)
     noise = noise_sd(sums)
-    within = half_width(sums.law.name) * noise
     # One unit changes one coordinate by at least its bound, in any of its blocks.
-    floor = min_error(epsilon, delta, MANY_UNITS, relation=relation, signed=False)
+    floor = min_error(plan.epsilon, plan.delta, MANY_UNITS, relation=plan.relation, signed=False)
     rows = [
         PlanRow("noise sd of a count", noise, "clipping bounds"),
-        PlanRow("95% of counts within ±", within, "clipping bounds"),
+        PlanRow("95% of counts within ±", half_width(sums.law.name) * noise, "clipping bounds"),
         PlanRow("least rms error by any mechanism", floor, "clipping bounds", FLOOR, kind="floor"),
         PlanRow("times the least", noise / floor),
     ]
-    event: Event = sums
-    if select is not None:
-        rows += _selection_rows(select, epsilon, delta, relation, unit)
-        event = select + sums
-    title = f"Histogram, {promise_text(epsilon, delta, relation, unit)}"
+    if isinstance(plan.select, Selection):
+        rows += _selection_rows(plan.select, promise)
+    title = f"Histogram, {promise_text(promise)}"
     note = "Clipping adds a bias that depends on the data and is unknown in advance."
-    return ErrorPlan(title, epsilon, delta, event, tuple(rows), (note,))
+    return ErrorPlan(title, plan.epsilon, plan.delta, plan.event, tuple(rows), (note,))
 
 
-def _selection_rows(
-    select: Selection, epsilon: float, delta: float, relation: Relation, unit: Unit
-) -> list[PlanRow]:
+def _selection_rows(select: Selection, promise: Promise) -> list[PlanRow]:
     """Return the numbers of users that lead to the selection of an unknown item."""
     half, mostly = select.threshold, select.threshold + _MOSTLY_DEVIATIONS * select.noise_multiplier
     rows = [
@@ -108,7 +77,11 @@ def _selection_rows(
             )
         )
     optimal = calibrate_truncated_geometric(
-        epsilon, delta, contribution=select.contribution, relation=relation, unit=unit
+        promise.epsilon,
+        promise.delta,
+        contribution=select.contribution,
+        relation=promise.relation,
+        unit=promise.unit,
     )
     rows.append(
         PlanRow(
@@ -118,7 +91,7 @@ def _selection_rows(
             "Desfontaines et al. 2022",
         )
     )
-    least = min_users_with_item(epsilon, delta)
+    least = min_users_with_item(promise.epsilon, promise.delta)
     rows.append(
         PlanRow("by any rule, half the time", least, "users", "Desfontaines et al. 2022", "floor")
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Literal
 
 from dpgrain import _validate
 from dpgrain._formatting import quantity
-from dpgrain._lazy_import import lazy_import
-from dpgrain.accounting.calibration import calibrate, calibrate_gaussian
+from dpgrain.accounting import Event, Participation
 from dpgrain.errors import ParameterError
+from dpgrain.means import ClippedMean
 from dpgrain.papers.floors import (
     convex_order,
     mean_order,
@@ -17,25 +17,16 @@ from dpgrain.papers.floors import (
     min_error_of_worlds,
     min_noise_of_clipped_sums,
 )
-from dpgrain.planning.error_plan import (
+from dpgrain.planning.plan_tables import (
     FLOOR,
     ErrorPlan,
     PlanRow,
-    checked_promise,
+    planned_promise,
     promise_text,
-    unit_contribution,
     vectors_per_unit,
 )
 from dpgrain.units import Element, Relation, Unit, User, unit_level
 
-if TYPE_CHECKING:
-    from dpgrain.accounting.events import subsampling
-else:
-    # Loaded only for sampled runs, because it imports the numerical composition.
-    subsampling = lazy_import("dpgrain.accounting.events.subsampling")
-
-Sampling: TypeAlias = Literal["full", "pairs", "users", "passes"]
-SAMPLINGS: tuple[Sampling, ...] = ("full", "pairs", "users", "passes")
 _CONVEX = "user-level learning paper, Thm. 6"
 _STRONG = "user-level SCO paper, Thm. 4.11"
 _DESCENT = "user-level SCO paper, Prop. 4.10, without its factor 2"
@@ -48,35 +39,29 @@ def plan_gradient(
     n: int,
     rounds: int,
     dimension: int,
-    sampling: Sampling = "full",
-    sampling_rate: float | None = None,
+    sampling: Literal["pairs", "users"] = "pairs",
+    sampling_rate: float = 1.0,
     passes: int | None = None,
     unit: Unit | None = None,
     relation: Relation = "zero_out",
-    max_elements: int | None = None,
     records: int = 1,
 ) -> ErrorPlan:
     """Return the expected error of noisy gradient descent, with the minimum possible.
 
     Args:
-        epsilon: the promised ε for the whole run.
-        delta: the promised δ, in (0, 1).
-        n: the public number of clipped gradients: one for each (user, element) pair, or one for
-            each user if whole users are clipped.
-        rounds: the number of rounds.
-        dimension: the number of coordinates of a gradient.
-        sampling: with ``"full"`` all participate in every round; with ``"pairs"`` or ``"users"``
-            each participates independently at random; with ``"passes"`` each person participates in
-            a known number of rounds.
-        sampling_rate: the public probability of participation in a round, for pairs and users.
-        passes: the number of rounds of one person, for passes.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. It covers the whole run.
+        delta: privacy parameter δ, such as 1e-6.
+        n: public number of clipped gradients: pairs or users. It is one for each (user, element)
+            pair, or for each user if whole users are clipped.
+        rounds: rounds of the run.
+        dimension: dimension of a vector.
+        sampling: whether a round samples pairs, or users with all their pairs.
+        sampling_rate: sampling probability; by default all participate. It is public.
+        passes: rounds in which one person participates, if batches are not sampled.
         unit: the protected unit, an element by default; for ``User()`` whole users are clipped, for
             ``User(max_elements=M)`` at most M pairs per user.
-        relation: ``"zero_out"`` or ``"replace"``.
-        max_elements: the maximum number of elements of one user; required for the tighter bounds of
-            sampled users.
-        records: the number of independent records that each gradient is the mean of; used only in
-            the lower bound of the papers.
+        relation: neighbouring data: a unit removed, or replaced by another.
+        records: independent records per vector, for the lower bound. Each gradient is their mean.
 
     Raises:
         ParameterError: if a parameter is out of range, or incompatible with the sampling method.
@@ -96,21 +81,26 @@ def plan_gradient(
     >>> round(plan["noise sd of a coordinate"], 6)
     0.000422
     """
-    epsilon, delta = checked_promise(epsilon, delta, relation)
-    n = _validate.integer(minimum=1, n=n)
+    unit = Element() if unit is None else unit
+    unit_level(unit, "element")
+    promise = planned_promise(unit, epsilon, delta, relation)
     rounds = _validate.integer(minimum=1, rounds=rounds)
     dimension = _validate.integer(minimum=1, dimension=dimension)
     records = _validate.integer(minimum=1, records=records)
-    unit = Element() if unit is None else unit
-    unit_level(unit, "element")
-    _validate.one_of(SAMPLINGS, sampling=sampling)
-    rate = _rate(sampling, sampling_rate, passes, rounds)
-    if max_elements is not None:
-        max_elements = _validate.integer(minimum=1, max_elements=max_elements)
-    event = _calibrated(
-        epsilon, delta, rounds, sampling, rate, passes, unit, relation, max_elements
+    mean = ClippedMean.calibrate(
+        epsilon=epsilon,
+        delta=delta,
+        n_users=_validate.integer(minimum=1, n=n),
+        rounds=rounds if passes is None else _passes(passes, rounds, sampling_rate),
+        unit=unit,
+        relation=relation,
+        sampling_rate=sampling_rate,
+        sampling=sampling,
     )
-    noise = float(event.noise_multiplier)
+    event: Event = mean.event
+    noise, rate = mean.noise_multiplier, mean.sampling_rate
+    if passes is not None:
+        rate, event = passes / rounds, Participation(noise, passes, level=mean.level)
     divisor = rate * n
     sd = noise / divisor
     reach = vectors_per_unit(unit)
@@ -135,10 +125,10 @@ def plan_gradient(
     ]
     title = (
         f"Gradient run, {quantity(rounds, 'round')} over {n:,} gradients of dimension {dimension:,}, "
-        f"{promise_text(epsilon, delta, relation, unit)}"
+        f"{promise_text(promise)}"
     )
     notes = ["G is the clipping bound, R the distance from the first point to the optimum."]
-    if sampling == "full" and rounds > 1:
+    if rate == 1 and rounds > 1:
         notes.append(
             "The noise's part is the same for any number of rounds; the other part decreases."
         )
@@ -160,15 +150,15 @@ def plan_sco(
     """Return the expected excess risk of convex losses, with the minimum possible.
 
     Args:
-        epsilon: the promised ε for a user.
-        delta: the promised δ, in (0, 1).
-        n_users: the public number of users.
-        dimension: the number of coordinates of the parameter.
-        records: the number of independent records per user, from one distribution.
-        distance: R, the largest distance of the first point from the best one.
-        lipschitz: G, the Lipschitz constant of losses; users' gradients are clipped to it.
-        strength: μ, if losses are μ-strongly convex; None if they are only convex.
-        relation: ``"zero_out"`` or ``"replace"``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more.
+        delta: privacy parameter δ, such as 1e-6.
+        n_users: public number of users.
+        dimension: dimension of a vector.
+        records: independent records per user, for the errors. All have one distribution.
+        distance: R: maximum distance of the first point from the best one.
+        lipschitz: G: Lipschitz constant of the losses. Users' gradients are clipped to it.
+        strength: strong convexity μ of the losses, if any.
+        relation: neighbouring data: a unit removed, or replaced by another.
 
     Raises:
         ParameterError: if a parameter is out of range, or no such loss can be μ-strongly convex.
@@ -187,19 +177,15 @@ def plan_sco(
     >>> round(plan["excess risk, the noise's part"], 5)
     0.00422
     """
-    epsilon, delta = checked_promise(epsilon, delta, relation)
+    promise = planned_promise(User(), epsilon, delta, relation)
     n = _validate.integer(minimum=1, n_users=n_users)
     dimension = _validate.integer(minimum=1, dimension=dimension)
     records = _validate.integer(minimum=1, records=records)
     reach = _validate.scale(distance=distance) * _validate.scale(lipschitz=lipschitz)
     if strength is not None:
         strength = _strength(strength, distance, lipschitz)
-    event = calibrate_gaussian(
-        epsilon,
-        delta,
-        contribution=unit_contribution(User(), "signed"),
-        relation=relation,
-        unit=User(),
+    mean = ClippedMean.calibrate(
+        epsilon=epsilon, delta=delta, n_users=n, rounds=1, unit=User(), relation=relation
     )
 
     def risk(error: float) -> float:
@@ -208,9 +194,9 @@ def plan_sco(
             return reach * error
         return min(reach * error, 2 * (lipschitz * error) ** 2 / strength)
 
-    noise = math.sqrt(dimension) * event.noise_multiplier / n
+    noise = math.sqrt(dimension) * mean.noise_sd
     private = risk(noise)
-    centred = min_noise_of_clipped_sums(event.noise_multiplier, n, dimension)
+    centred = min_noise_of_clipped_sums(mean.noise_multiplier, n, dimension)
     order = convex_order(epsilon, n, dimension=dimension, records=records, strength=strength)
     drawn = 1 / (n * records)
     if strength is None:
@@ -223,7 +209,7 @@ def plan_sco(
     )
     source = _CONVEX if strength is None else _STRONG
     rows = [
-        PlanRow("noise multiplier σ", event.noise_multiplier, "G"),
+        PlanRow("noise multiplier σ", mean.noise_multiplier, "G"),
         PlanRow("rms noise of the averaged gradient", noise, "G"),
         PlanRow("excess risk, the noise's part", private, "loss", _DESCENT),
         PlanRow(
@@ -244,7 +230,7 @@ def plan_sco(
         rows.append(PlanRow("the noise's part, times the least", private / least))
     title = (
         f"Convex losses of {n:,} users with {records:,} record{'s' if records > 1 else ''} each, "
-        f"dimension {dimension:,}, {promise_text(epsilon, delta, relation, User())}"
+        f"dimension {dimension:,}, {promise_text(promise)}"
     )
     notes = [
         "The errors assume independent, identically distributed records; the guarantee does not.",
@@ -252,7 +238,7 @@ def plan_sco(
         "Clipping around an estimated centre: for Gaussian gradients of covariance G²/d; the estimate "
         "adds to this.",
     ]
-    return ErrorPlan(title, epsilon, delta, event, tuple(rows), tuple(notes))
+    return ErrorPlan(title, epsilon, delta, mean.event, tuple(rows), tuple(notes))
 
 
 def _strength(strength: float, distance: float, lipschitz: float) -> float:
@@ -307,74 +293,15 @@ def _least_risk(
     return strength / 2 * min(lipschitz / (2 * strength), distance) ** 2 * square
 
 
-def _rate(sampling: Sampling, rate: float | None, passes: int | None, rounds: int) -> float:
-    """Validate the sampling method, and return a round's expected share of gradients."""
-    if sampling in ("pairs", "users"):
-        if rate is None:
-            raise ParameterError(
-                f"sampling_rate is required if {sampling} are sampled, such as 0.01.",
-                name="sampling_rate",
-            )
-        if passes is not None:
-            raise ParameterError("passes requires sampling='passes'; omit it.", name="passes")
-        rate = _validate.positive(sampling_rate=rate)
-        if rate > 1:
-            raise ParameterError(
-                f"sampling_rate must be in (0, 1], not {_validate.describe(rate)}.",
-                name="sampling_rate",
-            )
-        return rate
-    if rate is not None:
+def _passes(passes: int, rounds: int, sampling_rate: float) -> int:
+    passes = _validate.integer(minimum=1, passes=passes)
+    if sampling_rate != 1:
         raise ParameterError(
-            f"sampling_rate must be omitted with sampling={sampling!r}, because only 'pairs' and "
-            "'users' use it.",
+            "sampling_rate must be omitted with passes, because batches are then not sampled.",
             name="sampling_rate",
         )
-    if sampling == "full":
-        if passes is not None:
-            raise ParameterError("passes requires sampling='passes'; omit it.", name="passes")
-        return 1.0
-    if passes is None:
-        raise ParameterError(
-            "passes is required with sampling='passes', such as passes=1.", name="passes"
-        )
-    passes = _validate.integer(minimum=1, passes=passes)
     if passes > rounds:
         raise ParameterError(
             f"passes must be at most the number of rounds, {rounds}, not {passes}.", name="passes"
         )
-    return passes / rounds
-
-
-def _calibrated(
-    epsilon: float,
-    delta: float,
-    rounds: int,
-    sampling: Sampling,
-    rate: float,
-    passes: int | None,
-    unit: Unit,
-    relation: Relation,
-    max_elements: int | None,
-) -> Any:
-    """Return the event with the least noise for the promise."""
-    blocks = unit_contribution(unit, "signed")
-    if sampling in ("pairs", "users"):
-        drawn: Literal["pairs", "users"] = "pairs" if sampling == "pairs" else "users"
-        return calibrate(
-            lambda noise: subsampling.SampledGaussian(
-                noise, rate, rounds, sampling=drawn, level=blocks.block
-            ),
-            epsilon,
-            delta,
-            relation=relation,
-            unit=unit,
-            max_elements=max_elements,
-        ).event
-    count = rounds if passes is None else passes
-    event = calibrate_gaussian(
-        epsilon, delta, contribution=blocks, relation=relation, unit=unit, count=count
-    )
-    if sampling == "full":
-        return event
-    return subsampling.Participation(event.noise_multiplier, count, level=blocks.block)
+    return passes

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 
 from dpgrain import _validate
-from dpgrain.accounting.calibration import calibrate_gaussian
 from dpgrain.errors import ParameterError
+from dpgrain.means import ClippedMean
 from dpgrain.papers.floors import (
     mean_order,
     min_error,
@@ -15,14 +15,13 @@ from dpgrain.papers.floors import (
     min_error_of_worlds,
     min_noise_of_clipped_sums,
 )
-from dpgrain.planning.error_plan import (
+from dpgrain.planning.plan_tables import (
     FLOOR,
     MANY_UNITS,
     ErrorPlan,
     PlanRow,
-    checked_promise,
+    planned_promise,
     promise_text,
-    unit_contribution,
     vectors_per_unit,
 )
 from dpgrain.units import Relation, Unit, User, unit_level
@@ -44,18 +43,17 @@ def plan_mean(
     """Return the expected error of a private mean, with limits of any mechanism.
 
     Args:
-        epsilon: the promised ε.
-        delta: the promised δ, in (0, 1).
-        n: the public number of vectors, used as divisor of the sum: one for each unit, or one for
-            each element if the unit is ``User(max_elements=M)``.
-        dimension: the number of coordinates of a vector.
+        epsilon: privacy parameter ε, such as 1; smaller protects more.
+        delta: privacy parameter δ, such as 1e-6.
+        n: public number of vectors, one per unit. It divides the sum. With at most M elements per
+            user, it is the number of elements.
+        dimension: dimension of a vector.
         unit: the protected unit, a user by default; a ``User(max_elements=M)`` adds at most M
             vectors.
-        relation: ``"zero_out"`` or ``"replace"``.
-        records: the number of independent records of one distribution that each vector is the mean
-            of; used only in the lower bound of the papers; 1 assumes nothing.
-        error: a desired rms error in clipping bounds; the plan then includes the necessary number
-            of vectors.
+        relation: neighbouring data: a unit removed, or replaced by another.
+        records: independent records per vector, for the lower bound. Each vector is the mean of
+            records of one distribution; 1 assumes nothing.
+        error: target rms error in clipping bounds; plans the number of vectors.
 
     Raises:
         ParameterError: if a parameter is out of range, or the contribution of a unit is unbounded.
@@ -74,14 +72,15 @@ def plan_mean(
     >>> round(plan["rms privacy error"], 5)
     0.00422
     """
-    epsilon, delta = checked_promise(epsilon, delta, relation)
+    unit = User() if unit is None else unit
+    unit_level(unit, "user")
+    promise = planned_promise(unit, epsilon, delta, relation)
     n = _validate.integer(minimum=1, n=n)
     dimension = _validate.integer(minimum=1, dimension=dimension)
     records = _validate.integer(minimum=1, records=records)
-    unit = User() if unit is None else unit
-    unit_level(unit, "user")
-    blocks = unit_contribution(unit, "signed")
-    event = calibrate_gaussian(epsilon, delta, contribution=blocks, relation=relation, unit=unit)
+    mean = ClippedMean.calibrate(
+        epsilon=epsilon, delta=delta, n_users=n, rounds=1, unit=unit, relation=relation
+    )
     # One unit adds at most `reach` clipping bounds, and there are at least `units` units.
     reach = vectors_per_unit(unit)
     units = max(n // reach, 1)
@@ -92,20 +91,20 @@ def plan_mean(
     def floor(units: int) -> float:
         return reach * min_error(epsilon, delta, units, dimension=dimension, relation=relation)
 
-    total = math.sqrt(dimension) * event.noise_multiplier
+    total = math.sqrt(dimension) * mean.noise_multiplier
     such = share * min_error_of_records(
         epsilon, delta, units, records=own, dimension=dimension, relation=relation
     )
     least = floor(units)
     order = reach * mean_order(epsilon, 1, dimension=dimension, records=records)
     rows = [
-        PlanRow("noise multiplier σ", event.noise_multiplier, "clipping bounds"),
-        PlanRow("noise sd of a coordinate", event.noise_multiplier / n, "clipping bounds"),
+        PlanRow("noise multiplier σ", mean.noise_multiplier, "clipping bounds"),
+        PlanRow("noise sd of a coordinate", mean.noise_sd, "clipping bounds"),
         PlanRow("rms privacy error", total / n, "clipping bounds"),
         PlanRow("sampling error at most", 1 / math.sqrt(units), "clipping bounds"),
         PlanRow(
             "vectors from which sampling is worse",
-            math.ceil(reach * event.noise_multiplier**2 * dimension / reach**2),
+            math.ceil(mean.noise_multiplier**2 * dimension / reach),
             "vectors",
         ),
         PlanRow("lower bound, as an order", order / n, "clipping bounds", _MEANS, kind="order"),
@@ -116,7 +115,7 @@ def plan_mean(
         PlanRow("times the least", total / least),
         PlanRow(
             "least noise of clipped sums, such records",
-            min_noise_of_clipped_sums(event.noise_multiplier, n, dimension)
+            min_noise_of_clipped_sums(mean.noise_multiplier, n, dimension)
             / math.sqrt(dimension * records),
             "clipping bounds",
             FLOOR,
@@ -136,9 +135,8 @@ def plan_mean(
     ]
     if error is not None:
         rows += _needed(_validate.positive(error=error), total, order, floor, reach)
-    promise = promise_text(epsilon, delta, relation, unit)
-    title = f"Mean of {n:,} vectors of dimension {dimension:,}, {promise}"
-    return ErrorPlan(title, epsilon, delta, event, tuple(rows), _mean_notes(records, relation))
+    title = f"Mean of {n:,} vectors of dimension {dimension:,}, {promise_text(promise)}"
+    return ErrorPlan(title, epsilon, delta, mean.event, tuple(rows), _mean_notes(records, relation))
 
 
 def _mean_notes(records: int, relation: Relation) -> tuple[str, ...]:

@@ -6,15 +6,12 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from dpgrain import _validate
 from dpgrain._formatting import powers, quantity
 from dpgrain._progress import Progress
 from dpgrain.accounting import Binomial, Compose, Event, Poisson
-from dpgrain.errors import ParameterError
-from dpgrain.planning.error_plan import ErrorPlan, PlanRow
+from dpgrain.planning.plan_tables import ErrorPlan, PlanRow
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.shuffle import PoissonSum, VectorSum
-from dpgrain.shuffle.design import Kind, gaussian_mu_for
+from dpgrain.shuffle.design import gaussian_mu_for
 from dpgrain.shuffle.device_noise import BinomialNoise, DeviceNoise, PoissonNoise
 from dpgrain.shuffle.protocol import ShuffledSum
 from dpgrain.units import RELATIONS, Relation
@@ -23,7 +20,6 @@ from dpgrain.units import RELATIONS, Relation
 _FRACTIONS = (1.0, 0.9, 0.75, 0.5, 1 / 3, 0.2, 0.1, 0.05, 0.02, 0.01)
 _FEW_FRACTIONS = (1.0, 0.9, 0.75, 0.5, 0.2, 0.1)
 _USERS = (1, 2, 5, 10)
-_KINDS: dict[Kind, type[VectorSum]] = {"binomial": VectorSum, "poisson": PoissonSum}
 
 
 @dataclass(frozen=True)
@@ -171,55 +167,6 @@ def _noise_row(noise: DeviceNoise) -> PlanRow:
     if isinstance(noise, BinomialNoise):
         return _IntegerRow("coins of a device and coordinate, b", noise.count)
     return PlanRow("ones that a device adds to a coordinate, mean", noise.mean)
-
-
-def plan_shuffle(
-    *,
-    users: int,
-    dim: int,
-    epsilon: float,
-    delta: float,
-    bound: float = 1.0,
-    relation: Relation = "replace",
-    rounds: int = 1,
-    honest: float = 1.0,
-    noise: Kind = "binomial",
-) -> ShuffledSum:
-    """Return a shuffled sum of vectors with these options.
-
-    Args:
-        users: n, the number of devices of a batch.
-        dim: d, the number of coordinates of a vector.
-        epsilon: the promised ε.
-        delta: the promised δ.
-        bound: the largest l2 norm of a vector.
-        relation: the neighbouring relation.
-        rounds: T, the number of rounds with the same users.
-        honest: γ, the minimum share of devices that report and follow the protocol.
-        noise: the type of noise that devices add.
-
-    Raises:
-        ParameterError: if a value is out of range.
-
-    >>> plan_shuffle(users=1000, dim=2, epsilon=1.0, delta=1e-6, honest=0.9).honest
-    900
-    """
-    _validate.scale(bound=bound)
-    if _validate.probability(honest=honest) == 0:
-        raise ParameterError(
-            "honest must be above 0, because honest devices must add the noise.", name="honest"
-        )
-    _validate.one_of(tuple(_KINDS), noise=noise)
-    return _KINDS[noise](
-        n_users=users,
-        dim=dim,
-        l2_bound=bound,
-        epsilon=epsilon,
-        delta=delta,
-        relation=relation,
-        rounds=rounds,
-        honest_fraction=honest,
-    )
 
 
 def deployment(protocol: ShuffledSum) -> ErrorPlan:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -17,9 +16,9 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting.events.base import Event
 from dpgrain.errors import ParameterError
 from dpgrain.numerics.special_functions import ndtr
-from dpgrain.planning.error_plan import checked_promise, table_lines, three_digits
+from dpgrain.planning.plan_tables import PlanTable, Section, planned_promise, three_digits
 from dpgrain.statistics.plan import noise_sd, plan_histogram
-from dpgrain.units import PLAIN_UNITS, Level, Relation
+from dpgrain.units import PLAIN_UNITS, Level, Relation, User
 
 # Clipping bounds per octave to try, up to this number of standard deviations of the logarithm.
 _STEPS_PER_OCTAVE, _FARTHEST_DEVIATIONS = 8, 9.0
@@ -70,7 +69,7 @@ class UnitErrors:
 
 
 @dataclass(frozen=True)
-class UnitsPlan(PlanReportMixin):
+class UnitsPlan(PlanTable, PlanReportMixin):
     """The expected errors under several privacy units, side by side.
 
     Args:
@@ -82,9 +81,10 @@ class UnitsPlan(PlanReportMixin):
         data: the other arguments of :func:`plan_units`, by name.
 
     >>> plan = plan_units(1.0, 1e-6, n_users=10_000, records=90, elements=5, cells=40)
-    >>> for row in plan.rows()[:3]:
-    ...     print(row)
+    >>> plan.columns
     ('', 'record', 'element', 'user')
+    >>> for row in plan.tables()[0][1][:2]:
+    ...     print(row)
     ("ε of an average person's data, δ = 10⁻⁶", '328', '2.46', '1')
     ('clipping bound in a cell', '1', '256', '166')
     """
@@ -125,21 +125,25 @@ class UnitsPlan(PlanReportMixin):
             f"unit {_validate.describe(level)} is not in this plan; choose from {named}."
         )
 
-    def rows(self) -> list[tuple[str, ...]]:
-        """Return the table: a name, then a number per unit; the first row has the units."""
-        whole = powers(self.delta)
-        return [
-            ("", *(errors.unit for errors in self.units)),
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The units, after the names of the numbers."""
+        return ("", *(errors.unit for errors in self.units))
+
+    def tables(self) -> list[Section]:
+        """Return the one table: a name, then a number per unit."""
+        numbers: tuple[tuple[str, Callable[[UnitErrors], str]], ...] = (
             (
-                f"ε of an average person's data, δ = {whole}",
-                *(rounded_up(errors.epsilon_of_person, 3) for errors in self.units),
+                f"ε of an average person's data, δ = {powers(self.delta)}",
+                lambda errors: rounded_up(errors.epsilon_of_person, 3),
             ),
-            ("clipping bound in a cell", *(three_digits(errors.clip) for errors in self.units)),
-            ("noise sd of a count", *(three_digits(errors.noise) for errors in self.units)),
-            ("lost to clipping", *(three_digits(errors.lost) for errors in self.units)),
-            ("rms error of a count", *(three_digits(errors.error) for errors in self.units)),
-            ("the same, of its records", *(f"{100 * errors.share:.2g}%" for errors in self.units)),
-        ]
+            ("clipping bound in a cell", lambda errors: three_digits(errors.clip)),
+            ("noise sd of a count", lambda errors: three_digits(errors.noise)),
+            ("lost to clipping", lambda errors: three_digits(errors.lost)),
+            ("rms error of a count", lambda errors: three_digits(errors.error)),
+            ("the same, of its records", lambda errors: f"{100 * errors.share:.2g}%"),
+        )
+        return [("", [(name, *map(number, self.units)) for name, number in numbers])]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain JSON values."""
@@ -150,13 +154,6 @@ class UnitsPlan(PlanReportMixin):
             "units": [errors.to_dict() for errors in self.units],
             "notes": list(self.notes),
         }
-
-    def to_json(self) -> str:
-        """Return the plan as JSON text."""
-        return json.dumps(self.to_dict(), ensure_ascii=False)
-
-    def __str__(self) -> str:
-        return "\n  ".join([f"{self.title}:", *table_lines(self.rows()), *self.notes])
 
 
 def plan_units(
@@ -173,15 +170,15 @@ def plan_units(
     """Return the expected error of counts by cell, under each privacy unit.
 
     Args:
-        epsilon: the promised ε, separately for each unit.
-        delta: the promised δ, in (0, 1).
-        n_users: the public number of users.
-        records: the average number of records of a user, at least ``elements``.
-        elements: the average number of elements of a user: cells with the user's records.
-        cells: the public number of cells; each is an element of every user with records in it.
-        skew: the mean-to-median ratio of records per user, at least 1; in logs of chats, shops,
-            games and speeches it is 2.1 to 3.1.
-        relation: ``"zero_out"`` or ``"replace"``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Each unit has it separately.
+        delta: privacy parameter δ, such as 1e-6.
+        n_users: public number of users.
+        records: mean number of records per user. It is at least ``elements``.
+        elements: mean number of cells with records per user.
+        cells: public number of cells. Each is an element of every user with records in it.
+        skew: mean ÷ median number of records per user. It is at least 1, and 2.1 to 3.1 in logs of
+            chats, shops, games and speeches.
+        relation: neighbouring data: a unit removed, or replaced by another.
 
     Raises:
         ParameterError: if a number is out of range, or the averages are inconsistent.
@@ -198,7 +195,7 @@ def plan_units(
     >>> [f"{errors.unit}: {errors.share:.4f}" for errors in plan.units]
     ['record: 0.0002', 'element: 0.0671', 'user: 0.1069']
     """
-    epsilon, delta = checked_promise(epsilon, delta, relation)
+    _ = planned_promise(User(), epsilon, delta, relation)
     n_users = _validate.integer(minimum=1, n_users=n_users)
     cells = _validate.integer(minimum=1, cells=cells)
     if not 1 <= (elements := _validate.positive(elements=elements)) <= cells:
@@ -227,7 +224,7 @@ def plan_units(
         "errors 10 to 30% larger, or two to three times with fewer than ten cells and heavy tails.",
         "Each guarantee holds for all data; the errors are for data like these.",
     )
-    told = {
+    data_arguments = {
         "n_users": n_users,
         "records": records,
         "elements": elements,
@@ -235,7 +232,7 @@ def plan_units(
         "skew": skew,
         "relation": relation,
     }
-    return UnitsPlan(title, epsilon, delta, units, notes, told)
+    return UnitsPlan(title, epsilon, delta, units, notes, data_arguments)
 
 
 @dataclass(frozen=True)

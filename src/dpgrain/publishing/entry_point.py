@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
+from dpgrain.publishing.call import recorded
 from dpgrain.publishing.parameters import with_shared_parameters
 from dpgrain.publishing.publish import publish
 from dpgrain.publishing.query import Query
@@ -42,12 +43,14 @@ def publishes(query: Callable[Parameters, Query[Made]]) -> PublishingFunction[Pa
     (1.0, '±7.07')
     """
 
+    asked = recorded(query)
+
     @wraps(query)
     def function(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Made:
-        return publish(query(*args, **kwargs))
+        return publish(asked(*args, **kwargs))
 
     made: Any = function
-    made.query = query
+    made.query = asked
     signature = inspect.signature(query)
     made.__doc__ = with_shared_parameters(query.__doc__, list(signature.parameters))
     made.__signature__ = _published(signature)

@@ -67,8 +67,8 @@ SENTENCES = MappingProxyType(
         "chosen-range": "the range of the numbers is chosen privately with {:.0%} of the budget",
         "chosen-bounds": "clipping bounds between {:,.6g} and {:,.10g}, chosen privately with "
         "{:.0%} of the budget",
-        "shared-bounds": "clipping bounds between {:,.6g} and {:,.10g}, chosen privately with "
-        "{:.0%} of the budget and shared between similar elements",
+        "shared-bounds": "clipping bounds between {:,.6g} and {:,.10g}, chosen privately per "
+        "cell with {:.0%} of the budget, in part from joint counts of similar cells",
         "clipping-bound": "the clipping bound {:,.6g}",
         "scaled-bound": "the clipping bound {:,.6g} × {:,.6g} = {:,.6g}",
         "unclipped": "each {} adds at most {:,.6g}",

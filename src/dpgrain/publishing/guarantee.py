@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import json
 import math
-import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpgrain import _validate
 from dpgrain._files import NUMBERS, read_guarantee
-from dpgrain._formatting import powers, rounded_up
+from dpgrain._formatting import powers, quote_user, rounded_up
 from dpgrain._lazy_import import lazy_import
 from dpgrain._report_mixins import GuaranteeReportMixin
 from dpgrain.accounting import Event, Scoped
@@ -62,8 +61,6 @@ _SEEDED = "NOT PRIVATE: the random seed is known. With secret randomness the gua
 
 #: The beginning of a line about noise from a known seed.
 SEED_KNOWN = "NOT PRIVATE: the random seed is known. With secret randomness: "
-_FILTER = "only rows where {}"
-_MAPPING = re.compile(r"a mapping of [\d,]+ items? to ([\d,]+ cells?) \((#\w+)\) of (.+)")
 
 
 @dataclass(frozen=True)
@@ -281,24 +278,32 @@ class Guarantee(GuaranteeReportMixin):
         """
         as_given = self.provenance == "as given"
         # Full texts of mappings are too long for one line.
-        elements = _MAPPING.sub(r"\3 in \1 \2", self.elements).removeprefix("the column ")
+        brief = "" if self.partition is None else self.partition.brief
         ids = _user_ids(self.user)
         users = (
-            f"users {'by ' * (ids == self.user)}{ids}" if ids else "each row is one user" * as_given
+            f"users {'by ' * ids.startswith('the ids')}{ids}"
+            if ids
+            else "each row is one user" * as_given
         )
         facts = (
-            elements,
+            brief or self.elements.removeprefix("the column "),
             users if self.level != "record" else "",
             self.relation,
             "external rows, unverified" if as_given else "",
-            "" if self.scope.everything else f"only {self.scope}",
-            *(_FILTER.format(*fact.numbers) for fact in self.public if fact.kind == "rows-where"),
+            *(f"only {each}" for each in self.filters),
             *(f"line {each.number:,} of ledger {each.name!r}" for each in self.receipts),
         )
         return (
             f"{'' if self.private else SEED_KNOWN}ε = {rounded_up(self.epsilon(), 6)}, "
             f"δ = {powers(self.delta)} per {self.level} ({'; '.join(filter(None, facts))})."
         )
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The conditions of all rows of the release, as text: its region, and filters."""
+        region = () if self.scope.everything else (f"rows with {self.scope}",)
+        facts = [fact for fact in self.public if fact.kind == "rows-where"]
+        return (*region, *(f"rows where {fact.numbers[0]}" for fact in facts))
 
     def __str__(self) -> str:
         # The text of the elements may contain braces, so it is not formatted.
@@ -313,7 +318,10 @@ class Guarantee(GuaranteeReportMixin):
         facts = "; ".join(dict.fromkeys(map(str, self.public)))
         public = f" Assumed public and fixed in advance: {facts}." if facts else ""
         ids = _user_ids(self.user)
-        users = f" Users are identified by {ids}; rows without a user are dropped." if ids else ""
+        users = f" Users are identified by {ids}." if ids else ""
+        if ids and self.provenance:
+            # Rows of a guarantee that was built by hand are unknown.
+            users = f"{users[:-1]}; rows without a user are dropped."
         read = "" if self.scope.everything else f" Only these records are read: {self.scope}."
         given = _AS_GIVEN if self.provenance == "as given" else ""
         warning = "" if self.private else f"{_SEEDED} "
@@ -450,7 +458,7 @@ def _unit_text(level: str, elements: str, relation: str, user: str) -> str:
 
 def _user_ids(user: str) -> str:
     """Describe the user ids: a column in quotes, or unnamed ids."""
-    return user if not user or user.startswith("the ids passed (#") else repr(user)
+    return user if not user or user.startswith("the ids passed (#") else quote_user(user)
 
 
 def check_guarantee(guarantee: object) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from dpgrain.accounting.events.base import Asked
+from dpgrain.accounting.events.base import Neighbours
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price, price
@@ -62,22 +62,22 @@ def price_for_unit(
     >>> round(price_for_unit(weekly, "element", days, "zero_out", caps).mu / 0.1, 6)
     1.414214
     """
-    query = query_for_unit(guarantee, level, cells, relation)
+    neighbours = neighbours_for_unit(guarantee, level, cells, relation)
     accounts = _accounts(guarantee, level, relation)
     price_per_account = price(
         guarantee.event,
-        query.relation,
-        query.unit,
+        neighbours.relation,
+        neighbours.unit,
         caps,
         None if room is None else room.part(1 / accounts),
-        units=query.units,
+        units=neighbours.units,
     )
     return price_per_account.times(accounts)
 
 
-def query_for_unit(
+def neighbours_for_unit(
     guarantee: Guarantee, level: Level, cells: Partition | None, relation: Relation
-) -> Asked:
+) -> Neighbours:
     """Translate one promised unit into the equivalent change of the release's own units.
 
     Args:
@@ -87,39 +87,39 @@ def query_for_unit(
         relation: the neighbouring relation of the promise.
 
     Returns:
-        The query for the release's event: how many of its units change, and how.
+        The neighbours under the release's event: how many of its units change, and how.
 
     Raises:
         ParameterError: if the contribution of one promised unit to the release is unbounded.
     """
-    query = Asked(1, relation, PLAIN_UNITS[level], None)
+    neighbours = Neighbours(1, relation, PLAIN_UNITS[level], None)
     if level == "element" and cells is not None:
         if cells.cells_in(guarantee.scope) == 1:
             # The scope is within one promised cell, so the element is all of a user's records.
-            query = replace(query, unit=User())
+            neighbours = replace(neighbours, unit=User())
         elif guarantee.level == "element" or guarantee.partition is not None:
-            query = _of_cells(guarantee, cells, relation)
+            neighbours = _of_cells(guarantee, cells, relation)
     if (
-        isinstance(query.unit, User)
+        isinstance(neighbours.unit, User)
         and guarantee.level == "element"
-        and not _bounded(guarantee, query)
+        and not _bounded(guarantee, neighbours)
     ):
-        query = _of_whole_users(guarantee, query.relation) or query
-    if not _bounded(guarantee, query):
+        neighbours = _of_whole_users(guarantee, neighbours.relation) or neighbours
+    if not _bounded(guarantee, neighbours):
         raise ParameterError(
             f"the contribution of {_promised(level, cells)} to this release, which protects "
             f"{_protected(guarantee)}, is unbounded; use the promised unit, User(max_elements=…), "
             "or a region by where(…) with few elements per person."
         )
-    return query
+    return neighbours
 
 
-def _of_cells(guarantee: Guarantee, cells: Partition, relation: Relation) -> Asked:
+def _of_cells(guarantee: Guarantee, cells: Partition, relation: Relation) -> Neighbours:
     """Translate one promised element into the elements of the release that it overlaps."""
     if guarantee.partition is None:
         # Releases from arrays only have a description of the partition, so compare descriptions.
         if guarantee.elements in (str(cells), f"the column {cells}"):
-            return Asked(1, relation, Element(), None)
+            return Neighbours(1, relation, Element(), None)
         raise ParameterError(
             f"the release protects elements of {guarantee.elements or 'no known partition'}, but "
             f"the promise is about {cells}, and the relation between their cells is unknown; use "
@@ -128,14 +128,14 @@ def _of_cells(guarantee: Guarantee, cells: Partition, relation: Relation) -> Ask
     overlap = guarantee.partition.compared(cells, guarantee.scope)
     # Changing part of a block can move it anywhere, so treat it as a replacement of the block.
     if overlap is None:
-        return Asked(1, "replace", User(), None)
-    return Asked(overlap.cells, relation if overlap.whole else "replace", Element(), None)
+        return Neighbours(1, "replace", User(), None)
+    return Neighbours(overlap.cells, relation if overlap.whole else "replace", Element(), None)
 
 
-def _of_whole_users(guarantee: Guarantee, relation: Relation) -> Asked | None:
+def _of_whole_users(guarantee: Guarantee, relation: Relation) -> Neighbours | None:
     """Translate a whole user into the largest number of elements a user can have in the scope."""
     max_cells = guarantee.partition and guarantee.partition.cells_in(guarantee.scope)
-    return Asked(max_cells, relation, Element(), None) if max_cells else None
+    return Neighbours(max_cells, relation, Element(), None) if max_cells else None
 
 
 def _accounts(guarantee: Guarantee, level: Level, relation: Relation) -> int:
@@ -144,9 +144,9 @@ def _accounts(guarantee: Guarantee, level: Level, relation: Relation) -> int:
     return _ACCOUNTS_PER_REPLACED_RECORD if can_leave_scope else 1
 
 
-def _bounded(guarantee: Guarantee, query: Asked) -> bool:
-    """Return whether ε is finite for this query, at least for a large δ."""
-    loss = guarantee.event.loss(query.units, query.relation, query.unit)
+def _bounded(guarantee: Guarantee, neighbours: Neighbours) -> bool:
+    """Return whether ε is finite for these neighbours, at least for a large δ."""
+    loss = guarantee.event.loss(neighbours.units, neighbours.relation, neighbours.unit)
     return math.isfinite(min(loss.epsilon(delta) for delta in (0.5, 0.999)))
 
 

@@ -190,10 +190,10 @@ def _require_no_outputs(plan: PlannedReleases) -> None:
     """Raise RefusedError if outputs of an earlier run exist."""
     existing = [path for path in plan.file.outputs if exists(path)]
     if existing:
-        raise RefusedError(
+        raise _refusal(
             f"{str(existing[0])!r} exists already from an earlier run; pass again=True (--again) "
-            "to publish again, which is charged again and replaces it, or choose other "
-            f"outputs.{_missing(plan)}"
+            "to publish again, which is charged again and replaces it, or choose other outputs.",
+            plan,
         )
 
 
@@ -205,13 +205,15 @@ def note_missing_outputs(plan: PlannedReleases) -> Iterator[None]:
     except RefusedError as error:
         if error.line is None:
             raise
-        raise RefusedError(f"{error}{_missing(plan)}", line=error.line) from None
+        raise _refusal(str(error), plan, error.line) from None
 
 
-def _missing(plan: PlannedReleases) -> str:
-    """Return a sentence with the missing outputs, after a space; empty if there are none."""
-    missing = [repr(str(path)) for path in plan.file.outputs if not exists(path)]
-    return f" Its missing outputs: {', '.join(missing)}." if missing else ""
+def _refusal(message: str, plan: PlannedReleases, line: int | None = None) -> RefusedError:
+    """Return an error about an earlier run, with the outputs that it did not write."""
+    missing = tuple(str(path) for path in plan.file.outputs if not exists(path))
+    if missing:
+        message += f" Its missing outputs: {', '.join(map(repr, missing))}."
+    return RefusedError(message, line=line, missing=missing)
 
 
 def _published(

@@ -42,6 +42,7 @@ class _PromiseRow:
     odds: Odds
     delta: str
     used: str
+    planned: str
     left: str
     used_plots: Markup | None
     beyond: str
@@ -117,10 +118,27 @@ def _promise_row(
         Odds(promise.epsilon, promise.delta),
         powers(promise.delta),
         percent(1 - left),
+        _planned_text(number, promise, entries),
         percent(left, up=False),
         figures(f"used{number}", partial(plot_used, windows), 240) if windows else None,
         text(_outside_text(ledger, number, windows), 500) if windows else "",
         f"It {renewed}" if renewed else "",
+    )
+
+
+def _planned_text(number: int, promise: LastingPromise, entries: Sequence[LedgerEntry]) -> str:
+    """Describe how many planned releases were published; empty without a plan."""
+    if not promise.plan:
+        return ""
+    published = {
+        each.planned
+        for entry in entries
+        for each in entry.charged
+        if each.promise == number and each.planned is not None
+    }
+    return (
+        f"{len(published)} of {quantity(len(promise.plan), 'planned release')} published, at no "
+        "further cost."
     )
 
 

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from dpgrain._formatting import powers, quantity, rounded_up
-from dpgrain.planning.error_plan import PlanRow
+from dpgrain.planning.plan_tables import PlanRow
 from dpgrain.planning.shuffled import (
     Honest,
     central_sd,

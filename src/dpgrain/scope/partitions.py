@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
 from dpgrain import _validate
+from dpgrain._formatting import quantity
 from dpgrain.errors import ParameterError
 from dpgrain.scope.regions import DAY, EVERYTHING, LabelSet, Region, Side, Span
 from dpgrain.scope.zones import midnight
@@ -242,6 +243,20 @@ class Rule:
             return None
         return midnight(day, self.zone)
 
+    @property
+    def cell(self) -> str:
+        """Text for one cell, such as "week of 'day'"."""
+        noun = self.kind if self.kind in PERIODS else "cell"
+        return f"{noun} of {self.column!r}"
+
+    @property
+    def brief(self) -> str:
+        """Short text, with the fingerprint of a mapping or function."""
+        if self.kind != "stated":
+            return str(self)
+        cells = "public cells" if self.cells is None else quantity(self.cells, "public cell")
+        return f"{cells} #{self.mark} of {self.column!r}"
+
     def __str__(self) -> str:
         zone = f" ({self.zone})" if self.zone else ""
         match self.kind:
@@ -371,6 +386,21 @@ class Partition:
             if (rule := self.rule(side.column)) is not None
         ]
         return Region(tuple(side for side in sides if side is not None))
+
+    @property
+    def cell(self) -> str:
+        """Text for one cell, for titles."""
+        return " and ".join(rule.cell for rule in self.rules)
+
+    @property
+    def brief(self) -> str:
+        """Short text, for the last line of a printed release.
+
+        >>> titles = Partition((Rule("title", "stated", mark="9f", cells=12),))
+        >>> titles.brief, titles.cell
+        ("12 public cells #9f of 'title'", "cell of 'title'")
+        """
+        return " and ".join(rule.brief for rule in self.rules)
 
     def __str__(self) -> str:
         return " and ".join(map(str, self.rules))

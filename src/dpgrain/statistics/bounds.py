@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -54,9 +53,6 @@ _WINDOW_RATIO = 16.0
 _ROUGH_NOISE = 4.0
 # Standard deviations that make a single count credible.
 _VISIBLE = 3.0
-# Standard deviations of noise subtracted from the clipped part, and the smallest reported share,
-# which depends on the distribution of norms within a bin.
-_LOST_MARGIN, _LOST_KNOWN = 1.645, 0.01
 # Smallest share of the mean cell for similar invisible cells, and the standard errors added to the
 # variance between them.
 _ALIKE, _SPREAD_MARGIN = 0.5, 2.0
@@ -160,7 +156,6 @@ class RoughBounds:
         pool: (K,) pool of each cell, 0 … pools − 1.
         weight: (K,) weight of a block of the cell in its pool's counts, in 2^-10ths, 1 to 1024.
         blocks: estimated number of all blocks; 0 if not visible.
-        norms: estimated sum of all norms; 0 if not visible.
     """
 
     bounds: FloatArray
@@ -168,7 +163,6 @@ class RoughBounds:
     pool: IntArray
     weight: IntArray
     blocks: float
-    norms: float
 
     @property
     def pools(self) -> int:
@@ -178,21 +172,19 @@ class RoughBounds:
 
 @dataclass(frozen=True, eq=False)
 class ChosenBounds:
-    """Clipping bounds of a release, with the estimated effect of clipping.
+    """Clipping bounds of a release, with a rough estimate of the share of clipped blocks.
 
     Args:
         bounds: (K,) clipping bounds, in the units of the norms.
         seen: (K,) True for cells with blocks above the noise.
-        above: estimated share of blocks above their bound; None if too few are visible.
-        lost: estimated share of the sum of norms that clipping removes, minus possible noise except
-            for pools; None if it may be noise. It contains little of the tail beyond the last
-            visible bin, so it is much too low for heavy tails. Neither share is a guarantee.
+        above: rough estimate of the share of blocks above their bound; None unless there is a pool
+            with visible blocks in bins that are entirely above it. The counts of a single cell are
+            too coarse: all norms in the bin of its bound may be at the lower edge.
     """
 
     bounds: FloatArray
     seen: BoolArray
     above: float | None = None
-    lost: float | None = None
 
     def at_most(self, high: float) -> ChosenBounds:
         """Return these bounds limited to ``high``."""
@@ -233,21 +225,13 @@ def choose_bounds(
     array([3.67])
     """
     top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0], law)
-    bounds, number, lost = np.full(top.size, edges[0]), 0.0, np.zeros(2)
+    bounds = np.full(top.size, edges[0])
     for rows in _chunks(top >= 0):
         seen = (noisy_counts[rows], top[rows], count_sd, edges)
         energy = np.asarray(coordinates[rows] * noise_multiplier**2, dtype=np.float64)
-        tail = partial(_continued, *seen, _OWN_ALLOWANCE, bins=edges.size)
-        best = _best(*_spread(tail(least=_heavy_tail(*seen)), edges), energy)
-        bounds[rows] = np.maximum(best, edges[0])
-        # The heavy tail is assumed for the choice only, and not reported.
-        points, mass = _spread(tail(), edges)
-        number += float(mass[points > bounds[rows, None]].sum())
-        lost += _lost(noisy_counts[rows], top[rows], edges, bounds[rows], np.ones(rows.size))
-    blocks, norms = _totals(noisy_counts, top, edges, count_sd)
-    return ChosenBounds(
-        bounds, top >= 0, _share(number, blocks), _least_lost(lost, count_sd, norms)
-    )
+        tail = _continued(*seen, _OWN_ALLOWANCE, bins=edges.size, least=_heavy_tail(*seen))
+        bounds[rows] = np.maximum(_best(*_spread(tail, edges), energy), edges[0])
+    return ChosenBounds(bounds, top >= 0)
 
 
 def can_pool(cells: int) -> bool:
@@ -299,37 +283,7 @@ def bound_of_ratios(
     drowned = np.minimum((noise / shares[:, None]) ** 2, _ANYWHERE_VARIANCE).mean(axis=0)
     error = drowned + (bias * (1 - left / left[-1])) ** 2
     bound = candidates[error.argmin()]
-    tail = _continued(noisy_counts, top, count_sd, edges, _OWN_ALLOWANCE, bins=edges.size)
-    points, mass = _spread(tail, edges)
-    blocks, norms = _totals(noisy_counts, top, edges, count_sd)
-    above = _share(float(mass[0] @ (points > bound)), blocks)
-    lost = _lost(noisy_counts, top, edges, bound[None], np.ones(1))
-    return ChosenBounds(np.array([bound]), top >= 0, above, _least_lost(lost, count_sd, norms))
-
-
-def _lost(
-    noisy_counts: FloatArray,
-    top: IntArray,
-    edges: FloatArray,
-    bounds: FloatArray,
-    scale: FloatArray,
-) -> FloatArray:
-    """Return the clipped part of the norms in bins up to ``top``, and its variance, (2,).
-
-    The variance is for counts with noise of variance 1; ``scale`` is the weight of each row, (K,).
-    """
-    bins = noisy_counts.shape[1]
-    points, _ = _spread(noisy_counts, edges)
-    beyond = np.maximum(points - bounds[:, None], 0.0)[:, ::-1]
-    beyond = beyond.reshape(len(bounds), bins, points.size // bins).mean(axis=2)
-    beyond *= scale[:, None] * (np.arange(bins) <= top[:, None])
-    return np.array([(noisy_counts * beyond).sum(), (beyond**2).sum()])
-
-
-def _least_lost(lost: FloatArray, count_sd: float, norms: float) -> float | None:
-    """Return the clipped share of all norms, minus possible noise; None if it may be noise."""
-    share = _share(float(lost[0]) - _LOST_MARGIN * count_sd * math.sqrt(lost[1]), norms)
-    return share if share is not None and share >= _LOST_KNOWN else None
+    return ChosenBounds(np.array([bound]), top >= 0)
 
 
 def rough_bounds(
@@ -367,7 +321,7 @@ def rough_bounds(
         seen,
         pool,
         np.clip(np.floor(weight * 1024), 1, 1024).astype(np.int64),
-        *_totals(noisy_counts, top, edges, count_sd),
+        _blocks(noisy_counts, top, count_sd),
     )
 
 
@@ -396,11 +350,11 @@ def pooled_bounds(
     limited influence.
 
     >>> rough = RoughBounds(np.full(20, 10.0), np.ones(20, bool), np.zeros(20, int),
-    ...                     np.full(20, 1024), 2000.0, 16000.0)
+    ...                     np.full(20, 1024), 2000.0)
     >>> row = np.array([[0, 0, 900.0, 900, 0, 0, 0, 0, 0, 0]])
     >>> chosen = pooled_bounds(rough, row, 10.0, np.ones(20, int), 4.0, 1.0)
-    >>> float(chosen.bounds[0].round(1)), round(chosen.above, 2)
-    (8.8, 0.12)
+    >>> float(chosen.bounds[0].round(1))
+    8.8
     """
     cells = np.bincount(rough.pool, minlength=rough.pools)
     weight = rough.weight / 1024
@@ -423,15 +377,10 @@ def pooled_bounds(
     if unknown.sum() > _FEW_UNKNOWN * rough.seen.sum():
         # Nothing is known above the bounds of cells in invisible pools.
         return ChosenBounds(bounds, rough.seen)
-    above = _share(float(number.sum()), rough.blocks)
-    scale = rough.bounds / weight
-    per_pool = np.bincount(rough.pool, scale, minlength=rough.pools) / cells
-    visible_part, variance = _lost(noisy_rows, last, POOLED_EDGES, factor, per_pool)
-    if visible_part < _LOST_MARGIN * row_sd * math.sqrt(variance):
-        return ChosenBounds(bounds, rough.seen, above)
-    # Pools are large enough for an estimate that includes the next bin.
-    beyond = (mass * np.maximum(points - factor[:, None], 0.0)).sum(axis=1)[rough.pool]
-    return ChosenBounds(bounds, rough.seen, above, _share(float(scale @ beyond), rough.norms))
+    above = (np.arange(bins) <= last[:, None]) & (POOLED_EDGES[:-1] >= factor[:, None])
+    if noisy_rows[above].sum() <= _VISIBLE * row_sd * math.sqrt(above.sum()) or not rough.blocks:
+        return ChosenBounds(bounds, rough.seen)
+    return ChosenBounds(bounds, rough.seen, min(float(number.sum()) / rough.blocks, 1.0))
 
 
 def _top_bins(noisy_counts: FloatArray, count_sd: float, ratio: float, law: Law) -> IntArray:
@@ -624,23 +573,12 @@ def _best(points: FloatArray, mass: FloatArray, energy: FloatArray) -> FloatArra
     return np.asarray(np.minimum(points, best).max(axis=1))
 
 
-def _totals(
-    noisy_counts: FloatArray, top: IntArray, edges: FloatArray, count_sd: float
-) -> tuple[float, float]:
-    """Return the estimated number of blocks and sum of norms; 0 if not visible.
-
-    It uses the bins up to the highest credible one of any cell, with the mean norm of a log-uniform
-    bin.
-    """
+def _blocks(noisy_counts: FloatArray, top: IntArray, count_sd: float) -> float:
+    """Return the estimated number of blocks up to the highest credible bin; 0 if not visible."""
     whole = noisy_counts[:, : int(top.max(initial=-1)) + 1].sum(axis=0)
-    means = np.diff(edges)[: whole.size] / math.log(edges[1] / edges[0])
-    sd = count_sd * math.sqrt(len(noisy_counts))
-    blocks, norms = float(whole.sum()), float(whole @ means)
-    if blocks <= _VISIBLE * sd * math.sqrt(whole.size):
-        return 0.0, 0.0
-    return blocks, norms if norms > _VISIBLE * sd * float(np.linalg.norm(means)) else 0.0
-
-
-def _share(part: float, whole: float) -> float | None:
-    """Return part ÷ whole limited to [0, 1]; None without a whole."""
-    return min(max(part / whole, 0.0), 1.0) if whole > 0 else None
+    blocks = float(whole.sum())
+    return (
+        blocks
+        if blocks > _VISIBLE * count_sd * math.sqrt(noisy_counts[:, : whole.size].size)
+        else 0.0
+    )

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -18,16 +18,15 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.noise.additive import noise_by_name
 from dpgrain.publishing import Promise, Query, publishes
-from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.consistency import consistent
 from dpgrain.statistics.intervals import at_least, ratio_interval
 from dpgrain.statistics.ranges import AutoRange
 from dpgrain.statistics.release import Estimates, Histogram
-from dpgrain.statistics.request import By, Request
-from dpgrain.statistics.run import NoisySums, SumsQuery
-from dpgrain.statistics.statistic import BINNED, DISTRIBUTION, Statistic
-from dpgrain.statistics.values import Bins
+from dpgrain.statistics.run import NoisySums
+from dpgrain.statistics.statistic import BINNED, DISTRIBUTION
+from dpgrain.statistics.sums_query import By, SumsQuery
+from dpgrain.statistics.values import Bins, Measure
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
@@ -92,103 +91,105 @@ def distribution(
     """
     edges = None if at is None else _checked_edges("at", at)
     promise = Promise.of(unit, epsilon, delta, relation, share)
-    request = _request(
-        DISTRIBUTION, table, value, edges, by=by, promise=promise, clip=clip, noise=noise,
-        domain=domain, max_items=max_items,
+    return DistributionQuery.of(
+        DISTRIBUTION, table, by, promise=promise, clip=clip, noise=noise, domain=domain,
+        value=value, measure=EdgeCounts.of(edges, table, value),
+        bounds=AutoRange() if edges is None else None, max_items=max_items,
+        random_state=random_state, progress=progress,
     )  # fmt: skip
-    made = partial(_distributions, law=request.noise)
-    return SumsQuery(request, made, random_state, progress)
 
 
-def _distributions(measured: NoisySums, law: Law) -> Estimates:
-    """Return the shares at or above each threshold, with bands."""
-    counts = BinCounts.of(measured)
-    estimate, low, high = _shares(counts, law)
-    rows = np.repeat(np.arange(len(counts.masses)), counts.edges.size)
-    known = measured.groups.take(rows)
-    thresholds = pa.array(np.tile(_whole_if_all(counts.edges), len(counts.masses)))
-    return Estimates(
-        Groups.of((*known.names, "from"), (*known.columns, thresholds)),
-        estimate.ravel(),
-        _pointwise(estimate, counts).ravel(),
-        low.ravel(),
-        high.ravel(),
-        counts.masses.sum(axis=1)[rows],
-        measured.guarantee,
-        measured.metadata_with_caution(counts.bins),
-        counts.whole_error[rows],
-    )
+class DistributionQuery(SumsQuery[Estimates]):
+    """Query for shares of numbers."""
+
+    def release(self, measured: NoisySums) -> Estimates:
+        """Return the shares at or above each threshold, with bands."""
+        counts = BinCounts.of(measured)
+        estimate, low, high = _shares(counts, self.noise)
+        rows = np.repeat(np.arange(len(counts.masses)), counts.edges.size)
+        known = measured.groups.take(rows)
+        thresholds = pa.array(np.tile(_whole_if_all(counts.edges), len(counts.masses)))
+        return measured.as_estimates(
+            estimate.ravel(),
+            _pointwise(estimate, counts).ravel(),
+            low.ravel(),
+            high.ravel(),
+            counts.masses.sum(axis=1)[rows],
+            counts.whole_error[rows],
+            groups=Groups.of((*known.names, "from"), (*known.columns, thresholds)),
+            coordinates=counts.bins,
+        )
 
 
-def binned(
+def bins_query(
     table: UserTable,
     value: str,
     edges: Sequence[float] | Literal["auto"],
-    *,
-    promise: Promise,
-    random_state: RandomState,
-    progress: bool | None,
     **options: Any,
 ) -> SumsQuery[Histogram]:
     """Return the query for records in bins of a number, for ``dg.histogram(edges=…)``."""
     known = None if isinstance(edges, str) and edges == "auto" else _checked_edges("edges", edges)
-    request = _request(BINNED, table, value, known, promise=promise, **options)
-    made = partial(_bins, law=request.noise)
-    return SumsQuery(request, made, random_state, progress)
+    return BinsQuery.of(
+        BINNED, table, None, value=value, measure=EdgeCounts.of(known, table, value),
+        bounds=AutoRange() if known is None else None, **options,
+    )  # fmt: skip
 
 
-def _bins(measured: NoisySums, law: Law) -> Histogram:
-    """Return the counts of bins, with intervals."""
-    counts = BinCounts.of(measured)
-    rows = np.repeat(np.arange(len(counts.masses)), counts.bins)
-    groups, ends = measured.groups.take(rows), _whole_if_all(counts.edges).tolist()
-    lower, upper = (pa.array(part * len(counts.masses)) for part in ([None, *ends], [*ends, None]))
-    estimate, error, capped = (
-        counts.masses.ravel(),
-        counts.errors.ravel(),
-        measured.asked.is_clipped,
-    )
-    return Histogram(
-        Groups.of((*groups.names, "from", "below"), (*groups.columns, lower, upper)),
-        estimate,
-        error,
-        measured.clip[rows],
-        measured.guarantee,
-        measured.asked,
-        law,
-        at_least=at_least(estimate, error, law) if capped else None,
-    )
+@dataclass(frozen=True, eq=False, repr=False)
+class BinsQuery(SumsQuery[Histogram]):
+    """Query for counts of bins; ``nonnegative`` sets negative estimates to 0."""
+
+    nonnegative: bool = False
+
+    def release(self, measured: NoisySums) -> Histogram:
+        """Return the counts of bins, with intervals."""
+        counts = BinCounts.of(measured)
+        rows = np.repeat(np.arange(len(counts.masses)), counts.bins)
+        groups, ends = measured.groups.take(rows), _whole_if_all(counts.edges).tolist()
+        lower, upper = (
+            pa.array(part * len(counts.masses)) for part in ([None, *ends], [*ends, None])
+        )
+        estimate, error = counts.masses.ravel(), counts.errors.ravel()
+        clipped = measured.metadata.is_clipped
+        release = Histogram(
+            Groups.of((*groups.names, "from", "below"), (*groups.columns, lower, upper)),
+            estimate,
+            error,
+            measured.clip[rows],
+            measured.guarantee,
+            measured.metadata,
+            self.noise,
+            at_least=at_least(estimate, error, self.noise) if clipped else None,
+        )
+        return release.without_negatives() if self.nonnegative else release
 
 
-def _request(
-    statistic: Statistic,
-    table: UserTable,
-    value: str,
-    edges: tuple[float, ...] | None,
-    *,
-    promise: Promise,
-    by: By = None,
-    **options: Any,
-) -> Request:
-    """Return the request for counts between stated edges, or round edges in a private range."""
-    whole = isinstance(table, UserTable) and table.is_whole(value)
+@dataclass(frozen=True)
+class EdgeCounts(Measure):
+    """Number of records in each of several bins.
 
-    def made(low: float, high: float) -> tuple[float, ...]:
-        result = round_edges(low, high, whole) if edges is None else edges
+    Args:
+        edges: public edges; None for round edges in a privately chosen range.
+        whole: True for numbers that are integers.
+    """
+
+    bias: float = 0.5
+    ratio: bool = True
+    edges: tuple[float, ...] | None = None
+    whole: bool = False
+
+    @staticmethod
+    def of(edges: tuple[float, ...] | None, table: UserTable, value: str) -> EdgeCounts:
+        """Return the measure for a column of a table."""
+        corners = 1 + (_MOST_CHOSEN if edges is None else len(edges))
+        whole = isinstance(table, UserTable) and table.is_whole(value)
+        return EdgeCounts(corners, noisy=corners // 2, counting=corners, edges=edges, whole=whole)
+
+    def split(self, low: float, high: float) -> Bins:
+        """Return the bins between the edges."""
+        edges = round_edges(low, high, self.whole) if self.edges is None else self.edges
         # Move edges down, so that bins contain their lower edge instead of the upper one.
-        return tuple(np.nextafter(result, -math.inf).tolist())
-
-    corners = 1 + (_MOST_CHOSEN if edges is None else len(edges))
-    return Request.of(
-        statistic,
-        table,
-        by,
-        promise=promise,
-        value=value,
-        measure=values.binned(corners, made),
-        bounds=AutoRange() if edges is None else None,
-        **options,
-    )
+        return Bins(tuple(np.nextafter(edges, -math.inf).tolist()), self.corners)
 
 
 @dataclass(frozen=True, eq=False)

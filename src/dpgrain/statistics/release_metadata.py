@@ -1,17 +1,22 @@
-"""Facts of a request for a release, and the sentences built from them."""
+"""Public facts of a release, and the sentences built from them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpgrain import _validate
-from dpgrain._formatting import approximate_percent, powers, quantity, rounded_up
+from dpgrain._formatting import approximate_percent, powers, quantity, quote_user, rounded_up
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.statistic import HISTOGRAM, Statistic, statistic_of
 from dpgrain.units import Level, Relation
+
+if TYPE_CHECKING:
+    from dpgrain.publishing.promise import Promise
+    from dpgrain.tables.blocks import UnitBlocks
+    from dpgrain.tables.rows import TableRows
 
 Each = Literal["record", "holder", "share", "user"]
 #: The rows that estimates cover: records, people with records, or all enrolled people.
@@ -25,8 +30,6 @@ _EACH: dict[Each, str] = {
 }
 # First words of counted quantities.
 _COUNTED = ("records", "people", "users", "elements", "units")
-# Smallest shown share of clipping.
-_SMALLEST_SHOWN = 1e-3
 # Privately chosen limits of these sizes are rounded to integers.
 _AS_INTEGERS = (100.0, 1e9)
 # Clipped norms of a contribution, by noise distribution.
@@ -37,7 +40,7 @@ _FORMER_EACH: dict[str, Each] = {
     "1/√(items of the unit) for each unit that holds the item": "share",
 }
 # Parts with separate bounds.
-_PARTS = {"cell": "element", "item": "item"}
+_PARTS = {"cell": "cell", "item": "item"}
 _NO_KEYS = "none: one number over all records"
 
 
@@ -51,7 +54,7 @@ class Clip:
         takes: False if no contribution can exceed the bound.
 
     >>> str(Clip(2.0)), str(Clip(None, "cell"))
-    ('2', 'auto (one bound per element, chosen privately)')
+    ('2', 'auto (one bound per cell, chosen privately)')
     """
 
     bound: float | None
@@ -79,12 +82,14 @@ class Clip:
 
 # Descriptions of private choices in files of 0.1, which have no facts.
 _CHOSEN = {str(clip): clip for clip in (Clip(None), Clip(None, "cell"))}
-_CHOSEN["auto (one bound per cell, chosen privately)"] = Clip(None, "cell")
+_CHOSEN["auto (one bound per element, chosen privately)"] = Clip(None, "cell")
+# Unreliable estimates in files of 0.1.
+_FORMER = ("above", "lost", "lost_of")
 
 
 @dataclass(frozen=True)
-class Asked(Mapping[str, str]):
-    """Request for a release; as a mapping, its description line by line.
+class ReleaseMetadata(Mapping[str, str]):
+    """Public facts of a release; as a mapping, its description line by line.
 
     Args:
         statistic: published statistic.
@@ -100,6 +105,7 @@ class Asked(Mapping[str, str]):
         clip: clipping of contributions; None if nothing is clipped.
         unit: privacy unit.
         elements: description of the partition into elements; empty if there is none.
+        cell: text for one cell of the partition; empty if there is none, or it is unknown.
         max_elements: maximum number of elements of a user; None for all.
         relation: neighbouring relation.
         epsilon: requested ε.
@@ -107,17 +113,17 @@ class Asked(Mapping[str, str]):
         noise: noise distribution.
         user: column of user ids.
         n_users: public number of enrolled users.
-        above: estimated share of blocks above a privately chosen bound; None if unknown.
-        lost: estimated share that clipping removes; None if unknown.
-        lost_of: whole of that share: the total, or the norms of blocks with several numbers.
+        bound: privately chosen clipping bound; None if it is unknown, or each cell has one.
+        above: rough estimate of the share of blocks above privately chosen bounds; None if
+            unknown.
         care: warnings for readers, as sentences; computed from noisy numbers only.
         processed: post-processing of the estimates.
         told: description in a file of a version without facts.
         over: rows that estimates cover; a person is a row of all their records.
 
     >>> from dpgrain.statistics.statistic import MEAN
-    >>> asked = Asked(MEAN, value="score", bounds=(0.0, 100.0))
-    >>> asked["weight"], asked["user"]
+    >>> metadata = ReleaseMetadata(MEAN, value="score", bounds=(0.0, 100.0))
+    >>> metadata["weight"], metadata["user"]
     ('score clamped to [0, 100]', 'none')
     """
 
@@ -134,6 +140,7 @@ class Asked(Mapping[str, str]):
     clip: Clip | None = None
     unit: Level | None = None
     elements: str = ""
+    cell: str = ""
     max_elements: int | None = None
     relation: Relation | None = None
     epsilon: float | None = None
@@ -141,9 +148,8 @@ class Asked(Mapping[str, str]):
     noise: str = ""
     user: str | None = None
     n_users: int | None = None
+    bound: float | None = None
     above: float | None = None
-    lost: float | None = None
-    lost_of: Literal["total", "norms"] = "total"
     care: tuple[str, ...] = ()
     processed: tuple[str, ...] = ()
     told: tuple[tuple[str, str], ...] = ()
@@ -151,6 +157,31 @@ class Asked(Mapping[str, str]):
 
     def __post_init__(self) -> None:
         _validate.check_fields(self)
+
+    @staticmethod
+    def of(
+        statistic: Statistic,
+        table: TableRows,
+        promise: Promise,
+        blocks: UnitBlocks,
+        noise: str,
+        **facts: Any,
+    ) -> ReleaseMetadata:
+        """Return the public facts of a release from a table; ``facts`` are other fields."""
+        known = {
+            "title": table.source.title,
+            "unit": promise.level,
+            "elements": blocks.named,
+            "cell": "" if blocks.partition is None else blocks.partition.cell,
+            "max_elements": blocks.max_elements,
+            "relation": promise.relation,
+            "epsilon": promise.epsilon,
+            "delta": promise.delta,
+            "noise": noise,
+            "user": table.user,
+            "n_users": table.n_users,
+        }
+        return ReleaseMetadata(statistic, **{**known, **facts})
 
     # -- as a mapping --
 
@@ -229,14 +260,17 @@ class Asked(Mapping[str, str]):
 
     @property
     def _bad_values(self) -> str:
-        columns = [repr(name) for name in (self.user, *self.by) if name is not None]
-        rows = f"rows without a value in {' or '.join(columns)} are dropped" if columns else ""
-        if self.value is None:
-            return rows
-        if self.statistic.weighted:
-            return f"{rows}; weights of 0 or less count 0"
-        numbers = f"rows without a finite number in {self.value!r}"
-        return f"{rows}, and {numbers}" if rows else f"{numbers} are dropped"
+        user = [] if self.user is None else [quote_user(self.user)]
+        several = user != [] and user == [self.user]
+        columns = [*([] if several else user), *map(repr, self.by)]
+        missing = [f"any owner ({self.user})"] if several else []
+        missing += [f"a value in {' or '.join(columns)}"] if columns else []
+        if self.value is not None and not self.statistic.weighted:
+            number = "both columns" if self.statistic.paired else repr(self.value)
+            missing.append(f"a finite number in {number}")
+        rows = f"rows without {' or '.join(missing)} are dropped" if missing else ""
+        weighted = self.statistic.weighted and self.value is not None
+        return f"{rows}; missing weights and weights below 0 count 0" if weighted else rows
 
     # -- sentences --
 
@@ -247,7 +281,7 @@ class Asked(Mapping[str, str]):
             whose = self.unit or "unit"
             return (
                 f"score per {self.keys_text} for ranking, not a number of people: each {whose} adds "
-                "1/√k to each of its k items"
+                "1/√k to each of its k items, the first ones if it has too many"
             )
         if self.statistic.of_bins:
             return (
@@ -271,7 +305,7 @@ class Asked(Mapping[str, str]):
             found = f"clamped to [{low}, {high}] (limits chosen privately)"
             what = f"{what} {_clamped(limits) if self.bounds else found}"
         if self.max_elements is not None:
-            per += f", of at most {quantity(self.max_elements, 'element')} of each user"
+            per += f", from at most {self._kept} per user (others are dropped)"
         return f"{what}{per}{self._clipping}"
 
     @property
@@ -285,6 +319,15 @@ class Asked(Mapping[str, str]):
         # If records are protected, each pair of a user and an item still counts once.
         pairs = self.unit == "record" or (self.unit == "element" and self._of_own_items)
         return "users" if pairs and self.user else f"{self.unit or 'unit'}s"
+
+    @property
+    def _kept(self) -> str:
+        """Elements of a user that are not dropped."""
+        assert self.max_elements is not None  # noqa: S101 - asked for only then
+        if self._of_own_items:
+            return f"{quantity(self.max_elements, 'value')} of {self.keys_text}"
+        noun, of, column = self.cell.partition(" of ")
+        return f"{quantity(self.max_elements, noun or 'cell')}{of}{column}"
 
     @property
     def _of_own_items(self) -> bool:
@@ -340,11 +383,14 @@ class Asked(Mapping[str, str]):
             return f", clipped: {dict(self.told)['clip']}"
         assert self.clip is not None  # noqa: S101 - clipped contributions have a bound
         if self.clip.over == "item":
-            return f", of the first items of each {self.unit or 'unit'}"
+            return f", counting only the first items of each {self.unit or 'unit'}"
         limit, ends = self.clip.bound, self.bounds or self.found
+        if limit is None and self.bound is None:
+            per = f" per {self._cell}" if self.clip.over == "cell" else ""
+            return f", {self._contribution} clipped at a bound{per}, chosen privately"
         if limit is None:
-            per = " per element" if self.clip.over == "cell" else ""
-            return f", {self._contribution} clipped at a bound chosen privately{per}"
+            assert self.bound is not None  # noqa: S101 - see above
+            return f", {self._block} clipped at {self._limit(self.bound)}, chosen privately"
         if self.statistic.signed and ends is not None:
             # Sums are clipped in units of the largest magnitude.
             limit *= max(map(abs, ends))
@@ -352,9 +398,18 @@ class Asked(Mapping[str, str]):
 
     def _limit(self, bound: float) -> str:
         """Bound as text, with its unit for counts, and the norm that it limits."""
-        norm, size = self._joint_norm, f"{bound:,.6g}"
+        norm, size = self._joint_norm, format_limit(bound) if self.chosen else f"{bound:,.6g}"
+        if self.statistic.ratio and not self.statistic.ranked:
+            # The contribution of a record has an l1 norm of 1.
+            of_one = f"{norm} {size} (a record has up to 1)"
+            return f"{size} {self.rows}" if norm == "l1 norm" else of_one
         if norm and (norm != "l1 norm" or not self._groups or self.statistic.ratio):
-            return f"{norm} {size}"
+            roots = self.each == "holder" and norm == "l2 norm"
+            parts = self.statistic.signed and not self._groups
+            return (
+                f"{norm} {size}{f' (√k for k {self._groups})' * roots}"
+                f"{' (of positive and negative parts)' * parts}"
+            )
         if self._counts_rows and not self.statistic.ratio:
             size += (
                 f" {self.rows if bound != 1 else 'record' if self.over == 'records' else 'person'}"
@@ -397,51 +452,45 @@ class Asked(Mapping[str, str]):
         return "bins" if self.statistic.of_parts else ""
 
     @property
+    def _cell(self) -> str:
+        """Noun for a cell of the partition: a key, a period or a cell."""
+        noun = self.keys_text if self._of_own_items else self.cell.partition(" of ")[0]
+        return noun or "cell"
+
+    @property
+    def _place(self) -> str:
+        """Cell of a contribution to an element; empty without elements."""
+        if self._of_own_items:
+            return f" to each {self.keys_text}"
+        return f" in one {self.cell or 'cell'}" if self.elements else ""
+
+    @property
     def _contribution(self) -> str:
         """Contribution that is clipped as a whole."""
         if self.unit == "record":
             return "each record"
-        whose = "user" if self.unit else "unit"
-        return f"each {whose}'s contribution{' to an element' if self.elements else ''}"
+        return f"each {'user' if self.unit else 'unit'}'s contribution{self._place}"
 
     @property
     def _block(self) -> str:
         """Contribution that is clipped as a whole, with its groups."""
         if not self._groups:
             return self._contribution
-        whose, element = "user" if self.unit else "unit", " of an element" if self.elements else ""
+        whose = "user" if self.unit else "unit"
         number = "" if self.public_items is None or self.elements else f"{self.public_items:,} "
-        return f"each {whose}'s contributions to all {number}{self._groups}{element}"
-
-    @property
-    def _parts(self) -> str:
-        """Clipped blocks, in the plural."""
-        return "elements" if self.elements else f"{self.unit or 'unit'}s"
+        return f"each {whose}'s contributions to all {number}{self._groups}{self._place}"
 
     @property
     def clipping_effect(self) -> str:
-        """Effect of clipping on all groups together; empty if unknown."""
-        if self.above is None and self._is_unmeasured:
-            return "the effect of clipping was not measured, because clip= was set"
-        if self.above is None:
+        """Effect of clipping on all groups together; empty if nothing is clipped."""
+        if self.told:
             return dict(self.told).get("left out", "")
-        said = f"clipping affected {approximate_percent(self.above)} of {self._parts}"
-        if self.lost is None or min(self.above, self.lost) < _SMALLEST_SHOWN:
-            return said
-        whole = "the size of all contributions" if self.lost_of == "norms" else "the total"
-        if self.statistic.ratio and self.lost_of == "total":
-            whole = "the weight of records"
-        # Possible noise is subtracted from the share, except for bounds per element.
-        least = "" if self.clip is not None and self.clip.over == "cell" else "at least "
-        share = f"{least}{approximate_percent(self.lost)}"
-        return f"{said} and removed {share} of {whole} (rough estimates)"
-
-    @property
-    def _is_unmeasured(self) -> bool:
-        """True for sums that a stated bound may have reduced by an unknown amount."""
-        clip = self.clip
-        stated = clip is not None and clip.takes and not clip.chosen and clip.over != "item"
-        return stated and not (self.told or self.statistic.ratio)
+        if not self.is_clipped or (self.clip is not None and self.clip.over == "item"):
+            return ""
+        if self.above is None:
+            return "the effect of clipping was not estimated"
+        parts = f"users' contributions to one {self._cell}" if self.elements else f"{self.unit}s"
+        return f"a rough estimate: {approximate_percent(self.above)} of {parts} were clipped"
 
     @property
     def clamping_effect(self) -> str:
@@ -453,8 +502,8 @@ class Asked(Mapping[str, str]):
             return dict(self.told).get("outside of the range", "")
         low, high = map(format_limit, self.found)
         values = "values" if self.value is None else f"values of {self.value}"
-        blocks = self.unit in ("user", "element")
-        weight = f", each {self.unit} counted about equally" if blocks else ""
+        block = {"user": "user", "element": f"user and {self._cell}"}.get(self.unit or "", "")
+        weight = f", each {block} counted about equally" if block else ""
         most = f"{rounded_up(100 * self.beyond, 2)}%"
         return (
             f"{values} outside [{low}, {high}] were clamped: at most {most} of all values "
@@ -466,7 +515,7 @@ class Asked(Mapping[str, str]):
         """Effect of explicit bounds; empty if there are none.
 
         >>> from dpgrain.statistics.statistic import MEAN
-        >>> Asked(MEAN, value="score", bounds=(0.0, 100.0)).bounds_effect
+        >>> ReleaseMetadata(MEAN, value="score", bounds=(0.0, 100.0)).bounds_effect
         'values are clamped to [0, 100]; intervals do not include the effect of this'
         """
         if self.bounds is not None:
@@ -531,18 +580,20 @@ class Asked(Mapping[str, str]):
         return {**asdict(self), "statistic": self.statistic.name}
 
     @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> Asked:
+    def from_dict(values: Mapping[str, Any]) -> ReleaseMetadata:
         """Read facts from :meth:`to_dict`.
 
         Raises:
             ParameterError: if a fact is unknown or wrong.
         """
         facts = {name: fact for name, fact in values.items() if name != "statistic"}
-        asked = _validate.read_fields(Asked, facts, "what was asked")
-        return replace(asked, statistic=statistic_of(values["statistic"]))
+        if "lost" in facts:
+            facts = {name: fact for name, fact in facts.items() if name not in _FORMER}
+        metadata = _validate.read_fields(ReleaseMetadata, facts, "the metadata of a release")
+        return replace(metadata, statistic=statistic_of(values["statistic"]))
 
     @staticmethod
-    def from_words(words: Mapping[str, str]) -> Asked:
+    def from_words(words: Mapping[str, str]) -> ReleaseMetadata:
         """Read the description in an older file, whose sentences are stored but never parsed.
 
         Raises:
@@ -552,7 +603,7 @@ class Asked(Mapping[str, str]):
             raise ParameterError(f"words must be a mapping of lines, not {type(words).__name__}.")
         each = {said: kind for kind, said in _EACH.items()} | _FORMER_EACH
         counts, item = words.get("weight", _EACH["record"]), words.get("item", _NO_KEYS)
-        return Asked(
+        return ReleaseMetadata(
             statistic_of(words.get("statistic", HISTOGRAM.name)),
             by=() if item == _NO_KEYS else (item,),
             value=None if counts in each else counts,

@@ -253,6 +253,7 @@ HOLDINGS = Statistic(
     title="count of elements and records per user:",
     estimate="users",
     noun="bin",
+    quantity="number of users",
 )
 
 STATISTICS: dict[str, Statistic] = {

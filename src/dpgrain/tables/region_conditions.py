@@ -202,8 +202,8 @@ def _ends(column: str, parts: Sequence[Any]) -> tuple[Any, Any]:
     """Return the first and the last value of the only interval."""
     if len(parts) != 1:
         raise ParameterError(
-            f"where must have one interval of {column!r}, not {len(parts)}; publish a "
-            "release for each."
+            f"where must have one interval of {column!r}, not a list of {len(parts)}; for the days "
+            "between two dates write 'FIRST..LAST', otherwise publish a release for each."
         )
     ends = parts[0] if isinstance(parts[0], tuple) else (parts[0], parts[0])
     if len(ends) != 2 or ends == (None, None):

@@ -316,8 +316,11 @@ class TableRows:
     def require_new(self, name: Any) -> None:
         """Raise ParameterError unless a text is a new column name."""
         if not isinstance(name, str) or not name or self.has(name):
+            text = name.casefold() if isinstance(name, str) else None
+            same = [one for one in self.schema if one.casefold() == text and one != name]
+            why = f", because the table has {same[0]!r}" if same else ""
             raise ParameterError(
-                f"name must be a new column name, not {_validate.describe(name)}; choose another."
+                f"name must be a new column name, not {_validate.describe(name)}{why}; choose another."
             )
 
     @property

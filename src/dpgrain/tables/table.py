@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from numbers import Real
 from typing import Any, Literal, cast, overload
 
@@ -327,6 +327,16 @@ class UserTable(TableRows):
             shown.stage("Counting for internal use")
             return check(rows, items, weight, values, bounds, known, zeros)
 
+    def input_schema(self) -> dict[str, Any]:
+        """Return the public schema of the table as plain values, for stored queries."""
+        cells = {name: {"of": column.of} for name, column in self.cells.items()}
+        days = {name: asdict(column) for name, column in self.days.items()}
+        where = {} if self.scope.everything else self.scope.to_dict()
+        facts = [fact.to_dict() for fact in derivation_facts(self)]
+        parts = {"where": where, "cells": cells, "days": days, "derivation": facts}
+        known = {"user": self.user, "n_users": self.n_users, "columns": dict(self.schema)}
+        return {**known, **{name: part for name, part in parts.items() if part}}
+
     def __repr__(self) -> str:
         columns = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())
         users = "not given" if self.n_users is None else f"{self.n_users:,}"
@@ -372,6 +382,7 @@ def read(
     n_users: int | None = None,
     types: Mapping[str, str] | None = None,
     delimiter: str = ",",
+    encoding: str = "utf-8",
     decimal: str = ".",
     dates: str = "2025-12-31",
     memory: str | int = "1GB",
@@ -392,6 +403,7 @@ def read(
     n_users: int | None = None,
     types: Mapping[str, str] | None = None,
     delimiter: str = ",",
+    encoding: str = "utf-8",
     decimal: str = ".",
     dates: str = "2025-12-31",
     memory: str | int = "1GB",
@@ -411,6 +423,7 @@ def read(
     n_users: int | None = None,
     types: Mapping[str, str] | None = None,
     delimiter: str = ",",
+    encoding: str = "utf-8",
     decimal: str = ".",
     dates: str = "2025-12-31",
     memory: str | int = "1GB",
@@ -443,7 +456,10 @@ def read(
             columns are all text, because guessing types from rows could reveal a row, and text is
             rejected for numeric parameters.
         delimiter: the delimiter of CSV files.
-        decimal: the decimal mark of text with a declared numeric type: ``"."`` or ``","``.
+        encoding: the encoding of CSV files: ``"utf-8"``, ``"latin-1"`` or ``"windows-1252"``. It is
+            never guessed, and a row that is invalid in it is dropped.
+        decimal: the decimal mark of text with a declared numeric type: ``"."`` or ``","``. With a
+            comma, points may group digits in threes: ``1.234,56``.
         dates: the format of text with a declared date or timestamp type, by an example:
             ``"2025-12-31"``, ``"31.12.2025"``, ``"31/12/2025"``, ``"31-12-2025"``, ``"12/31/2025"`` or
             ``"20251231"``. Text in another format is a null.
@@ -483,7 +499,9 @@ def read(
     for name in [user] if isinstance(user, str) else owners or []:
         source = _distinguish_users(source, name)
     size, workers = _bytes(memory), threads or os.cpu_count() or 1
-    result = open_source(engine, source, delimiter=delimiter, memory=size, threads=workers)
+    result = open_source(
+        engine, source, delimiter=delimiter, encoding=encoding, memory=size, threads=workers
+    )
     if owners is not None:
         result = drop_unreadable_owners(result, given, owners)
     if getattr(result, "may_end", False):

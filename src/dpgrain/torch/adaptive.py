@@ -106,7 +106,7 @@ class AdaptiveNorm:
         return max(self.quantile, 1 - self.quantile)
 
 
-def check_bound(**parameter: float) -> float:
+def check_bound(**parameter: object) -> float:
     """Check and return a clipping bound, passed by its parameter name."""
     bound = _validate.positive(**parameter)
     if not SMALLEST_BOUND <= bound <= LARGEST_BOUND:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -26,18 +25,16 @@ from dpgrain.torch.opacus_compat import explain_parameters, unknown_attribute
 from dpgrain.torch.optimizer import PrivateOptimizer
 from dpgrain.torch.processes import Processes
 from dpgrain.torch.query import (
-    Asked,
-    Numbers,
+    ClippedOptions,
     RunQuery,
     RunRecords,
+    StepPlan,
     TrainingObjects,
     charged_once,
     check_dataset,
     check_loop,
     check_optimizer,
-    clipped_run,
     layer_types,
-    mean_run,
 )
 from dpgrain.torch.run import Run
 from dpgrain.torch.steps import Draws, check_vectors
@@ -163,8 +160,7 @@ class PrivacyEngine:
             exact: True processes each block separately, truncates it to a grid, and adds integers
                 with integer noise. This accounts for all rounding, but is slow.
             noise: ``"banded"`` uses noise that cancels over steps, and samples from random parts of
-                the users in turn; it is useful for small sampling rates
-                (:func:`dpgrain.planning.plan_bands`).
+                the users in turn; it is useful for small sampling rates.
             bands: the number of bands and parts; by default, the best number for
                 ``target_epsilon``.
             mean: any private mean from :mod:`dpgrain.means` of one vector per block, for small
@@ -197,30 +193,23 @@ class PrivacyEngine:
         check_dataset(dataset)
         check_optimizer(module, optimizer)
         check_loop(loss_reduction, max_rows, collate_fn)
-        numbers = Numbers(
+        options = ClippedOptions(
             n_users,
             steps,
             sampling_rate,
             max_grad_norm,
             noise_multiplier,
-            target_epsilon,
-            share,
             bands,
+            sampling,
+            elements_per_user,
+            exact,
+            noise,
         )
-        ask: Callable[[Promise], Asked]
         if mean is None:
             promise = self._promise(unit, noise_multiplier, target_epsilon, target_delta, share)
-            ask = partial(
-                clipped_run,
-                numbers=numbers,
-                sampling=sampling,
-                elements_per_user=elements_per_user,
-                exact=exact,
-                noise=noise,
-            )
         else:
             promise = Promise(unit, 1.0, target_delta, self._relation)
-            ask = partial(mean_run, mean=mean, numbers=numbers, noise=noise)
+            options.check_omitted(target_epsilon=target_epsilon, share=share)
         places = getattr(mean, "fresh", False)
         labels = LabelledRows.of(len(dataset), users, elements, unit, places=places)
         run = Run(
@@ -233,7 +222,7 @@ class PrivacyEngine:
         )
         query = RunQuery(
             promise,
-            ask,
+            options if mean is None else mean,
             self,
             run,
             RunRecords(dataset, labels, max_rows, collate_fn),
@@ -391,7 +380,7 @@ class PrivacyEngine:
         check_loop(plan.loss_reduction, max_rows, collate_fn)
         # If the noise is known, only the unit, the relation and δ of the promise are used.
         promise = Promise(unit, 1.0, plan.guarantee.delta, plan.guarantee.relation)
-        asked = Asked(promise, plan.mean, plan.rule)
+        asked = StepPlan(promise, plan.mean, plan.rule)
         records = RunRecords(
             dataset, LabelledRows.of(len(dataset), users, elements, unit), max_rows, collate_fn
         )

@@ -15,7 +15,7 @@ from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.means import ClippedMean, Mean
 from dpgrain.means.band_search import band_candidates, best
 from dpgrain.noise import RandomSource, RandomState
-from dpgrain.publishing import Charge, Planned, Promise, Query
+from dpgrain.publishing import Charge, Plan, Promise, Query
 from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
@@ -36,22 +36,8 @@ Noise = Literal["independent", "banded"]
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """Public numbers of a run as passed by the caller; None if omitted."""
-
-    n_users: int | None
-    steps: int | None
-    sampling_rate: float | None
-    max_grad_norm: float | AdaptiveNorm | None
-    noise_multiplier: float | None
-    target_epsilon: float | None
-    share: float | None
-    bands: int | None
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Validated request for a run; ``rule`` is None for a fixed clipping bound."""
+class StepPlan:
+    """Public numbers of all steps; ``rule`` is None for a fixed clipping bound."""
 
     promise: Promise
     mean: Mean
@@ -74,61 +60,99 @@ class Asked:
         return (roster, *alone, *self.mean.facts, *follows, *rests, *drawn)
 
 
-def clipped_run(
-    promise: Promise,
-    *,
-    numbers: Numbers,
-    sampling: Literal["pairs", "users"],
-    elements_per_user: float,
-    exact: bool,
-    noise: Noise,
-) -> Asked:
-    """Validate the request for a run with clipped blocks, and calibrate its noise."""
-    _validate.one_of(("pairs", "users"), sampling=sampling)
-    rule, start = _bound(numbers.max_grad_norm)
-    rounds = _validate.integer(minimum=1, steps=numbers.steps)
-    given: dict[str, Any] = {
-        "n_users": numbers.n_users,
-        "clip": start,
-        "sampling_rate": _validate.probability(sampling_rate=numbers.sampling_rate),
-        "sampling": sampling,
-        "blocks_per_user": elements_per_user,
-        "exact": _validate.boolean(exact=exact),
-        "rounds": rounds,
-    }
-    bands = _bands(numbers, noise, exact=exact)
-    if numbers.noise_multiplier is not None:
-        return Asked(promise, _stated(promise, numbers.noise_multiplier, bands or 1, given), rule)
+@dataclass(frozen=True)
+class ClippedOptions:
+    """Options of steps with clipped blocks; None if omitted."""
 
-    asked: dict[str, Any] = {
-        "epsilon": promise.epsilon,
-        "delta": promise.delta,
-        "unit": promise.unit,
-        "relation": promise.relation,
-        **given,
-    }
-    result = (
-        best(band_candidates(**asked))
-        if bands is None
-        else ClippedMean.calibrate(**asked, bands=bands)
-    )
-    return Asked(promise, result, rule)
+    n_users: int | None
+    steps: int | None
+    sampling_rate: float | None
+    max_grad_norm: float | AdaptiveNorm | None
+    noise_multiplier: float | None
+    bands: int | None
+    sampling: Literal["pairs", "users"]
+    elements_per_user: float
+    exact: bool
+    noise: Noise
+
+    def plan(self, promise: Promise) -> StepPlan:
+        """Validate the options, and calibrate the noise."""
+        _validate.one_of(("pairs", "users"), sampling=self.sampling)
+        bound = self.max_grad_norm
+        rule = bound if isinstance(bound, AdaptiveNorm) else None
+        numbers: dict[str, Any] = {
+            "n_users": self.n_users,
+            "clip": check_bound(max_grad_norm=bound if rule is None else rule.start),
+            "sampling_rate": _validate.probability(sampling_rate=self.sampling_rate),
+            "sampling": self.sampling,
+            "blocks_per_user": self.elements_per_user,
+            "exact": _validate.boolean(exact=self.exact),
+            "rounds": _validate.integer(minimum=1, steps=self.steps),
+        }
+        bands = self._checked_bands()
+        if self.noise_multiplier is not None:
+            level, max_elements = _blocks(promise)
+            mean = ClippedMean(
+                noise_multiplier=self.noise_multiplier,
+                level=level,
+                max_elements=max_elements,
+                bands=bands or 1,
+                **numbers,
+            )
+            return StepPlan(promise, mean, rule)
+        numbers |= {
+            "epsilon": promise.epsilon,
+            "delta": promise.delta,
+            "unit": promise.unit,
+            "relation": promise.relation,
+        }
+        if bands is None:
+            return StepPlan(promise, best(band_candidates(**numbers)), rule)
+        return StepPlan(promise, ClippedMean.calibrate(**numbers, bands=bands), rule)
+
+    def _checked_bands(self) -> int | None:
+        """Return the number of bands, or None to choose the best number."""
+        _validate.one_of(("independent", "banded"), noise=self.noise)
+        if self.noise == "independent":
+            if self.bands is not None:
+                raise ParameterError(
+                    f"bands = {self.bands!r} requires noise='banded'.", name="bands"
+                )
+            return 1
+        if self.exact:
+            raise ParameterError(
+                "exact must be False with noise='banded', because banded noise is not an integer.",
+                name="exact",
+            )
+        if self.bands is None and self.noise_multiplier is not None:
+            raise ParameterError(
+                "bands is required with noise='banded' and noise_multiplier; or pass "
+                "target_epsilon, which chooses the best number.",
+                name="bands",
+            )
+        return None if self.bands is None else _validate.integer(minimum=1, bands=self.bands)
+
+    def check_omitted(self, **others: object) -> None:
+        """Reject public numbers that a private mean already sets."""
+        always = ("sampling", "elements_per_user", "exact", "noise")
+        numbers = {**vars(self), **others}.items()
+        stated = [name for name, value in numbers if name not in always and value is not None]
+        if self.noise != "independent":
+            stated.append("noise")
+        if stated:
+            raise ParameterError(
+                f"{stated[0]} must be omitted with mean=, which sets all public numbers and the "
+                "noise.",
+                name=stated[0],
+            )
 
 
-def mean_run(promise: Promise, *, mean: Mean, numbers: Numbers, noise: Noise) -> Asked:
-    """Check that a private mean can be published in each step of a run."""
+def _plan_of_mean(promise: Promise, mean: Mean) -> StepPlan:
+    """Check that a private mean can be published in each step."""
     if isinstance(mean, type) or not (hasattr(mean, "start") and hasattr(mean, "event")):
         raise ParameterError(
             f"mean must be a private mean of dpgrain.means, not {_validate.describe(mean)}.",
             name="mean",
-        )
-    stated = [name for name, value in vars(numbers).items() if value is not None]
-    if noise != "independent":
-        stated.append("noise")
-    if stated:
-        raise ParameterError(
-            f"{stated[0]} must be omitted with mean=, which sets all public numbers and the noise.",
-            name=stated[0],
         )
     level, max_elements = _blocks(promise)
     if mean.level != level or getattr(mean, "max_elements", None) != max_elements:
@@ -139,57 +163,13 @@ def mean_run(promise: Promise, *, mean: Mean, numbers: Numbers, noise: Noise) ->
         )
     if isinstance(mean, ClippedMean):
         check_bound(clip=mean.clip)
-    return Asked(promise, mean)
+    return StepPlan(promise, mean)
 
 
 def _blocks(promise: Promise) -> tuple[Level, int | None]:
     """Return the level of the clipped blocks, and their number per user if it is limited."""
     max_elements = promise.unit.max_elements if isinstance(promise.unit, User) else None
     return promise.level if max_elements is None else "element", max_elements
-
-
-def _bound(stated: float | AdaptiveNorm | None) -> tuple[AdaptiveNorm | None, float]:
-    """Return the rule of the clipping bound, if any, and the bound of the first step."""
-    if isinstance(stated, AdaptiveNorm):
-        return stated, stated.start
-    return None, check_bound(max_grad_norm=stated)  # type: ignore[arg-type]
-
-
-def _bands(numbers: Numbers, noise: Noise, *, exact: bool) -> int | None:
-    """Return the number of bands, or None to choose the best number."""
-    _validate.one_of(("independent", "banded"), noise=noise)
-    if noise == "independent":
-        if numbers.bands is not None:
-            raise ParameterError(
-                f"bands = {numbers.bands!r} requires noise='banded'.", name="bands"
-            )
-        return 1
-    if exact:
-        raise ParameterError(
-            "exact must be False with noise='banded', because banded noise is not an integer.",
-            name="exact",
-        )
-    if numbers.bands is None and numbers.noise_multiplier is not None:
-        raise ParameterError(
-            "bands is required with noise='banded' and noise_multiplier; or pass target_epsilon, "
-            "which chooses the best number.",
-            name="bands",
-        )
-    return None if numbers.bands is None else _validate.integer(minimum=1, bands=numbers.bands)
-
-
-def _stated(
-    promise: Promise, noise_multiplier: float, bands: int, given: dict[str, Any]
-) -> ClippedMean:
-    """Return the public numbers of a run with an explicit noise multiplier."""
-    level, max_elements = _blocks(promise)
-    return ClippedMean(
-        noise_multiplier=noise_multiplier,
-        level=level,
-        max_elements=max_elements,
-        bands=bands,
-        **given,
-    )
 
 
 if TYPE_CHECKING:
@@ -208,7 +188,7 @@ class RunRecords:
     max_rows: int | None
     collate_fn: Callable[[list[Any]], Any] | None
 
-    def guarantee(self, asked: Asked) -> Guarantee:
+    def guarantee(self, asked: StepPlan) -> Guarantee:
         """Return the guarantee of a run on these records, before it is charged."""
         return array_guarantee(
             asked.promise,
@@ -230,7 +210,7 @@ class RunRecords:
         blocks = BlockRows.arrange(self.rows)
         return LocalData(self.dataset, self.labels.users, self.labels.elements, blocks)
 
-    def start_sampling(self, run: Run, asked: Asked, source: RandomSource) -> Draws:
+    def start_sampling(self, run: Run, asked: StepPlan, source: RandomSource) -> Draws:
         """Read the labels, start a run, and return the sampler of each step's blocks."""
         owners = block_users(asked.mean, self.rows, self.labels.users)
         steps, draws = create_steps(
@@ -250,7 +230,7 @@ class RunQuery(Query[TrainingObjects]):
     """Query for a training run, created by :meth:`PrivacyEngine.query`."""
 
     promise: Promise
-    ask: Callable[[Promise], Asked]
+    options: ClippedOptions | Mean
     engine: PrivacyEngine
     network: Run
     records: RunRecords
@@ -261,15 +241,17 @@ class RunQuery(Query[TrainingObjects]):
         self.check_unit(self.records.labels.unit)
 
     @cached_property
-    def asked(self) -> Asked:
+    def asked(self) -> StepPlan:
         """Public numbers of all steps."""
-        return self.ask(self.promise)
+        if isinstance(self.options, ClippedOptions):
+            return self.options.plan(self.promise)
+        return _plan_of_mean(self.promise, self.options)
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """Noise of all steps."""
         self.engine.check_new()
-        return Planned(self.records.guarantee(self.asked), self.asked.mean.n_users)
+        return Plan(self.records.guarantee(self.asked), self.asked.mean.n_users)
 
     def charged(self, charge: Callable[[], Guarantee]) -> Guarantee:
         """Charge the run once, in the first of its processes."""
@@ -304,7 +286,7 @@ class RunQuery(Query[TrainingObjects]):
         )
 
 
-def _check_processes(run: Run, asked: Asked, data: LocalData) -> None:
+def _check_processes(run: Run, asked: StepPlan, data: LocalData) -> None:
     """Reject a run, in all processes, if their records or numbers differ."""
     processes = run.processes
     # The key is not stored, so the hashes reveal nothing after the run has begun.
@@ -316,7 +298,7 @@ def _check_processes(run: Run, asked: Asked, data: LocalData) -> None:
 
 
 def charged_once(
-    run: Run, asked: Asked, records: RunRecords, charge: Callable[[], Guarantee]
+    run: Run, asked: StepPlan, records: RunRecords, charge: Callable[[], Guarantee]
 ) -> Guarantee:
     """Charge a run in the first process, and open budgets in the others.
 

@@ -113,6 +113,26 @@ def _sql(server: str, *statements: str) -> None:
             connection.execute(statement.encode())
 
 
+def test_a_rejected_user_is_named_as_the_cause(server: str) -> None:
+    import psycopg
+
+    place = cases.schema_of(server)
+    cases.made(place)
+    with psycopg.connect(server, autocommit=True) as connection:
+        (rules,) = connection.execute("SHOW hba_file").fetchone() or ("",)
+    _sql(server, "DROP ROLE IF EXISTS picky", "CREATE ROLE picky LOGIN PASSWORD 'right'")
+    before = Path(rules).read_text()
+    Path(rules).write_text(f"host all picky 127.0.0.1/32 scram-sha-256\n{before}")
+    try:
+        _sql(server, "SELECT pg_reload_conf()")
+        for user in ("nobody", "picky", "picky:wrong"):
+            with pytest.raises(dg.DataError, match="rejected the user or the password"):
+                dg.Ledger(place.replace("dpgrain@", f"{user}@"))
+    finally:
+        Path(rules).write_text(before)
+        _sql(server, "SELECT pg_reload_conf()")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("table", ["lines", "accounts", "about"])
 def test_tables_that_lose_their_rows_at_a_restart_are_refused(server: str, table: str) -> None:

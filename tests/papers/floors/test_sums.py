@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from tests.planning.test_error_plan import VECTORS
+from tests.planning.test_plan_tables import VECTORS
 
 from dpgrain.accounting import calibrate_gaussian
 from dpgrain.errors import ParameterError

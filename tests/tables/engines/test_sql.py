@@ -58,9 +58,12 @@ def test_a_row_holds_a_key_where_the_key_is_no_null(kind: str, value: str, expec
 @pytest.mark.parametrize(
     ("written", "decimal", "expected"),
     [("1.5", ".", 1.5), ("1,5", ".", None), ("1,5", ",", 1.5), ("1.5", ",", None), ("x", ".", None),
-     ("1." + "0" * LONGEST_LABEL, ".", None), (LONG, ".", None)],
+     ("1." + "0" * LONGEST_LABEL, ".", None), (LONG, ".", None),
+     ("1.234,56", ",", 1234.56), ("-12.345.678", ",", -12345678.0), ("1.234", ",", 1234.0),
+     (" 1.234,5 ", ",", 1234.5), ("1.23", ",", None), ("1234.567", ",", None),
+     ("1.234.5", ",", None), ("1,234.567", ",", None), (".234", ",", None), ("1.234.", ",", None)],
 )  # fmt: skip
-def test_a_text_that_is_no_number_is_a_null(
+def test_text_is_a_number_in_its_format_or_null(
     written: str, decimal: str, expected: float | None
 ) -> None:
     assert asked(cast_sql('a "b"', "DOUBLE", TextFormat(decimal)), literal(written)) == expected

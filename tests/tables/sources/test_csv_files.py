@@ -28,7 +28,33 @@ def test_rows_of_another_encoding_are_dropped_alone(ending: str, tmp_path: Path)
         table, FeatureEncoding((NumberColumn("x"),)), Curator(), keep=["item"]
     ).kept.column("item")
     assert read.to_pylist() == ["a"] * 100 + ["é"]
-    assert "1  CSV lines dropped: not UTF-8" in table.check(value="x")
+    assert "1  CSV lines dropped: invalid in its encoding" in table.check(value="x")
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+@pytest.mark.parametrize(
+    ("encoding", "letters"), [("latin-1", "é;ß\x80"), ("windows-1252", "é;ß€")]
+)
+def test_rows_of_a_stated_encoding_are_read(
+    encoding: str, letters: str, ending: str, tmp_path: Path
+) -> None:
+    rows = ["who,ïtem,x", *(f"u{i},{letters},1" for i in range(300)), f'v,"{letters} ""a""",1']
+    # Quotes that need a repaired copy, and a byte that windows-1252 does not define.
+    raw = "\n".join([*rows, f'w,{letters}"disk,1']).encode(encoding) + b"\ny,\x81,1\nz,b,1\n"
+    path = tmp_path / f"rows.{ending}"
+    path.write_bytes(gzip.compress(raw) if ending.endswith("gz") else raw)
+    table = dg.read(path, encoding=encoding)
+    assert list(table.schema) == ["who", "ïtem", "x"]
+    with DuckDB(table) as engine:
+        found = Counter(engine.query('SELECT "ïtem" FROM source', ["ïtem"]).column(0).to_pylist())
+    expected = Counter({letters: 300, f'{letters} "a"': 1, f'{letters}"disk': 1, "b": 1})
+    assert found == expected | Counter({"\x81": int(encoding == "latin-1")})
+
+
+def test_an_unknown_encoding_raises(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_bytes(b"who\n1\n")
+    with pytest.raises(dg.ParameterError, match="encoding must be one of 'utf-8', 'latin-1'"):
+        dg.read(tmp_path / "rows.csv", encoding="utf-16")
 
 
 #: Lines that somebody may have written; none of them is a row with item b.
@@ -56,7 +82,7 @@ def test_odd_lines_do_not_touch_others(seed: int, tmp_path: Path) -> None:
     rows = load_rows(table, FeatureEncoding((NumberColumn("x"),)), Curator(), keep=["item"])
     there = np.asarray(rows.kept.column("item").to_pylist()) == "b"
     assert there.sum() == size
-    assert rows.features["x"][there].sum() == size
+    assert rows.X["x"][there].sum() == size
 
 
 @pytest.mark.parametrize("types", [None, {"x": "DOUBLE"}])
@@ -72,7 +98,7 @@ def test_lines_that_are_dropped_are_told_to_the_curator(types: Any, tmp_path: Pa
         "0  non-numeric cells of 'x' (dropped)",
         "1  cells of 'x' beyond the bounds (clamped)",
         "12  lines of CSV, including headers",
-        "1  CSV lines dropped: not UTF-8",
+        "1  CSV lines dropped: invalid in its encoding",
         "1  CSV lines dropped: too few values",
         "1  CSV rows dropped: characters after the quotes of a value, or an unclosed quote",
         "1  CSV lines with more values than columns (the rest is ignored)",

@@ -82,7 +82,10 @@ def test_no_time_is_refused_for_what_it_is(kind: str, zone: str) -> None:
     }
     low, high = ends.get(kind, ("290309-12-22 (BC) 00:00:00", "294247-01-10 04:00:54.775806"))
     stated = ("infinity", "-infinity", low, high, "2026-01-01")
-    rows = duckdb.sql(
+    # The default connection keeps the zone in which another test first used it.
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    rows = connection.sql(
         " UNION ALL ".join(
             f"SELECT {n} AS n, '{s}'::{kind} AS \"at\"" for n, s in enumerate(stated)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import warnings
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 import dpgrain as dg
 from dpgrain.tables.sources.column_types import FIRST_TIME
-from dpgrain.tables.sources.frames import readable_column, readable_table
+from dpgrain.tables.sources.frames import pandas_source, readable_column, readable_table
 
 RAW = [0, -1, None, 2**63 - 1, -(2**63), 10**16, FIRST_TIME, FIRST_TIME - 1]
 
@@ -135,3 +136,21 @@ def test_an_object_of_somebody_s_own_class_neither_fails_nor_warns(
         with table.open_engine() as engine:
             assert len(engine.columns([("who", "key"), ("item", "key")])) == 3
     assert not shown
+
+
+class _Shouting(str):
+    """Text that prints as other text."""
+
+    def __str__(self) -> str:
+        return "LOUD"
+
+
+def test_objects_become_the_same_texts_in_any_order() -> None:
+    day = datetime.date(2024, 2, 29)
+    later = datetime.datetime(2024, 2, 29)
+    values = ["a", day, None, "\ud800", _Shouting("b"), later, 7.0, day, float("nan")]
+    texts = ["a", "2024-02-29", None, None, "b", "2024-02-29", "7", "2024-02-29", None]
+    for order in (values, values[::-1]):
+        frame = pd.DataFrame({"cell": pd.Series(order, dtype=object)})
+        found = pandas_source(frame).table.column("cell").to_pylist()
+        assert found == (texts if order is values else texts[::-1])

@@ -8,7 +8,7 @@ from typing import ClassVar, TypeAlias
 
 from dpgrain import _validate
 from dpgrain.accounting.contribution import Contribution
-from dpgrain.accounting.events.base import Asked, Event
+from dpgrain.accounting.events.base import Event, Neighbours
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.rounding import product_up
 from dpgrain.errors import ParameterError
@@ -53,8 +53,8 @@ class Gaussian(Event):
     def level(self) -> Level:
         return self.contribution.block
 
-    def cost(self, asked: Asked) -> Loss:
-        distance = asked.move(self.contribution)
+    def cost(self, neighbours: Neighbours) -> Loss:
+        distance = neighbours.move(self.contribution)
         return Loss(mu=math.sqrt(self.count) * distance / self.noise_multiplier)
 
 
@@ -93,8 +93,8 @@ class Laplace(Event):
     def level(self) -> Level:
         return self.contribution.block
 
-    def cost(self, asked: Asked) -> Loss:
-        distance = asked.move(self.contribution)
+    def cost(self, neighbours: Neighbours) -> Loss:
+        distance = neighbours.move(self.contribution)
         one = distance / self.noise_multiplier
         pure = product_up(self.count, distance, over=self.noise_multiplier)
         return Loss(pure=pure, rho=self.count * one * one / 2)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dpgrain import _validate
-from dpgrain.accounting.events.base import Asked, Compose, Event
+from dpgrain.accounting.events.base import Compose, Event, Neighbours
 from dpgrain.accounting.losses.curves import inverse
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.pairs import CurvePair
@@ -73,9 +73,9 @@ class StatisticallyClose(Event):
     def level(self) -> Level:
         return self.ideal.level
 
-    def cost(self, asked: Asked) -> Loss:
+    def cost(self, neighbours: Neighbours) -> Loss:
         # η is charged even if the events cost nothing, because equal sums may have different views.
-        ideal = self.ideal.cost(asked)
+        ideal = self.ideal.cost(neighbours)
         return (
             ideal
             if self.variation == 0

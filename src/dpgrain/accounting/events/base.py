@@ -1,6 +1,6 @@
 """Events: immutable, printable descriptions of releases, separate from their cost.
 
-An event answers for every privacy unit through one method, ``cost(asked)``, which returns a
+An event answers for every privacy unit through one method, ``cost(neighbours)``, which returns a
 :class:`~dpgrain.accounting.losses.loss.Loss`. A new type of event is a frozen dataclass with this
 method; the base class supplies JSON, composition and the curve.
 """
@@ -50,8 +50,8 @@ _TOO_DEEP = f"events must be nested at most {_MOST_LEVELS} deep; compose them si
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A query for the cost of ``units`` changed units of one person.
+class Neighbours:
+    """Two neighbouring data sets, which differ in ``units`` units of one person.
 
     Args:
         units: the number of records or elements of one person, or of users.
@@ -59,10 +59,10 @@ class Asked:
         unit: the unit that changes.
         max_elements: the maximum number of elements of a person; None if unknown.
 
-    An event's ``cost`` method answers it.
+    The ``cost`` of an event is the privacy loss between them.
 
     >>> from dpgrain import User
-    >>> Asked(2, "replace", User(), None).steps("user", "zero_out")
+    >>> Neighbours(2, "replace", User(), None).steps("user", "zero_out")
     4
     """
 
@@ -147,8 +147,8 @@ class Event(ABC):
         return 1 + max(event._depth for event in inner) if inner else 0
 
     @abstractmethod
-    def cost(self, asked: Asked) -> Loss:
-        """Return the cost of the event to the queried units."""
+    def cost(self, neighbours: Neighbours) -> Loss:
+        """Return the privacy loss between two neighbouring data sets."""
 
     def loss(
         self,
@@ -180,7 +180,7 @@ class Event(ABC):
             elif isinstance(unit, User):
                 stated = most if unit.max_elements is None else min(most, unit.max_elements)
                 unit = User(max_elements=stated)
-        cost = self.cost(Asked(units, relation, unit, max_elements))
+        cost = self.cost(Neighbours(units, relation, unit, max_elements))
         if not isinstance(cost, Loss):
             raise ParameterError(
                 f"cost of {type(self).__name__} must return a Loss, such as Loss(pure=0.5), not "
@@ -480,11 +480,11 @@ class Compose(Event):
     def level(self) -> Level:
         return _common_level(self.events)
 
-    def cost(self, asked: Asked) -> Loss:
+    def cost(self, neighbours: Neighbours) -> Loss:
         # All events are queried for the same unit: if each used its own, no person would be
         # protected. Equal losses are grouped and sorted, so that neither the order nor the grouping
         # of the events changes a digit.
-        times = Counter(event.cost(asked) for event in self.events)
+        times = Counter(event.cost(neighbours) for event in self.events)
         return sum((loss * times[loss] for loss in sorted(times, key=repr)), Loss())
 
 
@@ -514,9 +514,9 @@ class Parallel(Event):
     def level(self) -> Level:
         return _common_level(self.events)
 
-    def cost(self, asked: Asked) -> Loss:
-        steps = asked.units if asked.level == "user" else 1
-        one = dataclasses.replace(asked, units=1) if steps > 1 else asked
+    def cost(self, neighbours: Neighbours) -> Loss:
+        steps = neighbours.units if neighbours.level == "user" else 1
+        one = dataclasses.replace(neighbours, units=1) if steps > 1 else neighbours
         losses = tuple(dict.fromkeys(event.cost(one) for event in self.events))
         if steps == 1:
             return losses[0] if len(losses) == 1 else Loss.from_curve(WorstCurve(losses))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from dpgrain import _validate
-from dpgrain.accounting.events.base import Asked, Compose, Event
+from dpgrain.accounting.events.base import Compose, Event, Neighbours
 from dpgrain.accounting.losses.curves import InvertibleCurve
 from dpgrain.accounting.losses.gaussian import bisect
 from dpgrain.accounting.losses.loss import Loss
@@ -111,8 +111,8 @@ class SelectBest(Event):
             raise ParameterError("stopping must be 'negative_binomial' to have a gamma.")
         return bisect(lambda x: _mean(self.eta, x) <= self.mean, 1e-300, 1.0)[1]
 
-    def cost(self, asked: Asked) -> Loss:
-        one = self.candidate.cost(asked)
+    def cost(self, neighbours: Neighbours) -> Loss:
+        one = self.candidate.cost(neighbours)
         if one == Loss():
             return one
         if self.stopping == "poisson":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from dpgrain import _validate
-from dpgrain.accounting.events.base import Asked, Event
+from dpgrain.accounting.events.base import Event, Neighbours
 from dpgrain.accounting.losses.curves import GroupCurve
 from dpgrain.accounting.losses.gaussian import pure_mu
 from dpgrain.accounting.losses.loss import Loss
@@ -76,8 +76,8 @@ class AboveThreshold(Event):
                 "round it up, or use noise='laplace'."
             )
 
-    def cost(self, asked: Asked) -> Loss:
-        moves = _moves(self, asked)
+    def cost(self, neighbours: Neighbours) -> Loss:
+        moves = _moves(self, neighbours)
         if math.isinf(sum(moves)):
             return Loss(pure=math.inf)
         return _test_loss(*moves, self.threshold_scale, self.query_scale) * self.count
@@ -118,8 +118,8 @@ class ExponentialMechanism(Event):
         _validate.positive(scale=self.scale)
         _check_moves(self)
 
-    def cost(self, asked: Asked) -> Loss:
-        moves = _moves(self, asked)
+    def cost(self, neighbours: Neighbours) -> Loss:
+        moves = _moves(self, neighbours)
         if math.isinf(sum(moves)):
             return Loss(pure=math.inf)
         spread = product_up(sum_up(*moves), over=self.scale)
@@ -172,11 +172,11 @@ class BoundedRange(Event):
         # The division is rounded towards more noise.
         return (1 / self.rate) * (1 + 2.0**-51)
 
-    def cost(self, asked: Asked) -> Loss:
-        if self.level == "record" and asked.level != "record":
+    def cost(self, neighbours: Neighbours) -> Loss:
+        if self.level == "record" and neighbours.level != "record":
             return Loss(pure=math.inf)
-        steps = asked.units if asked.level == "user" or self.level == "record" else 1
-        spread = product_up(self.rate, steps, 1 if asked.relation == "zero_out" else 2)
+        steps = neighbours.units if neighbours.level == "user" or self.level == "record" else 1
+        spread = product_up(self.rate, steps, 1 if neighbours.relation == "zero_out" else 2)
         return _choices_loss(self.count, spread)
 
 
@@ -263,13 +263,13 @@ class SoftCore(Event):
         """The probability ζ = P(Z + ν ≥ gap), rounded up."""
         return threshold_probability(self.gap, self.threshold_scale, self.query_scale, self.noise)
 
-    def cost(self, asked: Asked) -> Loss:
+    def cost(self, neighbours: Neighbours) -> Loss:
         # Removing a person's vector increases no count, so h moves in one direction.
-        removed = asked.level == "user" and asked.relation == "zero_out"
+        removed = neighbours.level == "user" and neighbours.relation == "zero_out"
         test = _test_loss(0.0 if removed else 1.0, 1.0, self.threshold_scale, self.query_scale)
         mu = math.sqrt(self.rounds) * self.sensitivity / self.noise_multiplier
         one = test + Loss(mu=mu, leak=self.leak)
-        people = asked.units if asked.level == "user" else 1
+        people = neighbours.units if neighbours.level == "user" else 1
         return one if people == 1 else Loss.from_curve(GroupCurve(one, people))
 
 
@@ -291,13 +291,15 @@ def _check_moves(event: AboveThreshold | ExponentialMechanism) -> None:
         )
 
 
-def _moves(event: AboveThreshold | ExponentialMechanism, asked: Asked) -> tuple[float, float]:
+def _moves(
+    event: AboveThreshold | ExponentialMechanism, neighbours: Neighbours
+) -> tuple[float, float]:
     """Return the largest rise of all queries, and their largest fall."""
-    distance = product_up(event.sensitivity, asked.steps(event.level, event.relation))
+    distance = product_up(event.sensitivity, neighbours.steps(event.level, event.relation))
     if not event.one_way:
         return distance, distance
-    whole = LEVELS.index(asked.level) >= LEVELS.index(event.level)
-    if whole and asked.relation == "zero_out":
+    whole = LEVELS.index(neighbours.level) >= LEVELS.index(event.level)
+    if whole and neighbours.relation == "zero_out":
         # Units are only removed (or only added).
         return 0.0, distance
     # Half of the steps remove a unit, and the others add one.

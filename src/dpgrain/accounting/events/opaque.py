@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpgrain import _validate
-from dpgrain.accounting.events.base import Asked, Event
+from dpgrain.accounting.events.base import Event, Neighbours
 from dpgrain.accounting.losses.curves import GroupCurve
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.rounding import product_up
@@ -52,8 +52,8 @@ class ApproximateDP(Event):
         _validate.delta(allow_zero=True, guaranteed_delta=self.guaranteed_delta)
         _validate.integer(minimum=1, count=self.count)
 
-    def cost(self, asked: Asked) -> Loss:
-        steps = asked.steps(self.level, self.relation)
+    def cost(self, neighbours: Neighbours) -> Loss:
+        steps = neighbours.steps(self.level, self.relation)
         if math.isinf(steps):
             return Loss(pure=math.inf)
         epsilon = self.guaranteed_epsilon
@@ -126,8 +126,8 @@ class ZCDP(Event):
         _validate.positive(rho=self.rho)
         _validate.integer(minimum=1, count=self.count)
 
-    def cost(self, asked: Asked) -> Loss:
-        steps = asked.steps(self.level, self.relation)
+    def cost(self, neighbours: Neighbours) -> Loss:
+        steps = neighbours.steps(self.level, self.relation)
         return Loss(concentrated=product_up(self.count, steps, steps, self.rho))
 
 
@@ -174,8 +174,8 @@ class RDP(Event):
                 raise ParameterError(f"values must be at least 0, not {value!r}.")
         _validate.integer(minimum=1, count=self.count)
 
-    def cost(self, asked: Asked) -> Loss:
-        steps = asked.steps(self.level, self.relation)
+    def cost(self, neighbours: Neighbours) -> Loss:
+        steps = neighbours.steps(self.level, self.relation)
         if math.isinf(steps):
             return Loss(pure=math.inf)
         known = [

@@ -12,7 +12,7 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.accounting.contribution import Contribution
-from dpgrain.accounting.events.base import Asked, Event
+from dpgrain.accounting.events.base import Event, Neighbours
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.pairs import LARGEST_SHIFT, ResponsePair
 from dpgrain.accounting.losses.rounding import or_worst, product_up
@@ -66,18 +66,18 @@ class Selection(Event):
     def level(self) -> Level:
         return self.contribution.block
 
-    def cost(self, asked: Asked) -> Loss:
-        distance = asked.move(self.contribution)
-        named = self._selection_probability(asked)
+    def cost(self, neighbours: Neighbours) -> Loss:
+        distance = neighbours.move(self.contribution)
+        named = self._selection_probability(neighbours)
         leak = named / (1 - named) if named < 1 else 1.0
         return Loss(mu=distance / self.noise_multiplier, leak=min(leak, 1.0))
 
-    def _selection_probability(self, asked: Asked) -> float:
+    def _selection_probability(self, neighbours: Neighbours) -> float:
         """Return the probability of selecting an item that only the changed units have."""
-        blocks = _changed_blocks(self.contribution, asked)
+        blocks = _changed_blocks(self.contribution, neighbours)
         if math.isinf(blocks):
             return 1.0
-        several_people = asked.units > 1 and asked.level == "user"
+        several_people = neighbours.units > 1 and neighbours.level == "user"
         may_pile_up = self.contribution.layout != "disjoint" or self.contribution.block == "record"
         if blocks > 1 and (may_pile_up or several_people):
             # k blocks may share one item. The worst case is k/√t each on t items, and at most k·t
@@ -165,20 +165,23 @@ class AdaptiveSelection(Event):
         """
         return unit.level == "user" and relation == "zero_out"
 
-    def cost(self, asked: Asked) -> Loss:
-        distance = asked.move(self.contribution)
-        leak = self._selection_probability(asked) * (1 + _RELATIVE_ROUNDING)
-        if not self.one_sided(asked.relation, asked.unit):
+    def cost(self, neighbours: Neighbours) -> Loss:
+        distance = neighbours.move(self.contribution)
+        leak = self._selection_probability(neighbours) * (1 + _RELATIVE_ROUNDING)
+        if not self.one_sided(neighbours.relation, neighbours.unit):
             # Both sides may have their own items; the first event counts one of them.
-            leak = 2 * leak + self.first.loss(asked.units, asked.relation, asked.unit).leak
+            changed = (neighbours.units, neighbours.relation, neighbours.unit)
+            leak = 2 * leak + self.first.loss(*changed).leak
         return Loss(mu=distance / self.noise_multiplier, leak=min(leak, 1.0))
 
-    def _selection_probability(self, asked: Asked) -> float:
+    def _selection_probability(self, neighbours: Neighbours) -> float:
         """Bound the probability of selecting an item that only the changed users have."""
-        if asked.level == "user" and asked.units > 1:
+        if neighbours.level == "user" and neighbours.units > 1:
             # Vectors on the same items have norm at most the number of users.
-            several = _PassingBound.of(self.threshold, self.noise_multiplier, float(asked.units))
-            return or_worst(several.most(float(asked.units * self.max_items)), 1.0)
+            several = _PassingBound.of(
+                self.threshold, self.noise_multiplier, float(neighbours.units)
+            )
+            return or_worst(several.most(float(neighbours.units * self.max_items)), 1.0)
         first, last = _range_ends(self.max_items)
         with np.errstate(all="ignore"):
             goes_on = ndtr((1 / np.sqrt(first) - self.floor) / self.first_noise_multiplier)
@@ -233,23 +236,23 @@ def _below(x: FloatArray, y: FloatArray, first: int, middle: int, last: int) -> 
     return bool((y[middle] - y[first]) * (x[last] - x[first]) <= rise)
 
 
-def _changed_blocks(contribution: Contribution, asked: Asked) -> float:
+def _changed_blocks(contribution: Contribution, neighbours: Neighbours) -> float:
     """Return the number of blocks of one data set that may vanish or appear."""
     own = contribution.block
     bounds = [contribution.max_elements, contribution.cells]
-    if own == "element" and asked.level == "user":
-        bounds.append(asked.unit.max_elements if isinstance(asked.unit, User) else None)
+    if own == "element" and neighbours.level == "user":
+        bounds.append(neighbours.unit.max_elements if isinstance(neighbours.unit, User) else None)
         finite = [m for m in bounds if m is not None]
-        return asked.units * min(finite) if finite else math.inf
-    if own == "record" and asked.level != "record":
+        return neighbours.units * min(finite) if finite else math.inf
+    if own == "record" and neighbours.level != "record":
         return math.inf
-    if own == "user" and asked.level != "user":
+    if own == "user" and neighbours.level != "user":
         # All parts of a person are in one block.
         return 1
-    if own == "element" and asked.level == "record" and asked.relation == "replace":
+    if own == "element" and neighbours.level == "record" and neighbours.relation == "replace":
         # A replaced record moves from one block to another.
-        return 2 * asked.units
-    return asked.units
+        return 2 * neighbours.units
+    return neighbours.units
 
 
 def selection_leak(threshold: float, noise_multiplier: float, max_items: int) -> float:
@@ -343,11 +346,11 @@ class TruncatedGeometric(Event):
         inside = -math.exp(-self.rate) * math.expm1(-self.rate * self.cutoff)
         return math.exp(-self.rate * value) * past / (below + inside)
 
-    def cost(self, asked: Asked) -> Loss:
-        changes = self._changes(asked)
+    def cost(self, neighbours: Neighbours) -> Loss:
+        changes = self._changes(neighbours)
         if math.isinf(changes):
             return Loss(pure=math.inf)
-        piled = self._max_item_change(asked, changes)
+        piled = self._max_item_change(neighbours, changes)
         # An item that changes by j costs (j·rate, passes(j)). All items together have a delta mass
         # of at most the largest passes(j)/j for each change, which is attained within the support
         # of X.
@@ -372,7 +375,7 @@ class TruncatedGeometric(Event):
             Loss(leak=min(told, 1.0), pairs=((ResponsePair(self.rate), int(changes)),))
         )
 
-    def _changes(self, asked: Asked) -> float:
+    def _changes(self, neighbours: Neighbours) -> float:
         """Return the largest total change of the counts of all items."""
         own = self.contribution.block
         one = self.contribution.coordinates == "one"
@@ -384,10 +387,10 @@ class TruncatedGeometric(Event):
             norm="l1",
             record_size=math.inf,
         )
-        changes = items * asked.move(blocks)
-        if asked.level == "record" and own != "record":
-            moves = asked.relation == "replace" and own == "element"
-            steps = 2 * asked.units if moves else asked.units
+        changes = items * neighbours.move(blocks)
+        if neighbours.level == "record" and own != "record":
+            moves = neighbours.relation == "replace" and own == "element"
+            steps = 2 * neighbours.units if moves else neighbours.units
             # A record replaces one of the block's first items by another. The last record of an
             # element also admits another element.
             if self.contribution.max_elements is None:
@@ -396,12 +399,12 @@ class TruncatedGeometric(Event):
                 changes = min(changes, steps * (1 + items))
         return changes
 
-    def _max_item_change(self, asked: Asked, changes: float) -> int:
+    def _max_item_change(self, neighbours: Neighbours, changes: float) -> int:
         """Return the largest change of the count of one item."""
         own = self.contribution.block
         if own == "user" or (own == "element" and self.contribution.layout == "disjoint"):
             # At most one block of a person has a given item.
-            piled: float = asked.units if asked.level == "user" else 1
+            piled: float = neighbours.units if neighbours.level == "user" else 1
         else:
-            piled = _changed_blocks(self.contribution, asked)
+            piled = _changed_blocks(self.contribution, neighbours)
         return int(min(piled, changes))

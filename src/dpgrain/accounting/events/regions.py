@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain.accounting.events.base import Asked, Compose, Event
+from dpgrain.accounting.events.base import Compose, Event, Neighbours
 from dpgrain.accounting.losses.curves import WorstCurve
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.pairs import DominatingPair
@@ -79,9 +79,9 @@ class Scoped(Event):
     def level(self) -> Level:
         return Compose(self.events).level
 
-    def cost(self, asked: Asked) -> Loss:
-        everything = Compose(self.events).cost(asked)
-        division = _division(asked, {event.level for event in self.events})
+    def cost(self, neighbours: Neighbours) -> Loss:
+        everything = Compose(self.events).cost(neighbours)
+        division = _division(neighbours, {event.level for event in self.events})
         if division is None:
             # A person who may be in every region is charged for all events.
             return everything
@@ -121,14 +121,14 @@ class _Division:
     all units are in the same regions.
     """
 
-    asked: Asked
+    neighbours: Neighbours
     slots: int
     capped: bool = False
     together: bool = False
 
-    def of(self, units: int) -> Asked:
+    def of(self, units: int) -> Neighbours:
         """Return the query for some of the units."""
-        return replace(self.asked, units=units)
+        return replace(self.neighbours, units=units)
 
     def capacity(self, most: Sequence[int | None]) -> int:
         """Return the number of units that fit in regions with these limits per person."""
@@ -141,8 +141,8 @@ class _Division:
         Between two of them the larger loss is used, divided by the smaller number for the rate.
         """
         if self.together:
-            return [self.asked.units]
-        last = self.asked.units
+            return [self.neighbours.units]
+        last = self.neighbours.units
         if self.capped and most is not None:
             last = min(last, most)
         if last <= _MOST_POINTS:
@@ -151,34 +151,36 @@ class _Division:
         return [*range(1, _MOST_POINTS + 1), *doubled, last]
 
 
-def _division(asked: Asked, levels: set[Level]) -> _Division | None:
+def _division(neighbours: Neighbours, levels: set[Level]) -> _Division | None:
     """Return the division of a query over regions of units of one level, or None."""
     own = next(iter(levels))
     # A replaced record may move from one region to another.
-    twice = 2 if asked.relation == "replace" else 1
-    match own, asked.level:
+    twice = 2 if neighbours.relation == "replace" else 1
+    match own, neighbours.level:
         case _ if len(levels) > 1:
             return None
         case ("element", "element"):
-            return _Division(asked, asked.units, capped=True)
+            return _Division(neighbours, neighbours.units, capped=True)
         case ("user", "user"):
-            return _Division(asked, asked.units)
+            return _Division(neighbours, neighbours.units)
         case ("element" | "record", "record"):
-            return _Division(asked, twice * asked.units)
+            return _Division(neighbours, twice * neighbours.units)
         case ("user", "element" | "record"):
-            return _Division(asked, 1, together=True)
+            return _Division(neighbours, 1, together=True)
         case ("element", "user"):
-            return _user_division(asked, asked.unit, twice)
+            return _user_division(neighbours, neighbours.unit, twice)
     return None
 
 
-def _user_division(asked: Asked, unit: Unit, twice: int) -> _Division | None:
+def _user_division(neighbours: Neighbours, unit: Unit, twice: int) -> _Division | None:
     """Return the division of one user's elements, if their number is bounded."""
-    if asked.units > 1 or not isinstance(unit, User) or unit.max_elements is None:
+    if neighbours.units > 1 or not isinstance(unit, User) or unit.max_elements is None:
         return None
     # A replaced user may leave M cells and enter M others.
     elements = twice * unit.max_elements
-    return _Division(Asked(elements, asked.relation, Element(), None), elements, capped=True)
+    return _Division(
+        Neighbours(elements, neighbours.relation, Element(), None), elements, capped=True
+    )
 
 
 @lru_cache(maxsize=64)

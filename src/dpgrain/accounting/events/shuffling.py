@@ -11,7 +11,7 @@ import numpy as np
 
 from dpgrain import _validate
 from dpgrain._types import FloatArray
-from dpgrain.accounting.events.base import Asked, Event
+from dpgrain.accounting.events.base import Event, Neighbours
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.rounding import fails_closed
 from dpgrain.errors import ParameterError
@@ -154,9 +154,9 @@ class _ShiftedSum(ABC):
     def _ratio(self, reach: int) -> float:
         return _largest_ratio(self._noise, reach, self.leak)
 
-    def cost(self, asked: Asked) -> Loss:
-        people = asked.units if asked.level == "user" else 1
-        removed = asked.level == "user" and asked.relation == "zero_out"
+    def cost(self, neighbours: Neighbours) -> Loss:
+        people = neighbours.units if neighbours.level == "user" else 1
+        removed = neighbours.level == "user" and neighbours.relation == "zero_out"
         # Users without data are in the middle, or at an end, of the range of contributions.
         step = self.grid / 2 if removed and self.centred else float(self.grid)
         most = math.ceil(step)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from dpgrain import _validate
 from dpgrain.accounting.contribution import Contribution
-from dpgrain.accounting.events.base import Asked, Event, Parallel
+from dpgrain.accounting.events.base import Event, Neighbours, Parallel
 from dpgrain.accounting.losses.curves import OffsetCurve, SampledRoundsCurve
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.pairs import (
@@ -101,24 +101,26 @@ class SampledGaussian(Event):
         """The effect of one person's blocks on the sum of a round with all of them."""
         return Contribution(self.level, self.blocks, "signed", max_elements=self.max_elements)
 
-    def cost(self, asked: Asked) -> Loss:
-        distance, rounds = asked.move(self.contribution), self.rounds * self.count
+    def cost(self, neighbours: Neighbours) -> Loss:
+        distance, rounds = neighbours.move(self.contribution), self.rounds * self.count
         if math.isinf(distance):
             return Loss(pure=math.inf)
         if self.sampling_rate == 1:
             return Loss(mu=math.sqrt(rounds) * distance / self.noise_multiplier)
-        changed, exchanged = self._changed(asked)
+        changed, exchanged = self._changed(neighbours)
         if self.sampling == "users" and self.level != "user":
-            if asked.level != "user":
-                together = self._together(asked, changed, distance, rounds, exchanged=exchanged)
-                return self._or_exposure(together, asked.units, rounds)
+            if neighbours.level != "user":
+                together = self._together(
+                    neighbours, changed, distance, rounds, exchanged=exchanged
+                )
+                return self._or_exposure(together, neighbours.units, rounds)
             # Users are sampled independently, with all elements, like blocks of this size.
-            size = distance / asked.units / (2 if exchanged else 1)
-            return self._independent(size, asked.units, rounds, exchanged=exchanged)
+            size = distance / neighbours.units / (2 if exchanged else 1)
+            return self._independent(size, neighbours.units, rounds, exchanged=exchanged)
         if self.blocks == "disjoint" and self.level == "element":
             # Blocks on other coordinates cost the same as other rounds; blocks of several users may
             # share coordinates.
-            people = asked.units if asked.level == "user" else 1
+            people = neighbours.units if neighbours.level == "user" else 1
             return self._independent(1.0, people, changed // people * rounds, exchanged=exchanged)
         return self._independent(1.0, changed, rounds, exchanged=exchanged)
 
@@ -146,14 +148,14 @@ class SampledGaussian(Event):
         )
 
     def _together(
-        self, asked: Asked, changed: int, moved: float, rounds: int, *, exchanged: bool
+        self, neighbours: Neighbours, changed: int, moved: float, rounds: int, *, exchanged: bool
     ) -> Loss:
         """Return the loss of ``changed`` blocks of a user who is sampled with all of them."""
         rate, noise = self.sampling_rate, self.noise_multiplier
         if moved / noise > LARGEST_SHIFT:
             return self._gridless_loss(moved / noise, 1, rounds)
         revealed = Loss(pairs=((RevealedPair(rate, moved / noise), rounds),))
-        elements = self._element_limit(asked)
+        elements = self._element_limit(neighbours)
         if elements is None or self.level != "element" or elements / noise > LARGEST_SHIFT:
             return revealed
         changed = min(changed, elements)
@@ -198,30 +200,30 @@ class SampledGaussian(Event):
         chance = -math.expm1(rounds * drawn * math.log1p(-self.sampling_rate))
         return Loss(leak=min(chance * (1 + _RELATIVE_ROUNDING), 1.0))
 
-    def _changed(self, asked: Asked) -> tuple[int, bool]:
+    def _changed(self, neighbours: Neighbours) -> tuple[int, bool]:
         """Return the number of changed blocks, and True if replaced instead of zeroed."""
-        exchanged = asked.relation == "replace"
-        elements = self._element_limit(asked)
-        if asked.level == "user" and self.level != "user":
+        exchanged = neighbours.relation == "replace"
+        elements = self._element_limit(neighbours)
+        if neighbours.level == "user" and self.level != "user":
             assert elements is not None  # noqa: S101 - without it the sum moves by any amount
-            return asked.units * elements, exchanged
-        if asked.level == self.level:
+            return neighbours.units * elements, exchanged
+        if neighbours.level == self.level:
             if self.level != "element" or self.max_elements is None:
-                return asked.units, exchanged
+                return neighbours.units, exchanged
             # The first M elements in a public order are used, so an emptied element admits another.
             # In distribution its block becomes the other one, because each is sampled
             # independently.
-            return min(asked.units, self.max_elements), True
+            return min(neighbours.units, self.max_elements), True
         # Any change inside a block replaces it; a replaced record may change its element.
         if self.level == "element":
-            changed = asked.units * (2 if exchanged else 1)
+            changed = neighbours.units * (2 if exchanged else 1)
             return changed if self.max_elements is None else min(changed, self.max_elements), True
         return 1, True
 
-    def _element_limit(self, asked: Asked) -> int | None:
+    def _element_limit(self, neighbours: Neighbours) -> int | None:
         """Return the maximum number of the person's elements in the sum, or None."""
-        stated = getattr(asked.unit, "max_elements", None)
-        limits = (self.max_elements, asked.max_elements if stated is None else stated)
+        stated = getattr(neighbours.unit, "max_elements", None)
+        limits = (self.max_elements, neighbours.max_elements if stated is None else stated)
         return min((m for m in limits if m is not None), default=None)
 
 
@@ -268,8 +270,8 @@ class Participation(Event):
         values = {name.name: getattr(self, name.name) for name in fields(self)}
         return SampledGaussian(sampling_rate=1.0, sampling="users", **values)
 
-    def cost(self, asked: Asked) -> Loss:
-        return self._full_participation().cost(asked)
+    def cost(self, neighbours: Neighbours) -> Loss:
+        return self._full_participation().cost(neighbours)
 
 
 @dataclass(frozen=True)
@@ -339,6 +341,6 @@ class BandedGaussian(Event):
             max_elements=self.max_elements,
         )
 
-    def cost(self, asked: Asked) -> Loss:
+    def cost(self, neighbours: Neighbours) -> Loss:
         # Several users may be in several parts with overlapping columns.
-        return Parallel((self.part_event,)).cost(asked)
+        return Parallel((self.part_event,)).cost(neighbours)

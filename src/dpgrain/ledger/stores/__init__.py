@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from dpgrain import _validate
 from dpgrain._lazy_import import lazy_import
+from dpgrain.errors import ParameterError
 from dpgrain.ledger.stores.protocol import Store
 
 _POSTGRES = ("postgres://", "postgresql://")
+# Prefix of an environment variable that contains the place, such as an address with a password.
+_VARIABLE = "env:"
 
 sqlite = lazy_import("dpgrain.ledger.stores.sqlite")
 postgres = lazy_import("dpgrain.ledger.stores.postgres")
@@ -17,12 +21,25 @@ postgres = lazy_import("dpgrain.ledger.stores.postgres")
 def store_at(place: str | Path) -> Store:
     """Return the store at a place, which may be empty.
 
-    ``place`` is a file, or the address of a PostgreSQL database.
+    ``place`` is a file, the address of a PostgreSQL database, or ``env:`` and the name of an
+    environment variable that contains one of them.
+
+    Raises:
+        ParameterError: if the variable is not set.
 
     >>> store_at("visits.ledger").name
     'visits.ledger'
     """
     made: Store
+    if isinstance(place, str) and place.startswith(_VARIABLE):
+        name = place.removeprefix(_VARIABLE)
+        place = os.environ.get(name, "")
+        if not place:
+            raise ParameterError(
+                f"place must name an environment variable that is set, not {name!r}; set it to a "
+                "file or a PostgreSQL address.",
+                name="place",
+            )
     if isinstance(place, str) and place.startswith(_POSTGRES):
         made = postgres.PostgresStore(place)
     else:

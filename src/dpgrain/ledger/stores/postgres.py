@@ -28,6 +28,8 @@ _PUBLIC = {
     "dbname": r"[\w.+-]+",
     "options": r"-c ?search_path=[\w.,]+",
 }
+# The server's reasons for rejecting a user.
+_REJECTED = re.compile(r"authentication failed|no password supplied|role .* does not exist")
 # Whether the tables of a ledger are ordinary ones, with rows that survive a restart.
 _NAMES = tuple(words.split()[-1] for words in (table.partition(" (")[0] for table in TABLES))
 _DURABLE = (
@@ -172,6 +174,13 @@ class PostgresStore:
             return (
                 f"the encoding of the database of {self.name!r} cannot store a column name; "
                 "create a database with: createdb --encoding=UTF8 --template=template0."
+            )
+        rejected = (told.InvalidPassword, told.InvalidAuthorizationSpecification)
+        # Errors of a connection that was never made have no class of their own.
+        if isinstance(error, rejected) or _REJECTED.search(str(error)):
+            return (
+                f"the server of {self.name!r} rejected the user or the password; check both: "
+                "nothing is published."
             )
         return (
             f"{self.name!r} could not be reached or written; check the server and its disk: "

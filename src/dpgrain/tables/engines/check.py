@@ -22,14 +22,14 @@ from dpgrain.tables.engines.sql import (
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import BOOLEAN, DAY, TEXT, TIMES, is_number, read_as
 from dpgrain.tables.sources.csv_files import CsvFiles
-from dpgrain.tables.sources.csv_rows import MAX_ROW_BYTES, read_pieces
+from dpgrain.tables.sources.csv_rows import MAX_ROW_BYTES
 from dpgrain.tables.sources.read_errors import translate_errors
 from dpgrain.tables.sources.region_source import RegionSource
 from dpgrain.tables.sources.typed_columns import TypedSource
 
 #: DuckDB's name of each fault in a CSV line → description and remedy.
 _FAULTS = {
-    "INVALID ENCODING": "not UTF-8: convert the file, such as with iconv",
+    "INVALID ENCODING": "invalid in its encoding: pass encoding='latin-1' or 'windows-1252'",
     "MISSING COLUMNS": "too few values",
     "TOO MANY COLUMNS": "too many values",
     "UNQUOTED VALUE": "an unclosed quote",
@@ -307,7 +307,7 @@ def _line_counts(table: TableRows) -> dict[str, int]:
     with translate_errors(source.name):
         result = {
             "lines of CSV, including headers": sum(
-                map(_count_lines, map(read_pieces, source.paths))
+                map(_count_lines, map(source.pieces, source.paths))
             )
         }
         lines = sum(map(_count_lines, source.repaired()))

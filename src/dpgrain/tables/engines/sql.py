@@ -85,6 +85,10 @@ def number_sql(column: str) -> str:
     return f"TRY_CAST({quoted(column)} AS DOUBLE)"
 
 
+# A number with a point between groups of three digits, such as 1.234,56.
+_GROUPED = r"^\s*[+-]?\d{1,3}(\.\d{3})+(,\d*)?\s*$"
+
+
 @dataclass(frozen=True)
 class TextFormat:
     """Format of numbers and dates in text.
@@ -114,8 +118,11 @@ class TextFormat:
     def cast(self, written: str, kind: str) -> str:
         """Return the SQL that converts a text, given as SQL, to a type; invalid values are null."""
         if self.decimal == "," and is_number(kind):
-            # Swap points and commas, so that 1.5 is invalid with a decimal comma.
-            written = f"translate({written}, '.,', ',.')"
+            # Points group digits in threes. Elsewhere they are invalid: 1.5 becomes 1,5.
+            written = (
+                f"translate(CASE WHEN regexp_matches({written}, '{_GROUPED}') "
+                f"THEN replace({written}, '.', '') ELSE {written} END, '.,', ',.')"
+            )
         if self._is_day(kind):
             form, day = DATES[self.dates]
             # Other formats are invalid, including the default one.

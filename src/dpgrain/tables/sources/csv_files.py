@@ -27,6 +27,7 @@ from dpgrain.tables.sources.column_sql import file_list
 from dpgrain.tables.sources.column_types import TEXT
 from dpgrain.tables.sources.csv_rows import (
     MAX_ROW_BYTES,
+    UTF8,
     MalformedLines,
     QuoteNormalizer,
     RowSplitter,
@@ -66,20 +67,28 @@ class CsvFaults:
 class CsvFiles(FileSource):
     """CSV files. All columns are text, because guessed types could depend on one row.
 
-    A row with too few values, bytes that are not UTF-8, more than 8 MiB or ambiguous quotes is
-    dropped without an effect on other rows.
+    A row with too few values, invalid bytes, more than 8 MiB or ambiguous quotes is dropped without
+    an effect on other rows.
     """
 
     delimiter: str = ","
+    encoding: str = UTF8
 
     @cached_property
     def _malformed_lines(self) -> FileCache[MalformedLines]:
-        return FileCache(lambda path: find_malformed(read_pieces(path), self.delimiter))
+        return FileCache(lambda path: find_malformed(self.pieces(path), self.delimiter))
+
+    def pieces(self, path: str) -> Iterator[bytes]:
+        """Yield the text of a file as UTF-8 bytes."""
+        return read_pieces(path, self.encoding)
+
+    def _header(self, path: str) -> list[str]:
+        return read_header(path, self.delimiter, self.encoding)
 
     def _schemas(self) -> Schemas:
-        header = read_header(self.paths[0], self.delimiter)
+        header = self._header(self.paths[0])
         for path in self.paths[1:]:
-            if read_header(path, self.delimiter) != header:
+            if self._header(path) != header:
                 raise SchemaError(
                     f"The file {path!r} must have the same columns as {self.paths[0]!r}; "
                     "use the same header in every file."
@@ -87,7 +96,7 @@ class CsvFiles(FileSource):
         return {path: dict.fromkeys(header, TEXT) for path in self.paths}
 
     def _file_columns(self, path: str) -> Iterable[str]:
-        return read_header(path, self.delimiter)
+        return self._header(path)
 
     def _open_files(
         self, connection: duckdb.DuckDBPyConnection, columns: Mapping[str, str], schemas: Schemas
@@ -99,8 +108,7 @@ class CsvFiles(FileSource):
         }
 
     def _reader(self, files: Sequence[str], *, folders: bool = False) -> str:  # noqa: ARG002
-        header = read_header(self.paths[0], self.delimiter)
-        return csv_reader(header, files, self.delimiter)
+        return csv_reader(self._header(self.paths[0]), files, self.delimiter)
 
     @property
     def _malformed(self) -> list[MalformedLines]:
@@ -121,10 +129,11 @@ class CsvFiles(FileSource):
         """Return the files, or copies that DuckDB reads row by row."""
         result = []
         for path, malformed in zip(self.paths, self._malformed, strict=True):
-            if not malformed:
+            if not malformed and self.encoding == UTF8:
                 result.append(path)
                 continue
-            name = hashlib.sha256(repr((path, file_state(path))).encode()).hexdigest()
+            state = (path, file_state(path), self.encoding)
+            name = hashlib.sha256(repr(state).encode()).hexdigest()
             ending = ".csv.gz" if path.lower().endswith(".gz") else ".csv"
             copy = spill_path(connection) / f"{COPIES}{name}{ending}"
             if not copy.exists():
@@ -136,12 +145,11 @@ class CsvFiles(FileSource):
             result.append(str(copy))
         return result
 
-    @staticmethod
     def _repaired(
-        path: str, malformed: MalformedLines, normalizer: QuoteNormalizer
+        self, path: str, malformed: MalformedLines, normalizer: QuoteNormalizer
     ) -> Iterator[bytes]:
         """Yield the bytes of a file without rows that DuckDB would misread."""
-        pieces = drop_spans(read_pieces(path), malformed.long_rows)
+        pieces = drop_spans(self.pieces(path), malformed.long_rows)
         return normalizer.rows(pieces) if malformed.irregular_quotes else pieces
 
     def repaired(self) -> Iterator[Iterator[bytes]]:
@@ -161,7 +169,7 @@ class CsvFiles(FileSource):
 
     def faults(self, connection: duckdb.DuckDBPyConnection) -> CsvFaults:
         """Count malformed lines: for internal use only, and slow."""
-        columns = read_header(self.paths[0], self.delimiter)
+        columns = self._header(self.paths[0])
         # Read every column, because DuckDB reports no faults of others.
         inside = " + ".join(
             f"coalesce(sum(length({name}) - length(replace({name}, chr(10), ''))), 0)"
@@ -205,16 +213,19 @@ def csv_reader(
     )
 
 
-def read_header(path: str, delimiter: str) -> list[str]:
+def read_header(path: str, delimiter: str, encoding: str = UTF8) -> list[str]:
     """Return the column names in the first line of a CSV file."""
     try:
         # Only the first line is shown in errors: the others belong to users.
-        line = _first_line(path)
+        line = _first_line(read_pieces(path, encoding))
         header = next(csv.reader([line.decode()], delimiter=delimiter), [])
     except (OSError, UnicodeError, csv.Error):
         # A UnicodeError contains the line, which is a row if the file has no header.
         raise_without_context(
-            DataError(f"The file {path!r} cannot be read; check that it is UTF-8 text.")
+            DataError(
+                f"The file {path!r} cannot be read; check that it is {encoding.upper()} text, or pass "
+                "another encoding=."
+            )
         )
     splitter = RowSplitter(delimiter)
     if splitter.ends(line + b"\n")[0] < 0 or splitter.irregular:
@@ -233,10 +244,10 @@ def read_header(path: str, delimiter: str) -> list[str]:
     return header
 
 
-def _first_line(path: str) -> bytes:
+def _first_line(pieces: Iterable[bytes]) -> bytes:
     """Return the first line of a file, without its end."""
     line = b""
-    for piece in read_pieces(path):
+    for piece in pieces:
         line += piece
         ends = [index for index in (line.find(b"\n"), line.find(b"\r")) if index >= 0]
         if ends:

@@ -13,6 +13,7 @@ Quotes are *regular* if they enclose a whole value and are doubled inside it.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import re
 import zlib
@@ -24,6 +25,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+UTF8 = "utf-8"
+#: Encodings of CSV files; the others have one byte per character, so no row affects another.
+ENCODINGS = (UTF8, "latin-1", "windows-1252")
 #: Longest row that is read, in bytes without its end: half of DuckDB's buffer.
 MAX_ROW_BYTES = 8 << 20
 # Bytes per piece, small enough for the CPU cache.
@@ -50,8 +54,17 @@ _Bools = NDArray[np.bool_]
 _Words = NDArray[np.uint64]
 
 
-def read_pieces(path: str) -> Iterator[bytes]:
-    """Yield the decompressed bytes of a file, without a byte order mark."""
+def read_pieces(path: str, encoding: str = UTF8) -> Iterator[bytes]:
+    """Yield a file's decompressed text as UTF-8 bytes, without a byte order mark."""
+    pieces = _read_bytes(path)
+    if encoding == UTF8:
+        return pieces
+    # An undefined byte stays invalid UTF-8, so its row is dropped and no other.
+    decoder = codecs.getincrementaldecoder(encoding)("surrogateescape")
+    return (decoder.decode(piece).encode(UTF8, "surrogateescape") for piece in pieces)
+
+
+def _read_bytes(path: str) -> Iterator[bytes]:
     opener: Any = gzip.open if path.lower().endswith(".gz") else open
     try:
         with opener(Path(path), "rb") as file:

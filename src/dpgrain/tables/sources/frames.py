@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -195,8 +196,28 @@ def _from_column(column: Any) -> pa.Array:
 
 
 def _texts(column: Any) -> pa.Array:
-    """Return each value as text."""
-    return pa.array([_as_text(value) for value in column], pa.string())
+    """Return each value as text; fast for text and dates, whose conversion runs no foreign code."""
+    days: dict[date, str | None] = {}
+
+    def text(value: Any) -> str | None:
+        kind = type(value)
+        if kind is str:
+            return _encodable(value)
+        if kind is not date:
+            return _as_text(value)
+        if value not in days:
+            days[value] = _as_text(value)
+        return days[value]
+
+    return pa.array(map(text, column), pa.string())
+
+
+def _encodable(text: str) -> str | None:
+    """Return a text, or null with half of a surrogate pair: a replacement could be another id."""
+    try:
+        return text.encode().decode()
+    except UnicodeError:
+        return None
 
 
 def _is_null(value: Any) -> bool:
@@ -215,8 +236,7 @@ def _as_text(value: Any) -> str | None:
         warnings.simplefilter("ignore")
         try:
             result = None if _is_null(value) else cell_text(value)
-            # A replacement for half of a surrogate pair could be another user's id.
-            return None if result is None else result.encode().decode()
+            return None if result is None else _encodable(result)
         except Exception:
             return None
 

@@ -21,6 +21,7 @@ from dpgrain.scope.provenance import Provenance
 from dpgrain.tables.engines.spark_session import is_frame
 from dpgrain.tables.sources.column_names import require_names
 from dpgrain.tables.sources.csv_files import CsvFiles
+from dpgrain.tables.sources.csv_rows import ENCODINGS, UTF8
 from dpgrain.tables.sources.folders import FileList
 from dpgrain.tables.sources.frames import ArrowSource, pandas_source, polars_source, valid_texts
 from dpgrain.tables.sources.parquet_files import ParquetFiles
@@ -41,14 +42,21 @@ ADDRESS_SCHEMES = (S3, *POSTGRES_SCHEMES)
 
 
 def resolve_source(
-    data: Any, *, delimiter: str = ",", memory: int = 10**9, threads: int = 1
+    data: Any,
+    *,
+    delimiter: str = ",",
+    encoding: str = UTF8,
+    memory: int = 10**9,
+    threads: int = 1,
 ) -> RowSource:
     """Return the source for a path, folder, glob, list of these, Arrow table or stream, or frame.
 
     Raises:
-        ParameterError: if the object cannot be read, or the delimiter is not one ASCII character.
+        ParameterError: if the object cannot be read, the encoding is unknown, or the delimiter is not
+            one ASCII character.
         DataError: if a file does not exist.
     """
+    _validate.one_of(ENCODINGS, encoding=encoding)
     is_text = isinstance(delimiter, str)
     if not (is_text and len(delimiter) == 1 and delimiter.isascii() and delimiter not in '\0\n\r"'):
         raise ParameterError(
@@ -58,9 +66,9 @@ def resolve_source(
     if isinstance(data, PostgresSource):
         return data
     if isinstance(data, str | Path):
-        return _file_source([data], delimiter)
+        return _file_source([data], delimiter, encoding)
     if isinstance(data, Sequence) and data and all(isinstance(p, str | Path) for p in data):
-        return _file_source(data, delimiter)
+        return _file_source(data, delimiter, encoding)
     if isinstance(data, duckdb.DuckDBPyRelation):
         require_names(data.columns, "The relation")
         return RelationSource(data)
@@ -83,13 +91,13 @@ def resolve_source(
     raise unsupported_source(data)
 
 
-def _file_source(paths: Sequence[str | Path], delimiter: str) -> RowSource:
+def _file_source(paths: Sequence[str | Path], delimiter: str, encoding: str) -> RowSource:
     """Return the source of files, local or in S3."""
     remote = [str(path) for path in paths if str(path).startswith(S3)]
     if not remote:
         files = FileList.of(paths)
         if files.are_csv:
-            return CsvFiles(files.paths, files.partitions, delimiter)
+            return CsvFiles(files.paths, files.partitions, delimiter, encoding)
         return ParquetFiles(files.paths, files.partitions)
     if len(remote) < len(paths):
         raise ParameterError("source must not mix S3 and local files; read one kind at a time.")

@@ -6,17 +6,21 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from tests.refusals import refuses
 
+import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.errors import ParameterError
 from dpgrain.planning.choices import plan_select
 from dpgrain.planning.descent import plan_sco
-from dpgrain.planning.error_plan import ErrorPlan, PlanRow
 from dpgrain.planning.means import plan_mean
-from dpgrain.units import Element
+from dpgrain.planning.plan_tables import ErrorPlan, PlanRow, plan_table
+from dpgrain.units import Element, Unit, User
 
 VECTORS = Contribution(block="user", layout="shared", coordinates="signed")
 
@@ -58,7 +62,7 @@ def test_a_plan_is_frozen_and_plain() -> None:
     assert read == plan.to_dict()
     assert {row["kind"] for row in read["rows"]} == {"number", "floor", "order"}
     assert Gaussian.from_dict(read["event"]) == plan.event
-    for row in plan.rows():
+    for row in plan.rows:
         assert row.name in str(plan)
         assert row.text in str(plan)
     with refuses("row", "'nothing'"):
@@ -79,7 +83,7 @@ def test_a_floor_of_zero_says_that_there_is_none() -> None:
         plan_sco(1.0, 1e-6, n_users=4000, dimension=5),
         plan_select(1.0, n_users=4000, hypotheses=9),
     ):
-        floor = next(row for row in plan.rows() if row.name == "the same, any number of records")
+        floor = next(row for row in plan.rows if row.name == "the same, any number of records")
         assert (floor.value, floor.text) == (0.0, "no floor above 1e-300")
     assert PlanRow("floor", 2e-310, kind="floor").text == "2.000e-310"
     assert PlanRow("error", 0.0).text == "0"
@@ -88,4 +92,48 @@ def test_a_floor_of_zero_says_that_there_is_none() -> None:
 @pytest.mark.parametrize("epsilon", [400.0, 2000.0])
 def test_a_plan_for_a_large_epsilon_overflows_nowhere(epsilon: float) -> None:
     plan = plan_sco(epsilon, 1e-6, n_users=10, dimension=3, strength=1.0)
-    assert all(math.isfinite(row.value) for row in plan.rows())
+    assert all(math.isfinite(row.value) for row in plan.rows)
+
+
+def test_query_table_has_the_error_of_each_query_at_each_epsilon() -> None:
+    """Every cell is the expected error of the query with that ε, and no rows are read."""
+    table = dg.read(pa.table({"who": [1, 2, 2], "day": ["a", "b", "b"]}), user="who")
+    options: dict[str, Any] = {"delta": 1e-6, "by": "day", "domain": ["a", "b"], "clip": 5.0}
+    units: dict[str, Unit] = {"day": Element("day"), "user": User()}
+    queries = {
+        name: dg.count.query(table, unit=unit, epsilon=1.0, **options)
+        for name, unit in units.items()
+    }
+    result = plan_table(queries, [0.5, 3.0])
+    ((_, rows),) = result.tables()
+    assert result.columns == ("ε", "day", "user")
+    for epsilon, (text, *errors) in zip((0.5, 3.0), rows, strict=True):
+        assert text == f"{epsilon:g}"
+        assert errors == [
+            str(dg.count.query(table, unit=unit, epsilon=epsilon, **options).plan.expected)
+            for unit in units.values()
+        ]
+    read = json.loads(result.to_json())
+    assert read["epsilons"] == [0.5, 3.0]
+    expected = result.plans["user"][1].expected
+    assert expected is not None
+    assert read["errors"]["user"][1]["std_error"] == expected.std_error
+
+
+def test_query_table_shows_warnings_with_the_name_of_the_query() -> None:
+    model = dg.learn.LogisticRegression(
+        unit=User(), epsilon=1.0, delta=1e-6, n_users=20, classes=[0, 1], intervals=0.2
+    )
+    query = model.query(np.zeros((20, 2)), np.arange(20) % 2, users=np.arange(20))
+    (warning,) = query.plan.care
+    result = plan_table({"model": query}, [1.0, 1.0])
+    assert result.notes == (f"model: {warning}",)
+    assert str(result).endswith(warning)
+    assert result.tables()[0][1] == [("1", "unknown")] * 2
+
+
+def test_query_table_rejects_other_objects() -> None:
+    with refuses("queries"):
+        plan_table({"a": "count"}, [1.0])  # type: ignore[dict-item]
+    with refuses("epsilons"):
+        plan_table({}, 1.0)  # type: ignore[arg-type]
