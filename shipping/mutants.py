@@ -56,6 +56,8 @@ _BLIND = re.compile(
 # Seconds by the clock for each second of a processor, and those for starting and collecting, after
 # which a run is ended: others may use the machine, too.
 _CLOCK, _GRACE = 4.0, 120.0
+# Seconds by the clock that a fork may take at least, because a busy machine gives it few of its own.
+_LEAST_CLOCK = 120.0
 # Ratio of a test's processor seconds to those it takes without a bug, from which on it hangs.
 _HANG = 5.0
 
@@ -586,7 +588,7 @@ def tried_together(
         told: is called with each outcome as it comes.
     """
     by_name = {str(number): mutant for number, mutant in enumerate(mutants)}
-    limit = _CLOCK * seconds
+    limit = max(_CLOCK * seconds, _LEAST_CLOCK)
     chosen = {
         name: _within(coverage, coverage.of(mutant), seconds) for name, mutant in by_name.items()
     }
@@ -626,14 +628,13 @@ def every_kill(
     chosen = {
         name: _within(coverage, coverage.of(mutant), seconds) for name, mutant in by_name.items()
     }
+    limit = max(_CLOCK * seconds, _LEAST_CLOCK)
     untested = [name for name, tests in chosen.items() if not tests]
     for name in untested:
         yield by_name.pop(name), [], []
         del chosen[name]
     with TemporaryDirectory() as temporary:
-        told = _told(
-            root, Path(temporary), by_name, chosen, seconds, _CLOCK * seconds, workers, every=True
-        )
+        told = _told(root, Path(temporary), by_name, chosen, seconds, limit, workers, every=True)
         for line in told:
             last = line["last"]
             if line["name"] == forked.WITHOUT:
