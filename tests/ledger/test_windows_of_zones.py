@@ -136,7 +136,6 @@ def least_paid(name: str, seed: int, folder: Any) -> float:
     return charged / met if met else 1.0
 
 
-@pytest.mark.slow(cases=12)
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("name", sorted(promises("UTC")))
 def test_no_unit_meets_more_than_was_charged(name: str, seed: int, tmp_path: Any) -> None:

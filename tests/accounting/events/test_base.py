@@ -386,7 +386,7 @@ _PURE = {"laplace", "pure", "approximate", "truncated-geometric"}
 _SAMPLED = {"pairs-disjoint", "users", "users-disjoint", "users-kept"}
 
 
-@pytest.mark.slow(cases=6)
+@pytest.mark.slow(cases=10)
 @pytest.mark.parametrize(("one", "two"), list(itertools.combinations_with_replacement(ADDED, 2)))
 def test_two_events_cost_more_than_either_and_no_more_than_their_sum(one: str, two: str) -> None:
     first, second = EVENTS[one], EVENTS[two]
