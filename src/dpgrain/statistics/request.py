@@ -454,7 +454,7 @@ class Request:
         """Return the request in the form that releases store."""
         each: Each = "holder" if self.indicator else "record"
         over: Literal["release", "cell"] = "release" if self.plan.one_bound else "cell"
-        public = self.public is not None
+        public, people = self.public is not None, per_user_source(self.table)
         return Asked(
             self.statistic,
             title=self.table.source.title,
@@ -468,6 +468,7 @@ class Request:
             unit=self.promise.level,
             elements=self.blocks.named,
             cell="" if self.blocks.partition is None else self.blocks.partition.cell,
+            cells=self._public_cells,
             max_elements=self.blocks.max_elements,
             relation=self.promise.relation,
             epsilon=self.promise.epsilon,
@@ -476,7 +477,15 @@ class Request:
             user=self.table.user,
             n_users=self.table.n_users,
             over=self._over,
+            meanings=() if people is None else people.meanings((*self.keys, self.value)),
         )
+
+    @property
+    def _public_cells(self) -> int | None:
+        """Number of public cells of several items; None if it is unknown."""
+        if self.public is None or self.blocks.key is None or self.blocks.alone:
+            return None
+        return int(self.public[1].sizes.size)
 
     @property
     def _value_text(self) -> str | None:

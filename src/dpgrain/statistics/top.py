@@ -382,6 +382,7 @@ class TruncatedQuery(_UnknownItemsQuery):
                 self.request.asked(),
                 noise="truncated geometric",
                 clip=Clip(1.0, "item", takes=self.most is not None),
+                max_items=self.most,
             ),
             "geometric",
         )
@@ -424,7 +425,12 @@ class NamesQuery(_UnknownItemsQuery):
             np.ones(size),
             charge.guarantee,
             # A unit with more items than the limit contributes only to the first ones.
-            replace(self.request.asked(), each="share", clip=Clip(1.0, "item")),
+            replace(
+                self.request.asked(),
+                each="share",
+                clip=Clip(1.0, "item"),
+                max_items=first.max_items,
+            ),
             "gaussian",
         )
         return _largest(_sorted(release), self.k)
